@@ -362,7 +362,8 @@ _CANCELLED = 32 * 2.0**-24
 
 
 def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield hypotheses that a variance is a difference of squares, which cancel, or that no mean was subtracted."""
+    """Yield hypotheses that a variance is a difference of squares, which cancel, or divided by n - 1, or that no mean
+    was subtracted."""
     case, name = wrong.case, wrong.case.descriptor.name
     only, x = _one_output(wrong), _real(wrong.inputs[0]) if wrong.inputs else None
     has_mean = not case.attributes.get("training", True) and any(each.name == "running_mean" for each in case.inputs)
@@ -373,7 +374,8 @@ def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
         axes = tuple(each % x.ndim for each in case.attributes["dim"] or range(x.ndim))
         count = math.prod(x.shape[each] for each in axes)
         square, variance = np.mean(x * x, axes).reshape(-1), np.var(x, axes).reshape(-1)
-        implied = (got if name == "var" else got * got).reshape(-1)
+        implied, share = (got if name == "var" else got * got).reshape(-1), np.divide(count - 1, count)
+        unbiased = variance * (share if case.attributes["correction"] else 1 / share)
         implied, least, values = implied * ((count - case.attributes["correction"]) / count), 0.0, got
     elif name in _NORMALISED:
         as_rows, eps = partial(_NORMALISED[name], case), case.attributes["eps"]
@@ -396,10 +398,15 @@ def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
         ratio = np.sum(part * whole, axis=1) / np.sum(whole * whole, axis=1)
         implied, least = (variance + eps) / (ratio * ratio) - eps, eps
         values = unrolled(np.where(np.isnan(part), np.nan, whole * ratio[:, None]))
+        count = rows.shape[1]
+        unbiased = variance * np.divide(count, count - 1)  # 0 · inf, which is NaN, for one element
+        of_unbiased = whole * np.sqrt((variance + eps) / (unbiased + eps))[:, None]
+        yield _relation(wrong, "the variance were divided by n - 1 not n", {0: unrolled(of_unbiased)})
     else:
         return
     error = np.where(np.isnan(implied), variance + least, np.abs(implied - variance))
-    if bool((error <= _CANCELLED * square).all()) and bool((square > 4 * variance).any()):
+    is_unbiased = np.nansum(np.abs(implied - unbiased)) < np.nansum(np.abs(implied - variance)) / 4
+    if not is_unbiased and bool((error <= _CANCELLED * square).all()) and bool((square > 4 * variance).any()):
         words = "the variance were the mean of squares minus the square of the mean (E[x²] - E[x]²), which cancel"
         yield _relation(wrong, words, {0: values})
 

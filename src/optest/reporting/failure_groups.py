@@ -31,6 +31,8 @@ _FOLDER = re.compile(r"[^\s:]*/")
 _WORD = re.compile(r"[^\W\d_]+")
 _LATE = {Reason.RAISED: 1, Reason.NOT_REFUSED: 2, Reason.WRONG_ERROR: 2}
 """Ranks of reasons shown after wrong values, memory and state: kernels often raise for calls not meant for them."""
+_FEW = 0.25
+"""Of the cases of the largest group: a group of fewer is a rare case beside the fault."""
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
 _DTYPE = "|".join(sorted(map(re.escape, dtype_names()), key=len, reverse=True))
 _VALUE = re.compile(
@@ -64,8 +66,9 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     where their messages do, with the last line that a program wrote, or what is wrong with a call that was accepted.
     What says the very same of several operators is one group, unless their code is in different files.
 
-    Wrong values, memory and state come before exceptions, and these before refusals; plain calls before others. The
-    first group of each operator comes before the second of any.
+    Wrong values, memory and state come before exceptions, and these before refusals; of these few cases come after
+    many, then what has a diagnosis and plain calls come before others. The first group of each operator comes before
+    the second of any.
     """
     listed = list(results)
     bad = [result for result in listed if result.status in BAD_STATUSES]
@@ -85,17 +88,25 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     found = [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
     seen: Counter[str] = Counter()
     ranks: dict[int, tuple[int, int]] = {}
-    for group in sorted(found, key=_urgency):
-        ranks[id(group)] = (seen[group.first.operator], _urgency(group)[0])
-        seen[group.first.operator] += 1
+    most = Counter[str]()
+    for group in found:
+        if group.first.reason not in _LATE:
+            most[group.first.operator] = max(most[group.first.operator], 1 + len(group.others))
+    for group in sorted(found, key=lambda each: _urgency(each, most[each.first.operator])):
+        first = group.first
+        ranks[id(group)] = (seen[first.operator], _LATE.get(first.reason, 0) if first.reason else 0)
+        seen[first.operator] += 1
     return sorted(found, key=lambda group: ranks[id(group)])
 
 
-def _urgency(group: FailureGroup) -> tuple[int, bool, int]:
-    """Return the sort key of a group: by the kind of reason, plain calls first, then those with most cases."""
-    first = group.first
+def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, bool, bool, int]:
+    """Return the sort key of a group: by the kind of reason, few cases beside the ``most`` of a group of the operator
+    last; then wrong shapes after wrong values, those with a diagnosis first, plain calls, and those with most cases."""
+    first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
-    return _LATE.get(first.reason, 0) if first.reason else 0, not is_plain, -len(group.others)
+    late = _LATE.get(first.reason, 0) if first.reason else 0
+    is_few = count <= _FEW * most
+    return late, is_few, first.reason is Reason.SHAPE, not _diagnosis(first), not is_plain, -count
 
 
 def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:

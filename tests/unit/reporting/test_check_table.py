@@ -240,6 +240,25 @@ def test_the_blocks_that_matter_most_come_first(result: Make) -> None:
     ]
 
 
+def test_a_rare_case_is_never_before_what_fails_in_many(result: Make) -> None:
+    def of(name: str, count: int, reason: Reason, *said: str, **more: Any) -> list[CaseResult]:
+        details = {"diagnosis": said} if said else {"traceback_tail": 'File "k.py", line 1'}
+        ids = [f"{name}{place}" for place in range(count)]
+        return [result(id=each, reason=reason, message=name, details=details, **more) for each in ids]
+
+    strided = {"case": {"inputs": [["a", "input0", ["float32", [4, 4], [1, 4], 0], "randn", {}]]}}
+    results = [
+        *of("raised", 40, Reason.RAISED),
+        *of("shape", 1, Reason.SHAPE, "as if the last 1 of 2 were left out"),
+        *of("masked", 3, Reason.VALUE, "as if a query saw masked keys"),
+        *of("grouped", 12, Reason.VALUE, "as if head h read head h % 2", **strided),
+        *of("unknown", 4, Reason.VALUE),
+    ]
+    firsts = [group.first.id for group in failure_groups(results)]
+    assert firsts == ["grouped0", "unknown0", "masked0", "shape0", "raised0"]
+    assert failure_groups(results[40:44])[0].first.id == "masked0", "a wrong shape comes after wrong values"
+
+
 def test_few_of_many_groups_are_explained(result: Make) -> None:
     results = [result(id=f"op{n}", operator=f"op{n}", reason=Reason.NAN) for n in range(9)]
     text = told(results, block_limit=4)
