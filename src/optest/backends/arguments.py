@@ -67,6 +67,7 @@ def bound_arguments(
     fixed = [each for each in case.descriptor.tensors.inputs if not each.variadic]
     names = [each.name for each in fixed]
     bound: dict[str, Any] = {}
+    rank = case.inputs[0].spec.rank if case.inputs else 0
     for attribute in case.descriptor.attributes:
         known = names_of(attribute.name, attribute.aliases)
         if attribute.name not in case.attributes or any(name in ignored for name in known):
@@ -85,7 +86,7 @@ def bound_arguments(
                 bound[parameter] = attribute.name
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)
-        elif (attribute.is_required or value != attribute.default) and (implied is None or value != implied):
+        elif not attribute.is_default(value, rank) and (implied is None or value != implied):
             remedy = f" (add it, or ignores=({attribute.name!r},))" if attribute.implied else ""
             return f"takes no {attribute.name}{remedy}, which is {value!r} here"
 

@@ -311,7 +311,7 @@ def why_outside(case: TestCase, section: str) -> str | None:
         value = case.attributes.get(attribute.name, attribute.default)
         names = (attribute.name, *attribute.aliases)
         is_taken = any(name in ignored or f"attr:{name}" in used for name in names)
-        if not is_taken and (attribute.is_required or value != attribute.default):
+        if not is_taken and not attribute.is_default(value, case.inputs[0].spec.rank if case.inputs else 0):
             shown = [*value] if isinstance(value, tuple) else value
             return f"the command takes no {{attr:{attribute.name}}}, which is {shown!r} here"
     optional = {each.name for each in case.descriptor.tensors.inputs if each.optional}

@@ -46,7 +46,11 @@ class Kernel:
     def signatures(self) -> Sequence[inspect.Signature]:
         """Signature of the function, or one for each overload of a function of torch that is written in C++."""
         try:
-            return (inspect.signature(self.function),)
+            found = inspect.signature(self.function)
+            takes_anything = all(
+                each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in found.parameters.values()
+            )
+            return (inspect.signature(_forward_of(self.function)) if takes_anything else found,)
         except (TypeError, ValueError):
             is_of_torch = str(getattr(self.function, "__module__", "")).partition(".")[0] == "torch"
             overloads = load_object("optest.torch.calls.binding:overloads_of")(self.function) if is_of_torch else ()
@@ -146,6 +150,17 @@ class Kernel:
         return ""
 
 
+def _forward_of(function: Any) -> Any:
+    """Return the ``forward`` that a module or an autograd function of torch calls, also behind decorators and partials;
+    another callable unchanged."""
+    function = inspect.unwrap(function)
+    if isinstance(function, functools.partial):
+        return functools.partial(_forward_of(function.func), *function.args, **function.keywords)
+    owner = getattr(function, "_orig_mod", getattr(function, "__self__", function))  # of a compiled module, a method
+    forward = getattr(owner, "forward", function)
+    return functools.partial(forward, None) if isinstance(owner, type) and forward is not function else forward
+
+
 def _value_of(case: TestCase, attribute: str, arrays: str, parameter: inspect.Parameter | None = None) -> Any:
     """Return an attribute's value; the name of a dtype becomes a dtype of torch or, for other arrays, of NumPy, and a
     whole number an int if the schema of ``parameter`` takes any: torch refuses 1.0 next to tensors of integers.
@@ -212,8 +227,7 @@ def kernel(
     promised = Capability(**tensors, broadcasts=broadcasts, promotes=promotes, refuses=refuses)
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        if not callable(function):
-            raise UsageError(f"kernel for {operator} is {function!r}, but should be a function")
+        _require_function(function, f"kernel for {operator}")
         more: dict[str, Any] = {"numerics": numerics, "out": tuple(out), "in_place": tuple(in_place)}
         declared = Kernel(operator, function, promised, tuple(ignores), arrays, **more)
         for name in ignores:
@@ -311,6 +325,15 @@ def _frameworks_used(function: Any, imported: set[str]) -> Iterator[str]:
             waiting += [type(value), getattr(value, "__wrapped__", None), getattr(value, "__dict__", None)]
 
 
+def _require_function(function: Any, what: str) -> None:
+    if isinstance(function, type):
+        name, is_autograd = function.__name__, any(each.__name__ == "FunctionCtx" for each in function.__mro__)
+        example = f"{name}.apply" if is_autograd else f"{name}(...)"
+        raise UsageError(f"{what} is a class, expected an instance or a function: {example}")
+    if not callable(function):
+        raise UsageError(f"{what} is {function!r}, but should be a function")
+
+
 def _stated(text: str) -> Kernel:
     """What ``[OPERATOR=]MODULE:NAME`` names: a declared kernel keeps what it promises.
 
@@ -319,8 +342,7 @@ def _stated(text: str) -> Kernel:
     """
     operator, _, path = text.rpartition("=")
     function = load_extension("function", path)
-    if not callable(function):
-        raise UsageError(f"--function {text}: {path} is {function!r}, but should be a function")
+    _require_function(function, f"--function {text}: {path}")
     return kernel_of(function, operator, path.replace(":", ".").rpartition(".")[2])
 
 

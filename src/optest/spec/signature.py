@@ -210,6 +210,13 @@ class Attribute:
         """Return whether its value is the size of that name in a declared signature."""
         return self.type == "int" and not self.names_dimensions
 
+    def is_default(self, value: Any, rank: int) -> bool:
+        """Return whether ``value`` is the default, or names the same dimensions of ``rank``: 1 is -1 if there are 2."""
+        size, default = max(rank, 1), self.default
+        if value == default or not self.names_dimensions or type(value) is not int or type(default) is not int:
+            return bool(value == default)
+        return all(-size <= each < size for each in (value, default)) and value % size == default % size
+
     def read(self, value: Any) -> Any:
         """Return ``value`` in its canonical form.
 

@@ -23,6 +23,7 @@ from optest.spec import CaseResult, Reason, Status
 pytestmark = pytest.mark.torch  # the functions' module imports it
 
 MODULE = """
+    import functools
     import numpy as np
     import torch
     import optest
@@ -93,6 +94,27 @@ MODULE = """
     def attend(q, k, v, mask=None, causal=False, scale=None):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale)
 
+    def cut_to_64_columns(x):
+        e = (x - x.amax(-1, keepdim=True)).exp()
+        return e / e[..., :64].sum(-1, keepdim=True)
+
+    def of_the_last_dimension(x):
+        return torch.softmax(x, -1)
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return torch.softmax(x, -1)
+
+    class OfAutograd(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return torch.softmax(x, -1)
+
+    a_module = Module()
+    compiled = torch.compile(a_module, backend="eager")
+    part = functools.partial(a_module)
+    wrapped = functools.wraps(a_module)(lambda *args, **keywords: a_module(*args, **keywords))
+
     NUMBER = 3
 """
 
@@ -131,6 +153,25 @@ def test_an_attribute_that_it_does_not_take_is_a_gap_unless_it_has_the_default()
     assert not by_status(outcome, Status.FAILED)
     gaps = by_status(outcome, Status.SKIPPED)
     assert any("takes no dim, which is 0 here" in each.verdict.message for each in gaps)
+
+
+@pytest.mark.usefixtures("module")
+def test_a_dimension_from_the_front_may_be_the_default_from_the_end() -> None:
+    for name, status in (("cut_to_64_columns", Status.FAILED), ("of_the_last_dimension", Status.PASSED)):
+        outcome = asked(f"softmax=kernels_under_test:{name}", dtype=("float32",), case_set=("sizes", "attributes"))
+        assert len([each for each in by_status(outcome, status) if "/sizes/" in each.id]) > 5, name
+        gaps = [each for each in by_status(outcome, Status.SKIPPED) if "takes no dim" in each.verdict.message]
+        assert gaps
+        assert all("/attributes/" in each.id for each in gaps), name
+    assert not by_status(outcome, Status.FAILED)
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize("name", ["a_module", "compiled", "part", "wrapped", "OfAutograd.apply"])
+def test_a_module_gets_what_its_forward_takes(name: str) -> None:
+    outcome = asked(f"softmax=kernels_under_test:{name}", dtype=("float32",), case_set=("attributes",))
+    assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
+    assert any("takes no dim, which is 0" in each.verdict.message for each in outcome.results)
 
 
 @pytest.mark.usefixtures("module")
@@ -204,6 +245,12 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
             "is no operator.*\n.*mean --function OPERATOR=",
         ),
         ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
+        (
+            "softmax=kernels_under_test:Module",
+            UsageError,
+            r"Module is a class, expected an .*function: Module\(\.\.\.\)",
+        ),
+        ("kernels_under_test:OfAutograd", UsageError, r"is a class, .*: OfAutograd\.apply"),
         ("absent_file.py:softmax", UsageError, "file 'absent_file.py' does not exist"),
     ],
 )
