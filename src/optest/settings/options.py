@@ -26,8 +26,8 @@ _DTYPE = (
     "Dtype of every input, or one for each, separated by commas; a float leaves indices and masks what "
     "they have to be; of a source, the dtypes to ask."
 )
-_SHAPE = "Shape of a tensor by name; a check takes it together with --reference. Repeatable."
-_ATTR = "Attribute of the operator (in a check of --reference), or backend_config.BACKEND.KEY=VALUE. Repeatable."
+_SHAPE = "Shape of a tensor by name; a check takes it only with --reference. Repeatable."
+_ATTR = "Attribute, or backend_config.BACKEND.KEY=VALUE; a check takes it only with --reference. Repeatable."
 _GENERATOR = "Fill such as uniform(low=0,high=1), or dotted path of a generator, for all inputs."
 _REFERENCE = "Function that computes the expected outputs; for a check also `torch`, which is torch in float64."
 _TOLERANCE = "Allowed error, which replaces all other rules; mismatch_ratio=S allows a share of wrong elements."
