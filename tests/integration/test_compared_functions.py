@@ -49,6 +49,25 @@ def first_row(x: np.ndarray):
 
 def needs_dim(x, dim):
     return x.sum(axis=dim)
+
+def affine(x, bias=None, mask=None):
+    y = x if bias is None else x + bias
+    return y if mask is None else np.where(mask, y, y.dtype.type(0))
+
+def without_bias(x, bias=None, mask=None):
+    return affine(x, None, mask)
+
+def without_mask(x, bias=None, mask=None):
+    return affine(x, bias)
+
+def scaled(x: np.ndarray, scale=1.0):
+    return x * x.dtype.type(scale)
+
+def scaled_by_two(x: np.ndarray, scale=2.0):
+    return x * x.dtype.type(scale)
+
+def offset(x: np.ndarray, unknown=None):
+    return x
 """
 TORCH = """
 import torch
@@ -186,6 +205,26 @@ def test_functions_of_torch_get_long_dimensions() -> None:
     pytest.importorskip("torch")
     options = {"dtype": "float32", "case_set": ("sizes",)}
     assert compared("pair_torch:total_of_1025", "pair_torch:total", **options)[0]["failed"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_optional_inputs_are_given_or_named() -> None:
+    options = {"dtype": "float32", "case_set": ("ordinary",)}
+    assert compared("pair_numpy:affine", "pair_numpy:affine", **options)[0].keys() == {"passed"}
+    assert compared("pair_numpy:without_bias", "pair_numpy:affine", **options)[0].keys() == {"passed", "failed"}
+    assert compared("pair_numpy:without_mask", "pair_numpy:affine", **options)[0].keys() == {"passed", "failed"}
+    counts, _, text = compared("pair_numpy:offset", "pair_numpy:offset", **options)
+    assert counts.keys() == {"passed"}
+    assert "never with unknown" in text
+    assert "of no elements" in text
+    assert "only x of rank 2" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_another_default_of_the_function_fails() -> None:
+    options = {"dtype": "float32", "tier": "smoke"}
+    assert compared("pair_numpy:scaled", "pair_numpy:scaled", **options)[0].keys() == {"passed"}
+    assert compared("pair_numpy:scaled_by_two", "pair_numpy:scaled", **options)[0].keys() == {"failed"}
 
 
 @pytest.mark.usefixtures("folder")

@@ -70,7 +70,8 @@ def with_case_sets(
 def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureSamples:
     """Return case sets around the requested shapes, or around simple ones that the function takes.
 
-    Equal sizes in several of the requested shapes are one dimension, and vary together.
+    Equal sizes in several of the requested shapes are one dimension, and vary together. Optional inputs without a
+    requested shape are left out, and given too if the function takes them.
     """
     reference = descriptor.reference
     assert isinstance(reference, ReferenceFunction)
@@ -79,12 +80,44 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
             raise UsageError(
                 f"{reference.path} has no default for {each.name}, expected a value\n  give one: --attr {each.name}=…"
             )
-    inputs = [each for each in descriptor.tensors.inputs if not each.optional or each.name in request.shapes]
-    names = [each.name for each in inputs]
-    if unknown := [name for name in request.shapes if name not in names]:
-        raise UsageError(f"--shape is given for {unknown[0]}, expected one of {', '.join(names)} of {reference.path}")
+    inputs = [each.name for each in descriptor.tensors.inputs]
+    names = [each.name for each in descriptor.tensors.inputs if not each.optional or each.name in request.shapes]
+    if unknown := [name for name in request.shapes if name not in inputs]:
+        raise UsageError(f"--shape is given for {unknown[0]}, expected one of {', '.join(inputs)} of {reference.path}")
     if request.shapes and (lacking := [name for name in names if name not in request.shapes]):
         raise UsageError(f"--shape is not given for {', '.join(lacking)}, expected one for each tensor or none at all")
+    derived = _derived(descriptor, reference, request, names)
+    if not derived.samples:
+        example = " ".join(f"--shape {name}=8x16" for name in names)
+        raise UsageError(f"{reference.path} takes none of the inputs tried: {derived.how}\n  specify them: {example}")
+    samples, notes, never = [*derived.samples], [derived.how], [name for name in inputs if name not in names]
+    known = [name for name in reference.optional if name in never and not request.shapes]
+    for added in dict.fromkeys([tuple(known), *((name,) for name in known)]):
+        if set(added) & set(never):
+            other = _derived(descriptor, reference, request, [each for each in inputs if each in (*names, *added)])
+            samples += other.samples
+            if other.samples:
+                never = [name for name in never if name not in added]
+                further = "; ".join(each for each in other.how.split("; ") if each not in derived.how)
+                notes.append(f"and with {', '.join(added)}: {further}")
+    kept = [each for each in samples if _is_kept(each.case, reference)]
+    if never:
+        notes.append(f"never with {', '.join(never)}; specify every shape: --shape {never[0]}=…")
+    if count := len(samples) - len(kept):
+        others = "" if reference.arrays == "numpy" else f", with negative strides or dimensions above {TILES:,}"
+        notes.append(f"without {count} calls of no elements{others}")
+    ranks: dict[str, set[int]] = {}
+    for name, shape in ((name, shape) for each in kept for name, shape in each.case["shapes"].items()):
+        ranks.setdefault(name, set()).add(len(shape["shape"] if isinstance(shape, Mapping) else shape))
+    if fixed := [f"{name} of rank {min(found)}" for name, found in ranks.items() if len(found) == 1]:
+        notes.append(f"only {', '.join(fixed)}; for others: --shape")
+    return SignatureSamples(samples=kept, how="; ".join(notes))
+
+
+def _derived(
+    descriptor: OperatorDescriptor, reference: ReferenceFunction, request: CaseRequest, names: Sequence[str]
+) -> SignatureSamples:
+    """Return case sets with the inputs of these names, all of them required."""
     kinds = [reference.kinds.get(name, "") for name in names]
     floats = [each.name for each in request.dtypes if each.is_inexact] or _FLOATS.get(reference.arrays, MAIN_FLOATS)
     signature = f"{', '.join(names)} -> *out"
@@ -104,12 +137,9 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
             (name,) if request.shapes or not any(kinds) else tuple(each or name for each in kinds) for name in floats
         ),
     )
-    sizes = {f"n{size}": size for shape in request.shapes.values() for size in shape if size != 1}
-    derived = by_signature(declared, sizes)
-    if not derived.samples:
-        example = " ".join(f"--shape {name}=8x16" for name in names)
-        raise UsageError(f"{reference.path} takes none of the inputs tried: {derived.how}\n  specify them: {example}")
-    return replace(derived, samples=[each for each in derived.samples if _is_kept(each.case, reference)])
+    return by_signature(
+        declared, {f"n{size}": size for shape in request.shapes.values() for size in shape if size != 1}
+    )
 
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:

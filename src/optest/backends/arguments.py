@@ -82,7 +82,9 @@ def bound_arguments(
             free.remove(parameter)
             given = implied if value is None else value
             is_usual = given is None or value is default or (type(default) is type(given) and default == given)
-            if default is EMPTY or not is_usual:
+            # the default of a function that is compared with another one is part of its result
+            is_own = case.descriptor.category == "function" and value == attribute.default and not attribute.is_required
+            if default is EMPTY or not (is_usual or is_own):
                 bound[parameter] = attribute.name
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)

@@ -7,6 +7,7 @@ every input and step (:mod:`optest.core.closeness`), as for a call of torch with
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ _NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16
 _WIDE = (np.dtype(np.float64), np.dtype(np.float32))
 _INDICES = ("idx", "index", "indices", "ids", "token", "target", "label", "pos")
 """Beginnings of words in the names of parameters for whole numbers below a size."""
+_ARRAY = re.compile(r"Tensor|[aA]rray")
 _SCALARS = ("int", "float", "bool", "str")
 
 
@@ -68,7 +70,7 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
         for name in (each.name, *each.aliases)
         if name not in tensors and len(name) > 1
     }
-    inputs, attributes = [], []
+    inputs, attributes, optional = [], [], []
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
@@ -86,11 +88,15 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
             attributes.append(Attribute(name=parameter.name, type=kind, **default))
         else:
             inputs.append(f"{parameter.name}{'' if is_required else '?'}")
+            if not is_required and (
+                parameter.name in tensors or _dtype_by_name(parameter.name) or _ARRAY.search(words)
+            ):
+                optional.append(parameter.name)
     if not inputs:
         raise UsageError(f"--reference {path} takes no tensors, expected a parameter without a default")
     names = tuple(each.strip("?") for each in inputs)
     kinds = {name: kind for name in names if (kind := _dtype_by_name(name))}
-    reference = ReferenceFunction(path, function, kernel.takes, signature, names, kinds)
+    reference = ReferenceFunction(path, function, kernel.takes, signature, names, kinds, tuple(optional))
     return OperatorDescriptor(
         name=name,
         category="function",
@@ -128,6 +134,8 @@ class ReferenceFunction:
     names: tuple[str, ...]
     kinds: Mapping[str, str]
     """Dtypes of parameters for whole numbers and masks, by name."""
+    optional: tuple[str, ...] = ()
+    """Parameters with the default None that are tensors by their name or annotation."""
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         """Return the outputs in float64, each with the dtype that it has for inputs in the dtypes of the case."""
