@@ -122,7 +122,7 @@ class TestCuda:
         ("cuda", "cuda", "compiler nvcc is unavailable: install nvcc, or name another one by NVCC"),
         ("cpp", "cpusim", "compiler g++ is unavailable: install g++, or name another one by CXX"),
         ("cpp", "cuda", "runtime cpp does not run on cuda, but on cpusim, a2a3sim, a5sim"),
-        ("nobody", "cpusim", "runtime nobody is not installed; there are cpp, cuda, opencl, triton; OPTEST_PLUGINS="),
+        ("nobody", "cpusim", "runtime nobody is not installed; there are cpp, cuda, opencl, triton"),
     ],
 )
 def test_a_lack_is_explained(runtime: str, platform: str, why: str) -> None:
