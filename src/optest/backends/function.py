@@ -369,8 +369,8 @@ class FunctionBackend(BackendDriver):
     def __init__(self) -> None:
         self._named: dict[str, str] = {}
         self._kernels: dict[str, Kernel] = {}
-        self._learned: dict[str, str] = {}
-        """Results of first calls by operator: "" if it takes NumPy arrays, else why it gets tensors of torch."""
+        self._last: tuple[TestCase | None, str] = (None, "")
+        """The case of the last call, and why it got tensors of torch instead of arrays, "" if it did not."""
         self._torch_device = ""
         self._tensor_calls: Any = None
 
@@ -383,7 +383,7 @@ class FunctionBackend(BackendDriver):
         if self._torch_device != (device := str(options.get("torch_device") or "")):
             self._torch_device, self._tensor_calls = device, None
             self._calls_of_torch()
-        self._named, self._learned = {}, {}
+        self._named = {}
         for text in options.get("function") or ():
             found = _stated(text)
             self._named[found.operator] = named = f"{found.operator}={text.rpartition('=')[2]}"
@@ -423,7 +423,7 @@ class FunctionBackend(BackendDriver):
 
     def numerics_of(self, case: TestCase) -> Numerics:
         found = self._kernel(case)
-        if found and not found.numerics and self._arrays_for(case, found) == "jax":
+        if found and not found.numerics and self._arrays_for(found) == "jax":
             return load_object("optest.jax.backend:JaxBackend")().numerics_of(case)  # type: ignore[no-any-return]
         return (found and found.numerics) or self.numerics
 
@@ -462,38 +462,43 @@ class FunctionBackend(BackendDriver):
         self._called(case, inputs, outputs)
 
     def checks(self, case: TestCase) -> Sequence[Check]:
-        found, learned = self._kernel(case), self._learned.get(case.descriptor.name)
-        note = (Check(name="arrays", state=CheckState.NOTE, detail=learned),) if learned else ()
-        is_of_torch = found and self._tensor_calls and self._arrays_for(case, found) == "torch"
+        found, (last, why) = self._kernel(case), self._last
+        note = (Check(name="arrays", state=CheckState.NOTE, detail=why),) if why and last is case else ()
+        is_of_torch = found and self._tensor_calls and (note or self._arrays_for(found) == "torch")
         return (*note, *(self._tensor_calls.checks() if is_of_torch else ()))
 
     def _called(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
         """Call the function and return its output, with tensors of torch and JAX as arrays.
 
-        If the source of a function does not say that it takes tensors and its first call fails on an array of NumPy,
-        it is called with tensors of torch; if that works, later calls get tensors, too.
+        A function that does not declare its arrays and fails on those of NumPy is called again with tensors of torch,
+        case by case, so that no outcome depends on another case.
         """
+        self._last = (case, "")
         found = self._kernel(case)
         if found is None:
             raise Fault(Reason.UNSUPPORTED, f"no function for {case.descriptor.name}")
-        operator, arrays = case.descriptor.name, self._arrays_for(case, found)
-        try:
-            returned = self._call_with(arrays, found, case, inputs, outputs)
+        operator, arrays = case.descriptor.name, self._arrays_for(found)
+        if arrays != "numpy":
+            return self._call_with(arrays, found, case, inputs, outputs)
+        given, may_retry = (*inputs, *outputs), not (self.arrays or found.arrays) and is_installed("torch")
+        before = [each.copy() for each in given] if may_retry else []
+        try:  # it gets views, so that no new shape or flag of them stays
+            views = [each.view() for each in given]
+            return self._call_with(arrays, found, case, views[: len(inputs)], views[len(inputs) :])
         except (AttributeError, TypeError) as error:
-            if arrays != "numpy" or "ndarray" not in str(error):
+            if "ndarray" not in str(error):
                 raise
             how = f'annotate the parameter (x: torch.Tensor), or declare @optest.kernel({operator!r}, arrays="torch")'
-            if not found.arrays and operator not in self._learned and is_installed("torch"):
+            if may_retry:
+                for array, values in zip(given, before, strict=True):
+                    array[...] = values
+                raised = f"raises {type(error).__name__}: {error}"
+                self._last = (case, f"{found.name} gets torch tensors where it {raised}; {how}")
                 with suppress(AttributeError, TypeError):
-                    returned = self._call_with("torch", found, case, inputs, outputs)
-                    raised = f"with a NumPy array it raised {type(error).__name__}: {error}"
-                    self._learned[operator] = f"{found.name} gets torch tensors, since {raised}; {how}"
-                    return returned
+                    return self._call_with("torch", found, case, inputs, outputs)
+                self._last = (case, "")
             vars(error)["optest_hint"] = f'it got NumPy arrays; if it takes tensors, {how}, or "jax"'
             raise
-        if arrays == "numpy":
-            self._learned.setdefault(operator, "")
-        return returned
 
     def _call_with(
         self, arrays: str, kernel: Kernel, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -507,11 +512,10 @@ class FunctionBackend(BackendDriver):
         calls = self._calls_of_torch()
         return calls.outputs(call, inputs, described.tensors.outputs, outputs, may_seed=described.is_random)
 
-    def _arrays_for(self, case: TestCase, kernel: Kernel) -> str:
-        """Return the library of the function's arrays: that of the backend or the kernel, of ``--torch-device``, of its
-        first call, or of its source, in this order."""
-        is_torch = self._torch_device or self._learned.get(case.descriptor.name)
-        return self.arrays or kernel.arrays or ("torch" if is_torch else kernel.takes)
+    def _arrays_for(self, kernel: Kernel) -> str:
+        """Return the library of the function's arrays: that of the backend or the kernel, of ``--torch-device``, or of
+        its source, in this order."""
+        return self.arrays or kernel.arrays or ("torch" if self._torch_device else kernel.takes)
 
     def _calls_of_torch(self) -> Any:
         """Raises ``Unavailable`` without torch, or without the device."""

@@ -618,8 +618,10 @@ class Adds(Own):
             raise ValueError(f"shapes differ: {one.shape} and {other.shape}")
         if one.dtype != other.dtype:
             raise ValueError(f"dtypes differ: {one.dtype} and {other.dtype}")
-        flat = np.lib.stride_tricks.as_strided(other, (other.size,), (other.itemsize,)).reshape(one.shape)
-        return [self._how((one + one.dtype.type(case.attributes["alpha"]) * flat).astype(one.dtype))]
+        one, other = (
+            np.lib.stride_tricks.as_strided(each, (each.size,), (each.itemsize,)).reshape(each.shape) for each in inputs
+        )
+        return [self._how((one + one.dtype.type(case.attributes["alpha"]) * other).astype(one.dtype))]
 
 
 def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
@@ -643,14 +645,39 @@ def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
     given = {**some, "backend": "adds", "runs_dir": str(tmp_path / "runs")}
     cases = {case.id: case for case in check_request(given).run.cases}
     (line,) = offered_promises(outcome.results, cases, FunctionBackend())
-    assert line.endswith('add @optest.kernel("add", broadcasts=False, promotes=False, layouts=("dense",))')
+    assert line.endswith('add @optest.kernel("add", broadcasts=False, layouts=("dense",), promotes=False)')
     (line,) = offered_promises(outcome.results, cases, SimpleNamespace(runs_programs=True))  # type: ignore[arg-type]
-    assert line.endswith('promises: {broadcasts: false, promotes: false, layouts: ["dense"]}')
+    assert line.endswith('promises: {broadcasts: false, layouts: ["dense"], promotes: false}')
     assert not list(offered_promises(outcome.results, cases, backend_manager.get("numpy")))
 
     backend_manager.register(Adds("wrong-adds", lambda array: array + (array.shape[-1:] == (37,))))
     _, text = asked(tmp_path, "wrong-adds", **some)
     assert words not in text, "plain calls are wrong as well"
+
+
+def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> None:
+    cases = check_request({"op": ("add",), "tier": "parity", "backend": "numpy"}).run.cases
+    cases = [case for case in cases if case.expects_error is None]
+
+    def offered(fails: Callable[[Any], bool]) -> str:
+        results = [
+            SimpleNamespace(id=case.id, operator="add", status=Status.FAILED if fails(case) else Status.PASSED)
+            for case in cases
+        ]
+        lines = offered_promises(results, {case.id: case for case in cases}, FunctionBackend())  # type: ignore[arg-type]
+        return next(lines, "").partition('("add", ')[2]
+
+    def ranks(case: Any) -> set[int]:
+        return {each.spec.rank for each in case.inputs}
+
+    mixed = [case for case in cases if len({each.spec.dtype for each in case.inputs}) > 1]
+    assert offered(lambda case: 0 in case.inputs[0].spec.shape) == "", "of calls without elements"
+    assert offered(lambda case: case is mixed[0]) == "", "of one call"
+    assert offered(lambda case: case in mixed[::2]) == "", "of half of them"
+    assert offered(lambda case: case in mixed) == "promotes=False)"
+    assert offered(lambda case: ranks(case) != {2}) == "ranks=(2,))"
+    assert offered(lambda case: ranks(case) == {3}) == "", "the others are no range"
+    assert offered(lambda case: max(ranks(case)) > 3) == "ranks=(0, 1, 2, 3))"
 
 
 @pytest.mark.torch

@@ -81,6 +81,20 @@ MODULE = """
     def says_nothing(x, dim=-1):
         return x.softmax(dim)
 
+    def branches(x):
+        return x.relu() if x.ndim == 3 else np.maximum(x, 0)
+
+    def changes_arrays(x):
+        if isinstance(x, np.ndarray):
+            x += x + 1
+            x.setflags(write=False)
+        return x.relu()
+
+    def writes_arrays(x, out):
+        if isinstance(x, np.ndarray):
+            out[...] = 7
+        x.relu()
+
     def my_layernorm(beta, gamma, x, epsilon=1e-5):
         wide = x.double()
         mean, variance = wide.mean(-1, keepdim=True), wide.var(-1, keepdim=True, unbiased=False)
@@ -292,7 +306,7 @@ def test_a_function_that_fails_on_arrays_gets_tensors(monkeypatch: pytest.Monkey
     given = {"function": ("softmax=kernels_under_test:says_nothing",), "dtype": ("float32",), "case_set": ("ordinary",)}
     outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
     assert {each.status for each in outcome.results} == {Status.PASSED}
-    assert "gets torch tensors, since with a NumPy array it raised AttributeError" in stream.getvalue()
+    assert "gets torch tensors where it raises AttributeError" in stream.getvalue()
     monkeypatch.setattr("optest.backends.function.is_installed", lambda _: False)
     outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
     assert {each.reason for each in outcome.results} == {Reason.RAISED}
@@ -300,6 +314,32 @@ def test_a_function_that_fails_on_arrays_gets_tensors(monkeypatch: pytest.Monkey
         "RAISED: it got NumPy arrays; if it takes tensors, annotate the parameter (x: torch.Tensor)"
         in stream.getvalue()
     )
+
+
+@pytest.mark.usefixtures("module")
+def test_whether_a_case_gets_tensors_depends_on_no_other_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("optest.backends.function.arrays_of", lambda _: "numpy")
+    given: dict[str, Any] = {"dtype": ("float32",), "case_set": ("ordinary", "layouts")}
+
+    def notes(outcome: Report) -> dict[str, tuple[Status, list[str | None]]]:
+        return {
+            each.id: (each.status, [check.detail for check in each.verdict.checks if check.name == "arrays"])
+            for each in outcome.results
+        }
+
+    together = notes(asked("relu=kernels_under_test:branches", **given))
+    alone = notes(asked("relu=kernels_under_test:branches", **given, case=("relu/*3x5x7*",)))
+    assert {each: together[each] for each in alone} == alone
+    assert {status for status, _ in together.values()} <= {Status.PASSED, Status.SKIPPED}  # no negative strides
+    assert all(said for _, said in alone.values())
+    assert 0 < len([said for _, said in together.values() if said]) < len(together)
+
+    changed = asked("relu=kernels_under_test:changes_arrays", **given)
+    assert {each.status for each in changed.results} == {Status.PASSED, Status.SKIPPED}, "what the first call wrote"
+    written = asked("relu=kernels_under_test:writes_arrays", **given)
+    with_elements = [each for each in written.results if 0 not in each.shapes["input0"]]
+    assert {each.reason for each in with_elements} == {Reason.UNWRITTEN, Reason.UNSUPPORTED}
 
 
 _WAYS_TO_WRITE = {
