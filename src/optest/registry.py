@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
+from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean, nearest
 
 Entry = TypeVar("Entry")
 
@@ -101,6 +101,10 @@ def load_object(path: Any) -> Any:
     if not isinstance(path, str):
         return path
     module_name, colon, attribute = path.partition(":")
+    if not colon and path.endswith(".py"):
+        defined = re.findall(r"^def ([a-z]\w*)", Path(path).read_text(), re.MULTILINE) if Path(path).is_file() else []
+        hint = f"; did you mean {path}:{nearest(Path(path).stem, defined, least=0)}?" if defined else ""
+        raise UsageError(f"import path is {path!r}, but should be 'file.py:name'{hint}")
     if not colon:
         module_name, _, attribute = path.rpartition(".")
     if not module_name or not attribute:
@@ -179,6 +183,8 @@ def _foreign_frames(error: BaseException) -> str:
     machinery = (__file__, importlib.__file__)
     own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename not in machinery]
     shown = [f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-3:]]
+    if isinstance(error, SyntaxError) and error.filename:
+        shown.append(f"\n  at {error.filename}:{error.lineno}: {(error.text or '').strip()}")
     return "".join(shown)
 
 
@@ -194,7 +200,9 @@ def load_extension(what: str, path: str) -> Any:
         raise
     except Exception as error:  # border: a package may raise anything while it loads
         where = _foreign_frames(error)
-        remedy = "; ".join(_outdated()) or "repair or uninstall the package that brings it"
+        is_package = "entry point" in what or "-packages" in where
+        repair = "repair or uninstall the package that brings it" if is_package else "the module itself raised it there"
+        remedy = "; ".join(_outdated()) or repair
         raise UsageError(
             f"{what} ({path}) raised {type(error).__name__} when it was imported: {error}{where}\n  {remedy}"
         ) from error

@@ -41,14 +41,18 @@ def report_files(requested: Iterable[str], path: Path | None) -> dict[str, Path 
 
     Raises:
         UnknownName: if there is no such report.
+        Unavailable: if a report needs a package that is not installed.
         UsageError: if a path cannot be written, or one file is given for several reports.
     """
     formats = sorted(set(requested) - {"terminal"})
     for form in formats:
         require_report(form)
+    if path is not None:
+        formats = formats or [format_of_suffix(path) or "json"]
+    for form in FILE_FORMATS.keys() & {*formats}:
+        FILE_FORMATS[form].text_of()  # a package that it lacks is told before a run is begun
     if path is None:
         return dict.fromkeys(formats)
-    formats = formats or [format_of_suffix(path) or "json"]
     files = [form for form in formats if not _is_printed(form)]
     if path.is_dir() or (len(files) > 1 and not path.exists() and not path.suffix):
         placed = {form: path / _file_name(form) for form in files}

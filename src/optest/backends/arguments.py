@@ -126,7 +126,10 @@ def bound_arguments(
         if input_indices[index] is not None or (parameters[name].default is EMPTY and may_be_none):
             bound[name] = input_indices[index]
     missing = [name for name in free if parameters[name].default is EMPTY and name not in bound]
-    return f"needs {missing[0]}, which is left out here" if missing else bound
+    declared = f"@optest.kernel({case.descriptor.name!r}, out={tuple(missing)})".replace("'", '"')
+    remedy = f"; if it writes its result into {', '.join(missing)}: {declared}"
+    is_for_outputs = not outputs and len(missing) == len(case.descriptor.tensors.outputs)
+    return f"needs {missing[0]}, which is left out here{remedy * is_for_outputs}" if missing else bound
 
 
 EMPTY, KEYWORD_ONLY = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY

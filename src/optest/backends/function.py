@@ -30,7 +30,7 @@ class Kernel:
     """A function and its promises; cases outside of them are skipped as unsupported.
 
     ``ignores`` are attributes that it derives from the shapes. ``arrays`` is one of ``ARRAYS``, "" if its code decides.
-    ``out`` are its parameters for outputs to write into, ``in_place`` the operator's inputs that it leaves them in.
+    ``out`` are its parameters for outputs to write into, ``in_place`` the inputs that it leaves them in.
     """
 
     operator: str
@@ -133,13 +133,19 @@ class Kernel:
                 break
         return signature, bound
 
+    def inputs_written(self, case: TestCase) -> Sequence[str]:
+        """Return the operator's inputs that it leaves its outputs in; ``in_place`` may name parameters instead."""
+        bound = self._binding(case)[1] if self.in_place else ""
+        indices: Any = {} if isinstance(bound, str) else bound
+        return [case.inputs[at].name if type(at := indices.get(name)) is int else name for name in self.in_place]
+
     def _cannot_write(self, case: TestCase) -> str:
         """Return why the function cannot write the outputs of the case into its parameters, "" if it can."""
         places = self.outputs(case) or self.in_place
         if places and case.outputs and len(places) != len(case.outputs):
             return f"writes {len(places)} outputs, and the case has {len(case.outputs)}"
         specs = {each.name: each.spec for each in case.inputs}
-        for name, output in zip(self.in_place, case.outputs, strict=False):
+        for name, output in zip(self.inputs_written(case), case.outputs, strict=False):
             spec = specs.get(name)
             if (
                 spec is None
@@ -213,8 +219,8 @@ def kernel(
     ``numerics`` describes arithmetic that is not the usual one of the dtype: ``Numerics(operands="tf32")``.
 
     ``out`` names parameters for tensors that it writes the outputs into, in the operator's order; one that is called
-    like an output of the operator needs no mention. ``in_place`` names inputs of the operator that it leaves its
-    outputs in. What it returns does not count, then.
+    like an output of the operator needs no mention. ``in_place`` names inputs of the operator, or the
+    parameters that take them, that it leaves its outputs in. What it returns does not count, then.
 
     Raises:
         UsageError: for a dtype or a layout that does not exist, another word in ``arrays``, or a parameter that
@@ -433,7 +439,7 @@ class FunctionBackend(BackendDriver):
 
     def writes_inputs(self, case: TestCase) -> Sequence[str]:
         """The inputs that the function leaves its outputs in."""
-        return found.in_place if (found := self._kernel(case)) else ()
+        return found.inputs_written(case) if (found := self._kernel(case)) else ()
 
     def import_late(self) -> None:
         load_object("optest.backends.arrays:to_array")

@@ -83,7 +83,10 @@ class CheckReporter(TerminalReporter):
         shown = shown if self._verbosity > 0 else folded(shown)
         if not shown:
             return
-        rows = [[each.operator, *map(count_text, columns_of(each)), clip(each.remark(), 110)] for each in shown]
+        rows = [
+            [each.operator, *map(count_text, columns_of(each)), clip(each.remark(), 110 if each.ran else 200)]
+            for each in shown
+        ]
         text = columns([[*HEAD, ""], *rows], left=frozenset({0, len(HEAD)}))
         styles = ["dim", *(_style_of(each) for each in shown)]
         self._page.line()

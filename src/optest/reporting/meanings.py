@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -290,6 +291,12 @@ NARROWER = (
         "has no such kernel, take it out of the mapping (dtypes, ranks) or name that status under `unsupported`",
     ),
     Narrower(reason=Reason.RAISED, applies=_has("hint"), remedy="{hint}"),
+    Narrower(
+        reason=Reason.RAISED,
+        applies=lambda facts: re.search("active drivers|accessed from Triton", str(facts.get("exception"))) is not None,
+        remedy="Triton compiles nothing for tensors of the CPU: --backend triton takes the accelerator or, if there is "
+        "none, its interpreter (TRITON_INTERPRET=1)",
+    ),
     Narrower(
         reason=Reason.RAISED,
         applies=lambda facts: not facts.get("traceback_tail"),

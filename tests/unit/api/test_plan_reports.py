@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import optest.reporting
 from optest.api.run_request import run_request
 from optest.api.running import run
-from optest.errors import UnknownName
+from optest.errors import Unavailable, UnknownName
 from optest.reporting import reporters
 from optest.reporting.file_report import FileFormat, FileReporter
 
@@ -53,3 +54,15 @@ def test_an_unknown_report_is_said_with_its_place_before_anything_runs(plan: Pat
     assert "at plan.yaml:2 $.report.format\n  known: csv, github, html, json, junit, markdown, mine, " in str(
         caught.value
     )
+
+
+def test_a_package_that_a_report_lacks_is_told_before_the_run_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "optest.reporting.html_report", raising=False)
+    for given in ({"report": ("html",)}, {"report_path": "report.html"}):
+        with pytest.raises(Unavailable, match="jinja2"):
+            run({"op": ("relu",), "dtype": "float32", "shape": ("input0=2x3",), **given})
+    assert not (tmp_path / ".optest").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -108,6 +109,13 @@ MODULE = """
     def attend(q, k, v, mask=None, causal=False, scale=None):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale)
 
+    def writes_into_c(a, b, c) -> None:
+        c[...] = a + b
+
+    @optest.kernel("add", dtypes=("float32",), in_place=("a",))
+    def adds_to_a(a, b):
+        a += b
+
     def cut_to_64_columns(x):
         e = (x - x.amax(-1, keepdim=True)).exp()
         return e / e[..., :64].sum(-1, keepdim=True)
@@ -136,6 +144,9 @@ MODULE = """
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "kernels_under_test.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "softmax.py").write_text("def helper(x): ...\ndef my_softmax(x): ...\n")
+    (tmp_path / "raises.py").write_text("def softmax(x): ...\nsoftmax.absent()\n")
+    (tmp_path / "no_python.py").write_text("def softmax(x: return x\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -189,6 +200,13 @@ def test_a_module_gets_what_its_forward_takes(name: str) -> None:
 
 
 @pytest.mark.usefixtures("module")
+def test_inputs_that_are_written_go_by_the_names_of_parameters() -> None:
+    outcome = asked("kernels_under_test:adds_to_a", op=("add",), dtype=("float32",), case_set=("ordinary",))
+    assert len(by_status(outcome, Status.PASSED)) > 3
+    assert not by_status(outcome, Status.FAILED)
+
+
+@pytest.mark.usefixtures("module")
 def test_an_annotation_says_that_it_takes_torch_tensors() -> None:
     pytest.importorskip("torch")
     outcome = asked("relu=kernels_under_test:relu_of_tensors")
@@ -238,12 +256,13 @@ def test_tensors_behind_an_attribute_go_by_name() -> None:
 def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
     for name, own, why in (
         ("add", "one_tensor", "fewer tensors"),
+        ("add", "writes_into_c", 'needs c, .*: @optest.kernel\\("add", out=\\("c",\\)\\)'),
         ("relu", "not_yet", "not for this shape"),
         ("relu", "not_yet_and_no_word", "not_yet_and_no_word: NotImplementedError"),
     ):
         outcome = asked(f"{name}=kernels_under_test:{own}", case_set=("ordinary",))
         assert {each.status for each in outcome.results} == {Status.SKIPPED}
-        assert all(why in each.verdict.message for each in outcome.results)
+        assert all(re.search(why, each.verdict.message) for each in outcome.results)
 
 
 @pytest.mark.usefixtures("module")
@@ -265,6 +284,10 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
             r"Module is a class, expected an .*function: Module\(\.\.\.\)",
         ),
         ("kernels_under_test:OfAutograd", UsageError, r"is a class, .*: OfAutograd\.apply"),
+        ("kernels_under_test.py", UsageError, "did you mean kernels_under_test.py:[a-z]"),
+        ("softmax.py", UsageError, "did you mean softmax.py:my_softmax"),
+        ("raises.py:softmax", UsageError, r"at .*raises.py:2, in <module>: .*\n  the module itself raised it"),
+        ("no_python.py:softmax", UsageError, r"at .*no_python.py:1: def .*\n  the module itself raised it"),
         ("absent_file.py:softmax", UsageError, "file 'absent_file.py' does not exist"),
     ],
 )

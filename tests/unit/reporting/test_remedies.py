@@ -24,6 +24,11 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
         "look for what makes xAdd return X_BAD_STRIDES: operator and mapping allow this call",
     ),
     (Reason.RAISED, {"hint": "annotate the parameter"}, "annotate the parameter"),
+    (
+        Reason.RAISED,
+        {"exception": "RuntimeError: 0 active drivers ([]). There should only be one."},
+        "--backend triton",
+    ),
     (Reason.SHAPE, {"waive": "check_shape=False"}, "check_shape=False skips this check"),
     (Reason.DTYPE, {"waive": "check_dtype=False"}, "check_dtype=False skips this check"),
     (Reason.WRONG_DEVICE, {"waive": "check_device=False"}, "check_device=False skips this check"),
