@@ -379,16 +379,16 @@ def _number(values: Any) -> Array:
 
 def _are_equal(one: Sequence[Expected], other: Sequence[Expected]) -> bool:
     """Whether two calls have the same results but for roundings of the reference, as softmax of x and of x + 1."""
-
-    def are_same(left: Array, right: Array) -> bool:
-        if left.shape != right.shape or left.dtype.kind in "biu":
-            return np.array_equal(left, right)
-        left, right = _number(left), _number(right)
-        largest = np.abs(left[np.isfinite(left)]).max(initial=0)
-        return bool(np.allclose(left, right, rtol=_SAME, atol=_SAME * largest, equal_nan=True))
-
-    pairs = zip(one, other, strict=True)
-    return all(are_same(np.asarray(left.value), np.asarray(right.value)) for left, right in pairs)
+    for pair in zip(one, other, strict=True):
+        values, others = (np.asarray(each.value) for each in pair)
+        if np.array_equal(values, others):
+            continue
+        if values.shape != others.shape or values.dtype.kind in "biu":
+            return False
+        largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+        if not np.allclose(_number(values), _number(others), rtol=_SAME, atol=_SAME * largest, equal_nan=True):
+            return False
+    return True
 
 
 def _narrow(comparison: Comparison, verdict: Verdict) -> str:

@@ -88,14 +88,12 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     found = [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
     seen: Counter[str] = Counter()
     ranks: dict[int, tuple[int, int]] = {}
-    most = Counter[str]()
+    most: Counter[str] = Counter()
     for group in found:
-        if group.first.reason not in _LATE:
-            most[group.first.operator] = max(most[group.first.operator], 1 + len(group.others))
+        most |= Counter({group.first.operator: 0 if group.first.reason in _LATE else 1 + len(group.others)})
     for group in sorted(found, key=lambda each: _urgency(each, most[each.first.operator])):
-        first = group.first
-        ranks[id(group)] = (seen[first.operator], _LATE.get(first.reason, 0) if first.reason else 0)
-        seen[first.operator] += 1
+        ranks[id(group)] = (seen[group.first.operator], _urgency(group, 0)[0])
+        seen[group.first.operator] += 1
     return sorted(found, key=lambda group: ranks[id(group)])
 
 
@@ -105,8 +103,7 @@ def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, bool, boo
     first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
     late = _LATE.get(first.reason, 0) if first.reason else 0
-    is_few = count <= _FEW * most
-    return late, is_few, first.reason is Reason.SHAPE, not _diagnosis(first), not is_plain, -count
+    return late, count <= _FEW * most, first.reason is Reason.SHAPE, not _diagnosis(first), not is_plain, -count
 
 
 def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:

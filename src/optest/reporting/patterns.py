@@ -26,6 +26,8 @@ _MANY = 5
 _SHOWN_VALUES = 2
 _SIZES = {"size"}
 """Name of all properties of sizes: with many sizes, one of them separates failures by accident."""
+_LEAST_SIZES = 4
+"""Different failing sizes of which a factor in common says something: 65536 alone is a multiple of everything."""
 _MULTIPLES = (4, 8, 16, 32, 64)
 
 
@@ -104,7 +106,8 @@ def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult
 def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
     """Properties that the failures may share, those that say most first."""
     yield from _of_values("dtype", wrong, right)
-    for words in sorted(wrong[0].words, key=_WORDS.index):
+    has_few = len({facts.amounts["elements in the last dimension"] for facts in wrong}) < _LEAST_SIZES
+    for words in sorted(wrong[0].words.difference(_OF_SIZES[1::2] if has_few else ()), key=_WORDS.index):
         name = "size" if words in _OF_SIZES else words
         yield _Property(name=name, words=words, holds=lambda facts, words=words: words in facts.words)  # type: ignore[misc]
     for name in sorted(set(wrong[0].values) - {"dtype"}):

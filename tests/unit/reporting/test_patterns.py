@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -61,6 +61,16 @@ def test_attribute_of_the_diagnosis_hides_sizes(result: Make) -> None:
 def test_size_of_passing_cases_is_no_condition(result: Make) -> None:
     results = many(result, sizes=(2, 6, 8, 64))
     assert pattern_where(results, lambda each: each.shapes["input0"][-1] % 4 and "float32 2" not in each.id) == ""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"), [((64, 64, 64, 64, 64, 64), ""), ((4, 8, 12, 20, 28, 36), "a multiple of 4")]
+)
+def test_a_factor_of_one_size_is_no_condition(result: Make, sizes: Sequence[int], words: str) -> None:
+    failed = [result(id=str(at), shapes={"input0": (at + 2, size)}) for at, size in enumerate(sizes)]
+    passed = [result(id=f"passed{size}", shapes={"input0": (5, size)}) for size in (1, 3, 5, 7, 9, 65, 129)]
+    assert words in pattern_of(failed, passed)
+    assert "multiple" in words or "multiple" not in pattern_of(failed, passed)
 
 
 def test_passes_without_elements_do_not_count(result: Make) -> None:
