@@ -138,7 +138,7 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
-    if not rounds_less and _looks_rounded_between(measure):
+    if not rounds_less and looks_rounded_between(measure):
         lines.append(
             f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
             "What is expected is computed in float32 and rounded once, at the end"
@@ -146,7 +146,8 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
     return lines
 
 
-def _looks_rounded_between(measure: Measure) -> bool:
+def looks_rounded_between(measure: Measure) -> bool:
+    """Return whether errors of a few ulp of 16 bits look like roundings of steps."""
     if measure.dtype not in _HALVES or not measure.mismatched or measure.nonfinite_mismatched:
         return False
     few = measure.max_ulp_error is not None and measure.max_ulp_error <= _FEW_ULP

@@ -9,7 +9,7 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optest.reporting.explain import explain, lean_text, texts
+from optest.reporting.explain import explain, lean_text, looks_rounded_between, texts
 from optest.reporting.patterns import layouts_of, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
@@ -234,8 +234,8 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
     elements = sum(math.prod(shape) for shape in result.shapes.values())
     is_narrow = any(dtype(measure.dtype).bits < 32 for measure in measures)
     worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
-    said = (not _diagnosis(result), is_narrow, not any(map(lean_text, measures)))
-    return (*said, len(layouts_of(result)), attributes, elements, -worst)
+    has_remark = any(lean_text(measure) or looks_rounded_between(measure) for measure in measures)
+    return not _diagnosis(result), is_narrow, not has_remark, len(layouts_of(result)), attributes, elements, -worst
 
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from optest.reporting.bias import lean_of, lean_of_measure, leans, sentence
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.explain import explain
+from optest.reporting.failure_groups import failure_groups
 from optest.reporting.junit import junit_text
 from optest.reporting.markdown import markdown_text
 from optest.reporting.terminal import TerminalReporter
@@ -202,3 +203,17 @@ def test_a_failure_says_on_which_side(result: Make, measure: Make) -> None:
     )
     assert failed.status is Status.FAILED
     assert any(line.startswith("  100% of 4,096 inexact results lie nearer to zero") for line in explain(failed))
+
+
+def test_the_simplest_call_is_shown_if_the_same_can_be_said_of_it(result: Make, measure: Make) -> None:
+    steps = RuleUsed(name="composed", layer="operator", text="steps")
+
+    def failed(size: int, error: float, **more: Any) -> Any:
+        wrong = measure(mismatched=8, max_ulp_error=error, rule=steps, **more)
+        return result(id=str(size), shapes={"input0": (4, size)}, reason=Reason.VALUE, measures=[wrong])
+
+    far, few, leaning = failed(2, 900.0), failed(7, 1.5), failed(65536, 1.5, rounding=rounding(above=0.9))
+    (group,) = failure_groups([leaning, few, far])
+    assert group.first is few
+    (group,) = failure_groups([leaning, far])
+    assert group.first is leaning, "which side they lie on says something"
