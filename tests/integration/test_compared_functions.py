@@ -85,6 +85,12 @@ def wrong(logits, target):
 def log_of_squares(x: torch.Tensor):
     return torch.log(1 + x * x)
 
+def deviation(x: torch.Tensor):
+    return x.std(-1) if x.shape[-1] > 1 else x[..., 0] * torch.nan
+
+def nothing(x: torch.Tensor):
+    return x * torch.nan
+
 def total(x: torch.Tensor):
     return x.sum(-1)
 
@@ -198,6 +204,19 @@ def test_a_function_of_torch_passes_against_itself_in_float32() -> None:
     options = {"dtype": "float32", "case_set": ("ordinary",)}
     counts, _, text = compared("pair_torch:log_of_squares", "pair_torch:log_of_squares", **options)
     assert counts.keys() == {"passed"}, text
+
+
+@pytest.mark.usefixtures("folder")
+def test_cases_that_show_nothing_are_skipped_unless_most_do() -> None:
+    pytest.importorskip("torch")
+    counts, report, text = compared("pair_torch:deviation", "pair_torch:deviation", dtype="float32")
+    assert counts.keys() == {"passed", "skipped"}, text
+    assert report.exit_status == 0
+    assert "shows nothing" in text
+    counts, report, text = compared("pair_torch:nothing", "pair_torch:nothing", dtype="float32", seed=1)
+    assert "failed" not in counts
+    assert report.exit_status == 1
+    assert "cases show nothing" in text
 
 
 @pytest.mark.usefixtures("folder")

@@ -50,7 +50,7 @@ from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
 from optest.core.runner import why_not_run
 from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
-from optest.core.verdicts import judged_by_others
+from optest.core.verdicts import SHOWS_NOTHING, judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators.fills import check_fill
 from optest.guests import guests
@@ -141,8 +141,14 @@ def check(
             table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
             notes = [*table, *notes]
             unused.extend(slower)
+        silent = sum(each.verdict.message.startswith(SHOWS_NOTHING) for each in results)
+        if 2 * silent > len(results):
+            unused.append(
+                f"{silent} of {len(results)} cases show nothing, expected at most half; specify others: --shape"
+            )
         if settings["seed"]:
             message = f"expected, but did not happen with seed {settings['seed']}"
+            notes = [*((line, "bad") for line in unused), *notes]
             return [*((f"{message}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
         unused.extend(f"expected, but did not happen: {line}; {remedy}" for line, remedy in idle.items())
         return [*((line, "bad") for line in unused), *notes]

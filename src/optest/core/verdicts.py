@@ -35,6 +35,7 @@ from optest.spec import (
     Evidence,
     ExpectedError,
     Fault,
+    Layer,
     Measure,
     Reason,
     RuleClass,
@@ -49,6 +50,10 @@ _NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason
 """Reasons for which the backend was not even asked, or is not known to be at fault."""
 
 _INVARIANT = "invariant "
+SHOWS_NOTHING = "shows nothing"
+"""What the message of a case begins with that is skipped after its comparison."""
+
+_SET_TAG = "set:"
 _OTHER_VALUES = "other values"
 """The check that says of which inputs other values were tried."""
 
@@ -85,9 +90,19 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         if verdict.status is _PASSED:
             verdict = _verdict_of_further(comparison, answer, verdict)
         with Border("the comparison", _INTERNAL):
-            return _doubted(case, verdict, comparison.expected)
+            return _skipped_if_ours(case, _doubted(case, verdict, comparison.expected))
     except Fault as fault:
         return fault_verdict(fault)
+
+
+def _skipped_if_ours(case: TestCase, verdict: Verdict) -> Verdict:
+    """Skip a suspect pass with inputs that optest chose itself for functions that it does not know: the inputs, not
+    the functions or a tolerance that the user stated, are at fault."""
+    is_derived = case.descriptor.category == "function" and any(each.startswith(_SET_TAG) for each in case.tags)
+    is_stated = any(each.layer is not Layer.OPERATOR for each in case.tolerances)
+    if verdict.status is not Status.SUSPECT or not is_derived or is_stated:
+        return verdict
+    return replace(verdict, status=Status.SKIPPED, message=f"{SHOWS_NOTHING}: {verdict.message}")
 
 
 def fault_verdict(fault: Fault) -> Verdict:
