@@ -66,6 +66,18 @@ def scaled(x: np.ndarray, scale=1.0):
 def scaled_by_two(x: np.ndarray, scale=2.0):
     return x * x.dtype.type(scale)
 
+def moments(x: np.ndarray):
+    return {"mean": x.mean(-1), "largest": x.max(-1), "count": float(x.shape[-1]), "none": None}
+
+def moments_in_other_order(x: np.ndarray):
+    return dict(reversed(moments(x).items()))
+
+def moments_exchanged(x: np.ndarray):
+    return {"mean": x.max(-1), "largest": x.mean(-1), "count": float(x.shape[-1])}
+
+def moments_of_other_names(x: np.ndarray):
+    return {"a": float(x.shape[-1]), "b": x.max(-1), "c": x.mean(-1)}
+
 def offset(x: np.ndarray, unknown=None):
     return x
 """
@@ -244,6 +256,16 @@ def test_another_default_of_the_function_fails() -> None:
     options = {"dtype": "float32", "tier": "smoke"}
     assert compared("pair_numpy:scaled", "pair_numpy:scaled", **options)[0].keys() == {"passed"}
     assert compared("pair_numpy:scaled_by_two", "pair_numpy:scaled", **options)[0].keys() == {"failed"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_outputs_go_by_the_keys_of_the_reference() -> None:
+    options = {"dtype": "float32", "tier": "smoke"}
+    for name, status in (("", "passed"), ("_in_other_order", "passed"), ("_exchanged", "failed")):
+        assert compared(f"pair_numpy:moments{name}", "pair_numpy:moments", **options)[0].keys() == {status}
+    counts, _, text = compared("pair_numpy:moments_of_other_names", "pair_numpy:moments", **options)
+    assert counts.keys() == {"failed"}
+    assert "but should be ['count', 'largest', 'mean']" in text
 
 
 @pytest.mark.usefixtures("folder")

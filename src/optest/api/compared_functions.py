@@ -98,8 +98,8 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
             samples += other.samples
             if other.samples:
                 never = [name for name in never if name not in added]
-                further = "; ".join(each for each in other.how.split("; ") if each not in derived.how)
-                notes.append(f"and with {', '.join(added)}: {further}")
+                new = [each for each in other.how.split("; ") if each not in derived.how]
+                notes.append(f"and with {', '.join(added)}: {'; '.join(new)}")
     kept = [each for each in samples if _is_kept(each.case, reference)]
     if never:
         notes.append(f"never with {', '.join(never)}; specify every shape: --shape {never[0]}=…")

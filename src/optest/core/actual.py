@@ -20,6 +20,7 @@ from optest.backends.abilities import (
 from optest.backends.command_abilities import StatesCapabilities
 from optest.core.border import Border
 from optest.core.layers import composed_outputs, is_composed
+from optest.core.reference_functions import ReferenceFunction
 from optest.errors import UnknownName
 from optest.memory.buffers import Buffer, never_written, require_written
 from optest.memory.margins import Margins, Padded
@@ -30,6 +31,7 @@ from optest.numerics import (
     bits,
     have_same_gaps,
     is_known,
+    numpy_dtype,
     reset_float_mode,
     same_bits,
 )
@@ -341,6 +343,8 @@ def in_order(case: TestCase, returned: Any) -> list[Array]:
         Fault: MISSING_OUTPUT for None or a name that is missing, EXTRA_OUTPUT for a name that the operator does
             not have, DTYPE for something that is no array or has an element type that optest does not know.
     """
+    if isinstance(reference := case.descriptor.reference, ReferenceFunction):
+        returned = reference.placed(returned, [numpy_dtype(each.spec.dtype) for each in case.inputs]) or None
     if isinstance(returned, (tuple, list)):
         if all([type(value) is np.ndarray and is_known(value.dtype) for value in returned]):  # noqa: C419 - no frame
             return list(returned)

@@ -7,10 +7,9 @@ every input and step (:mod:`optest.core.closeness`), as for a call of torch with
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import sqrt
 from typing import Any
@@ -38,7 +37,6 @@ _NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16
 _WIDE = (np.dtype(np.float64), np.dtype(np.float32))
 _INDICES = ("idx", "index", "indices", "ids", "token", "target", "label", "pos")
 """Beginnings of words in the names of parameters for whole numbers below a size."""
-_ARRAY = re.compile(r"Tensor|[aA]rray")
 _SCALARS = ("int", "float", "bool", "str")
 
 
@@ -88,9 +86,8 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
             attributes.append(Attribute(name=parameter.name, type=kind, **default))
         else:
             inputs.append(f"{parameter.name}{'' if is_required else '?'}")
-            if not is_required and (
-                parameter.name in tensors or _dtype_by_name(parameter.name) or _ARRAY.search(words)
-            ):
+            is_array = "Tensor" in words or "array" in words.lower() or parameter.name in tensors
+            if not is_required and (is_array or _dtype_by_name(parameter.name)):
                 optional.append(parameter.name)
     if not inputs:
         raise UsageError(f"--reference {path} takes no tensors, expected a parameter without a default")
@@ -136,6 +133,8 @@ class ReferenceFunction:
     """Dtypes of parameters for whole numbers and masks, by name."""
     optional: tuple[str, ...] = ()
     """Parameters with the default None that are tensors by their name or annotation."""
+    keys: list[str] = field(default_factory=list, compare=False)
+    """Keys or places of the outputs of the last call."""
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         """Return the outputs in float64, each with the dtype that it has for inputs in the dtypes of the case."""
@@ -185,6 +184,23 @@ class ReferenceFunction:
         length = self._longest_sum(given, outputs, exact)
         return as_close_as_roundings_allow(RoundedCall.of(evaluate, given, actual), actual, (Fault,))
 
+    def placed(self, returned: Any, inputs: Sequence[np.dtype[Any]], *, is_own: bool = False) -> list[Any]:
+        """Return the outputs of this function, or of one that is compared with it, in order: those of a dict by its
+        keys, no None, and Python's numbers as arrays, floats in the first floating dtype of the inputs; raise ``Fault``
+        MISSING_OUTPUT if the other's outputs have other keys or places.
+        """
+        named = {str(name): each for name, each in outputs_of(returned) if each is not None}
+        named = dict(sorted(named.items())) if isinstance(returned, Mapping) else named
+        if is_own:
+            self.keys[:] = named
+        elif len(named) == len(self.keys) and [*named] != self.keys:
+            raise Fault(Reason.MISSING_OUTPUT, f"the outputs are {[*named]}, but should be {self.keys}")
+        kind = next((each for each in inputs if dtype_of(each).is_inexact), None)
+        return [
+            np.asarray(each, kind if type(each) is float else None) if type(each) in (bool, int, float) else each
+            for each in named.values()
+        ]
+
     def _longest_sum(
         self, given: Sequence[Array], outputs: Callable[[Sequence[Array]], list[Array]], exact: Sequence[Array]
     ) -> float:
@@ -210,7 +226,8 @@ class ReferenceFunction:
         def call(tensors: Sequence[Any]) -> list[Any]:
             bound = self.signature.bind_partial()
             bound.arguments = {**dict(zip(named, tensors, strict=True)), **attributes}
-            return [each for _, each in outputs_of(self.function(*bound.args, **bound.kwargs)) if each is not None]
+            returned = self.function(*bound.args, **bound.kwargs)
+            return self.placed(returned, [each.dtype for each in named.values()], is_own=True)
 
         with Border(self.path, Reason.REFERENCE_FAILED), np.errstate(all="ignore"):
             if self.arrays == "torch":

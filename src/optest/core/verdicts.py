@@ -50,10 +50,7 @@ _NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason
 """Reasons for which the backend was not even asked, or is not known to be at fault."""
 
 _INVARIANT = "invariant "
-SHOWS_NOTHING = "shows nothing"
-"""What the message of a case begins with that is skipped after its comparison."""
-
-_SET_TAG = "set:"
+SHOWS_NOTHING, _SET_TAG = "shows nothing", "set:"
 _OTHER_VALUES = "other values"
 """The check that says of which inputs other values were tried."""
 

@@ -48,4 +48,4 @@ def evaluated(call: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any],
             stack.callback(torch.set_default_dtype, default)
             torch.set_default_dtype(kind)
             stack.enter_context(_WithoutNarrowing(kind))
-        return [as_array(each) for each in call(tensors)]
+        return [as_array(each) if isinstance(each, torch.Tensor) else each for each in call(tensors)]
