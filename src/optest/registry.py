@@ -123,7 +123,11 @@ def _import(module_name: str, path: str) -> Any:
     if module_name.endswith(".py"):
         file = Path(module_name).resolve()
         if not file.is_file():
-            raise UsageError(f"file {module_name!r} does not exist\n  wanted by {path!r}")
+            hint = did_you_mean(
+                file.name, (x.name for x in file.parent.glob("*.py") if x != file), text="; did you mean {}?"
+            )
+            what = f"{module_name} is a folder, expected a file" if file.is_dir() else f"there is no file {module_name}"
+            raise UsageError(f"{what}{hint}\n  wanted by {path!r}")
         if str(file.parent) not in sys.path:
             sys.path.insert(0, str(file.parent))  # files next to it can be imported, also later
         return loaded_from(file) or load_file(file, name=f"{file.stem}_py" if file.stem in sys.modules else file.stem)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
-from optest.reporting.history import journals_of
+from optest.reporting.history import intact_journal, journals_of
 from optest.reporting.typography import columns, plural
 from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
-from optest.store import RunDirectory, read_journal, read_summary
+from optest.store import RunDirectory, read_journal
 
 _NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
@@ -190,8 +190,9 @@ def _run_named(name: str, settings: Settings) -> RunDirectory:
 
 
 def latest_run(root: Path, fits: Callable[[Mapping[str, Any]], bool]) -> RunDirectory | None:
-    """The latest run with such options."""
-    return next((each for each in reversed(RunDirectory.all(root)) if fits(_options(each))), None)
+    """Return the latest run with such options whose journal is intact."""
+    fitting = (each for each in reversed(RunDirectory.all(root)) if fits(_options(each)))
+    return next((each for each in fitting if intact_journal(each) is not None), None)
 
 
 def _options(directory: RunDirectory) -> Mapping[str, Any]:
@@ -287,11 +288,17 @@ def runs(given: Mapping[str, Any], keep: int | None = None) -> Iterator[str]:
         yield from (f"not deleted, since it is being written or not permitted: {each.path}" for each in undeleted)
     rows = []
     for each in RunDirectory.all(root):
-        info, summary = None, read_summary(each.journal_path)
+        info = summary = None
+        is_damaged = False
         with suppress(UsageError):  # the run did not begin, or another program wrote the file
             info = each.read_info()
+        try:
+            summary = read_journal(each.journal_path).summary if each.journal_path.is_file() else None
+        except UsageError:
+            is_damaged = True
         began, command = ("", "") if info is None else (info.started_at[:19], info.options.get("command", "run"))
-        counts = "not ended" if summary is None else ", ".join(f"{n} {word}" for word, n in summary.by_status.items())
+        missing = "damaged: its journal is garbled" if is_damaged else "not ended"
+        counts = missing if summary is None else ", ".join(f"{n} {word}" for word, n in summary.by_status.items())
         target = "" if info is None else " ".join(filter(None, (info.plan, info.target)))
         rows.append([each.id, began, command, target, f"{each.nbytes() / 1e6:.1f}", counts])
     head = ["run", "began (UTC)", "command", "plan and backend", "MB", "results"]

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from optest.api.earlier_runs import latest_run
 from optest.api.listing import unknown_among
 from optest.errors import UnknownName, UsageError
 from optest.plan.select import matching_ids
@@ -215,7 +216,9 @@ def _settings_for(what: str, form: str, output: str | None, given: Mapping[str, 
 
 
 def _journals_named(root: Path, runs: Sequence[str]) -> list[Journal]:
-    return [read_journal(RunDirectory.open(root, run).journal_path) for run in runs]
+    latest = latest_run(root, lambda _: True) if "latest" in runs else None
+    directories = [latest if latest and run == "latest" else RunDirectory.open(root, run) for run in runs]
+    return [read_journal(directory.journal_path) for directory in directories]
 
 
 def _as_json(data: Any) -> str:
@@ -230,9 +233,11 @@ def _written(text: str, output: str | None) -> str:
 
 def _like_latest(root: Path, most: int) -> list[Journal]:
     """The latest run and those before it that asked the same of the same target."""
-    latest = next(journals_of(root), None)
-    alike = (each for each in journals_of(root) if latest and _request_of(each) == _request_of(latest))
-    return list(islice(alike, most))
+    journals = journals_of(root)
+    if (latest := next(journals, None)) is None:
+        return []
+    alike = (each for each in journals if _request_of(each) == _request_of(latest))
+    return [latest, *islice(alike, most - 1)]
 
 
 def _request_of(journal: Journal) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,14 @@ def _prepare() -> None:
 
 
 def _names_torch(function: str) -> bool:
-    """Return whether the source of the file of ``[OP=]MODULE:NAME`` imports torch."""
+    """Return whether the source of the file of ``[OP=]MODULE:NAME`` imports torch; False if it cannot be read."""
     module = function.rpartition("=")[2].rpartition(":")[0]
-    file = module if module.endswith(".py") else file_of_module(module)
-    return module == "torch" or bool(
-        file and file.endswith(".py") and _IMPORTS_TORCH.search(Path(file).read_text("utf-8", "replace"))
-    )
+    file = file_of_module(module)
+    with suppress(OSError):  # reported where the function is loaded
+        return module == "torch" or bool(
+            file and file.endswith(".py") and _IMPORTS_TORCH.search(Path(file).read_text("utf-8", "replace"))
+        )
+    return False
 
 
 @contextmanager

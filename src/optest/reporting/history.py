@@ -4,6 +4,7 @@ largest error in units of what is allowed."""
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from optest.errors import OptestError
+from optest.errors import UsageError
 from optest.reporting.explain import gist
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
@@ -57,16 +58,26 @@ class History:
     errors: dict[tuple[str, str], dict[str, float]]
 
 
+def intact_journal(directory: RunDirectory) -> Journal | None:
+    """Read the journal of a run; None for a damaged one, after a line on stderr that names the run."""
+    try:
+        return read_journal(directory.journal_path)
+    except UsageError as error:
+        first_line = str(error).partition("\n")[0]
+        print(f"optest: run {directory.id} is left out: {first_line}", file=sys.stderr)  # noqa: T201
+        return None
+
+
 def journals_of(root: Path, most_bytes: float = math.inf) -> Iterator[Journal]:
-    """Those of the runs that say what they were asked, the latest first; not of searches for smaller cases."""
+    """Yield the intact journals of runs that record their options, the latest first; without minimisations."""
     for directory in reversed(RunDirectory.all(root)):
         if not directory.journal_path.is_file():
             continue
         most_bytes -= directory.journal_path.stat().st_size
         if most_bytes < 0:
             return
-        journal = read_journal(directory.journal_path)
-        if journal.info is not None and journal.info.options.get("command") != "minimise":
+        journal = intact_journal(directory)
+        if journal is not None and journal.info is not None and journal.info.options.get("command") != "minimise":
             yield journal
 
 
@@ -85,7 +96,7 @@ def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
     Of the runs beside it, as many are looked at as are read in some seconds.
     """
     runs = [now := kept_run(Journal(info=info, results=tuple(results)))]
-    with suppress(OSError, OptestError):  # a broken run beside it is not this one's fault
+    with suppress(OSError):  # a run may be deleted meanwhile
         for run in map(kept_run, islice(journals_of(Path(info.directory).parent, _MOST_BYTES), _MOST_RUNS)):
             own = {name: each for name, each in run.results.items() if name in now.results}
             if run.target == now.target and run.info.started_at < info.started_at and 2 * len(own) >= len(now.results):

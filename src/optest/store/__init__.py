@@ -9,7 +9,6 @@ from optest.store.journal import (
     JournalWriter,
     journal_schema,
     read_journal,
-    read_summary,
 )
 from optest.store.paths import PathError, path_of, read_regular, resolve_path
 from optest.store.run_directory import RunDirectory
@@ -29,7 +28,6 @@ __all__ = [
     "path_of",
     "read_journal",
     "read_regular",
-    "read_summary",
     "resolve_path",
     "write_atomically",
 ]

@@ -28,7 +28,6 @@ from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import codec
 
 SCHEMA_VERSION: Final = 1
-_MOST_OF_A_SUMMARY = 1 << 16
 
 
 class JournalError(OptestError):
@@ -245,17 +244,6 @@ def read_journal(path: Path) -> Journal:
     finally:
         if collecting:
             gc.enable()
-
-
-def read_summary(path: Path) -> RunSummary | None:
-    """Read the last line of a journal; None if it is no summary, since the run did not end, or cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _MOST_OF_A_SUMMARY))
-            noun = _parse(file.read().rstrip(b"\n").rpartition(b"\n")[2], str(path))[0]
-    except (OSError, ValueError, msgspec.DecodeError, UsageError):
-        return None
-    return noun if isinstance(noun, RunSummary) else None
 
 
 def _read(path: Path, data: bytes) -> Journal:

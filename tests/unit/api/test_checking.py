@@ -278,6 +278,48 @@ def test_unsupported_cases_are_one_result_for_each_reason(tmp_path: Path) -> Non
     assert f"{len(some)} passed" in text
 
 
+def test_a_damaged_run_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from optest.api.earlier_runs import runs
+    from optest.api.reports import diff, history, trend
+
+    *_, damaged = [asked(tmp_path, "wrong")[0].directory for _ in range(3)]
+    lines = damaged.journal_path.read_bytes().splitlines(keepends=True)
+    damaged.journal_path.write_bytes(b"".join([*lines[:2], b"xx\n", *lines[3:]]))
+    given = {"runs_dir": str(tmp_path / "runs")}
+    assert history((), None, "terminal", None, given)[0].startswith("2 runs")
+    first, _, last = [line.split()[0] for line in list(runs(given))[1:]]
+    assert ["damaged" in line for line in runs(given)] == [False, False, False, True]
+    for text, _ in (
+        trend((), "terminal", None, given),
+        diff((), "terminal", None, given),
+        diff((first,), "terminal", None, given),
+    ):
+        assert first in text
+        assert last not in text
+    repeated, _ = asked(tmp_path, "wrong", rerun_failed="latest")
+    assert repeated.exit_status == 1
+    notes = capsys.readouterr().err.splitlines()
+    assert len(notes) >= 5
+    assert all(f"run {damaged.id} is left out: journal line is garbled" in note for note in notes)
+
+
+@pytest.mark.parametrize("name", ["absent.py", "folder.py", "bytes.py", "syntax.py", "no_such_module"])
+def test_a_function_in_no_readable_file_is_an_error_of_usage(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from optest.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "absents.py").touch()
+    (tmp_path / "bytes.py").write_bytes(b"\xff\x00")
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    assert main(["check", "--function", f"{name}:right"]) == 2
+    error = capsys.readouterr().err
+    assert name.removesuffix(".py") in error
+    assert ("did you mean absents.py" in error) == (name == "absent.py")
+
+
 def test_accepting_what_should_be_refused_is_a_failure(tmp_path: Path) -> None:
     driver = backend_manager.get("right")
     driver.run = lambda case, inputs: [inputs[0] * 2]  # type: ignore[method-assign]

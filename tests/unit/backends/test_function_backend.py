@@ -288,7 +288,7 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("softmax.py", UsageError, "did you mean softmax.py:my_softmax"),
         ("raises.py:softmax", UsageError, r"at .*raises.py:2, in <module>: .*\n  the module itself raised it"),
         ("no_python.py:softmax", UsageError, r"at .*no_python.py:1: def .*\n  the module itself raised it"),
-        ("absent_file.py:softmax", UsageError, "file 'absent_file.py' does not exist"),
+        ("absent_file.py:softmax", UsageError, "there is no file absent_file.py"),
     ],
 )
 def test_refused_before_anything_runs(name: str, error: type[Exception], words: str) -> None:
