@@ -48,7 +48,6 @@ from optest.backends.command_abilities import (
 from optest.backends.function import FunctionBackend
 from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
-from optest.core.runner import why_not_run
 from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
 from optest.core.verdicts import SHOWS_NOTHING, judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError, nearest
@@ -66,7 +65,6 @@ from optest.registry import load_object
 from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
-from optest.reporting.tally import CASES
 from optest.reporting.typography import plural
 from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import ConfigFile, Settings, Value, environment, resolve
@@ -76,11 +74,9 @@ from optest.spec import (
     BackendTarget,
     CaseResult,
     OperatorDescriptor,
-    Reason,
     RunSummary,
     TestCase,
     Tier,
-    Verdict,
     dtype,
 )
 from optest.spec.case import GRAPH
@@ -159,34 +155,9 @@ def check(
         color=wants_color(out, no_color=settings["no_color"], variables=environment()),
         afterwards=afterwards,
     )
-    with with_torchs_own(dataclasses.replace(_with_unsupported_merged(request.run), forks=forks)) as revised:
+    with with_torchs_own(dataclasses.replace(request.run, forks=forks)) as revised:
         outcome = run_cases(revised, stream=out, terminal=reporter)
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
-
-
-def _with_unsupported_merged(run: RunRequest) -> RunRequest:
-    """Return the request with one case in place of all of an operator that are unsupported for the same reason.
-
-    A driver with two operators supports few cases: one result for each of the others is 11,530 folders and 93 MB.
-    """
-    merged: dict[tuple[str, ...], list[TestCase]] = {}
-    left_out: set[int] = set()
-    for case in run.cases:
-        why = why_not_run(case, run.driver)
-        if why is not None and why.reason is Reason.UNSUPPORTED:
-            group = merged.setdefault((case.descriptor.name, case.backend.label(), why.message), [])
-            left_out |= {id(case)} if group else set()
-            group.append(case)
-    counts = {cases[0].id: Counter(t for case in cases for t in case.tags if SET_TAG in t) for cases in merged.values()}
-
-    def revise(case: TestCase, verdict: Verdict) -> Verdict:
-        if verdict.reason is Reason.UNSUPPORTED and (number := counts.get(case.id, Counter()).total()) > 1:
-            details = {**verdict.details, CASES: dict(counts[case.id])}
-            verdict = dataclasses.replace(verdict, message=f"{verdict.message} ({number:,} cases)", details=details)
-        return run.revise(case, verdict)
-
-    cases = [case for case in run.cases if id(case) not in left_out]
-    return dataclasses.replace(run, cases=cases, revise=revise)
 
 
 def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list[str]:

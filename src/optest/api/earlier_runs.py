@@ -221,7 +221,7 @@ def what_failed(runs_dir: str, run: str) -> Earlier:
     directory = RunDirectory.open(Path(runs_dir), run)
     journal = read_journal(directory.journal_path)
     info = journal.info
-    finished = len({(result.id, result.round) for result in journal.results})
+    finished = len({(name, result.round) for result in journal.results for name in result.keys})
     return Earlier(
         run_id=directory.id,
         plan=info.plan if info is not None else "",

@@ -198,6 +198,7 @@ def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steeri
             maxfail=1 if settings["exitfirst"] else settings["maxfail"],
             isolation=lanes.isolation,
             dedupe=not settings["no_dedupe"],
+            merges_unsupported=request.facts.get("command") == "check",
         ),
         repro=lambda case: repro_line(case, directory, request),
         earlier=begun.earlier,
@@ -277,7 +278,11 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
             raise UsageError(
                 f"run {directory.id} cannot be resumed, since its results would not be comparable:\n{listed}"
             )
-    return {(result.id, result.key, result.target, result.round): result for result in journal.results}
+    return {
+        (name, key, result.target, result.round): result
+        for result in journal.results
+        for name, key in result.keys.items()
+    }
 
 
 def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:

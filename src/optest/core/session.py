@@ -21,7 +21,19 @@ from optest.core.results import reference_name, result_of
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.verdicts import after_attempts
 from optest.errors import OptestError
-from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase, Timings, Verdict
+from optest.spec import (
+    BAD_STATUSES,
+    MERGED_KEYS,
+    MERGED_TAGS,
+    CaseResult,
+    Reason,
+    RunInfo,
+    RunSummary,
+    Status,
+    TestCase,
+    Timings,
+    Verdict,
+)
 from optest.spec.construct import collection_paused
 
 if TYPE_CHECKING:
@@ -55,6 +67,7 @@ _SHARE = 4
 _PICTURES, _PICTURES_OF_AN_OPERATOR = 200, 20
 """That a journal holds, of some 6 kB each."""
 
+_UNSUPPORTED = (Status.SKIPPED, Reason.UNSUPPORTED)
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 
@@ -92,6 +105,8 @@ class Policy:
     maxfail: int = 0
     isolation: str = "none"
     dedupe: bool = True
+    merges_unsupported: bool = False
+    """Whether cases of an operator that are unsupported for the same reason are one result, at the end of the run."""
 
 
 class _Outcome(NamedTuple):
@@ -103,6 +118,7 @@ class _Outcome(NamedTuple):
     began: float | None = None
 
 
+_Unsupported: TypeAlias = tuple[int, str, str, str]  # round, operator, target, message
 _Outcomes: TypeAlias = "queue.SimpleQueue[_Outcome | Future[None]]"
 
 
@@ -135,6 +151,8 @@ class Session:
     failure: OptestError | None = None
     _began: float = field(default_factory=time.monotonic, init=False)
     _drawn: Counter[str] = field(default_factory=Counter, init=False)
+    _unsupported: dict[_Unsupported, list[tuple[TestCase, Verdict]]] = field(default_factory=dict, init=False)
+    _finished: int = field(default=0, init=False)
 
     def run(self) -> RunSummary:
         """Run every case that has no earlier result and return what all of them add up to.
@@ -147,17 +165,21 @@ class Session:
             with self.interruption.watched():
                 self.journal.start(self.info)
                 self.listener.on_start(self.info)
-                for result in self.earlier.values():
+                for result in {id(result): result for result in self.earlier.values()}.values():
                     self.results.append(result)
                     self._drawn[result.operator] += len(result.verdict.pictures)
-                    self._tell(result, len(self.results))
-                self._run_all(self._remaining())
+                    self._finished += len(result.keys)
+                    self._tell(result, self._finished)
+                try:
+                    self._run_all(self._remaining())
+                finally:
+                    self._report_unsupported()
         except (KeyboardInterrupt, Closed):
             interrupted = True
         except OptestError as error:
             self.failure = error
         total = len(self.cases) * self.policy.rounds
-        if self.interruption.happened and len(self.results) < total:
+        if self.interruption.happened and self._finished < total:
             interrupted = True  # between two cases, where whoever chooses them asked for no more
         summary = RunSummary.of(
             self.results,
@@ -363,7 +385,24 @@ class Session:
         for result in self._results_of(outcome):
             with self.interruption.after_this():
                 self._keep(result)
-            self._tell(result, len(self.results))
+            self._finished += 1
+            self._tell(result, self._finished)
+
+    def _report_unsupported(self) -> None:
+        """Report the unsupported cases as one result for each operator, message and round.
+
+        A driver with two operators supports few cases: one result for each of the others is 11,530 folders and 93 MB.
+        """
+        for (round_index, *_), ((case, verdict), *others) in self._unsupported.items():
+            if others:
+                cases = [case, *(other for other, _ in others)]
+                tags = Counter(tag for each in cases for tag in each.tags if tag.startswith("set:"))
+                keys = {each.id: each.key for each in cases}
+                details = {**verdict.details, MERGED_TAGS: dict(tags), MERGED_KEYS: keys}
+                verdict = replace(verdict, message=f"{verdict.message} ({len(keys):,} cases)", details=details)
+            result = result_of(case, verdict, round_index=round_index, isolation=self.policy.isolation)
+            self._keep(result)
+            self._tell(result, self._finished)
 
     def _keep(self, result: CaseResult) -> None:
         """What the journal holds counts, and nothing else."""
@@ -377,6 +416,11 @@ class Session:
             raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
         for place, (case, judged) in enumerate(zip(execution.cases, executed.verdicts, strict=True)):
             verdict = self._with_few_pictures(case.descriptor.name, self.revise(case, judged))
+            if self.policy.merges_unsupported and (verdict.status, verdict.reason) == _UNSUPPORTED:
+                kind = (execution.round_index, case.descriptor.name, case.backend.label(), verdict.message)
+                self._unsupported.setdefault(kind, []).append((case, verdict))
+                self._finished += 1
+                continue
             yield result_of(
                 case,
                 verdict,

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optest.reporting.failure_groups import merged_text, skeleton
-from optest.reporting.tally import CASES, number_of_cases
 from optest.reporting.typography import by_invariants_text, clip, duration, plural
-from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
+from optest.spec import BAD_STATUSES, MERGED_TAGS, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
 _SET_TAG = "set:"
 _FEW_IDLE = 5
@@ -38,11 +37,11 @@ class OperatorLine:
 
     def add(self, result: CaseResult) -> None:
         column = self._column(result.status)
-        for tag, number in result.verdict.details.get(CASES, {case_set_of(result): 1}).items():
+        for tag, number in result.verdict.details.get(MERGED_TAGS, {case_set_of(result): 1}).items():
             column[tag.removeprefix(_SET_TAG)] += number
         self.by_invariants += column is self.passed and result.verdict.evidence is Evidence.INVARIANT
         if column is self.gaps:
-            self.gap_reasons[_gap_text(result)] += number_of_cases(result)
+            self.gap_reasons[_gap_text(result)] += len(result.keys)
 
     def _column(self, status: Status) -> Counter[str]:
         if status in BAD_STATUSES:
@@ -84,7 +83,7 @@ def in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
 def _gap_text(result: CaseResult) -> str:
     """Why a case was not run: ``UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0``."""
     reason = f"{result.reason.value}: " if result.reason else ""
-    message = result.verdict.message.removesuffix(f" ({number_of_cases(result):,} cases)")
+    message = result.verdict.message.removesuffix(f" ({len(result.keys):,} cases)")
     return f"{reason}{message.partition(chr(10))[0]}"
 
 

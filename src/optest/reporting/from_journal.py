@@ -64,7 +64,7 @@ def exit_status_of(journal: Journal) -> int:
 
 
 def _info(journal: Journal) -> RunInfo:
-    count = len(journal.results)
+    count = sum(len(result.keys) for result in journal.results)
     notes = []
     if journal.torn:
         notes.append("the last line of the journal was cut off; a result that it held is not shown")

@@ -86,7 +86,9 @@ def kept_run(journal: Journal) -> KeptRun:
     assert journal.info is not None
     results: dict[str, list[KeptResult]] = {}
     for each in journal.results:
-        results.setdefault(each.id, []).append(_kept(each))
+        kept = _kept(each)
+        for name, key in each.keys.items():
+            results.setdefault(name, []).append(replace(kept, id=name, key=key))
     return KeptRun(info=journal.info, results=results)
 
 

@@ -37,7 +37,7 @@ class GroupTally:
     """What their executions took; a shared one counts where it was executed."""
 
     def add(self, result: CaseResult) -> None:
-        number = number_of_cases(result)
+        number = len(result.keys)
         self.statuses[result.status] += number
         if result.reason is not None:
             self.reasons[result.reason.value] += number
@@ -69,15 +69,6 @@ class GroupTally:
 
 
 UNNAMED, WRONG_DATA = "skipped", "known wrong data"
-
-
-CASES = "cases"
-"""Detail of a skip that represents several cases: their number by the tag of their case set."""
-
-
-def number_of_cases(result: CaseResult) -> int:
-    """Return the number of cases of a result: one, or all of an operator that are unsupported for the same reason."""
-    return sum(result.verdict.details[CASES].values()) if CASES in result.verdict.details else 1
 
 
 def _why_nothing_is_shown(result: CaseResult) -> str:
@@ -129,7 +120,7 @@ class Tally:
             operator = self.operators[result.operator] = GroupTally()
         operator.add(result)
         if result.status is Status.SKIPPED:
-            self.skips[result.reason.value if result.reason else "", result.verdict.message] += number_of_cases(result)
+            self.skips[result.reason.value if result.reason else "", result.verdict.message] += len(result.keys)
         self.all.add(result)
         if name := model_of(result):
             self.by_file.setdefault((name, result.where.rpartition(":")[0]), GroupTally()).add(result)

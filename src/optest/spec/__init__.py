@@ -22,6 +22,8 @@ from optest.spec.dtypes import DTYPES, DType, Kind, dtype, dtype_names
 from optest.spec.operator import TIERS, Interval, OperatorDescriptor, Sample, Tier
 from optest.spec.outcome import (
     BAD_STATUSES,
+    MERGED_KEYS,
+    MERGED_TAGS,
     CaseResult,
     Check,
     CheckState,
@@ -58,6 +60,8 @@ __all__ = [
     "DTYPES",
     "FORWARD",
     "LIMIT",
+    "MERGED_KEYS",
+    "MERGED_TAGS",
     "NO_MULTIPLE",
     "PER_DOUBLING",
     "REQUIRED",

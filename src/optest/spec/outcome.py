@@ -30,6 +30,10 @@ BAD_STATUSES = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TI
 """Statuses that make a run end with exit status 1."""
 
 
+MERGED_TAGS, MERGED_KEYS = "cases", "keys"
+"""Details of a skip that represents several cases: their number by the tag of their case set, and their keys by id."""
+
+
 class Reason(str, Enum):
     """What people act on."""
 
@@ -375,6 +379,11 @@ class CaseResult:
     @property
     def reason(self) -> Reason | None:
         return self.verdict.reason
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """Keys of its cases by their ids: of one, or of all of an operator that are unsupported for the same reason."""
+        return self.verdict.details.get(MERGED_KEYS) or {self.id: self.key}
 
     @property
     def identity(self) -> tuple[str, str, str, str]:

@@ -59,11 +59,14 @@ class RunSummary:
         notes: Iterable[str] = (),
     ) -> RunSummary:
         collected = list(results)
-        by_status = Counter(result.status for result in collected)
-        by_reason = Counter(result.reason.value for result in collected if result.reason is not None)
+        by_status, by_reason = Counter[Status](), Counter[str]()
+        for result in collected:
+            by_status[result.status] += len(result.keys)
+            if result.reason is not None:
+                by_reason[result.reason.value] += len(result.keys)
         return cls(
             total=total,
-            finished=len(collected),
+            finished=by_status.total(),
             duration_s=duration_s,
             interrupted=interrupted,
             by_status={status.value: by_status[status] for status in Status if by_status[status]},

@@ -17,12 +17,14 @@ import pytest
 from optest.api import bootstrap, check
 from optest.api.baseline import offered_promises
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
+from optest.api.earlier_runs import what_failed
 from optest.api.report import Report
 from optest.api.second_opinion import with_torchs_own
 from optest.backends import BackendDriver, Capability, Fault, Reason, backend_manager
 from optest.backends.function import FunctionBackend
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators
+from optest.reporting.history import kept_run
 from optest.spec import (
     Attribute,
     Evidence,
@@ -36,6 +38,7 @@ from optest.spec import (
     UnfitArguments,
     Verdict,
 )
+from optest.store import read_journal
 
 
 def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:
@@ -257,16 +260,27 @@ def test_nothing_but_gaps_is_not_well(tmp_path: Path, backend: str) -> None:
     assert "nothing passed" in text
 
 
-def test_unsupported_cases_are_one_result_for_each_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("backend", "message"), [("nothing", "nothing is done here"), ("at-last", "no kernel")])
+def test_unsupported_cases_are_one_result_for_each_reason(backend: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
-    outcome, text = asked(tmp_path, "nothing", report=("junit",), report_path=str(file))
+    driver = backend_manager.get("at-last")
+    driver.run = lambda case, inputs: unsupported_at_last(inputs)  # type: ignore[method-assign]
+    outcome, text = asked(tmp_path, backend, report=("junit",), report_path=str(file))
     (result,) = outcome.results
     number = sum(result.verdict.details["cases"].values())
     assert number == len(asked(tmp_path, "right")[0].results) > 1
-    assert result.verdict.message == f"nothing is done here ({number} cases)"
+    assert result.verdict.message == f"{message} ({number} cases)"
+    info, summary = outcome.directory.read_info(), outcome.summary
+    assert {info.total, summary.total, summary.finished, summary.by_status["skipped"]} == {number}
     assert f"{number} cases of 1 operator" in text
     assert f"{number} cases skipped as unsupported" in text
     assert (file.read_text().count("<testcase"), list((outcome.directory.path / "artifacts").iterdir())) == (1, [])
+
+    again, _ = asked(tmp_path, backend, resume=outcome.directory.id)
+    assert (len(again.results), again.summary.by_status) == (1, {"skipped": number})
+    assert what_failed(str(tmp_path / "runs"), outcome.directory.id).unfinished == 0
+    known = kept_run(read_journal(outcome.directory.journal_path))
+    assert sorted(known.results) == sorted(each.id for each in asked(tmp_path, "right")[0].results)
 
     outcome, _ = asked(tmp_path, "no-float16", rounds=2)
     some = [each for each in outcome.results if each.status is Status.PASSED]

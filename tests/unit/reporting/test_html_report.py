@@ -124,7 +124,7 @@ def test_trend_of_the_runs_beside_it(result: Make, tmp_path: Path) -> None:
     assert errors == ("matmul: error / allowance of what passed", "0.0,0.0 240.0,0.0 ", "0.25 → 0.25")
     (tmp_path / "20260105T000000Z-x").mkdir()
     (tmp_path / "20260105T000000Z-x" / "journal.jsonl").write_text("no journal\n\n")
-    assert 'id="trend"' not in run(6, 5, cases=5)
+    assert "Over 3 runs" in run(6, 5, cases=5)
 
 
 def test_without_jinja2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
