@@ -48,7 +48,7 @@ house: $(VENV)/.test
 
 # The pages that are made from the code.
 docs: $(VENV)/.run
-	$(BIN)/python -m optest.operators.documentation docs
+	$(BIN)/python tools/operator_pages.py docs
 	$(BIN)/python tools/reasons_page.py > docs/reasons.md
 	$(BIN)/python tools/api_page.py > docs/api.md
 

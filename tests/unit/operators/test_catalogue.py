@@ -6,12 +6,12 @@ import importlib
 from pathlib import Path
 
 import pytest
+from operator_pages import operator_pages
 
 import optest.operators
 from optest.errors import UnknownName
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS, FAMILIES
-from optest.operators.documentation import operator_pages
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, RuleClass, UnfitArguments
 
