@@ -280,7 +280,9 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     history = _history(comparison)
     off = [index for index, each in enumerate(verdict.measures) if each.is_off]
     wrong = WrongCall(comparison.case, comparison.inputs, comparison.outputs, comparison.expected, off)
-    distance = sum(map(_distance, comparison.outputs, comparison.expected))
+    # Outputs of another shape have no distance to the expected ones.
+    is_of_structure = verdict.reason in _OF_STRUCTURE
+    distance = 0.0 if is_of_structure else sum(map(_distance, comparison.outputs, comparison.expected))
     # Time of this thread, so that a loaded machine has the same result as an idle one.
     until = thread_time() + _SEARCH_S
     elements = sum(each.size for each in comparison.outputs)

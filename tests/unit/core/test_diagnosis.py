@@ -227,6 +227,12 @@ def test_keepdim_that_is_ignored_is_a_wrong_shape_with_right_values(verdict_of: 
     assert "values are right" in said(verdict)
 
 
+def test_outputs_of_another_shape_are_no_error_of_the_diagnosis(verdict_of: Diagnose) -> None:
+    verdict = verdict_of(lambda x: x.sum(1)[:-1], "sum", (9, 4), attributes={"dim": [1]})
+    assert verdict.reason is Reason.SHAPE
+    assert not [check for check in verdict.checks if "raised" in check.detail]
+
+
 def test_another_answer_each_time(verdict_of: Diagnose) -> None:
     noise = np.random.default_rng(7)
     kernel: Kernel = lambda x, y: x + y + noise.normal(size=x.shape).astype(x.dtype)  # noqa: E731
