@@ -111,6 +111,8 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
         ranks.setdefault(name, set()).add(len(shape["shape"] if isinstance(shape, Mapping) else shape))
     if fixed := [f"{name} of rank {min(found)}" for name, found in ranks.items() if len(found) == 1]:
         notes.append(f"only {', '.join(fixed)}; for others: --shape")
+    if by_name := [f"{name} in {kind}" for name, kind in reference.kinds.items() if name in ranks]:
+        notes.append(f"{', '.join(by_name)} only, as its name suggests; for floats give the parameter another name")
     return SignatureSamples(samples=kept, how="; ".join(notes))
 
 
