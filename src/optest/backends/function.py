@@ -486,7 +486,7 @@ class FunctionBackend(BackendDriver):
         operator, arrays = case.descriptor.name, self._arrays_for(found)
         if arrays != "numpy":
             return self._call_with(arrays, found, case, inputs, outputs)
-        given, may_retry = (*inputs, *outputs), not (self.arrays or found.arrays) and is_installed("torch")
+        given, may_retry = (*inputs, *outputs), not (self.arrays or found.arrays)
         before = [each.copy() for each in given] if may_retry else []
         try:  # it gets views, so that no new shape or flag of them stays
             views = [each.view() for each in given]
@@ -495,7 +495,7 @@ class FunctionBackend(BackendDriver):
             if "ndarray" not in str(error):
                 raise
             how = f'annotate the parameter (x: torch.Tensor), or declare @optest.kernel({operator!r}, arrays="torch")'
-            if may_retry:
+            if may_retry and is_installed("torch"):
                 for array, values in zip(given, before, strict=True):
                     array[...] = values
                 raised = f"raises {type(error).__name__}: {error}"

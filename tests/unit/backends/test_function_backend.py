@@ -211,7 +211,7 @@ def test_an_annotation_says_that_it_takes_torch_tensors() -> None:
     pytest.importorskip("torch")
     outcome = asked("relu=kernels_under_test:relu_of_tensors")
     assert by_status(outcome, Status.PASSED)
-    assert {each.verdict.message for each in by_status(outcome, Status.SKIPPED)} == {
+    assert {each.verdict.message.removesuffix(" (3 cases)") for each in by_status(outcome, Status.SKIPPED)} == {
         "torch has no negative strides",
         "relu_of_tensors: it does not promise to refuse wrong calls (refuses=True)",
     }
