@@ -380,7 +380,7 @@ def _number(values: Any) -> Array:
 
 
 def _are_equal(one: Sequence[Expected], other: Sequence[Expected]) -> bool:
-    """Whether two calls have the same results but for roundings of the reference, as softmax of x and of x + 1."""
+    """Return whether two calls differ by roundings of the reference only, as softmax of x and of x + 1 do."""
     for pair in zip(one, other, strict=True):
         values, others = (np.asarray(each.value) for each in pair)
         if np.array_equal(values, others):

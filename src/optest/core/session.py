@@ -106,7 +106,7 @@ class Policy:
     isolation: str = "none"
     dedupe: bool = True
     merges_unsupported: bool = False
-    """Whether cases of an operator that are unsupported for the same reason are one result, at the end of the run."""
+    """Merge cases of an operator that are unsupported for the same reason into one result, at the end of the run."""
 
 
 class _Outcome(NamedTuple):

@@ -32,7 +32,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _LATE = {Reason.RAISED: 1, Reason.NOT_REFUSED: 2, Reason.WRONG_ERROR: 2}
 """Ranks of reasons shown after wrong values, memory and state: kernels often raise for calls not meant for them."""
 _FEW = 0.25
-"""Of the cases of the largest group: a group of fewer is a rare case beside the fault."""
+"""Share of the cases of the largest group, up to which a group counts as a rare case."""
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
 _DTYPE = "|".join(sorted(map(re.escape, dtype_names()), key=len, reverse=True))
 _VALUE = re.compile(
@@ -98,7 +98,7 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
 
 
 def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, bool, bool, int]:
-    """Return the sort key of a group: by the kind of reason, few cases beside the ``most`` of a group of the operator
+    """Return the sort key of a group: by the kind of reason, few cases against the ``most`` of a group of the operator
     last; then wrong shapes after wrong values, those with a diagnosis first, plain calls, and those with most cases."""
     first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)

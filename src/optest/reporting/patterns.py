@@ -27,7 +27,7 @@ _SHOWN_VALUES = 2
 _SIZES = {"size"}
 """Name of all properties of sizes: with many sizes, one of them separates failures by accident."""
 _LEAST_SIZES = 4
-"""Different failing sizes of which a factor in common says something: 65536 alone is a multiple of everything."""
+"""Minimum number of different failing sizes for a common factor: 65536 by itself is a multiple of every power."""
 _MULTIPLES = (4, 8, 16, 32, 64)
 
 
