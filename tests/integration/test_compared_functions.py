@@ -80,6 +80,40 @@ def moments_of_other_names(x: np.ndarray):
 
 def offset(x: np.ndarray, unknown=None):
     return x
+
+def quantised(x: np.ndarray):
+    scale = np.abs(x).max(-1, keepdims=True, initial=1e-3) / x.dtype.type(127)
+    return np.rint(x / scale).astype(np.int8), scale
+
+def quantised_in_float32(x: np.ndarray):
+    wide = x.astype(np.promote_types(x.dtype, np.float32))
+    factor = 127 / np.abs(wide).max(-1, keepdims=True, initial=1e-3)
+    return np.rint(wide * factor).astype(np.int8), (1 / factor).astype(x.dtype)
+
+def quantised_downwards(x: np.ndarray):
+    scale = np.abs(x).max(-1, keepdims=True, initial=1e-3) / x.dtype.type(127)
+    return np.trunc(x / scale).astype(np.int8), scale
+
+def hundreds(x: np.ndarray):
+    return (x * x.dtype.type(150)).astype(np.int64)
+
+def halved_hundreds(x: np.ndarray):
+    return hundreds(x) // 2
+
+def above_mean(x: np.ndarray):
+    return x > x.mean(-1, keepdims=True)
+
+def above_mean_of_all(x: np.ndarray):
+    return x > x.mean()
+
+def largest_of_squares(x: np.ndarray):
+    return (x * x).argmax(-1) if x.shape[-1] else x.sum(-1).astype(np.int64)
+
+def largest_of_sizes(x: np.ndarray):
+    return np.abs(x).argmax(-1) if x.shape[-1] else x.sum(-1).astype(np.int64)
+
+def largest(x: np.ndarray):
+    return x.argmax(-1) if x.shape[-1] else x.sum(-1).astype(np.int64)
 """
 TORCH = """
 import torch
@@ -268,6 +302,24 @@ def test_outputs_go_by_the_keys_of_the_reference() -> None:
     counts, _, text = compared("pair_numpy:moments_of_other_names", "pair_numpy:moments", **options)
     assert counts.keys() == {"failed"}
     assert "but should be ['count', 'largest', 'mean']" in text
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("slow", "right", "wrong"),
+    [
+        ("quantised", "quantised_in_float32", "quantised_downwards"),
+        ("hundreds", "hundreds", "halved_hundreds"),
+        ("above_mean", "above_mean", "above_mean_of_all"),
+        ("largest_of_squares", "largest_of_sizes", "largest"),
+    ],
+)
+def test_whole_numbers_of_rounded_ones(slow: str, right: str, wrong: str) -> None:
+    options = {"case_set": ("ordinary",)}
+    counts, report, text = compared(f"pair_numpy:{right}", f"pair_numpy:{slow}", **options)
+    assert counts.keys() == {"passed"}, text
+    counts, report, text = compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}", **options)
+    assert counts["failed"] > len(report.results) // 2, text
 
 
 @pytest.mark.usefixtures("folder")

@@ -63,17 +63,25 @@ _LOWEST = 2.0**-126
 
 
 def as_close_as_roundings_allow(
-    rounded: RoundedCall, actual: Sequence[Any], fails: tuple[type[Exception], ...], *, with_gradients: bool = False
+    rounded: RoundedCall,
+    actual: Sequence[Any],
+    fails: tuple[type[Exception], ...],
+    *,
+    with_gradients: bool = False,
+    own_results: Sequence[Array] | None = None,
 ) -> list[Any]:
     """Return for each output a mask of its right elements, with a doubt if it is inconclusive; None if unknown.
 
-    ``fails`` are the exceptions of a call that refuses inputs with their elements in another order.
+    ``fails`` are the exceptions of a call that refuses inputs with their elements in another order. Whole numbers are
+    unknown without ``own_results``, those of the call in the dtypes of the case.
     """
     true = rounded.exact()
     takes_apart = _agree(rounded.moved(0, 0.0, takes_apart=True), true, _FINE * rounded.step)
     if len(true) != len(actual):
         return [None] * len(actual)
     near = _near_to(rounded, actual, true, takes_apart=takes_apart)
+    if own_results is not None:
+        near = _with_whole_numbers(rounded, near, actual, true, own_results, takes_apart=takes_apart)
     near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
     near = _against_other_inputs(rounded, near, fails)
     noise = _noise_of_float64(rounded, true, takes_apart=takes_apart) if with_gradients else []
@@ -82,6 +90,44 @@ def as_close_as_roundings_allow(
         or (known and AsRight(known.is_within, known.doubt()))
         for index, (got, known) in enumerate(zip(actual, near, strict=True))
     ]
+
+
+def _with_whole_numbers(
+    rounded: RoundedCall,
+    near: Sequence[_Near | None],
+    actual: Sequence[Any],
+    true: Sequence[Array],
+    own: Sequence[Array],
+    *,
+    takes_apart: bool,
+) -> list[_Near | None]:
+    """Return ``near`` with the outputs of whole numbers and truth values, which follow from rounded numbers.
+
+    Right are ``own``, the results for errors of up to eight roundings, and whole numbers between these if they move
+    evenly, as ``round(1000 * x)`` does; indices of the largest element do not.
+    """
+    whole = [place for place, each in enumerate(true) if each.dtype.kind in "iub" and np.ndim(actual[place])]
+    if all(np.array_equal(actual[place], true[place]) for place in whole):
+        return [*near]
+    ones = rounded.draws(takes_apart=takes_apart)
+    eights = rounded.draws(share=_FACTOR, takes_apart=takes_apart)
+    found = [*near]
+    for place in whole:
+        got, wanted = np.asarray(actual[place]), true[place]
+        draws = [each[place] for each in (*ones, *eights)]
+        if got.shape != wanted.shape or any(each.shape != wanted.shape for each in draws):
+            continue
+        is_within = np.logical_or.reduce(
+            [got == each for each in (wanted, *draws, own[place]) if each.shape == got.shape]
+        )
+        number, exact, *wide = (each.astype(np.float64) for each in (got, wanted, *draws))
+        some, every = [exact, *wide[: len(ones)]], [exact, *wide]
+        reach, span = np.ptp(some, axis=0), np.ptp(every, axis=0) / _FACTOR
+        is_even = (reach <= 2.0 * span + 1.0) & (reach >= span / 2.0 - 1.0)
+        is_within |= is_even & (np.min(every, axis=0) <= number) & (number <= np.max(every, axis=0))
+        radius = np.max(np.abs(np.subtract(every, exact)), axis=0)
+        found[place] = _Near(number, exact, is_within, np.zeros_like(is_within), radius, 1.0)
+    return found
 
 
 def _explained_by_fewer_roundings(
