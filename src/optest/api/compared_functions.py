@@ -130,7 +130,7 @@ def _derived(
     declared = replace(
         descriptor,
         signature=signature,
-        reference=replace(reference, names=tuple(names)),
+        reference=replace(reference, names=tuple(names), is_traced=True),
         attributes=tuple(
             replace(each, choices=(request.attributes[each.name],)) if each.name in request.attributes else each
             for each in descriptor.attributes

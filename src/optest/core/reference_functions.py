@@ -133,6 +133,8 @@ class ReferenceFunction:
     """Dtypes of parameters for whole numbers and masks, by name."""
     optional: tuple[str, ...] = ()
     """Parameters with the default None that are tensors by their name or annotation."""
+    is_traced: bool = False
+    """Whether calls of JAX have outputs of the right shapes and dtypes alone, which needs no compiler."""
     keys: list[str] = field(default_factory=list, compare=False)
     """Keys or places of the outputs of the last call."""
 
@@ -239,7 +241,8 @@ class ReferenceFunction:
                 run = load_object("optest.torch.reference_functions:evaluated")
                 outputs = run(call, list(named.values()), without_casts=without_casts)
             elif self.arrays == "jax":
-                outputs = load_object("optest.jax.backend:called_with_arrays")(call, list(named.values()))
+                run = load_object("optest.jax.backend:called_with_arrays")
+                outputs = run(call, list(named.values()), is_traced=self.is_traced)
             else:
                 outputs = call([np.array(each).view(_Wide if without_casts else np.ndarray) for each in named.values()])
             return [np.asarray(to_array(each)).view(np.ndarray) for each in outputs]
