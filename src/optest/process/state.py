@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -92,8 +92,8 @@ class ProcessState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     read: Callable[[], Any]
-    changes: Callable[[Any, Any], Iterator[Change]]
-    put_back: Callable[[Any, Any], None]
+    changes: Callable[[Any, Any], Iterable[Change]]
+    put_back: Callable[[Any, Any], object]
 
 
 def _folder() -> str:
@@ -101,10 +101,6 @@ def _folder() -> str:
         return os.getcwd()
     except OSError:  # it was removed
         return ""
-
-
-def _changes_of_folder(before: str, after: str) -> Iterator[Change]:
-    yield Change(f"the working directory: {before} became {after}")
 
 
 def _enter(before: str, _: str) -> None:
@@ -119,26 +115,10 @@ def _mask() -> int:
     return mask
 
 
-def _changes_of_mask(before: int, after: int) -> Iterator[Change]:
-    yield Change(f"the mask of new files' permissions: {before:#o} became {after:#o}")
-
-
-def _set_mask(before: int, _: int) -> None:
-    os.umask(before)
-
-
-def _blocked() -> set[int]:
-    return _signal.pthread_sigmask(signal.SIG_BLOCK, ())  # type: ignore[no-any-return]
-
-
 def _changes_of_blocked(before: set[int], after: set[int]) -> Iterator[Change]:
     for what, numbers in (("blocks", after - before), ("no longer blocks", before - after)):
         if numbers:
             yield Change(f"the thread's signal mask: it {what} {_named(numbers)}")
-
-
-def _set_blocked(before: set[int], _: set[int]) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _named(numbers: set[int]) -> str:
@@ -184,10 +164,6 @@ def _set_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Non
             _process().sigaction(number, action, None)
 
 
-def _python_handlers() -> list[Any]:
-    return [*map(_signal.getsignal, _WATCHED_SIGNALS)]
-
-
 def _changes_of_handlers(before: list[Any], after: list[Any]) -> Iterator[Change]:
     for number, was, now in zip(_WATCHED_SIGNALS, before, after, strict=True):
         if was != now:
@@ -204,10 +180,6 @@ def _set_handlers(before: list[Any], after: list[Any]) -> None:
 _STREAMS = ("stdin", "stdout", "stderr")
 
 
-def _open_streams() -> list[bool]:
-    return [stream is not None and not stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)]
-
-
 def _changes_of_streams(before: list[bool], after: list[bool]) -> Iterator[Change]:
     for name, was, now in zip(_STREAMS, before, after, strict=True):
         if was and not now:
@@ -222,10 +194,6 @@ def _open_streams_again(before: list[bool], after: list[bool]) -> None:
 
 
 _TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
-
-
-def _timers() -> list[bool]:
-    return [_signal.getitimer(each)[0] > 0 for each in _TIMERS]
 
 
 def _changes_of_timers(before: list[bool], after: list[bool]) -> Iterator[Change]:
@@ -258,18 +226,6 @@ def _put_warnings(before: list[Any], after: list[Any]) -> None:
         if each not in after:
             warnings.filterwarnings("error", category=each[2])
     warnings._filters_mutated()  # type: ignore[attr-defined]
-
-
-def _locale() -> bytes:
-    return _set_locale(_ALL_LOCALES, None) or b""
-
-
-def _changes_of_locale(before: bytes, after: bytes) -> Iterator[Change]:
-    yield Change(f"the locale: {before.decode(errors='replace')} became {after.decode(errors='replace')}")
-
-
-def _put_locale(before: bytes, _: bytes) -> None:
-    _set_locale(_ALL_LOCALES, before)
 
 
 def _environment() -> tuple[bytes, ...]:
@@ -305,10 +261,6 @@ def _put_environment(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> Non
             _process().setenv(os.fsencode(name), os.fsencode(value), 1)
 
 
-def _open_standard() -> frozenset[int]:
-    return frozenset(each for each in _STANDARD if _is_open(each))
-
-
 def _is_open(descriptor: int) -> bool:
     try:
         os.get_inheritable(descriptor)
@@ -335,24 +287,9 @@ def _processors() -> frozenset[int]:
     return frozenset() if affinity is None else frozenset(affinity(0))
 
 
-def _changes_of_processors(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
-    """OpenMP binds the calling thread too where that is asked for."""
-    sentence = f"the processors that the thread may run on: {len(before)} became {len(after)}"
-    yield Change(sentence, is_harmful=False)
-
-
-def _let_run(before: frozenset[int], _: frozenset[int]) -> None:
-    os.sched_setaffinity(0, before)
-
-
 @cache
 def _process() -> Any:
     return ctypes.CDLL(None)
-
-
-def _set_locale(category: int, name: bytes | None) -> bytes | None:
-    before: bytes | None = _setlocale()(category, name)
-    return before
 
 
 @cache
@@ -366,17 +303,62 @@ def _setlocale() -> Any:
 _PARTS: dict[str, _Part] = {}
 if sys.platform == "linux":
     _PARTS |= {
-        "folder": _Part(read=_folder, changes=_changes_of_folder, put_back=_enter),
-        "mask": _Part(read=_mask, changes=_changes_of_mask, put_back=_set_mask),
-        "blocked": _Part(read=_blocked, changes=_changes_of_blocked, put_back=_set_blocked),
+        "folder": _Part(
+            read=_folder,
+            changes=lambda before, after: [Change(f"the working directory: {before} became {after}")],
+            put_back=_enter,
+        ),
+        "mask": _Part(
+            read=_mask,
+            changes=lambda before, after: [
+                Change(f"the mask of new files' permissions: {before:#o} became {after:#o}")
+            ],
+            put_back=lambda before, _: os.umask(before),
+        ),
+        "blocked": _Part(
+            read=lambda: _signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+            changes=_changes_of_blocked,
+            put_back=lambda before, _: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+        ),
         "actions": _Part(read=_actions, changes=_changes_of_actions, put_back=_set_actions),
-        "handlers": _Part(read=_python_handlers, changes=_changes_of_handlers, put_back=_set_handlers),
-        "streams": _Part(read=_open_streams, changes=_changes_of_streams, put_back=_open_streams_again),
+        "handlers": _Part(
+            read=lambda: [*map(_signal.getsignal, _WATCHED_SIGNALS)],
+            changes=_changes_of_handlers,
+            put_back=_set_handlers,
+        ),
+        "streams": _Part(
+            read=lambda: [stream is not None and not stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)],
+            changes=_changes_of_streams,
+            put_back=_open_streams_again,
+        ),
         "actions of frameworks": _Part(read=_actions, changes=_changes_by_frameworks, put_back=_set_actions),
-        "timer": _Part(read=_timers, changes=_changes_of_timers, put_back=_stop_timers),
+        "timer": _Part(
+            read=lambda: [_signal.getitimer(each)[0] > 0 for each in _TIMERS],
+            changes=_changes_of_timers,
+            put_back=_stop_timers,
+        ),
         "warnings": _Part(read=_errors_of_warnings, changes=_changes_of_warnings, put_back=_put_warnings),
-        "locale": _Part(read=_locale, changes=_changes_of_locale, put_back=_put_locale),
+        "locale": _Part(
+            read=lambda: _setlocale()(_ALL_LOCALES, None) or b"",
+            changes=lambda before, after: [
+                Change(f"the locale: {before.decode(errors='replace')} became {after.decode(errors='replace')}")
+            ],
+            put_back=lambda before, _: _setlocale()(_ALL_LOCALES, before),
+        ),
         "environment": _Part(read=_environment, changes=_changes_of_environment, put_back=_put_environment),
-        "standard": _Part(read=_open_standard, changes=_changes_of_standard, put_back=_open_again),
-        "processors": _Part(read=_processors, changes=_changes_of_processors, put_back=_let_run),
+        "standard": _Part(
+            read=lambda: frozenset(filter(_is_open, _STANDARD)),
+            changes=_changes_of_standard,
+            put_back=_open_again,
+        ),
+        "processors": _Part(
+            read=_processors,
+            # A note only: OpenMP binds the calling thread too if the user requests it.
+            changes=lambda before, after: [
+                Change(
+                    f"the processors that the thread may run on: {len(before)} became {len(after)}", is_harmful=False
+                )
+            ],
+            put_back=lambda before, _: os.sched_setaffinity(0, before),
+        ),
     }
