@@ -29,8 +29,14 @@ def doctor(backend: str | None = None) -> Iterator[str]:
     bootstrap()
     if backend is None:
         yield f"optest {__version__}, Python {platform.python_version()}, {platform.platform()}"
-        yield from _packages()
-        yield from _plugins()
+        for package in (*_CORE, *OPTIONAL):
+            version = version_of(package)
+            yield f"  {package} {version}" if version else f"  {package} is not installed: pip install {package}"
+        yield f"plug-ins: {', '.join(plugin_modules()) or 'none (OPTEST_PLUGINS is empty)'}"
+        for group in _GROUPS:
+            installed = ", ".join(f"{name} ({path})" for name, path in load_entry_points(group))
+            if installed:
+                yield f"  installed, {group}: {installed}"
         yield f"C++ compiler: {shutil.which('g++') or shutil.which('c++') or 'none found'}"
     yield "backends:"
     if backend is not None:
@@ -49,23 +55,6 @@ def _alone(name: str) -> Iterator[str]:
         said = f"  {name}: it is not loaded after {_LOADED_WITHIN_S:g} s"
     status, signal = fork.end()
     yield from said.splitlines() or [f"  {name}: loading it failed, with {f'signal {signal}' if signal else status}"]
-
-
-def _packages() -> Iterator[str]:
-    for package in _CORE:
-        yield f"  {package} {version_of(package)}"
-    for package in OPTIONAL:
-        version = version_of(package)
-        yield f"  {package} {version}" if version else f"  {package} is not installed: pip install {package}"
-
-
-def _plugins() -> Iterator[str]:
-    """What OPTEST_PLUGINS names, and what installed packages bring by their entry points."""
-    yield f"plug-ins: {', '.join(plugin_modules()) or 'none (OPTEST_PLUGINS is empty)'}"
-    for group in _GROUPS:
-        installed = ", ".join(f"{name} ({path})" for name, path in load_entry_points(group))
-        if installed:
-            yield f"  installed, {group}: {installed}"
 
 
 def _backend(name: str) -> Iterator[str]:

@@ -123,7 +123,8 @@ def run_request(
     host = _host(settings, driver, target, imports_hooks=imports_hooks)
     make = partial(build_cases, request=request, host=host)
     every, written = _made_cases(make, written, leaves_wrong_files_out)
-    every = _changed_by_options(every, settings)
+    for hooks in run_hooks():
+        every = hooks.changed_cases(every, settings)
     chosen, order_notes = _in_order(by_urgency(selected(every, settings)), every, settings)
     chosen, tolerance_notes = with_tolerances(chosen, settings)
     expectations = _expectations(settings, written.document, driver)
@@ -271,13 +272,6 @@ def _made_cases(
         if rest is None or not leaves_wrong_files_out:
             raise
         return make(rest), _Written(document=rest, sources=(), problems=error.problems)
-
-
-def _changed_by_options(cases: list[TestCase], settings: Settings) -> list[TestCase]:
-    """The cases with what options of a guest ask of every one of them."""
-    for hooks in run_hooks():
-        cases = hooks.changed_cases(cases, settings)
-    return cases
 
 
 def with_tolerances(

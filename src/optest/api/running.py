@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -165,17 +166,11 @@ def run_cases(
 
             first.shrink = partial(smallest_line, request, directory, steering.interruption)
         try:
-            return _run_to_the_end(begun, ReportManager((first, *written, *reporters)), steering)
+            manager = ReportManager((first, *written, *reporters))
+            with closing(lanes_of(request, directory, steering.interruption)) as lanes:
+                return _run_in_lanes(begun, lanes, manager, steering)
         finally:
             steering.interruption.done()
-
-
-def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering) -> Report:
-    lanes = lanes_of(begun.request, begun.directory, steering.interruption)
-    try:
-        return _run_in_lanes(begun, lanes, manager, steering)
-    finally:
-        lanes.close()
 
 
 def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steering: Steering) -> Report:

@@ -78,7 +78,7 @@ def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
         "",
     ]
     body = [
-        *((_load(file_name),) if uses_saved else ()),
+        *((f"saved = np.load(Path(__file__).with_name({_quoted(file_name)}))",) if uses_saved else ()),
         *script.lines,
         *_comparison(result, case, script.outputs),
     ]
@@ -123,10 +123,6 @@ def _one_line(text: str) -> str:
 def _quoted(text: str) -> str:
     """A literal as ruff writes it."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def _load(file_name: str) -> str:
-    return f"saved = np.load(Path(__file__).with_name({_quoted(file_name)}))"
 
 
 def _fits_inline(archive: Archive, case: TestCase) -> bool:

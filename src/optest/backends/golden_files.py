@@ -51,7 +51,7 @@ def golden_state(path: Path, origin: Origin) -> GoldenState:
     vouched, made_by, digest, outside, *_ = (*key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
     if vouched != origin.key or (made_by and (made_by, outside) != (origin.reference, origin.outside)):
         return GoldenState.STALE
-    return GoldenState.CHANGED if digest and digest != _digest_of(path) else GoldenState.FRESH
+    return GoldenState.CHANGED if digest and digest != digest_of_file(path) else GoldenState.FRESH
 
 
 def read_golden(file: TensorFile, path: Path) -> Array:
@@ -70,11 +70,12 @@ def read_golden(file: TensorFile, path: Path) -> Array:
 def write_golden(file: TensorFile, path: Path, array: Array, origin: Origin) -> None:
     """Write expected values and, beside them, what they belong to."""
     write_tensor(file, path, array)
-    words = f"{origin.key} {origin.reference} {_digest_of(path)} {origin.outside}".strip()
+    words = f"{origin.key} {origin.reference} {digest_of_file(path)} {origin.outside}".strip()
     key_file(path).write_text(f"{words}\n", encoding="utf-8")
 
 
-def _digest_of(path: Path) -> str:
+def digest_of_file(path: Path) -> str:
+    """Return the hexadecimal BLAKE2b digest, of 16 bytes, of the content of a file."""
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 

@@ -154,7 +154,8 @@ def actual_outputs(
         if left_behind and reset_float_mode():
             raise Fault(Reason.STATE, f"the backend left {left_behind} behind, which cannot be put back here")
     if left_behind:
-        checks = (*checks, _float_mode_note(left_behind))
+        detail = f"the backend left {left_behind} behind; it was put back before anything was compared"
+        checks = (*checks, Check(name="floating-point mode", state=CheckState.NOTE, detail=detail))
     return outputs, checks
 
 
@@ -206,11 +207,6 @@ def _buffers_for(case: TestCase, layouts: Sequence[tuple[str, TensorSpec]] | Non
     if layouts:
         return [*layouts]
     return list(zip(case.descriptor.tensors.output_names(len(case.outputs)) or (), case.outputs, strict=True))
-
-
-def _float_mode_note(left_behind: str) -> Check:
-    detail = f"the backend left {left_behind} behind; it was put back before anything was compared"
-    return Check(name="floating-point mode", state=CheckState.NOTE, detail=detail)
 
 
 def _call(

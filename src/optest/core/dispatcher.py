@@ -134,7 +134,7 @@ class Dispatcher:
         if verdict is None and unit.count > len(self._schedule.pool):
             verdict = self._too_few(unit)
         if verdict is not None:
-            return ExecutionResult(tuple([excused(case, verdict) for case in cases]), Timings())
+            return ExecutionResult.for_all(cases, verdict)
         turn = self._turn(Assignment(unit, self._schedule.pool[: unit.count]))
         try:
             return turn.execute(cases)

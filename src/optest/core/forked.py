@@ -17,12 +17,11 @@ from optest.core.messages import Ran, ToParent, as_execution, decode_for_parent,
 from optest.core.monkeypatches import patch_watch
 from optest.core.phases import Phase
 from optest.core.runner import ExecutionResult, execute
-from optest.core.verdicts import excused
 from optest.core.worker_death import death, descriptors_spoilt, overtime
 from optest.operators import operators
 from optest.process import fork_and_run, leave
 from optest.registry import load_object
-from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, Verdict, dtype
+from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, dtype
 
 _USUAL_S = 300.0
 
@@ -49,18 +48,19 @@ class InForks:
             answer = fork.read(deadline_s)
         except TimeoutError:
             fork.end()
-            return _all_with(overtime(Phase.RUN, deadline_s, ""), cases)
+            return ExecutionResult.for_all(cases, overtime(Phase.RUN, deadline_s, ""))
         except BaseException:
             fork.end()
             raise
         returncode, signal = fork.end()
         if returncode or not answer:
-            return _all_with(death(Phase.RUN, returncode, signal, ""), cases)
+            return ExecutionResult.for_all(cases, death(Phase.RUN, returncode, signal, ""))
         ran: ToParent | None = None
         with suppress(ValueError):  # the fork wrote over its own heap, or someone else to its pipe
             ran = decode_for_parent(answer)
         if not isinstance(ran, Ran):
-            return _all_with(descriptors_spoilt("its answer cannot be read", {"phase": "answer"}), cases)
+            spoilt = descriptors_spoilt("its answer cannot be read", {"phase": "answer"})
+            return ExecutionResult.for_all(cases, spoilt)
         return as_execution(ran, cases)
 
     def _answer(self, cases: Sequence[TestCase]) -> bytes:
@@ -94,7 +94,3 @@ def prepare_fork(case: TestCase, driver: BackendDriver) -> None:
         for hook in filter(is_own, (case.reference or case.descriptor.reference, case.descriptor.terms)):
             load_object(str(hook))
     patch_watch().replaced()
-
-
-def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> ExecutionResult:
-    return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())

@@ -154,7 +154,8 @@ def write_archive(path: Path, archive: Archive) -> None:
         spec = spec_of(tensor, archive.offsets.get(name, 0))
         described[name] = _described(spec)
         stored = tensor if spec.is_dense else storage_of(tensor, spec)
-        entries[entry_name(name, spec)] = _as_bits(np.ascontiguousarray(stored).reshape(stored.shape))
+        stored = np.ascontiguousarray(stored).reshape(stored.shape)
+        entries[entry_name(name, spec)] = stored if stored.dtype.isbuiltin == 1 else bits(stored)
     meta = {**archive.facts, "schema_version": SCHEMA_VERSION, "tensors": described}
     entries["meta"] = np.array(json.dumps(meta))
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -217,10 +218,6 @@ def element_error(actual: Array, expected: Array) -> Array | None:
 
 def _floating(values: Array) -> Array:
     return values if values.dtype.kind in "fc" else values.astype(np.float64)
-
-
-def _as_bits(stored: Array) -> Array:
-    return stored if stored.dtype.isbuiltin == 1 else bits(stored)
 
 
 def _described(spec: TensorSpec) -> dict[str, Any]:

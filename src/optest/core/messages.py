@@ -10,7 +10,6 @@ import msgspec
 
 from optest.core.benchmarking import BenchOptions
 from optest.core.runner import ExecutionResult
-from optest.core.verdicts import excused
 from optest.errors import Unavailable, UsageError
 from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 
@@ -127,4 +126,4 @@ def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionRe
                 message=f"the worker cannot build the case: {message}; "
                 "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
             )
-            return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
+            return ExecutionResult.for_all(cases, verdict)

@@ -16,6 +16,7 @@ from typing import Any
 from optest import __version__
 from optest.backends import BackendDriver
 from optest.backends.command_abilities import ReadsFiles
+from optest.backends.golden_files import digest_of_file
 from optest.registry import file_of_module, neighbours_of_module, version_of
 from optest.spec import RunInfo, TestCase
 from optest.store import RunDirectory
@@ -65,7 +66,7 @@ def fingerprint(
     """
     prints = {f"version of {name}": version for name, version in versions(driver).items()}
     for place, plan in enumerate(plans):
-        prints[f"included plan {plan}" if place else "plan"] = _digest_of(plan)
+        prints[f"included plan {plan}" if place else "plan"] = digest_of_file(plan)
     for module in plugins:
         prints |= _prints_of_code(f"plug-in {module}", module)
     prints |= _prints_of_code(f"backend {driver.name}", type(driver).__module__)
@@ -73,11 +74,11 @@ def fingerprint(
         module = hook.partition(":")[0] if ":" in hook else hook.rpartition(".")[0]
         prints |= _prints_of_code(f"code at {hook}", module)
     for path, may_be_built in sorted(_command_files(cases).items()):
-        prints[f"{_BUILT if may_be_built and _is_binary(path) else 'command file '}{path}"] = _digest_of(path)
+        prints[f"{_BUILT if may_be_built and _is_binary(path) else 'command file '}{path}"] = digest_of_file(path)
     if isinstance(driver, ReadsFiles):
-        prints |= {f"file {path}": _digest_of(path) for path in driver.files_of(cases)}
+        prints |= {f"file {path}": digest_of_file(path) for path in driver.files_of(cases)}
     for path in sorted(_data_files(cases)):
-        prints[f"data file {path}"] = _digest_of(path)
+        prints[f"data file {path}"] = digest_of_file(path)
     prints["the selected cases or what is allowed for them"] = _digest_of_cases(cases)
     return prints
 
@@ -107,11 +108,11 @@ def _prints_of_code(what: str, module: str) -> dict[str, str]:
     file = file_of_module(module)
     if file is None:
         return {}
-    prints = {what: _digest_of(Path(file))}
+    prints = {what: digest_of_file(Path(file))}
     if module.partition(".")[0] == "optest":
         return prints
     for neighbour, path in neighbours_of_module(module):
-        prints[f"{what}, its module {neighbour}"] = _digest_of(path)
+        prints[f"{what}, its module {neighbour}"] = digest_of_file(path)
     return prints
 
 
@@ -214,10 +215,6 @@ def _words(step: object) -> Iterable[str]:
             yield from _words(part)
 
 
-def _digest_of(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-
-
 def _is_binary(path: Path) -> bool:
     with path.open("rb") as stream:
         return b"\0" in stream.read(4096)
@@ -231,7 +228,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str], until: float = 0.
     """
     differences = []
     for name in sorted(before.keys() | now.keys()):
-        if name.startswith(_BUILT) and name in now and _written(name.removeprefix(_BUILT)) <= until:
+        if name.startswith(_BUILT) and name in now and Path(name.removeprefix(_BUILT)).stat().st_mtime <= until:
             continue
         if name not in now:
             differences.append(f"{name} is gone")
@@ -241,7 +238,3 @@ def changed(before: Mapping[str, str], now: Mapping[str, str], until: float = 0.
             short = name.startswith("version")
             differences.append(f"{name} is {now[name]}, but was {before[name]}" if short else f"{name} has changed")
     return differences
-
-
-def _written(path: str) -> float:
-    return Path(path).stat().st_mtime

@@ -103,7 +103,7 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         seed=wire["seed"],
         priority=wire.get("priority", DEFAULT_PRIORITY),
         mode=wire.get("mode", FORWARD),
-        tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
+        tolerances=tuple(_layer(*each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
         xfail=Xfail(reason=xfail[0], status=Status(xfail[1]), strict=xfail[2]) if xfail else None,
         invariants=tuple(wire["invariants"]) if "invariants" in wire else None,
@@ -162,10 +162,6 @@ def _argument_from_wire(wire: Sequence[Any]) -> Argument:
 def _layer_to_wire(layer: ToleranceLayer) -> tuple[Any, ...]:
     stated = layer.tolerance
     return (layer.layer.name, layer.output, layer.where, *_TOLERANCE_OF(stated))
-
-
-def _layer_from_wire(wire: Sequence[Any]) -> ToleranceLayer:
-    return _layer(*wire)
 
 
 _TOLERANCE_OF = attrgetter("rtol", "atol", "mismatch_ratio", "signed_zeros")

@@ -15,7 +15,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import configure
@@ -95,8 +95,8 @@ def _serve(serving: _Serving, channel: Channel) -> None:
         phases.write(Phase.IDLE)
         if serving.hello.fresh:
             return
-        if _is_last(answer):
-            _wait_to_be_ended()
+        while _is_last(answer):
+            time.sleep(_LONG_S)  # until the parent ends this process
         answered += 1
         if answered == _CASES_BEFORE_FREEZE:
             gc.collect()
@@ -258,11 +258,6 @@ def _is_last(answer: ToParent) -> bool:
     if not isinstance(answer, Ran):
         return False
     return answer.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
-
-
-def _wait_to_be_ended() -> NoReturn:
-    while True:
-        time.sleep(_LONG_S)
 
 
 if __name__ == "__main__":

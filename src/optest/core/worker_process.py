@@ -33,7 +33,7 @@ from optest.core.messages import (
 )
 from optest.core.phases import Phase, PhasePage
 from optest.core.runner import ExecutionResult
-from optest.core.verdicts import after_attempts, excused
+from optest.core.verdicts import after_attempts
 from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, heap_was_broken, overtime, stderr_report
 from optest.errors import InternalError, UsageError
@@ -149,7 +149,7 @@ class WorkerProcess:
         try:
             child, page = self._started_now()
         except _DiedAtLoad as error:
-            return _all_with(error.verdict, cases)
+            return ExecutionResult.for_all(cases, error.verdict)
         began = time.monotonic()
         if self._ahead:
             self._ahead.popleft()
@@ -438,7 +438,7 @@ class WorkerProcess:
         if died.spoilt:
             verdict = _answer_spoilt(died.spoilt, tail)
         timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
-        return replace(_all_with(verdict, cases), timings=timings)
+        return replace(ExecutionResult.for_all(cases, verdict), timings=timings)
 
     def _is_not_of_this_case(self, cases: Sequence[TestCase], phase: Phase, signal: int | None, tail: str) -> bool:
         """Whether the process may have died of what an earlier case left behind: the backend had not been asked yet, or
@@ -469,7 +469,7 @@ class WorkerProcess:
     ) -> ExecutionResult:
         """The verdict for every case of the execution that the worker was at, and a clean place for the next worker."""
         self._give_up(child, page)
-        execution = _all_with(verdict, cases)
+        execution = ExecutionResult.for_all(cases, verdict)
         return replace(execution, timings=Timings(run_s=ran_s)) if phase is Phase.RUN else execution
 
 
@@ -483,10 +483,6 @@ class _DiedAtLoad(Exception):
         super().__init__(driver)
         self.how = (driver, returncode, signal, tail)
         self.verdict = death_at_load(*self.how, times)
-
-
-def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> ExecutionResult:
-    return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
 
 
 def _answer_spoilt(how: str, tail: str) -> Verdict:
