@@ -25,7 +25,8 @@ from optest.backends.abilities import Program, ProgramNode
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.jax.operators import JAX_OPERATORS, NOT_IN_JAX
 from optest.jax.operators.calls import JaxCall
-from optest.numerics import dtype_of, numpy_dtype
+from optest.numerics import numpy_dtype
+from optest.operators.arrays import spec_of
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase, UnfitArguments
 
 _OP_BY_OP, _JIT = "op_by_op", "jit"
@@ -85,7 +86,7 @@ class JaxBackend(BackendDriver):
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """By abstract evaluation: the function is traced, and nothing is compiled."""
-        return [_spec_of(each) for each in self._traced(case).out_avals]
+        return [spec_of(each) for each in self._traced(case).out_avals]
 
     def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - inputs are abstract
         """What ``jit`` traces, before XLA optimises it."""
@@ -97,8 +98,8 @@ class JaxBackend(BackendDriver):
         literals = {str(each): each.val for each in atoms if hasattr(each, "val")}
         return Program(
             nodes=[_node(each) for each in jaxpr.eqns],
-            inputs={str(each): _spec_of(each.aval) for each in jaxpr.invars},
-            outputs=[(str(each), _spec_of(each.aval)) for each in jaxpr.outvars],
+            inputs={str(each): spec_of(each.aval) for each in jaxpr.invars},
+            outputs=[(str(each), spec_of(each.aval)) for each in jaxpr.outvars],
             constants={**literals, **dict(zip(map(str, jaxpr.constvars), traced.consts, strict=True))},
         )
 
@@ -200,10 +201,6 @@ def _node(equation: Any) -> ProgramNode:
     outputs = [str(each).removeprefix("_") for each in equation.outvars]
     attributes, effects = _ADDRESS.sub("", str(equation.params)), bool(equation.effects)
     return ProgramNode(equation.primitive.name, [*map(str, equation.invars)], outputs, attributes, effects)
-
-
-def _spec_of(array: Any) -> TensorSpec:
-    return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
 
 
 def _not_refused(case: TestCase) -> str | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from optest.memory.buffers import Change, written_beside
 from optest.memory.poisons import Poison
+from optest.memory.regions import address_of
 from optest.numerics import Array, copy_between, dtype_of, widen
 
 _ALIGNMENT_BYTES = 64
@@ -69,22 +70,18 @@ def storage_around(array: Array) -> tuple[Array, int]:
     owner: Any = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    skipped = -_address(owner) % _ALIGNMENT_BYTES
-    at = _address(array) - _address(owner) - skipped
+    skipped = -address_of(owner) % _ALIGNMENT_BYTES
+    at = address_of(array) - address_of(owner) - skipped
     if at < 0 or owner.base is not None or not owner.flags.c_contiguous:
         copy, storage, _, _ = copy_between(array, _aligned, 0, 0)
-        return storage, _address(copy) - _address(storage)
+        return storage, address_of(copy) - address_of(storage)
     return owner.reshape(-1).view(np.uint8)[skipped:], at
 
 
 def _aligned(size: int, dtype: Any) -> Array:
     whole = np.empty(size + _ALIGNMENT_BYTES, dtype)
-    first = -_address(whole) % _ALIGNMENT_BYTES
+    first = -address_of(whole) % _ALIGNMENT_BYTES
     return whole[first : first + size]
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 @cache

@@ -76,14 +76,14 @@ def heap_region(size: int, *, guard: int, alignment: int, pointer: int, shift: i
     ``alignment``.
     """
     whole = np.empty(size + 2 * guard + 2 * alignment, np.uint8)
-    address = _address(whole)
+    address = address_of(whole)
     first = -(address + guard + pointer - shift) % alignment
     memory = whole[first : first + size + 2 * guard]
     return Region(memory=memory, address=address + first, start=guard, size=size)
 
 
-def _address(array: Array) -> int:
-    """``array.ctypes.data`` at a fifth of its cost."""
+def address_of(array: Array) -> int:
+    """Return ``array.ctypes.data``, at a fifth of its cost."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -104,7 +104,7 @@ def page_region(size: int, *, at_end: bool, alignment: int = 1) -> Region:
     if length >= _HUGE_PAGES_FROM_BYTES:
         _ask_for_huge_pages(mapping)
     whole = np.frombuffer(mapping, np.uint8)
-    address = _address(whole)
+    address = address_of(whole)
     if length >= _HUGE_PAGES_FROM_BYTES:
         _used_mappings.keep_when_gone(whole, mapping, length)
         _protect(address + page, length, _READ | _WRITE)

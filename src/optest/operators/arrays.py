@@ -89,6 +89,11 @@ def largest(values: Array) -> int:
     return max(abs(int(values.max())), abs(int(values.min()))) if values.size else 0
 
 
+def wide(array: Array) -> Array:
+    """Return the array in float64, or in long double if its dtype has no fewer bits than float64."""
+    return array.astype(np.longdouble) if is_double(array) else widen(array)
+
+
 def spec_of(array: Array) -> TensorSpec:
     return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
 

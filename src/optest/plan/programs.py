@@ -11,7 +11,7 @@ command:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +65,9 @@ def read_programs(path: str, backend: str, operators: Operators) -> Programs:
         PlanError: for a file that cannot be read, or an operator that is not known.
         UsageError: if it has no section of this backend.
     """
-    document, source = read_document(path, "the config", _Sections, _known_keys)
+    document, source = read_document(
+        path, "the config", _Sections, lambda keys: ("workdir", "operators") if len(keys) == 1 else ()
+    )
     if backend not in document.root:
         raise UsageError(f"{path} has sections for {', '.join(document.root) or 'nothing'}, but not for {backend}")
     section, ledger = document.root[backend], Ledger(source)
@@ -79,7 +81,3 @@ def read_programs(path: str, backend: str, operators: Operators) -> Programs:
             places[known.name] = place
     ledger.refuse()
     return Programs(programs, source, places)
-
-
-def _known_keys(path: Path) -> Collection[str]:
-    return ("workdir", "operators") if len(path) == 1 else ()

@@ -110,7 +110,10 @@ def rope_samples() -> Iterator[Sample]:
         call(input=(2, 3, 7, 64), cos=(2, 7, 32), sin=(2, 7, 32)),
     ]
     yield from standard(
-        calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128, 129, 320)
+        calls,
+        FLOATS,
+        sized=lambda n: call({"interleaved": n % 2 == 0}, input=(1, 2, 3, 2 * n), cos=(3, n), sin=(3, n)),
+        sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128, 129, 320),
     )
     yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
     large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
@@ -138,10 +141,6 @@ def rope_samples() -> Iterator[Sample]:
         call(input=(1, 2, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(6,), dtypes=_PLACED),
         call(input=(2, 3, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(3, 5), dtypes=_PLACED),
     )
-
-
-def _rope_of_size(half: int) -> dict[str, Any]:
-    return call({"interleaved": half % 2 == 0}, input=(1, 2, 3, 2 * half), cos=(3, half), sin=(3, half))
 
 
 def _rope_of_length(length: int) -> dict[str, Any]:

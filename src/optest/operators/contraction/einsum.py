@@ -64,13 +64,10 @@ def einsum_operations(specs: Specs, attributes: Attributes) -> int | None:
     return 2 * prod(equation.shape) * equation.length
 
 
-def _operands(shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
-    return {f"operands{index}": shape for index, shape in enumerate(shapes)}
-
-
 def einsum_samples() -> Iterator[Sample]:
     def ask(equation: str, *shapes: tuple[int, ...], **more: Any) -> dict[str, Any]:
-        return call({"equation": equation}, **_operands(shapes), **more)
+        operands: dict[str, Any] = {f"operands{index}": shape for index, shape in enumerate(shapes)}
+        return call({"equation": equation}, **operands, **more)
 
     calls = [
         ask("ij,jk->ik", (5, 7), (7, 3)),

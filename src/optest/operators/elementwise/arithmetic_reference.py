@@ -283,7 +283,7 @@ def _complex_sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBud
     return (ErrorBudget(finite(0.5 * np.abs(a + alpha * b) + scaled)),)
 
 
-def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
+def mul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """None for real numbers, whose product is correctly rounded.
 
     A component of a complex product is a difference or a sum of two products, which may cancel. The whole is off by
@@ -291,10 +291,8 @@ def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     multiplication", Math. Comp. 76, 2007). Half an ulp of |a·b|, at least u/2 of it, is allowed already. Each of the
     four products may be rounded to a subnormal number.
     """
-    return _complex_mul_terms(inputs, attributes) if _is_complex(inputs) else (None,)
-
-
-def _complex_mul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget]:
+    if not _is_complex(inputs):
+        return (None,)
     result, a, b = meet(inputs)
     lost = 2.0**1.5 * half_subnormal(double=result.name == "complex128")
     return (ErrorBudget(finite((_SQRT5 - 0.5) * np.abs(a) * np.abs(b) + lost)),)

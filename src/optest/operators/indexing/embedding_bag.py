@@ -27,11 +27,6 @@ from optest.spec.declared_shapes import fitted
 _INDEX = ("int64", "int32")
 
 
-def _variants() -> Iterator[tuple[str, ...]]:
-    for index, (name,), has_offsets, has_weights in product(_INDEX, FLOATS, (True, False), (False, True)):
-        yield (name, index, *[index] * has_offsets, *[name] * has_weights)
-
-
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
@@ -42,7 +37,10 @@ DESCRIPTORS = in_module(
             attribute("padding_idx: int = None", "Index that does not count, in the mean neither."),
             attribute("include_last_offset: bool = False", "The last of offsets is the end of the last bag."),
         ),
-        dtype_variants=tuple(_variants()),
+        dtype_variants=tuple(
+            (name, index, *[index] * has_offsets, *[name] * has_weights)
+            for index, (name,), has_offsets, has_weights in product(_INDEX, FLOATS, (True, False), (False, True))
+        ),
         domain="gather:embedding_domain",
         generator={"indices": "randint"},
         sum_length="longest_bag",

@@ -90,7 +90,9 @@ def random_sample_samples() -> Iterator[Sample]:
     yield from of_every_size(lambda n: _drawn(n, 0.9375), [n for n in (*SIZES, LARGE_SIZE) if n])
     yield from variations("attributes", _attributes(), dtypes=("float32", "float16"))
     yield from variations("attributes", [_drawn(100, 0.9375, dtype=name) for name in _PLACES], dtypes=("float32",))
-    yield from variations("attributes", [_last_of(size, name) for name, size in _PLACES.items()], dtypes=("float32",))
+    # Of logits that rise the last one is drawn, whose index needs every bit of the dtype.
+    last = [{**_drawn(size, 0.0, dtype=name), "generator": "arange"} for name, size in _PLACES.items()]
+    yield from variations("attributes", last, dtypes=("float32",))
     few = {"fill": "randint", "low": -2, "high": 3}
     tied = [{**_drawn(33, value, top_k=12), "generator": few} for value in _VALUES]
     yield from variations("ties", [*tied, {**_drawn(9, 0.5), "generator": "zeros"}], dtypes=MAIN_FLOATS)
@@ -118,11 +120,6 @@ def random_sample_samples() -> Iterator[Sample]:
         _drawn(9, temperature=-1.0),
         _drawn(200, dtype="int8"),
     )
-
-
-def _last_of(size: int, index: str) -> dict[str, Any]:
-    """Logits that rise, so that the last one is drawn: the place that needs every bit of the index."""
-    return {**_drawn(size, 0.0, dtype=index), "generator": "arange"}
 
 
 def _attributes() -> Iterator[dict[str, Any]]:

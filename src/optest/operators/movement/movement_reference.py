@@ -167,10 +167,6 @@ def _reflected(size: int, before: int, after: int) -> Array:
     return np.where(places >= size, 2 * (size - 1) - places, places)
 
 
-def _replicated(size: int, before: int, after: int) -> Array:
-    return np.clip(np.arange(-before, size + after), 0, size - 1)
-
-
 def _wrapped(size: int, before: int, after: int) -> Array:
     """Cropped first, as torch does it: what is repeated is what is left."""
     begin, end = max(-before, 0), size + min(after, 0)
@@ -180,7 +176,7 @@ def _wrapped(size: int, before: int, after: int) -> Array:
 
 _SOURCES: Mapping[str, Callable[[int, int, int], Array]] = {
     "reflect": _reflected,
-    "replicate": _replicated,
+    "replicate": lambda size, before, after: np.clip(np.arange(-before, size + after), 0, size - 1),
     "circular": _wrapped,
 }
 """By mode, the index of the input from which each place along a dimension is taken."""

@@ -235,10 +235,6 @@ def roll_samples() -> Iterator[Sample]:
             call({"shifts": []}, input=(3, 4)),
         ],
     )
-    yield from _flat_in_other_layouts()
-
-
-def _flat_in_other_layouts() -> Iterator[Sample]:
-    """Elements are counted in rows, however they lie in memory."""
+    # Elements are counted in rows in every layout.
     yield from in_every_layout([call({"shifts": -5}, input=(3, 17))])
     yield from in_layouts_at_once([call({"shifts": 4}, input=(3, 5, 7))])

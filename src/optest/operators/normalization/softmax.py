@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, call, table, uniform
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, table, uniform
 from optest.operators.describe import DIM, FLOATS, composed, in_module
 from optest.operators.samples import refused, standard, variations, with_special_values, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_dimensions
@@ -128,7 +128,9 @@ def causal_softmax_samples() -> Iterator[Sample]:
     yield from variations("sizes", [call(input=(n, n)) for n in (1, 2, 16, 33, 65)], dtypes=("float32",))
     for fill in _RANGES:
         yield from variations("special", [call(generator=fill, input=(2, 17, 33))], dtypes=MAIN_FLOATS)
-    yield from variations("special", [_unseen()], dtypes=MAIN_FLOATS)
+    # NaN, infinity and the largest values above the diagonal must not reach the visible elements.
+    unseen: list[list[Any]] = [[1.0, 2.0, "nan", 60000.0], [0.5, -1.0, 3.0, "inf"], [0.5, -1.0, 3.0, 1.5]]
+    yield from variations("special", [table(unseen, {})], dtypes=MAIN_FLOATS)
     yield from with_special_values([call(input=(33, 37))])
     low: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
     yield from variations("special", [table(low, {})], dtypes=MAIN_FLOATS)  # a mask that is finite outweighs these
@@ -142,9 +144,3 @@ def causal_softmax_samples() -> Iterator[Sample]:
     nothing = [call(input=(0, 3)), call(input=(0, 3, 3)), call(input=(0, 0))]
     yield from variations("empty", nothing)
     yield from refused(call(input=(4, 3)), call(input=(3,)))
-
-
-def _unseen() -> Call:
-    """NaN, infinity and the largest values above the diagonal must not reach what is seen."""
-    rows: list[list[Any]] = [[1.0, 2.0, "nan", 60000.0], [0.5, -1.0, 3.0, "inf"], [0.5, -1.0, 3.0, 1.5]]
-    return table(rows, {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet_hooks, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet_hooks, spec_of, wide, widen
 from optest.operators.budgets import terms_of_products
 from optest.operators.pooling.pooling import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
 from optest.spec import Terms
@@ -26,20 +26,15 @@ def max_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 def avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     windows = windows_of(spec_of(array), attributes)
-    total = window_sums(_extended(array), windows)
+    total = window_sums(wide(array), windows)
     return ((total / divisors(windows, attributes)).astype(np.float64),)
 
 
 def adaptive_avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     windows = adaptive_windows_of(spec_of(array), attributes)
-    total, count = adaptive_sums(_extended(array), windows)
+    total, count = adaptive_sums(wide(array), windows)
     return ((total / count).astype(np.float64),)
-
-
-def _extended(array: Array) -> Array:
-    """In long double where float64 has no bits to spare."""
-    return array.astype(np.longdouble) if is_double(array) else widen(array)
 
 
 def window_sums(x: Array, windows: Windows) -> Array:

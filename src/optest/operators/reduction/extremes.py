@@ -13,6 +13,7 @@ from optest.operators.reduction.helpers import (
     DIMS_OF_THREE,
     INT64,
     KEEPDIM,
+    ORDINARY,
     every_dim,
     many_rows,
     reduced,
@@ -172,20 +173,14 @@ def _nothing() -> dict[str, Any]:
 
 
 def amin_samples() -> Iterator[Sample]:
-    calls = [
-        call({"dim": 1}, input=(4, 37)),
-        call(input=(3, 5, 7)),
-        call({"dim": [0, 2], "keepdim": True}, input=(3, 5, 7)),
-        call({"dim": [1, -1]}, input=(2, 3, 2, 5, 3)),
-    ]
     yield from standard(
-        calls, _EVERY, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
+        ORDINARY, _EVERY, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
     )
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     scalars = [call(input=()), call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())]
     yield from variations("attributes", scalars, dtypes=("float32", "int32"))
     yield from of_one_element(call({"dim": 1}, input=(1, 1)), call(input=(1,)))
-    yield from _values(calls)
+    yield from _values(ORDINARY)
     yield from refused(
         call({"dim": 2}, input=(3, 4)),
         call({"dim": [0, -2]}, input=(3, 4)),
@@ -201,7 +196,9 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     for fill in (negative, positive):
         yield from variations("special", [{**calls[0], "generator": fill}], dtypes=MAIN_FLOATS)
     yield from variations("special", [_placed_specials(dim) for dim in (0, 1)], dtypes=MAIN_FLOATS)
-    yield from variations("special", [_largest()], dtypes=MAIN_FLOATS)
+    # A lower precision makes neighbours at the ends of float16 equal.
+    ends = table([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
+    yield from variations("special", [ends], dtypes=MAIN_FLOATS)
     few = {"fill": "randint", "low": -3, "high": 4}
     yield from _values_of_all(few, negative, positive)
     tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
@@ -281,11 +278,6 @@ def _beside_each_other(dtype: str, bits: int) -> dict[str, Any]:
     return table([row, [-value for value in row], row[::-1]], {"dim": 1}, dtypes=(dtype,))
 
 
-def _largest() -> dict[str, Any]:
-    """Neighbours at the ends of float16, which a lower precision would make equal."""
-    return table([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
-
-
 def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     """Rows of which some are all true, some all false, and most of which one element decides."""
     small = table(rows, {"dim": 1})
@@ -294,7 +286,8 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield from variations("ordinary", calls, dtypes=("float32", "bool"))
     yield from variations("dtypes", calls[:1], dtypes=[name for (name,) in _EVERY])
     yield from _truth_of_many()
-    yield from variations("special", [_odd_truths()], dtypes=MAIN_FLOATS)
+    odd = [["nan", 1.0], ["nan", 0.0], ["inf", "-inf"], [-0.0, 0.0], [6e-8, 0.5], [-1.0, 1.0]]
+    yield from variations("special", [table(odd, {"dim": 1})], dtypes=MAIN_FLOATS)
     yield from variations("special", [table([[256, 0], [0, 1 << 30]], {"dim": 1}, dtypes=("int32",))])
     yield from variations("special", [table([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtypes=("int64",))])
     cancelling = [[0.5, -0.5], [2.0**-14, 2.0**-14], [-1.0, -2.0], [2.0**-60, 2.0**-100]]
@@ -344,7 +337,3 @@ def _truth_of_many() -> Iterator[Sample]:
         yield from variations("long", [call({"dim": -1}, input=(2, 65536), generator=fill)], dtypes=("bool", "float16"))
         tall = [call({"dim": 0}, input=(4097, 3), generator=fill), call({"dim": 1}, input=(2, 1025, 3), generator=fill)]
         yield from variations("long", tall, dtypes=("bool", "float32"))
-
-
-def _odd_truths() -> dict[str, Any]:
-    return table([["nan", 1.0], ["nan", 0.0], ["inf", "-inf"], [-0.0, 0.0], [6e-8, 0.5], [-1.0, 1.0]], {"dim": 1})

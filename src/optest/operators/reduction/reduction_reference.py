@@ -19,6 +19,7 @@ from optest.operators.arrays import (
     magnitudes,
     quiet_hooks,
     sum_over,
+    wide,
     widen,
     with_rows,
 )
@@ -129,11 +130,6 @@ def dot_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         total = (left.astype(np.int64) * right.astype(np.int64)).sum(dtype=np.int64)
         return (np.asarray(total).astype(left.dtype),)
     return (float64((wide(left) * wide(right)).sum()),)
-
-
-def wide(array: Array) -> Array:
-    """In float64, or in long double where float64 has no bits to spare."""
-    return array.astype(np.longdouble) if is_double(array) else widen(array)
 
 
 def float64(values: Array) -> Array:

@@ -239,14 +239,10 @@ def prod_samples() -> Iterator[Sample]:
     yield from many_rows({})
     several = [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5)) for dim in _SEVERAL for keepdim in (False, True)]
     yield from variations("attributes", several, dtypes=("float32", "int32"), tier=Tier.FULL)  # not in torch's words
-    yield from _of_nothing_by_one_dim()
+    empty = [({"dim": 1}, (3, 0)), ({"dim": 0}, (3, 0)), ({}, (0,)), ({"dim": 1}, (5, 1)), ({}, ()), ({"dim": -1}, ())]
+    yield from variations("empty", [written(attributes, *shape) for attributes, shape in empty])
     yield from variations("empty", [call({"dim": 1}, input=(3, 0))], dtypes=("int32",))
     yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)))
-
-
-def _of_nothing_by_one_dim() -> Iterator[Sample]:
-    calls = [({"dim": 1}, (3, 0)), ({"dim": 0}, (3, 0)), ({}, (0,)), ({"dim": 1}, (5, 1)), ({}, ()), ({"dim": -1}, ())]
-    yield from variations("empty", [written(attributes, *shape) for attributes, shape in calls])
 
 
 def cumsum_samples() -> Iterator[Sample]:

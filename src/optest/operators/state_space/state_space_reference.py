@@ -20,7 +20,10 @@ from optest.spec import ErrorBudget
 def _conv(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     x, weight, bias, state = (inputs[place] for place in range(4))
     kept = weight.shape[1] - 1
-    whole = _behind(state, x) if state is not None else moved(x, lambda array: _zeros_before(array, kept))
+    if state is not None:
+        whole = _behind(state, x)
+    else:
+        whole = moved(x, lambda array: np.pad(array, ((0, 0), (0, 0), (kept, 0))))
     out = _convolved(whole, weight, bias, x.shape[-1], attributes)
     last = whole.shape[-1]
     return (out, whole[:, :, last - kept :]) if attributes.get("return_final_states") else (out,)
@@ -32,10 +35,6 @@ def _update(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]
     length = whole.shape[-1] - state.shape[-1]
     out = _convolved(whole, weight, bias, length, attributes)
     return out.reshape(x.shape), whole[:, :, length:]
-
-
-def _zeros_before(array: Array, count: int) -> Array:
-    return np.pad(array, ((0, 0), (0, 0), (count, 0)))
 
 
 def _behind(state: Number, x: Number) -> Number:
