@@ -1,4 +1,7 @@
-"""What a face with a loop of its own asks before it runs anything: the cases of a file, and which files are plans."""
+"""What a face with a loop of its own asks before it runs anything: the cases of a file, and which files are plans.
+
+Names imported ``as`` themselves are exported again: the pytest plug-in imports nothing below ``api``.
+"""
 
 from __future__ import annotations
 
@@ -11,51 +14,27 @@ from typing import Any, NamedTuple
 
 from optest.api.checking import check_request
 from optest.api.run_request import RunRequest, run_request
-from optest.api.streaming import CaseStream, runs_of_workers
+from optest.api.streaming import CaseStream
+from optest.api.streaming import runs_of_workers as runs_of_workers
 from optest.errors import UsageError
 from optest.plan import read_plan
-from optest.plan.dialects import model_of, slug
+from optest.plan.dialects import model_of as model_of
+from optest.plan.dialects import slug as slug
 from optest.plan.expectations import labels_used
 from optest.plan.select import select
-from optest.reporting.explain import explain, gist
+from optest.reporting.explain import explain
+from optest.reporting.explain import gist as gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines
 from optest.reporting.variant_table import variant_text
-from optest.scenes.cases import case_of, is_scene, left_by_options, scene_of
-from optest.scenes.declaration import GUARD
-from optest.scenes.workers import SceneWorkers
+from optest.scenes.cases import case_of, left_by_options, scene_of
+from optest.scenes.cases import is_scene as is_scene
+from optest.scenes.declaration import GUARD as GUARD
+from optest.scenes.workers import SceneWorkers as SceneWorkers
 from optest.settings import resolve
 from optest.spec import BAD_STATUSES, TIERS, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
-from optest.store.joined_runs import joined_runs
-
-__all__ = [
-    "GUARD",
-    "PLAN_NAMES",
-    "Listed",
-    "SceneWorkers",
-    "failure_text",
-    "figures",
-    "file_request",
-    "gist",
-    "is_bad",
-    "is_plan",
-    "is_scene",
-    "joined_runs",
-    "lines_expected",
-    "listed_cases",
-    "model_of",
-    "ran_unchecked",
-    "runs_of_workers",
-    "scene_request",
-    "scenes_left",
-    "shows_nothing",
-    "slug",
-    "streams",
-    "suite_request",
-    "top_keys",
-    "unused_expectations",
-]
+from optest.store.joined_runs import joined_runs as joined_runs
 
 _MOST_BYTES = 16 * 2**20
 """What is larger is no plan."""
