@@ -103,7 +103,8 @@ def capture(
     selection = selection_of(ops=names_in(ops), min_bytes=min_bytes, max_bytes=max_bytes)
     made = captured(what, selection=selection, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
     if not made.cases:
-        raise NothingSelected(_nothing(what, made))
+        lines = list(_beside(made)) or ["  it made no call of torch's: does the function run the model?"]
+        raise NothingSelected("\n".join([f"{what} made no call that becomes a case; nothing was written", *lines]))
     name = model or made.stem
     text = text_of_model_file(
         name,
@@ -146,11 +147,6 @@ def _config(words: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--config is {word}, which should hold a JSON object")
         found |= stated
     return found
-
-
-def _nothing(what: str, made: Capture) -> str:
-    lines = list(_beside(made)) or ["  it made no call of torch's: does the function run the model?"]
-    return "\n".join([f"{what} made no call that becomes a case; nothing was written", *lines])
 
 
 def _beside(made: Capture) -> Iterator[str]:

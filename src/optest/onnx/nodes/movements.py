@@ -112,10 +112,6 @@ def _embedding(asked: Asked) -> Node:
     return Node(op="Gather", attributes={"axis": 0})
 
 
-def _trilu(asked: Asked, *, upper: bool) -> Node:
-    return Node(op="Trilu", attributes={"upper": upper, "k": asked["diagonal"]})
-
-
 def _topk(asked: Asked) -> Node:
     stated = {"K": (asked["k"],), "axis": asked["dim"], "largest": asked["largest"], "sorted": asked["sorted"]}
     return Node(op="TopK", attributes=stated, outputs=2)
@@ -131,8 +127,8 @@ NODES: dict[str, NodeOf] = {
     "slice": _slice,
     "split": _split,
     "pad": _pad,
-    "tril": lambda asked: _trilu(asked, upper=False),
-    "triu": lambda asked: _trilu(asked, upper=True),
+    "tril": lambda asked: Node(op="Trilu", attributes={"upper": False, "k": asked["diagonal"]}),
+    "triu": lambda asked: Node(op="Trilu", attributes={"upper": True, "k": asked["diagonal"]}),
     "gather": _gather_elements,
     "index_select": _index_select,
     "embedding": _embedding,

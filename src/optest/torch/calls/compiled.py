@@ -156,7 +156,9 @@ def _require_compiled(
         Fault: UNSUPPORTED if there is nothing to compile, FALLBACK if nothing was compiled though there is.
     """
     if not has_graph:
-        if not _computes(call, tensors):
+        with OperatorsSeen() as seen:
+            call(*tensors)
+        if not seen.operators:
             raise Fault(Reason.UNSUPPORTED, f"{_who(target)}: the call computes nothing that can be compiled")
         target.fell_back(f"{_who(target)}: no graph was made, so eager torch answered")
     if is_handed_back:
@@ -164,12 +166,6 @@ def _require_compiled(
             f"{_who(target)}: it handed back the graph that it got, so eager torch answered "
             "(--compile-backend eager asks for that)"
         )
-
-
-def _computes(call: Call, tensors: Sequence[torch.Tensor]) -> bool:
-    with OperatorsSeen() as seen:
-        call(*tensors)
-    return bool(seen.operators)
 
 
 def _message_of(error: BaseException) -> str:

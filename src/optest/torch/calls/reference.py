@@ -163,7 +163,7 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     if blocks is not None:
         (absolute, squared), operands = ([each] for each in blocks), [to_read(array) for array in inputs]
     else:
-        operands = [_magnitude(each) for each in widened(inputs)]
+        operands = [each if each.dtype is torch.bool else each.abs() for each in widened(inputs)]
         # before a call in place adds into the operands; ends of groups are no operands
         keeps = facts_of(call.call.function).terms == "product of groups"
         squares = [each if keeps and not each.is_floating_point() else each.square() for each in operands]
@@ -173,10 +173,6 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     return [
         Terms(as_array(one), as_array(two), count) for one, two, count in zip(absolute, squared, counts, strict=True)
     ]
-
-
-def _magnitude(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.dtype is torch.bool else tensor.abs()
 
 
 def _counts(call: TorchCall, tensors: Sequence[torch.Tensor], outputs: int) -> list[int]:

@@ -54,7 +54,8 @@ class _Watch:
             return function(*args, **kwargs)
         made = self._described(function, args, kwargs)
         if isinstance(made, NoCase):
-            self._recorder.leave_out(_shown(function), str(made))
+            name = torch.overrides.resolve_name(function) or getattr(function, "__name__", function)
+            self._recorder.leave_out(str(name), str(made))
             returned = function(*args, **kwargs)
             if isinstance(made, Unwritten):
                 _write_zeros(returned)
@@ -143,10 +144,6 @@ def _is_drawn_on_meta(returned: Any, made: Described) -> bool:
 def _is_empty(returned: Any) -> bool:
     found = list(tensors_of(returned))
     return bool(found) and all(each.numel() == 0 for each in found)
-
-
-def _shown(function: Any) -> str:
-    return str(torch.overrides.resolve_name(function) or getattr(function, "__name__", function))
 
 
 def _random_states() -> list[torch.Tensor]:

@@ -120,20 +120,6 @@ def _gelu(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return functional.gelu(given, approximate=approximate)
 
 
-def _softplus(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return functional.softplus(
-        tensors[0], beta=attributes.get("beta", 1.0), threshold=attributes.get("threshold", 20.0)
-    )
-
-
-def _swiglu(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
-    return _gated(tensors, functional.silu)
-
-
-def _gelu_and_mul(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return _gated(tensors, partial(functional.gelu, approximate=attributes.get("approximate", "none")))
-
-
 def _gated(tensors: Tensors, activation: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """torch has no such operator: one that rounds once is made of those that it has, in float32 at least."""
     gate, up = (*tensors, None)[:2]
@@ -213,11 +199,15 @@ CALLS: dict[str, TorchCall] = {
         tensors[0], negative_slope=attributes.get("negative_slope", 0.01)
     ),
     "silu": _of_all(functional.silu),
-    "softplus": _softplus,
+    "softplus": lambda tensors, attributes: functional.softplus(
+        tensors[0], beta=attributes.get("beta", 1.0), threshold=attributes.get("threshold", 20.0)
+    ),
     "elu": lambda tensors, attributes: functional.elu(tensors[0], alpha=attributes.get("alpha", 1.0)),
     "hardswish": _of_all(functional.hardswish),
-    "swiglu": _swiglu,
-    "gelu_and_mul": _gelu_and_mul,
+    "swiglu": lambda tensors, _attributes: _gated(tensors, functional.silu),
+    "gelu_and_mul": lambda tensors, attributes: _gated(
+        tensors, partial(functional.gelu, approximate=attributes.get("approximate", "none"))
+    ),
     "quantize": _quantize,
     "dequantize": _dequantize,
     "dequantize_awq": _dequantize_awq,

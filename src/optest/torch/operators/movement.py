@@ -13,15 +13,6 @@ from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES
 
 
-def _transpose(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """``torch.transpose`` is a view; ``contiguous`` is the kernel that moves the elements."""
-    return torch.transpose(tensors[0], attributes["dim0"], attributes["dim1"]).contiguous()
-
-
-def _roll(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return torch.roll(tensors[0], attributes["shifts"], attributes.get("dims") or ())
-
-
 def _split(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
     sizes = attributes["split_size_or_sections"]
     parts = torch.split(tensors[0], sizes if isinstance(sizes, int) else list(sizes), dim=attributes.get("dim", 0))
@@ -221,13 +212,16 @@ def _by_int64(function: Callable[..., torch.Tensor]) -> TorchCall:
 
 
 CALLS: dict[str, TorchCall] = {
-    "transpose": _transpose,
+    # Views, as ``torch.transpose`` yields, move no elements; ``contiguous`` is the kernel that does.
+    "transpose": lambda tensors, attributes: torch.transpose(
+        tensors[0], attributes["dim0"], attributes["dim1"]
+    ).contiguous(),
     "permute": lambda tensors, attributes: torch.permute(tensors[0], attributes["dims"]).contiguous(),
     "reshape": lambda tensors, attributes: torch.reshape(tensors[0], attributes["shape"]).contiguous(),
     "broadcast_to": lambda tensors, attributes: torch.broadcast_to(tensors[0], attributes["size"]).contiguous(),
     "tile": lambda tensors, attributes: torch.tile(tensors[0], attributes["dims"]),
     "flip": lambda tensors, attributes: torch.flip(tensors[0], attributes["dims"]),
-    "roll": _roll,
+    "roll": lambda tensors, attributes: torch.roll(tensors[0], attributes["shifts"], attributes.get("dims") or ()),
     "tril": lambda tensors, attributes: torch.tril(tensors[0], attributes.get("diagonal", 0)),
     "triu": lambda tensors, attributes: torch.triu(tensors[0], attributes.get("diagonal", 0)),
     "concat": lambda tensors, attributes: torch.cat(list(tensors), dim=attributes.get("dim", 0)),

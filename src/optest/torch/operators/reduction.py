@@ -148,12 +148,6 @@ def _cross_entropy(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return functional.cross_entropy(source, target, weight, **stated)
 
 
-def _normalize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return functional.normalize(
-        tensors[0], p=attributes.get("p", 2.0), dim=attributes.get("dim", 1), eps=attributes.get("eps", 1e-12)
-    )
-
-
 def _group_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, weight, bias = (*tensors, None, None)[:3]
     return functional.group_norm(source, attributes["num_groups"], weight, bias, attributes.get("eps", 1e-5))
@@ -199,7 +193,9 @@ CALLS: dict[str, TorchCall] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
-    "normalize": _normalize,
+    "normalize": lambda tensors, attributes: functional.normalize(
+        tensors[0], p=attributes.get("p", 2.0), dim=attributes.get("dim", 1), eps=attributes.get("eps", 1e-12)
+    ),
     "cross_entropy": _cross_entropy,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
