@@ -154,7 +154,7 @@ class Guard:
         thread may do at any time: by then the number of the pipe may be that of another file.
         """
         with self._closing, suppress(BrokenPipeError):
-            if not self._is_closed:
+            if not self._pipes[0].closed:
                 write_all(self._to, b"k")
 
     def close(self) -> None:
@@ -164,10 +164,6 @@ class Guard:
             self.let_go()
         if self.is_ours and self._process is not None:
             self._process.wait()
-
-    @property
-    def _is_closed(self) -> bool:
-        return self._pipes[0].closed
 
     def let_go(self) -> None:
         """Close this process's ends of the pipes."""

@@ -269,22 +269,12 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def _changes_of_standard(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
-    for each in sorted(before - after):
-        yield Change(f"{_STANDARD[each]}: it was closed")
-
-
 def _open_again(before: frozenset[int], after: frozenset[int]) -> None:
     for each in sorted(before - after):
         opened = os.open(os.devnull, os.O_RDWR)
         if opened != each:
             os.dup2(opened, each)
             os.close(opened)
-
-
-def _processors() -> frozenset[int]:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return frozenset() if affinity is None else frozenset(affinity(0))
 
 
 @cache
@@ -348,11 +338,13 @@ if sys.platform == "linux":
         "environment": _Part(read=_environment, changes=_changes_of_environment, put_back=_put_environment),
         "standard": _Part(
             read=lambda: frozenset(filter(_is_open, _STANDARD)),
-            changes=_changes_of_standard,
+            changes=lambda before, after: [
+                Change(f"{_STANDARD[each]}: it was closed") for each in sorted(before - after)
+            ],
             put_back=_open_again,
         ),
         "processors": _Part(
-            read=_processors,
+            read=lambda: frozenset(os.sched_getaffinity(0)),
             # A note only: OpenMP binds the calling thread too if the user requests it.
             changes=lambda before, after: [
                 Change(
