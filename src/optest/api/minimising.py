@@ -33,7 +33,7 @@ from optest.plan.reductions import REDUCTIONS, reducible_entry
 from optest.reporting.failure_groups import skeleton
 from optest.reporting.typography import plural
 from optest.settings import resolve
-from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status, TestCase, Verdict
+from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status, TestCase
 from optest.store import RunDirectory, check_writable, write_atomically
 
 _MOST_ATTEMPTS = 400
@@ -121,7 +121,10 @@ def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _
         stack.callback(executor.close)
 
         def failure_of(case: TestCase) -> tuple[Status, object, object]:
-            return _failure(why_not_run(case, request.driver) or executor.execute([case]).verdicts[0])
+            """Return status, reason and, unless it only reports values, message: a smaller case must have the same."""
+            verdict = why_not_run(case, request.driver) or executor.execute([case]).verdicts[0]
+            message = () if verdict.reason in _OF_VALUES else skeleton(verdict.message.partition("\n")[0])
+            return (verdict.status, verdict.reason, message)
 
         case = _built(reducible_entry(first), first, request.target)
         if case is None:
@@ -170,13 +173,6 @@ def _built(entry: Mapping[str, Any], first: TestCase, target: BackendTarget) -> 
         return None
     kept = ("backend", "tolerances", "timeout_s", "mode", "base_dir", "allowed_folders")
     return dataclasses.replace(case, where="", **{name: getattr(first, name) for name in kept})
-
-
-def _failure(verdict: Verdict) -> tuple[Status, object, object]:
-    """What a smaller case has to have in common: status and reason; the message, but for its values, where it is the
-    backend's."""
-    message = () if verdict.reason in _OF_VALUES else skeleton(verdict.message.partition("\n")[0])
-    return (verdict.status, verdict.reason, message)
 
 
 def _in_words(case: TestCase) -> str:

@@ -46,7 +46,8 @@ def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
     for name in models:
         if not (folder / name).exists():
             raise UsageError(f"{name} is not there\n  create it first, or name the folder where the model cases lie")
-    with_models, with_plans = _folders_with(folder, _has_models), _folders_with(folder, is_plan)
+    with_models = _folders_with(folder, lambda path: top_keys(path).issuperset(("model", "cases")))
+    with_plans = _folders_with(folder, is_plan)
     folders = tuple(models) or tuple(with_models)
     path = _file_that_pytest_reads(folder)
     yield from _ini_lines(path, [Path(os.path.relpath(folder / name, path.parent)).as_posix() for name in folders])
@@ -112,10 +113,6 @@ def _test_file(folder: Path, models: str) -> Iterator[str]:
     name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
     write_atomically(path, _TEST_FILE.format(path=name).encode())
     yield f"{name} is there for command lines that name a test: pytest {name} --model NAME"
-
-
-def _has_models(path: Path) -> bool:
-    return top_keys(path).issuperset(("model", "cases"))
 
 
 def _folders_with(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:

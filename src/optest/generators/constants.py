@@ -14,10 +14,6 @@ from optest.spec import DType, Fault, Kind, Reason
 Maker = Callable[[str, str, int], Array]
 
 
-def _zeros(stated: Mapping[str, Any], dtype: DType) -> Maker:  # noqa: ARG001 - one signature for all
-    return lambda _key, _path, count: np.zeros(count, numpy_dtype(dtype))
-
-
 def _full(stated: Mapping[str, Any], dtype: DType) -> Maker:
     value = stored([exact_scalar(stated["value"], dtype)], dtype, "value of generator full")
     return lambda _key, _path, count: np.full(count, value[0], numpy_dtype(dtype))
@@ -52,7 +48,7 @@ def _steps_until_inexact(start: float, step: float, dtype: DType) -> int:
 
 
 CONSTANTS: Mapping[str, Callable[[Mapping[str, Any], DType], Maker]] = {
-    "zeros": _zeros,
+    "zeros": lambda _, dtype: lambda _key, _path, count: np.zeros(count, numpy_dtype(dtype)),
     "ones": lambda _, dtype: _full({"value": 1}, dtype),
     "full": _full,
     "arange": _arange,

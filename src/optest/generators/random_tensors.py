@@ -127,7 +127,8 @@ def _draw(kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval
         mean, std = stated["mean"], stated["std"]
         limited = interval is not None or mean is not None or std is not None
         return draws.normal(dtype, mean, std, real_pieces(interval, dtype) if limited else None)
-    low, high = _stated_range(stated)
+    low = -1.0 if stated["low"] is None else float(stated["low"])
+    high = 1.0 if stated["high"] is None else float(stated["high"])
     limited = interval is not None or max(abs(low), abs(high)) > 1
     return draws.uniform(dtype, low, high, real_pieces(interval, dtype) if limited else None)
 
@@ -153,12 +154,6 @@ def _whole_numbers(interval: Interval | None, dtype: DType) -> Interval:
     """The part of ``interval`` in which a float type holds every integer."""
     stated, most = interval or Interval(), 2.0**dtype.precision
     return Interval(low=max(stated.low, -most), high=min(stated.high, most), avoid=stated.avoid)
-
-
-def _stated_range(stated: Mapping[str, Any]) -> tuple[float, float]:
-    low = -1.0 if stated["low"] is None else float(stated["low"])
-    high = 1.0 if stated["high"] is None else float(stated["high"])
-    return low, high
 
 
 def _stated_integers(stated: Mapping[str, Any]) -> tuple[int, int] | None:

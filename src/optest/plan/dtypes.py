@@ -62,7 +62,9 @@ def _one_for_all(statement: Statement, one: DType, present: Sequence[int]) -> tu
     if variants and statement.operator.admits(tuple(each.name for each in everywhere)):
         return everywhere
     own = _own_dtypes(statement, present) if "dtypes" in statement.flags else None
-    if own is not None and (any(each.is_inexact for each in own) or _is_call_of_torch(statement.operator)):
+    # A call of torch declares no dtypes: its integers and bool are those that the model gave it.
+    is_torch_call = statement.operator.descriptor.category == "torch call"
+    if own is not None and (any(each.is_inexact for each in own) or is_torch_call):
         return tuple(_in_place_of(each, one) for each in own)
     rows = ([dtype(name) for name in variant] for variant in variants if len(variant) == len(present))
     beside = (row for row in rows if {each for each in row if each.is_inexact} == {one})
@@ -78,11 +80,6 @@ def _in_place_of(own: DType, one: DType) -> DType:
 
 
 _OF_PARTS = {"float32": "complex64", "float64": "complex128"}
-
-
-def _is_call_of_torch(operator: KnownOperator) -> bool:
-    """Whether nobody can say which dtypes it takes: what is stated of integers and bool is what a model gave it."""
-    return operator.descriptor.category == "torch call"
 
 
 def _own_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:

@@ -38,7 +38,10 @@ def select(
     """
     kept = list(cases)
     matches = parse_keyword(keyword) if keyword.strip() else None
-    _require_tags(kept, (*tags, *skip_tags))
+    known_tags = {tag for case in kept for tag in case.tags}
+    for tag in (*tags, *skip_tags):
+        if tag not in known_tags:
+            raise UnknownName("tag", tag, known_tags)
     op_names = _canonical_ops(kept, ops)
     ids = _ids(kept, globs)
     if op_names:
@@ -82,13 +85,6 @@ def in_shard(case: TestCase, index: int, count: int) -> bool:
 def by_urgency(cases: Sequence[TestCase]) -> list[TestCase]:
     """The most urgent first; cases that are as urgent keep their order."""
     return sorted(cases, key=lambda case: case.priority)
-
-
-def _require_tags(cases: Sequence[TestCase], names: Iterable[str]) -> None:
-    known = {tag for case in cases for tag in case.tags}
-    for tag in names:
-        if tag not in known:
-            raise UnknownName("tag", tag, known)
 
 
 def _canonical_ops(cases: Sequence[TestCase], wanted: Sequence[str]) -> set[str]:

@@ -92,12 +92,8 @@ def _replaced(config: pytest.Config) -> Any:
     plugin = config.pluginmanager.get_plugin(_PLUGIN)
     if getattr(plugin, "formatter", None) is None:
         return None
-    wants_more = any(_option_value(config, name) for name in _ASKS_FOR_MORE)
+    wants_more = any(config.getoption(name, None) or config.getini(name) for name in _ASKS_FOR_MORE)
     return None if wants_more else plugin
-
-
-def _option_value(config: pytest.Config, name: str) -> Any:
-    return config.getoption(name, None) or config.getini(name)
 
 
 class _Hooks:

@@ -73,7 +73,11 @@ class CheckReporter(TerminalReporter):
                 )
         further = list(self._afterwards(ordered, summary))
         self._page.lines(further)
-        self._sum_up(lines, summary, any(style == "bad" for _, style in further))
+        first, *rest = sum_up(self._info, lines, summary)
+        is_good = summary.exit_status == 0 and not any(style == "bad" for _, style in further)
+        self._page.line(first, "good" if is_good else "bad")
+        self._page.lines([(line, "warn") for line in rest])
+        self._journal()
 
     def _operators(self, lines: Sequence[OperatorLine]) -> None:
         """Every operator, many of which nothing ran for one reason in one row; with ``-q`` those alone that did not
@@ -88,7 +92,7 @@ class CheckReporter(TerminalReporter):
             for each in shown
         ]
         text = columns([[*HEAD, ""], *rows], left=frozenset({0, len(HEAD)}))
-        styles = ["dim", *(_style_of(each) for each in shown)]
+        styles = ["dim", *("bad" if each.failed else "" if each.ran else "warn" for each in shown)]
         self._page.line()
         self._page.lines([*zip(text, styles, strict=True), ("", "")])
 
@@ -108,13 +112,3 @@ class CheckReporter(TerminalReporter):
         self._page.line("on one side of the true values, inside the rule")
         self._page.lines([(f"  {which}: {sentence(lean)}", "warn") for which, lean in biased])
         self._page.line()
-
-    def _sum_up(self, lines: Sequence[OperatorLine], summary: RunSummary, left_over: bool) -> None:
-        first, *rest = sum_up(self._info, lines, summary)
-        self._page.line(first, "good" if summary.exit_status == 0 and not left_over else "bad")
-        self._page.lines([(line, "warn") for line in rest])
-        self._journal()
-
-
-def _style_of(line: OperatorLine) -> str:
-    return "bad" if line.failed else "" if line.ran else "warn"

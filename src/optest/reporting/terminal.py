@@ -110,7 +110,8 @@ class TerminalReporter:
         if self._verbosity >= -1:
             self._skips()
             self._table()
-            self._timings()
+            if timings := bench_lines(self._timed):
+                self._page.lines([*((line, "") for line in timings), ("", "")])
         self._last_lines(summary)
 
     def _count(self, result: CaseResult) -> None:
@@ -188,11 +189,6 @@ class TerminalReporter:
             return
         lines = [*reasons[:most], *([f"and for {plural(len(reasons) - most, 'other reason')}"][: len(reasons) > most])]
         self._page.lines([(title, ""), *((f"  {line}", "warn") for line in lines), ("", "")])
-
-    def _timings(self) -> None:
-        lines = bench_lines(self._timed)
-        if lines:
-            self._page.lines([*((line, "") for line in lines), ("", "")])
 
     def _has_table(self) -> bool:
         operators = self._tally.operators.values()

@@ -271,9 +271,6 @@ def _spell_numbers(schema: Any) -> Any:
         return schema
     if schema.get("type") == "number":
         return _NUMBER
-    return {key: _spell_numbers(each) for key, each in schema.items() if not _is_docstring(key, each)}
-
-
-def _is_docstring(key: str, value: Any) -> bool:
-    """Docstrings speak to readers of the code, not to readers of a schema."""
-    return key == "description" and isinstance(value, str)
+    # A description that is text is a docstring: for readers of the code, not of the schema.
+    shown = {key: each for key, each in schema.items() if key != "description" or not isinstance(each, str)}
+    return {key: _spell_numbers(each) for key, each in shown.items()}
