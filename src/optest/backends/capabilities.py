@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.errors import UsageError, did_you_mean
-from optest.spec import Argument, OperatorDescriptor, TensorSpec, TestCase, dtype_names
+from optest.spec import Argument, OperatorDescriptor, TensorSpec, TestCase, dtype, dtype_names
 
 LAYOUTS = ("dense", "strided", "overlapping", "negative")
 """Of an input in memory: row by row without gaps; with gaps, another order or an offset; with elements that share a
@@ -71,8 +71,9 @@ class Capability:
 def _main_inputs(case: TestCase) -> list[Argument]:
     """Return the main inputs of a case, which exclude indices and masks.
 
-    They have the dtype of the leading input, the first whose dtype varies, in every combination of the operator; if it
-    promotes, they are all inputs whose dtype varies. Without combinations they are the inexact inputs, if any.
+    They have the dtype of the leading input, the first whose dtype varies and may be inexact, in every combination of
+    the operator; if it promotes, they are all inputs whose dtype varies. Without combinations they are the inexact
+    inputs, if any.
     """
     descriptor = case.descriptor
     is_mixing = descriptor.is_promoting or descriptor.tensors.is_variadic
@@ -80,10 +81,11 @@ def _main_inputs(case: TestCase) -> list[Argument]:
     if len(variants) > 1:
         columns = [*zip(*variants, strict=True)]
         varying = [each for each in columns if len(set(each)) > 1] or columns
-        leading = varying if is_mixing else varying[:1]
+        inexact = [each for each in varying if any(dtype(name).is_inexact for name in each)]
+        leading = varying if is_mixing else (inexact or varying)[:1]
         return [each for each, column in zip(case.inputs, columns, strict=True) if column in leading]
-    inexact = [each for each in case.inputs if each.spec.dtype.is_inexact]
-    return inexact if inexact and not is_mixing else list(case.inputs)
+    floats = [each for each in case.inputs if each.spec.dtype.is_inexact]
+    return floats if floats and not is_mixing else list(case.inputs)
 
 
 _OPERANDS = ("elementwise", "comparison", "activation", "logic", "bitwise", "contraction", "custom")

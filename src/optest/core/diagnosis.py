@@ -254,20 +254,24 @@ def _is_close(output: Array, expected: Expected) -> bool:
 
 
 def _multiple(comparison: Comparison, verdict: Verdict, look: Callable[..., str]) -> str:
-    """Of the one output that is wrong: whether it is a multiple of the right one, or lies beside it."""
+    """Return of the first wrong output for which it holds that it is a multiple of the right one, or lies beside it."""
     wrong = [place for place, measure in enumerate(verdict.measures) if measure.is_off]
-    if len(wrong) != 1 or len(verdict.measures) != len(comparison.expected):
+    if len(verdict.measures) != len(comparison.expected):
         return ""
-    place = wrong[0]
-    if verdict.measures[place].nonfinite_mismatched:
-        return ""
+    for place in wrong if not any(verdict.measures[each].nonfinite_mismatched for each in wrong) else ():
 
-    def fits(other: Expected) -> bool:
-        expected = [*comparison.expected]
-        expected[place] = other
-        return _is_right(comparison._replace(expected=expected), verdict)
+        def fits(other: Expected, place: int = place) -> bool:
+            expected = [
+                _with_value(each, comparison.outputs[at]) if at in wrong else each
+                for at, each in enumerate(comparison.expected)
+            ]
+            expected[place] = other
+            return _is_right(comparison._replace(expected=expected), verdict)
 
-    return look(comparison.case, comparison.outputs[place], comparison.expected[place], fits)
+        sentence = look(comparison.case, comparison.outputs[place], comparison.expected[place], fits)
+        if sentence:
+            return sentence if len(wrong) == 1 else f"{comparison.expected[place].name}: {sentence}"
+    return ""
 
 
 def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Callable[..., Any]]) -> str:

@@ -24,6 +24,8 @@ _LEAST_VALUES = 4
 """Different right values among the wrong elements: fewer have one ratio by chance, or by one wrong value."""
 _FIRST = 256
 _PLAIN_DENOMINATOR = 64
+_AT_1 = 1e-3
+"""A ratio no farther from 1 says nothing unless it has a name: an eps at another place has such a ratio."""
 _CONSTANTS = {
     "ln(2)": math.log(2),
     "1/ln(2)": 1 / math.log(2),
@@ -162,7 +164,8 @@ def _names_of(ratio: float, case: TestCase, tolerance: float) -> Iterator[tuple[
         yield f"{float(plain):.6g}{decimal}{also}", float(plain)
         return
     yield from named[:1]
-    yield f"{ratio:.6g}" if abs(ratio - 1) > 1e-3 else f"1 {ratio - 1:+.3g}", ratio
+    if abs(ratio - 1) > _AT_1:
+        yield f"{ratio:.6g}", ratio
 
 
 def _of_sizes(case: TestCase) -> Iterator[tuple[str, float]]:
@@ -170,6 +173,9 @@ def _of_sizes(case: TestCase) -> Iterator[tuple[str, float]]:
     sizes |= {f"{each.spec.elements}, the elements of {each.name}": each.spec.elements for each in case.inputs}
     for words, size in sizes.items():
         number, _, what = words.partition(", ")
+        if (padded := 1 << (size - 1).bit_length()) != size:
+            yield f"{number}/{padded}, {what} for a padded one", size / padded
+            yield f"√({padded}/{number}), a padded size for {what}", math.sqrt(padded / size)
         if size > 1:
             yield f"{number}, {what}", float(size)
             yield f"1/{number}, {what}", 1 / size
@@ -305,7 +311,7 @@ def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
                 value = np.array(expected.value)
                 value[tail] = filled[tail].astype(value.dtype)
                 of = f"{size - first} of {size} along dimension {axis} of {expected.name}"
-                yield _relation(wrong, f"the last {of} were {filling}: they are never computed", {index: value})
+                yield _relation(wrong, f"the last {of} were {filling}", {index: value})
                 break
 
 
@@ -352,6 +358,7 @@ def _spread_nan(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 _NORMALISED: Mapping[str, Callable[[TestCase, Array], Array]] = {
     "layer_norm": lambda case, x: x.reshape(-1, math.prod(case.attributes["normalized_shape"])),
+    "rms_norm": lambda case, x: x.reshape(-1, math.prod(case.attributes["normalized_shape"])),
     "group_norm": lambda case, x: x.reshape(x.shape[0] * case.attributes["num_groups"], -1),
     "instance_norm": lambda case, x: x.reshape(x.shape[0] * x.shape[1], -1),  # noqa: ARG005 - one signature
     "batch_norm": lambda case, x: np.moveaxis(x, 1, 0).reshape(x.shape[1], -1),  # noqa: ARG005
@@ -362,8 +369,8 @@ _CANCELLED = 32 * 2.0**-24
 
 
 def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield hypotheses that a variance is a difference of squares, which cancel, or divided by n - 1, or that no mean
-    was subtracted."""
+    """Yield hypotheses that a variance is a difference of squares, which cancel, or divided by n - 1, that no mean was
+    subtracted, or that eps was added to the root of the variance."""
     case, name = wrong.case, wrong.case.descriptor.name
     only, x = _one_output(wrong), _real(wrong.inputs[0]) if wrong.inputs else None
     has_mean = not case.attributes.get("training", True) and any(each.name == "running_mean" for each in case.inputs)
@@ -377,7 +384,7 @@ def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
         implied, share = (got if name == "var" else got * got).reshape(-1), np.divide(count - 1, count)
         unbiased = variance * (share if case.attributes["correction"] else 1 / share)
         implied, least, values = implied * ((count - case.attributes["correction"]) / count), 0.0, got
-    elif name in _NORMALISED:
+    elif name in _NORMALISED and case.attributes["eps"]:
         as_rows, eps = partial(_NORMALISED[name], case), case.attributes["eps"]
         bias = {each.name: array for each, array in zip(case.inputs, wrong.inputs, strict=True)}.get("bias")
         shape = x.shape if name == "layer_norm" else (1, -1, *[1] * (x.ndim - 2))
@@ -391,6 +398,11 @@ def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
             values = values.reshape(x.shape[1], x.shape[0], *x.shape[2:]) if turned else values.reshape(x.shape)
             return np.asarray((np.moveaxis(values, 0, 1) if turned else values) + offset)
 
+        scales = square if name == "rms_norm" else variance
+        of_outside = whole * (np.sqrt(scales + eps) / (np.sqrt(scales) + eps))[:, None]
+        yield _relation(wrong, "eps were added to the root, not below it", {0: unrolled(of_outside)})
+        if name == "rms_norm":
+            return
         with_mean = whole * rows / (rows - mean[:, None])
         of_squares = np.sqrt((variance + eps) / (square + eps))[:, None]
         for words, factor in (("", of_squares), (", except in the variance", np.ones(1))):
@@ -411,8 +423,31 @@ def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
         yield _relation(wrong, words, {0: values})
 
 
+_STEPS_OF_ONE: Mapping[str, Callable[[Array], Array]] = {
+    "squared": np.square,
+    "the square root of it": np.sqrt,
+    "the exponential of it": np.exp,
+    "the logarithm of it": np.log,
+    "the reciprocal of it": np.reciprocal,
+    "the size of it, without a sign": np.abs,
+    "subtracted from 1": lambda right: 1 - right,
+    "at least 0": lambda right: np.maximum(right, 0),
+    "cut to whole numbers": np.trunc,
+    "rounded to whole numbers": np.rint,
+}
+"""A last step that is one too many or, as its inverse, missing."""
+
+
+def _other_last_step(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield hypotheses that an output is a function of the right one: its square, if a root is missing."""
+    if (only := _one_output(wrong)) is not None and wrong.expected[only[0]].dtype.is_inexact:
+        name = wrong.expected[only[0]].name
+        for how, step in _STEPS_OF_ONE.items():
+            yield _relation(wrong, f"{name} were {how}", {only[0]: step(only[2])})
+
+
 _Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]
 SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan)
 """Hypotheses for which one wrong element is enough, since the inputs show them."""
-RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _other_statistics)
+RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _other_statistics, _other_last_step)
 """Functions that yield hypotheses for a wrong call, without running the reference again."""

@@ -128,12 +128,16 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
         yield "other", not stated
     elif isinstance(stated, float) or (stated is None and attribute.type == "float"):
         yield from (("zero", 0.0), ("one", 1.0))
+        if stated:
+            yield from (("doubled", 2 * stated), ("halved", stated / 2), ("inverse", 1 / stated))
+            usual = _USUAL_EPS if 0 < stated < 2 * max(_USUAL_EPS) else ()
+            yield from ((f"usual {each}", each) for each in usual)
     elif isinstance(stated, int):
         yield from (("zero", 0), ("one", 1), ("negated", -stated), ("less", stated - 1), ("more", stated + 1))
     elif isinstance(stated, tuple) and stated:
         yield from (("first", stated[:1]), ("last", stated[-1:]), ("reversed", stated[::-1]))
         yield "negated", tuple(-each for each in stated)
-        yield from (("zeros", (0,) * len(stated)), ("ones", (1,) * len(stated)))
+        yield from ((f"all {each}", (each,) * len(stated)) for each in dict.fromkeys((0, 1, stated[0], stated[-1])))
         for at, each in enumerate(stated if all(isinstance(each, int) for each in stated) else ()):
             yield from ((f"{by:+} at {at}", (*stated[:at], each + by, *stated[at + 1 :])) for by in (1, -1))
     if attribute.names_dimensions:
@@ -143,6 +147,7 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
 
 
 _ILLEGAL = object()
+_USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3)
 FIRST_POSITION = "position of the first query"
 """Attribute of hypotheses only, which no case can have: the references of attention read it."""
 
@@ -223,7 +228,7 @@ def _exchanged(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield calls with one input ignored, left out if it is optional, or with its elements in another order."""
+    """Yield calls with one input ignored, left out if it is optional, with other values, or in another order."""
     optional = [each.name for each in wrong.case.descriptor.tensors.inputs if each.optional]
     for index, array in enumerate(wrong.inputs):
         name = wrong.case.inputs[index].name
@@ -240,6 +245,10 @@ def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
             replaced["the identity"] = np.eye(array.shape[0]).astype(array.dtype)
         for value, other in replaced.items():
             yield _with_input(wrong, {index: other}, f"{name} were ignored ({value} in its place)")
+        if index and array.dtype.kind not in "biu":  # a first input that is doubled shows as a ratio of the output
+            wide = widen(array)
+            for how, values in (("increased by 1", wide + 1), ("doubled", wide * 2), ("their reciprocals", 1 / wide)):
+                yield _with_input(wrong, {index: values.astype(array.dtype)}, f"{name} were {how}")
         for how, other in _shuffled(array):
             words = how.replace(" of it ", f" of {name} ") if " of it " in how else f"{name} were {how}"
             yield _with_input(wrong, {index: other}, words)
@@ -308,6 +317,10 @@ def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
         tables.setdefault((not index, array.shape, array.dtype.name), []).append(index)
         for by in (1, -1) if has_floats and array.dtype.kind in "iu" and array.size else ():
             moved = array.astype(np.int64) + by
+            if by == 1 and (array < 0).any():  # such an index often means none
+                for where, place in (("the first", 0), ("the last", max(array.max(), *sizes) - 1)):
+                    others = {index: np.where(array < 0, array.dtype.type(place), array)}
+                    yield _with_input(wrong, others, f"{names[index]} were {where} where negative")
             shifted = {"": moved}
             for size in [int(array.max()) + 1, *(size for size in sizes if size > array.max())][:3]:
                 shifted |= {f" within {size}": moved.clip(0, size - 1), f" around {size}": moved % size}
@@ -417,7 +430,7 @@ def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
     for move in ("end", 1, -1) if wrong.case.descriptor.category == "attention" else ():
         case = replace(wrong.case, attributes={**wrong.case.attributes, FIRST_POSITION: move})
         how = "counted from the other end of queries and keys" if move == "end" else f"shifted by one ({move:+})"
-        yield Hypothesis(words=f"the causal mask were {how}", case=case, inputs=wrong.inputs)
+        yield Hypothesis(words=f"the causal mask or window were {how}", case=case, inputs=wrong.inputs)
 
 
 def _through(array: Array, narrow: DType) -> Array | None:

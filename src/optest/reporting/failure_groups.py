@@ -14,6 +14,9 @@ from optest.reporting.patterns import layouts_of, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
 
+_PLAIN_RANK = 3
+"""Most dimensions of a tensor whose elements a reader finds by eye; each further one makes it as hard as four times the
+elements do."""
 _NAMED = 3
 """As many further cases of a group are named."""
 _ACROSS = 3
@@ -136,8 +139,8 @@ def _pattern(
     rest = len(failed) - len(members)
     if whole or not rest:
         return whole
-    of_group = pattern_of(members, passed, diagnosis)
-    return of_group and f"{of_group}; {rest} more cases of it fail in other ways"
+    of_group = pattern_of(members, passed, diagnosis) if len(members) >= rest else ""
+    return of_group and f"in this way {of_group}; {rest} more cases of it fail in other ways"
 
 
 def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
@@ -235,7 +238,10 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
     is_narrow = any(dtype(measure.dtype).bits < 32 for measure in measures)
     worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
     has_remark = any(lean_text(measure) or looks_rounded_between(measure) for measure in measures)
-    return not _diagnosis(result), is_narrow, not has_remark, len(layouts_of(result)), attributes, elements, -worst
+    shapes, layouts = result.shapes.values(), len(layouts_of(result))
+    is_empty = not all(map(math.prod, shapes))
+    size = elements * 4 ** max(0, max(map(len, shapes), default=0) - _PLAIN_RANK)
+    return is_empty, not _diagnosis(result), is_narrow, not has_remark, layouts, attributes, size, -worst
 
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:

@@ -34,9 +34,10 @@ _MULTIPLES = (4, 8, 16, 32, 64)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
     """What can tell one case of an operator from another. ``words`` hold alone or not, ``values`` are one of many,
-    ``amounts`` are more or less."""
+    ``amounts`` are more or less. ``inputs`` are the kinds of the given inputs, by name."""
 
     words: frozenset[str]
+    inputs: dict[str, str]
     values: dict[str, Any]
     amounts: dict[str, float]
 
@@ -64,6 +65,8 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagn
         (each for each in _properties(wrong, right) if all(map(each.holds, wrong))),
         key=lambda each: (each.name not in named, each.name in _SIZES),
     )
+    if len(passed) < _MANY:
+        shared = [each for each in shared if each.name not in _SIZES]
     passes = [sum(map(each.holds, right)) for each in shared]
     parting = [each for each, passing in zip(shared, passes, strict=True) if not passing]
     if parting and parting[0].name in named:
@@ -74,17 +77,24 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagn
     if parting:
         also = f"; also: only {parting[1].words}" if len(parting) > 1 else ""
         return f"only {parting[0].words} ({such}){also}"
-    for one, other in combinations(shared, 2) if count >= _LEAST_PASSES else ():
-        is_accident = count < _MANY and {one.name, other.name} & _SIZES
-        if not is_accident and not any(one.holds(facts) and other.holds(facts) for facts in right):
-            return f"only {one.words} and {other.words} ({such})"
     kept = [each for each in shared if each.name not in _SIZES]
+
+    def only_both(properties: Sequence[_Property]) -> str:
+        """Return the first two properties that no passing case has both of."""
+        for one, other in combinations(properties, 2) if count >= _LEAST_PASSES else ():
+            if not any(one.holds(facts) and other.holds(facts) for facts in right):
+                return f"only {one.words} and {other.words} ({such})"
+        return ""
+
+    if both := only_both(kept):
+        return both
     for chosen in (*((each,) for each in kept), *combinations(kept, 2)):
         most = count + sum(all(each.holds(facts) for each in chosen) for facts in right)
-        if chosen[0].name in named or (count >= _SHARE * most and (most / total) ** count <= _CHANCE):
+        is_named = chosen[0].name in named and chosen[0].name not in wrong[0].inputs
+        if is_named or (count >= _SHARE * most and (most / total) ** count <= _CHANCE):
             words = " and ".join(each.words for each in chosen)
             return f"only {words} ({count} of {most} such cases, none of {total - most} others)"
-    return ""
+    return only_both(shared) if count >= _MANY else ""
 
 
 def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> dict[int, str]:
@@ -110,6 +120,16 @@ def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_P
     for words in sorted(wrong[0].words.difference(_OF_SIZES[1::2] if has_few else ()), key=_WORDS.index):
         name = "size" if words in _OF_SIZES else words
         yield _Property(name=name, words=words, holds=lambda facts, words=words: words in facts.words)  # type: ignore[misc]
+    for name in dict.fromkeys(name for facts in (*wrong, *right) for name in facts.inputs):
+        kind, others = wrong[0].inputs.get(name), {facts.inputs.get(name) for facts in right}
+        of_kind = f" of {kind}" if others - {kind, None} else ""
+        words = f"with {name}{of_kind}" if kind else f"without {name}"
+        if others - {kind}:
+            yield _Property(
+                name=name,
+                words=words,
+                holds=lambda facts, name=name, kind=kind: facts.inputs.get(name) == kind,  # type: ignore[misc]
+            )
     for name in sorted(set(wrong[0].values) - {"dtype"}):
         yield from _of_values(name, wrong, right)
     for name in wrong[0].amounts:
@@ -178,7 +198,9 @@ def _facts(result: CaseResult) -> _Facts:
     elements = max(map(math.prod, shapes), default=0)
     # Dtypes of masks and indices separate nothing; imported results may have dtypes unknown to optest.
     floats = [name for name in result.dtypes if name.startswith(("float", "bfloat", "complex"))]
+    kinds = {name: _kind(spec[0]) for name, _, spec, *_ in result.case.get("inputs", ())}
     return _Facts(
+        inputs=kinds,
         words=frozenset(words for words, holds in has.items() if holds),
         values={"dtype": ",".join(dict.fromkeys(floats or result.dtypes)), **attributes},
         amounts={
@@ -187,6 +209,10 @@ def _facts(result: CaseResult) -> _Facts:
             "elements in the last dimension": first[-1] if first else 0,
         },
     )
+
+
+def _kind(name: str) -> str:
+    return "integers" if name.startswith(("int", "uint")) else "bool" if name == "bool" else "floats"
 
 
 def _hashable(value: Any) -> Any:
