@@ -15,7 +15,7 @@ from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
-from optest.backends.arguments import Schema, bound_arguments, names_of
+from optest.backends.arguments import Schema, bound_arguments, names_of, value_taken
 from optest.backends.capabilities import Capability, layout_of
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
@@ -174,7 +174,8 @@ def _value_of(case: TestCase, attribute: str, arrays: str, parameter: inspect.Pa
     Raises:
         Fault: UNSUPPORTED for a dtype that torch does not have.
     """
-    value, described = case.attributes[attribute], case.descriptor.attribute(attribute)
+    described = case.descriptor.attribute(attribute)
+    value = value_taken(case, described, parameter) if parameter else case.attributes[attribute]
     if value is None and described.implied:
         return described.implied(case.inputs[0].spec)
     kind = parameter.annotation if parameter else ""
@@ -425,7 +426,11 @@ class FunctionBackend(BackendDriver):
 
     def unsupported(self, case: TestCase) -> str | None:
         found = self._kernel(case)
-        return f"no function for {case.descriptor.name}" if found is None else found.lacks(case)
+        if found is None:
+            return f"no function for {case.descriptor.name}"
+        if self._arrays_for(found) == "jax" and (why := load_object("optest.jax.backend:lacks_dimension")(case)):
+            return str(why)
+        return found.lacks(case)
 
     def numerics_of(self, case: TestCase) -> Numerics:
         found = self._kernel(case)
@@ -461,7 +466,18 @@ class FunctionBackend(BackendDriver):
             return [by_name[name].copy() for name in in_place]
         to_array = load_object("optest.backends.arrays:to_array")  # imports NumPy
         outputs = {name: to_array(each) for name, each in outputs_of(returned)}
+        if (found := self._kernel(case)) and self._arrays_for(found) == "jax":
+            outputs = self._with_wide_indices(case, outputs)
         return outputs if isinstance(returned, Mapping) else list(outputs.values())
+
+    def _with_wide_indices(self, case: TestCase, outputs: dict[Any, Any]) -> dict[Any, Any]:
+        """Return the outputs of a function of JAX with indices in int64: JAX makes them in int32, as ``lax.top_k``."""
+        for (name, array), spec in zip(outputs.items(), case.outputs, strict=False):
+            is_index = spec.dtype.name == "int64" and spec.dtype not in case.dtypes
+            if is_index and getattr(array, "dtype", None) == "int32":
+                outputs[name] = array.astype("int64")
+                self._last = (case, "indices in int32, as JAX makes them, are compared in int64")
+        return outputs
 
     def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Have the function write into ``outputs``; as :meth:`run`."""

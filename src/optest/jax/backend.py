@@ -70,9 +70,8 @@ class JaxBackend(BackendDriver):
         specs = at_their_places(case, [argument.spec for argument in case.inputs])
         if case.expects_error is not None and (why := _not_refused(case)) is not None:
             return why
-        names_dims = any(case.attributes.get(name) not in (None, ()) for name in ("dim", "dims", "dim0"))
-        if names_dims and specs and specs[0] is not None and not specs[0].rank:
-            return "a 0-d array has no dimension in JAX, and one in the catalogue"
+        if (lack := lacks_dimension(case)) is not None:
+            return lack
         with _wide_types():  # JAX has other promotions without them
             return JAX_OPERATORS[case.descriptor.name].gap(specs, case.attributes)
 
@@ -159,6 +158,15 @@ class JaxBackend(BackendDriver):
 
     def expectations(self) -> str | None:
         return str(Path(__file__).with_name("expectations.yaml")) if jax.default_backend() == "cpu" else None
+
+
+def lacks_dimension(case: TestCase) -> str | None:
+    """Return why JAX does not run a case that names a dimension of a 0-d array; else None."""
+    specs = at_their_places(case, [argument.spec for argument in case.inputs])
+    names_dims = any(case.attributes.get(name) not in (None, ()) for name in ("dim", "dims", "dim0"))
+    if names_dims and specs and specs[0] is not None and not specs[0].rank:
+        return "a 0-d array has no dimension in JAX, and one in the catalogue"
+    return None
 
 
 def _wide_types() -> AbstractContextManager[Any]:

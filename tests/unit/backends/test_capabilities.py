@@ -116,6 +116,14 @@ def test_a_slip_in_capabilities_ends_the_check(capabilities: Any, said: str) -> 
         check_request({"backend": "stating"})
 
 
+def test_dtypes_are_those_of_floats_also_behind_indices() -> None:
+    for name in ("rotary_embedding", "embedding", "gather", "scatter"):
+        inside = [each for each in sample_cases(name) if Capability(dtypes=("float32",)).lacks(each) is None]
+        floats = {entry.name for each in inside for entry in each.dtypes if entry.is_inexact}
+        assert len(inside) > 10, name
+        assert floats == {"float32"}, name
+
+
 def test_dtypes_and_ranks_are_about_the_main_inputs() -> None:
     inside = Capability(dtypes=("float32",), ranks=(2,))
     for name, outside in (

@@ -138,6 +138,25 @@ MODULE = """
     wrapped = functools.wraps(a_module)(lambda *args, **keywords: a_module(*args, **keywords))
 
     NUMBER = 3
+
+    def conv_by_one(x: torch.Tensor, weight, bias=None, stride=1, padding=0):
+        assert type(stride) is int and type(padding) is int
+        if x.ndim != 4:
+            raise NotImplementedError
+        out = torch.nn.functional.conv2d(x, weight, None, stride, padding)
+        return out if bias is None else out + bias[:, None, None]
+
+    def conv_by_pairs(x: torch.Tensor, w, b=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+        (down, right), (rows, columns), (deep, wide) = stride, padding, dilation
+        if x.ndim != 4:
+            raise NotImplementedError
+        return torch.nn.functional.conv2d(x, w, b, (down, right), (rows, columns), (deep, wide), groups)
+
+    def pool_by_pairs(x: torch.Tensor, kernel_size, stride=None, padding: int = 0):
+        (high, wide), (down, right) = kernel_size, stride or kernel_size
+        if x.ndim != 4:
+            raise NotImplementedError
+        return torch.nn.functional.max_pool2d(x, (high, wide), (down, right), padding + 0)
 """
 
 
@@ -309,6 +328,39 @@ def test_names_that_functions_have_for_tensors_and_attributes() -> None:
         skipped = by_status(outcome, Status.SKIPPED)
         assert len(skipped) <= most_skipped < len(by_status(outcome, Status.PASSED)), name
         assert all("takes no normalized_shape (add it" in each.verdict.message for each in skipped)
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("conv2d=kernels_under_test:conv_by_one", "takes no stride of"),
+        ("conv2d=kernels_under_test:conv_by_pairs", "takes no padding of 'same'"),
+        ("max_pool2d=kernels_under_test:pool_by_pairs", "takes no padding of (2, 1"),
+    ],
+)
+def test_numbers_of_each_dimension_come_in_the_form_of_the_parameter(name: str, refused: str) -> None:
+    pytest.importorskip("torch")
+    outcome = asked(name, dtype=("float32",), case_set=("ordinary", "attributes"))
+    assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
+    assert len(by_status(outcome, Status.PASSED)) > 8
+    assert any(refused in each.verdict.message for each in by_status(outcome, Status.SKIPPED))
+
+
+@pytest.mark.usefixtures("module")
+def test_jax_makes_indices_in_int32_and_has_no_dimension_of_scalars(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    (tmp_path / "of_jax.py").write_text("import jax\ndef topk(x, k, dim=-1): return jax.lax.top_k(x, k)\n")
+    outcome = asked("of_jax:topk", dtype=("float32",), case_set=("ordinary",))
+    passed = by_status(outcome, Status.PASSED)
+    assert passed
+    assert not by_status(outcome, Status.FAILED)
+    assert all(any("int32, as JAX makes them" in check.detail for check in each.verdict.checks) for each in passed)
+    (tmp_path / "of_jax.py").write_text("def cumsum(x, dim): return jnp.cumsum(x, dim)\nimport jax.numpy as jnp\n")
+    sys.modules.pop("of_jax")
+    outcome = asked("of_jax:cumsum", dtype=("float32",), case_set=("attributes",))
+    assert any("0-d array has no dimension" in each.verdict.message for each in by_status(outcome, Status.SKIPPED))
+    assert not [each for each in outcome.results if each.reason is Reason.RAISED]
 
 
 @pytest.mark.usefixtures("module")
