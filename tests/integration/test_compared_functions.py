@@ -137,6 +137,12 @@ def deviation(x: torch.Tensor):
 def nothing(x: torch.Tensor):
     return x * torch.nan
 
+def gelu(x: torch.Tensor):  # torch's of infinity is NaN in float32, and infinity in float64
+    return torch.nn.functional.gelu(x)
+
+def gelu_that_clips(x: torch.Tensor):
+    return torch.nn.functional.gelu(x.clamp(-10, 10))
+
 def total(x: torch.Tensor):
     return x.sum(-1)
 
@@ -252,6 +258,10 @@ def test_a_function_of_torch_passes_against_itself_in_float32() -> None:
     options = {"dtype": "float32", "case_set": ("ordinary",)}
     counts, _, text = compared("pair_torch:log_of_squares", "pair_torch:log_of_squares", **options)
     assert counts.keys() == {"passed"}, text
+    options["case_set"] = ("special",)
+    counts, _, text = compared("pair_torch:gelu", "pair_torch:gelu", **options)
+    assert counts.keys() == {"passed"}, text
+    assert compared("pair_torch:gelu_that_clips", "pair_torch:gelu", **options)[0]["failed"]
 
 
 @pytest.mark.usefixtures("folder")

@@ -81,7 +81,7 @@ def as_close_as_roundings_allow(
         return [None] * len(actual)
     near = _near_to(rounded, actual, true, takes_apart=takes_apart)
     if own_results is not None:
-        near = _with_whole_numbers(rounded, near, actual, true, own_results, takes_apart=takes_apart)
+        near = _with_own_results(rounded, near, actual, true, own_results, takes_apart=takes_apart)
     near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
     near = _against_other_inputs(rounded, near, fails)
     noise = _noise_of_float64(rounded, true, takes_apart=takes_apart) if with_gradients else []
@@ -92,7 +92,7 @@ def as_close_as_roundings_allow(
     ]
 
 
-def _with_whole_numbers(
+def _with_own_results(
     rounded: RoundedCall,
     near: Sequence[_Near | None],
     actual: Sequence[Any],
@@ -101,17 +101,21 @@ def _with_whole_numbers(
     *,
     takes_apart: bool,
 ) -> list[_Near | None]:
-    """Return ``near`` with the outputs of whole numbers and truth values, which follow from rounded numbers.
+    """Return ``near`` with the outputs of whole numbers and truth values, which follow from rounded numbers, and with
+    NaN or infinity where ``own``, the results in the dtypes of the case, have it in place of another one.
 
     Right are ``own``, the results for errors of up to eight roundings, and whole numbers between these if they move
     evenly, as ``round(1000 * x)`` does; indices of the largest element do not.
     """
+    found = [
+        one and one.as_own(result, dtype_of(np.asarray(got).dtype).max_finite)
+        for one, result, got in zip(near, own, actual, strict=True)
+    ]
     whole = [place for place, each in enumerate(true) if each.dtype.kind in "iub" and np.ndim(actual[place])]
     if all(np.array_equal(actual[place], true[place]) for place in whole):
-        return [*near]
+        return found
     ones = rounded.draws(takes_apart=takes_apart)
     eights = rounded.draws(share=_FACTOR, takes_apart=takes_apart)
-    found = [*near]
     for place in whole:
         got, wanted = np.asarray(actual[place]), true[place]
         draws = [each[place] for each in (*ones, *eights)]
@@ -222,6 +226,15 @@ class _Near:
     def also(self, other: _Near | None) -> _Near:
         """Return this without the leaps that another comparison, by roundings of fewer inputs, accepts as near."""
         return self if other is None else replace(self, leaps=self.leaps & ~(other.is_within & ~other.leaps))
+
+    def as_own(self, own: Array, largest: float) -> _Near:
+        """Return this with elements accepted that are as in ``own``, NaN or infinity, if they should be NaN or beyond
+        the ``largest`` number of the dtype."""
+        wide = widen(own)
+        if wide.shape != self.true.shape:
+            return self
+        is_same = ~np.isfinite(wide) & ((self.got == wide) | (np.isnan(self.got) & np.isnan(wide)))
+        return replace(self, is_within=self.is_within | (is_same & ~(np.abs(self.true) <= largest)))
 
     def doubt(self) -> str:
         """Return why the accepted results are inconclusive, "" if they are not."""

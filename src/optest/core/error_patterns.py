@@ -24,6 +24,8 @@ _LEAST_VALUES = 4
 """Different right values among the wrong elements: fewer have one ratio by chance, or by one wrong value."""
 _FIRST = 256
 _PLAIN_DENOMINATOR = 64
+_EXPLAINED = 8
+"""Least ratio of an element's error to what remains of it, to count for a pattern: the other elements are small."""
 _AT_1 = 1e-3
 """A ratio no farther from 1 says nothing unless it has a name: an eps at another place has such a ratio."""
 _CONSTANTS = {
@@ -78,7 +80,12 @@ def as_multiple(case: TestCase, output: Array, expected: Expected, fits: Fits) -
     for name, value in _names_of(ratio, case, max(4 * step, 1e-9)):
         near = np.abs(got - value * right) < error
         is_held = expected.dtype.is_float or not np.any(np.mod(value * right[near], 1))
-        if is_held and has_values(right[near], _LEAST_VALUES) and fits(_scaled(expected, right, near, value)):
+        explained = np.abs(got - value * right) <= error / _EXPLAINED
+        if (
+            is_held
+            and has_values(right[near & explained], _LEAST_VALUES)
+            and fits(_scaled(expected, right, near, value))
+        ):
             return _with_count(f"actual / expected is one ratio: the ratio is {name}", near)
     return ""
 
@@ -157,7 +164,8 @@ def _names_of(ratio: float, case: TestCase, tolerance: float) -> Iterator[tuple[
         return
     known = [*_of_attributes(case), *_of_sizes(case), *_CONSTANTS.items()]
     named = [(name, value) for name, value in known if abs(ratio / value - 1) <= tolerance and value != 1]
-    plain = Fraction(ratio).limit_denominator(_PLAIN_DENOMINATOR)
+    # Fractions that lie closer together than ten tolerances fit by chance.
+    plain = Fraction(ratio).limit_denominator(min(_PLAIN_DENOMINATOR, max(1, int(math.sqrt(0.1 / tolerance)))))
     if plain and plain != 1 and abs(ratio / float(plain) - 1) <= tolerance:
         also = f" ({named[0][0]})" if named else ""
         decimal = f" = {plain}" if plain.denominator > 1 else ""

@@ -93,20 +93,21 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     ranks: dict[int, tuple[int, int]] = {}
     most: Counter[str] = Counter()
     for group in found:
-        most |= Counter({group.first.operator: 0 if group.first.reason in _LATE else 1 + len(group.others)})
+        has_cause = group.first.reason not in _LATE and _silence(group.first) != 1
+        most |= Counter({group.first.operator: 1 + len(group.others) if has_cause else 0})
     for group in sorted(found, key=lambda each: _urgency(each, most[each.first.operator])):
         ranks[id(group)] = (seen[group.first.operator], _urgency(group, 0)[0])
         seen[group.first.operator] += 1
     return sorted(found, key=lambda group: ranks[id(group)])
 
 
-def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, bool, bool, int]:
+def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, int, bool, int]:
     """Return the sort key of a group: by the kind of reason, few cases against the ``most`` of a group of the operator
     last; then wrong shapes after wrong values, those with a diagnosis first, plain calls, and those with most cases."""
     first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
     late = _LATE.get(first.reason, 0) if first.reason else 0
-    return late, count <= _FEW * most, first.reason is Reason.SHAPE, not _diagnosis(first), not is_plain, -count
+    return late, count <= _FEW * most, first.reason is Reason.SHAPE, _silence(first), not is_plain, -count
 
 
 def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
@@ -175,6 +176,12 @@ def _diagnosis(result: CaseResult) -> Sequence[str]:
     return texts(result.verdict.details.get("diagnosis"))
 
 
+def _silence(result: CaseResult) -> int:
+    """Return 0 if the diagnosis names a cause, 1 if only an effect of it, one number everywhere, and 2 without one."""
+    diagnosis = _diagnosis(result)
+    return int(all(each.startswith("every element of") for each in diagnosis)) if diagnosis else 2
+
+
 def _marks(result: CaseResult, across: Container[Hashable], parameter: str) -> list[Hashable]:
     """What failures have in common that are alike; one is enough. Wrong values without a diagnosis have the parameter
     that tells of them in common, also with a diagnosis that names it."""
@@ -239,9 +246,9 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
     worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
     has_remark = any(lean_text(measure) or looks_rounded_between(measure) for measure in measures)
     shapes, layouts = result.shapes.values(), len(layouts_of(result))
-    is_empty = not all(map(math.prod, shapes))
+    is_degenerate = not all(map(math.prod, shapes)) or elements <= len(shapes)  # says little of the others
     size = elements * 4 ** max(0, max(map(len, shapes), default=0) - _PLAIN_RANK)
-    return is_empty, not _diagnosis(result), is_narrow, not has_remark, layouts, attributes, size, -worst
+    return is_degenerate, _silence(result), is_narrow, not has_remark, layouts, attributes, size, -worst
 
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:
