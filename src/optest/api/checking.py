@@ -50,7 +50,7 @@ from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
 from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
 from optest.core.verdicts import SHOWS_NOTHING, judged_by_others
-from optest.errors import NothingSelected, UnknownName, UsageError, nearest
+from optest.errors import NothingSelected, UnknownName, UsageError, did_you_mean, nearest
 from optest.generators.fills import check_fill
 from optest.guests import guests
 from optest.operators import operators
@@ -514,14 +514,16 @@ def _of_case_sets(cases: list[TestCase], every: Sequence[TestCase], names: Seque
     """The cases of these sets, all if none is named.
 
     Raises:
-        UnknownName: for a set that no operator has.
+        UsageError: for a set that no operator has.
     """
     if not names:
         return cases
     known = dict.fromkeys(tag.removeprefix(SET_TAG) for case in every for tag in case.tags if SET_TAG in tag)
     for name in names:
         if name not in known:
-            raise UnknownName("case set", name, known)
+            operators = ", ".join(dict.fromkeys(case.descriptor.name for case in every))
+            hint = did_you_mean(name, known, f"there is {', '.join(known)}", text="did you mean {!r}?")
+            raise UsageError(f"no case of {operators} is in a set {name!r}\n  {hint}")
     return [each for each in cases if any(f"{SET_TAG}{name}" in each.tags for name in names)]
 
 

@@ -75,6 +75,13 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
         Fault: COMPILE if an export fails.
     """
     backend = given["backend"]
+    if not str(given["optimized"] or ".onnx").endswith(".onnx"):
+        raise UsageError(
+            f"--optimized is {given['optimized']}, expected a .onnx file\n  for a copy of the model in torch:\n"
+            f"    optest model trace {given['what']} --backend torch --out a.safetensors\n"
+            f"    optest model trace {given['optimized']} --backend torch --out b.safetensors\n"
+            "    optest model diff a.safetensors b.safetensors"
+        )
     variant = variant_on(backend, given["variant"] or ("disabled" if given["optimized"] else None))
     for name, stated in stated_models(given, every_preset=every_preset):
         yield TestCase(
@@ -91,7 +98,7 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
             generator="optest.models.driver:ModelValues",
             seed=given["seed"],
             backend=BackendTarget(name="model", kind="model", device=backend, variant=variant or None),
-            where=given["what"],
+            where=given["optimized"] or given["what"],
         )
 
 

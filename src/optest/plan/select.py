@@ -106,8 +106,10 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     for glob in globs:
         matching = matching_ids(glob, ids)
         if not matching:
-            there = f"there are {', '.join(ids)}" if len(ids) <= _MOST_NAMED else "`optest list` shows the ids"
+            there = f"there are {', '.join(ids)}" if len(ids) <= _MOST_NAMED else f"such as {ids[0]!r} and {ids[-1]!r}"
             hint = did_you_mean(glob, ids, there, text="did you mean {!r}?")
+            if matching_ids(f"{glob}/*", ids):
+                hint = f"did you mean {f'{glob}/*'!r}?"
             raise UsageError(f"no case matches --case {glob!r}; {hint}")
         found |= matching
     return found

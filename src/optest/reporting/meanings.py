@@ -132,7 +132,7 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.RAISED: Meaning(
         "the backend raised an exception",
-        "read the traceback; a function that is not meant for such a call raises NotImplementedError, and it is a gap",
+        "read the traceback; the line below raises it again; NotImplementedError in its place makes the call a gap",
     ),
     Reason.UNSUPPORTED: Meaning(
         "the backend says that it cannot run this case",
