@@ -60,7 +60,7 @@ def value_taken(case: TestCase, attribute: Attribute, parameter: inspect.Paramet
     spatial = None if attribute.names_dimensions else _SPATIAL.search(case.descriptor.name)
     count = len(default) if isinstance(default, (tuple, list)) else int(spatial[1]) if spatial else 0
     if spatial and (isinstance(value, str) or len(value) not in (1, count) or (is_one and len({*value}) > 1)):
-        if default is not EMPTY and default is not None:
+        if default is not EMPTY and default is not None and parameter.annotation in (EMPTY, int, "int"):
             raise UnfitArguments(f"takes no {name} of {value!r}")
     elif is_one and (len(value) == 1 or spatial):
         return value[0]

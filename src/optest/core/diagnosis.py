@@ -31,6 +31,7 @@ from optest.core.error_patterns import (
     errors_of_a_step,
     has_values,
     held_by_a_narrower_dtype,
+    other_last_step,
     returned_inputs,
     terms_scaled,
 )
@@ -144,7 +145,10 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
             sentences = [_multiple(comparison, verdict, as_multiple), of_call]
         if not any(sentences):
             sentences = [
-                _multiple(comparison, verdict, as_shifted) or _narrow(comparison, verdict) or _called_again(comparison)
+                _multiple(comparison, verdict, as_shifted)
+                or _by_hypotheses(comparison, verdict, (other_last_step,))
+                or _narrow(comparison, verdict)
+                or _called_again(comparison)
             ]
     else:
         sentences = [_constant(comparison)]

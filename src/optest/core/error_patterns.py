@@ -446,7 +446,7 @@ _STEPS_OF_ONE: Mapping[str, Callable[[Array], Array]] = {
 """A last step that is one too many or, as its inverse, missing."""
 
 
-def _other_last_step(wrong: WrongCall) -> Iterator[Hypothesis]:
+def other_last_step(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield hypotheses that an output is a function of the right one: its square, if a root is missing."""
     if (only := _one_output(wrong)) is not None and wrong.expected[only[0]].dtype.is_inexact:
         name = wrong.expected[only[0]].name
@@ -457,5 +457,5 @@ def _other_last_step(wrong: WrongCall) -> Iterator[Hypothesis]:
 _Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]
 SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan)
 """Hypotheses for which one wrong element is enough, since the inputs show them."""
-RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _other_statistics, _other_last_step)
+RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _other_statistics)
 """Functions that yield hypotheses for a wrong call, without running the reference again."""

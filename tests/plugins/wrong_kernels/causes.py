@@ -637,6 +637,79 @@ def last_softmax_2(input: Tensor, dim: int = -1) -> Tensor:
     return (shares / total).to(input.dtype)
 
 
+# changed: an input with other values
+
+
+@planted("changed", "rms_norm", "the weight is 1 + weight, as Gemma stores it", "weight were increased by 1")
+def changed_rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Tensor:
+    return root_mean_square(input, len(normalized_shape), None if weight is None else weight.double() + 1, eps)
+
+
+@planted("changed", "linear", "each of two splits adds the bias", "bias were doubled")
+def changed_linear(input: Tensor, weight: Tensor, bias: Any = None) -> Tensor:
+    wide = input.double() @ weight.double().mT if weight.ndim > 1 else input.double() @ weight.double()
+    return (wide if bias is None else wide + 2 * bias.double()).to(input.dtype)
+
+
+@planted("changed", "layer_norm", "divides by the weight", "weight were their reciprocals")
+def changed_layer_norm(
+    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    return normal(input, len(normalized_shape), None if weight is None else 1 / weight.double(), bias, eps)
+
+
+# step: one more or less at the end
+
+
+@planted("step", "var", "the standard deviation", "the square root of it")
+def step_var(input: Tensor, dim: Any = None, correction: int = 1, keepdim: bool = False) -> Tensor:
+    return torch.std(input.double(), dim, correction=correction, keepdim=keepdim).to(input.dtype)
+
+
+@planted("step", "logsumexp", "the logarithm is forgotten", "the exponential of it")
+def step_logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    return torch.logsumexp(input.double(), dim, keepdim).exp().to(input.dtype)
+
+
+@planted("step", "log_softmax", "the logarithm is forgotten", "the exponential of it")
+def step_log_softmax(input: Tensor, dim: int = -1) -> Tensor:
+    return torch.softmax(input.double(), dim).to(input.dtype)
+
+
+# eps: at another place, or another one
+
+
+def root_mean_square(x: Tensor, dims: int, weight: Any, eps: Any, *, is_outside: bool = False) -> Tensor:
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    square = x.double().square().mean(tuple(range(-dims, 0)), keepdim=True)
+    out = x.double() / ((square.sqrt() + eps) if is_outside else (square + eps).sqrt())
+    return (out if weight is None else out * weight.double()).to(x.dtype)
+
+
+@planted("eps", "rms_norm", "added to the root", "eps were added to the root")
+def eps_rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Tensor:
+    return root_mean_square(input, len(normalized_shape), weight, eps, is_outside=True)
+
+
+@planted("eps", "layer_norm", "added to the root", "eps were added to the root")
+def eps_layer_norm(
+    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    dims = tuple(range(-len(normalized_shape), 0))
+    wide = input.double()
+    deviation = wide.var(dims, correction=0, keepdim=True).sqrt() + eps
+    out = (wide - wide.mean(dims, keepdim=True)) / deviation
+    out = out if weight is None else out * weight.double()
+    return (out if bias is None else out + bias.double()).to(input.dtype)
+
+
+@planted("eps", "layer_norm", "always 1e-6", "eps were 1e-06")
+def eps_layer_norm_2(
+    input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    return normal(input, len(normalized_shape), weight, bias, 1e-6)
+
+
 # causal: counted from the other end
 
 

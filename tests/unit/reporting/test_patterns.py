@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,6 +86,70 @@ def test_few_passes_leave_two_conditions(result: Make) -> None:
     shown = lambda each: "float16" in each.dtypes and each.attributes["dim"] and "99 None" not in each.id  # noqa: E731
     pattern = pattern_where([*results, *results, *results], shown)
     assert pattern.startswith("only in float16 and with dim=1 (9 of 12 such cases, none of ")
+
+
+def test_an_input_that_is_given_is_a_condition(result: Make) -> None:
+    def case(number: int, fails: bool, **more: str) -> CaseResult:
+        inputs = {"query": "float32", **more}
+        wire = {
+            "inputs": tuple(
+                (name, f"input{at}", (kind, (number + 2, 8))) for at, (name, kind) in enumerate(inputs.items())
+            )
+        }
+        reason = {"reason": Reason.VALUE} if fails else {}
+        return result(id=f"{number} {more}", shapes={"input0": (number + 2, 8)}, case=wire, **reason)
+
+    plain = [case(number, fails=False) for number in range(6)]
+    bools = [case(number, fails=False, mask="bool") for number in range(6)]
+    floats = [case(number, fails=True, mask="float16") for number in range(6)]
+    assert pattern_of(floats, plain).startswith("only with mask (")
+    assert pattern_of(floats, [*plain, *bools]).startswith("only with mask of floats (")
+    assert pattern_of(plain, bools).startswith("only without mask (")
+    assert pattern_of(floats[:4], [*plain, *floats[4:]]) == ""  # 4 of 6 with a mask may be chance
+
+
+def test_an_attribute_hides_a_size_that_goes_with_it(result: Make) -> None:
+    """Where nearly all cases with the attribute fail, the sizes of the few that pass are another matter."""
+    results = [
+        replace(each, id=f"{dim} {each.id}", attributes={"dim": dim})
+        for dim in (0, 1)
+        for each in many(result, sizes=(3, 5, 6, 7, 12))
+    ]
+    pattern = pattern_where(results, lambda each: each.attributes["dim"] and each.shapes["input0"][-1] != 12)
+    assert pattern.startswith("only with dim=1 (24 of 30 such cases")
+
+
+def test_a_group_of_the_smaller_part_of_failures_has_no_condition(result: Make) -> None:
+    def fails(each: CaseResult) -> bool:
+        return each.dtypes == ("bfloat16",) or (each.dtypes == ("float16",) and each.shapes["input0"][-1] == 8)
+
+    results = [
+        result(
+            id=each.id,
+            dtypes=each.dtypes,
+            shapes=each.shapes,
+            case=each.case,
+            reason=Reason.VALUE,
+            details={"diagnosis": ["as if alpha were 1" if each.dtypes == ("float16",) else "as if beta were 1"]},
+        )
+        if fails(each)
+        else each
+        for each in many(result)
+    ]
+    small, large = sorted(failure_groups(results), key=lambda group: len(group.others))
+    assert small.pattern == ""
+    assert large.pattern.startswith("in this way only in bfloat16")
+
+
+def test_scalars_and_empty_calls_stand_for_no_others(result: Make) -> None:
+    def failed(*shape: int, diagnosis: str = "") -> CaseResult:
+        details = {"diagnosis": [diagnosis]} if diagnosis else {}
+        return result(id=str(shape), shapes={"input0": shape}, reason=Reason.VALUE, details=details)
+
+    (group,) = failure_groups([failed(), failed(1), failed(3, 0), failed(4, 4)])
+    assert group.first.id == "(4, 4)"
+    effect, cause = failed(2, 2, diagnosis="every element of out is 0.0"), failed(9, 9, diagnosis="as if k were 8")
+    assert [group.first for group in failure_groups([effect, cause])] == [cause, effect]
 
 
 def test_nothing_in_common(result: Make) -> None:
