@@ -31,7 +31,7 @@ from optest.api.run_request import (
     with_tolerances,
 )
 from optest.api.running import run_cases, unused_expectations
-from optest.api.second_opinion import with_torchs_own
+from optest.api.second_opinion import with_second_opinion
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
 from optest.backends.command_abilities import (
@@ -155,7 +155,7 @@ def check(
         color=wants_color(out, no_color=settings["no_color"], variables=environment()),
         afterwards=afterwards,
     )
-    with with_torchs_own(dataclasses.replace(request.run, forks=forks)) as revised:
+    with with_second_opinion(dataclasses.replace(request.run, forks=forks)) as revised:
         outcome = run_cases(revised, stream=out, terminal=reporter)
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
 

@@ -1,4 +1,4 @@
-"""Torch's own function on the cases that a function under test fails: is the function off, or the rule?"""
+"""A second opinion of cases that a function under test fails: does it pass alone, does torch's own function pass?"""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from optest.api.run_request import RunRequest
-from optest.backends import backend_manager
+from optest.api.run_request import RunRequest, driver_options
+from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import KnowsExpectations
 from optest.backends.function import FunctionBackend
 from optest.core.expected import is_own
@@ -20,33 +20,45 @@ from optest.errors import OptestError
 from optest.operators import operators
 from optest.plan.expectations import Expectations, read_expectations
 from optest.registry import is_installed
-from optest.settings import environment
+from optest.settings import environment, plugin_modules
 from optest.settings.variables import worker_environment
 from optest.spec import BAD_STATUSES, BackendTarget, Reason, Status, TestCase, Verdict
 from optest.spec.case import FORWARD
 
 _MOST_S, _CASE_S = 6.0, 5.0
 """Time limits for all cases of a run, and for one: the run waits for them."""
+_ALONE = 3
+"""Most failures of a run that are repeated alone."""
 _INCONCLUSIVE = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, Reason.INTERNAL)
 
 
 @contextmanager
-def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
-    """Yield the request; add to failing verdicts on functions whether torch's own function passes the case.
+def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
+    """Yield the request; add to failing verdicts on functions whether the case passes alone, and in torch.
 
-    It runs in one worker of the backend torch, which starts at the first failure and may die. Nothing is added without
-    torch, without workers, for operators that torch lacks, and for calls that should be refused.
+    Wrong values without a diagnosis are asked once more in a new worker, where no earlier call can have left anything.
+    Torch's own function runs in one worker of the backend torch, which starts at the first failure and may die. Nothing
+    of torch is added without it, for operators that it lacks, and for calls that should be refused; nothing at all is
+    added without workers.
     """
-    is_applicable = isinstance(request.driver, FunctionBackend) and request.settings["isolate"] != "none"
-    if not is_applicable or not is_installed("torch"):
+    if not isinstance(request.driver, FunctionBackend) or request.settings["isolate"] == "none":
         yield request
         return
     driver = backend_manager.get("torch")
-    left_s, known = _MOST_S, list[Expectations]()
+    left_s, known = _MOST_S if is_installed("torch") else 0.0, list[Expectations]()
+    left_alone = _ALONE
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
-        nonlocal left_s
+        nonlocal left_s, left_alone
         verdict, is_ours = request.revise(case, verdict), case.generator is None and is_own(case.descriptor.reference)
+        is_unexplained = verdict.reason in (Reason.VALUE, Reason.NAN) and not verdict.details.get("diagnosis")
+        if is_unexplained and left_alone and verdict.status in BAD_STATUSES:
+            left_alone -= 1
+            with closing(new_worker(request.driver)) as fresh, suppress(OptestError):
+                fresh.start()
+                if fresh.execute([case]).verdicts[0].status is Status.PASSED:
+                    sentence = "this call alone passes: it depends on calls before it, as on a cache that they filled"
+                    verdict = dataclasses.replace(verdict, details={**verdict.details, "alone": sentence})
         is_comparable = is_ours and case.mode == FORWARD and case.expects_error is None and left_s > 0
         if verdict.status not in BAD_STATUSES or not is_comparable:
             return verdict
@@ -72,12 +84,15 @@ def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
         sentence = f"torch's own {case.descriptor.name} {outcome}"
         return dataclasses.replace(verdict, details={**verdict.details, "torch": sentence})
 
-    with tempfile.TemporaryDirectory(prefix="optest-") as folder:
-        variables = worker_environment(environment(), request.settings["jobs"])
-        worker = WorkerProcess(
-            WorkerOptions(driver="torch", scratch=Path(folder), environment=variables), "torch", request.forks
+    def new_worker(driver: BackendDriver) -> WorkerProcess:
+        options = WorkerOptions(
+            driver=driver.name,
+            scratch=Path(folder),
+            environment=worker_environment(environment(), request.settings["jobs"]),
+            options=driver_options(request.settings, driver),
+            plugins=(*plugin_modules(), *request.plugins),
         )
-        try:
-            yield dataclasses.replace(request, revise=revise)
-        finally:
-            worker.close()
+        return WorkerProcess(options, driver.name, request.forks)
+
+    with tempfile.TemporaryDirectory(prefix="optest-") as folder, closing(new_worker(driver)) as worker:
+        yield dataclasses.replace(request, revise=revise)

@@ -177,9 +177,11 @@ def _diagnosis(result: CaseResult) -> Sequence[str]:
 
 
 def _silence(result: CaseResult) -> int:
-    """Return 0 if the diagnosis names a cause, 1 if only an effect of it, one number everywhere, and 2 without one."""
+    """Return 0 if a cause is named, 1 if only an effect of it, one number everywhere, and 2 if nothing is."""
     diagnosis = _diagnosis(result)
-    return int(all(each.startswith("every element of") for each in diagnosis)) if diagnosis else 2
+    if not diagnosis:
+        return 0 if result.verdict.details.get("alone") else 2
+    return int(all(each.startswith("every element of") for each in diagnosis))
 
 
 def _marks(result: CaseResult, across: Container[Hashable], parameter: str) -> list[Hashable]:

@@ -19,7 +19,7 @@ from optest.api.baseline import offered_promises
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
 from optest.api.earlier_runs import what_failed
 from optest.api.report import Report
-from optest.api.second_opinion import with_torchs_own
+from optest.api.second_opinion import with_second_opinion
 from optest.backends import BackendDriver, Capability, Fault, Reason, backend_manager
 from optest.backends.function import FunctionBackend
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
@@ -743,8 +743,9 @@ def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monke
     run = check_request({"function": ("own_softmax:softmax",), "op": ("softmax",), "isolate": "worker"}).run
     cases = {case.id.partition("[")[0]: case for case in run.cases}
     off = Verdict(status=Status.FAILED, reason=Reason.VALUE)
+    explained = dataclasses.replace(off, details={"diagnosis": ["the ratio is 2"]})
     refused = next(case for case in cases.values() if case.expects_error is not None)
-    with with_torchs_own(run) as asked:
+    with with_second_opinion(run) as asked:
         said = [asked.revise(cases[name], off).details for name in ("softmax/attributes/1", "softmax/attributes/2")]
         others = [
             asked.revise(refused, off),
@@ -753,9 +754,16 @@ def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monke
     assert said[0] == {"torch": "torch's own softmax passes this case"}
     assert said[1] == {"torch": "torch's own softmax fails this case, too (expected difference of backend torch)"}
     assert [each.details for each in others] == [{}, {}]
+    (tmp_path / "of_arrays.py").write_text("import numpy as np\ndef relu(x):\n    return np.maximum(x, 0)\n")
+    run = check_request({"function": ("of_arrays:relu",), "isolate": "worker", "tier": "smoke"}).run
+    for name in ("_MOST_S", "_ALONE"):
+        monkeypatch.setattr(f"optest.api.second_opinion.{name}", int(name == "_ALONE"))
+    with with_second_opinion(run) as asked:
+        revised = [asked.revise(run.cases[0], each) for each in (explained, off, off)]
+    assert ["alone" in each.details for each in revised] == [False, True, False], "one failure is repeated alone"
     for other in (
         dataclasses.replace(run, driver=backend_manager.get("torch")),
         check_request({"backend": "right"}).run,
     ):
-        with with_torchs_own(other) as asked:
+        with with_second_opinion(other) as asked:
             assert asked is other, "torch needs no second opinion, and a backend in this process no framework"
