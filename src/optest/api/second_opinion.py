@@ -27,7 +27,7 @@ from optest.spec.case import FORWARD
 
 _MOST_S, _CASE_S = 6.0, 5.0
 """Time limits for all cases of a run, and for one: the run waits for them."""
-_ALONE = 3
+_ALONE = 2
 """Most failures of a run that are repeated alone."""
 _INCONCLUSIVE = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, Reason.INTERNAL)
 
@@ -49,18 +49,26 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
     left_alone = _ALONE
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
-        nonlocal left_s, left_alone
-        verdict, is_ours = request.revise(case, verdict), case.generator is None and is_own(case.descriptor.reference)
-        is_unexplained = verdict.reason in (Reason.VALUE, Reason.NAN) and not verdict.details.get("diagnosis")
-        if is_unexplained and left_alone and verdict.status in BAD_STATUSES:
-            left_alone -= 1
-            with closing(new_worker(request.driver)) as fresh, suppress(OptestError):
-                fresh.start()
-                if fresh.execute([case]).verdicts[0].status is Status.PASSED:
-                    sentence = "this call alone passes: it depends on calls before it, as on a cache that they filled"
-                    verdict = dataclasses.replace(verdict, details={**verdict.details, "alone": sentence})
-        is_comparable = is_ours and case.mode == FORWARD and case.expects_error is None and left_s > 0
-        if verdict.status not in BAD_STATUSES or not is_comparable:
+        nonlocal left_alone
+        verdict = request.revise(case, verdict)
+        if verdict.status not in BAD_STATUSES:
+            return verdict
+        verdict = beside_torch(case, verdict)
+        is_explained = verdict.details.get("diagnosis") or "fails" in verdict.details.get("torch", "")
+        if not left_alone or is_explained or verdict.reason not in (Reason.VALUE, Reason.NAN):
+            return verdict
+        left_alone -= 1
+        with closing(new_worker(request.driver)) as fresh, suppress(OptestError):
+            fresh.start()
+            if fresh.execute([case]).verdicts[0].status is Status.PASSED:
+                sentence = "this call alone passes: it depends on calls before it, as on a cache that they filled"
+                verdict = dataclasses.replace(verdict, details={**verdict.details, "alone": sentence})
+        return verdict
+
+    def beside_torch(case: TestCase, verdict: Verdict) -> Verdict:
+        nonlocal left_s
+        is_ours = case.generator is None and is_own(case.descriptor.reference)
+        if not is_ours or case.mode != FORWARD or case.expects_error is not None or left_s <= 0:
             return verdict
         target = BackendTarget(name="torch", device="cpu")
         torch_case = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={})

@@ -890,7 +890,8 @@ def honest_rope(input: Tensor, cos: Tensor, sin: Tensor, position_ids: Any = Non
 def honest_var(input: Tensor, dim: Any = None, correction: float = 1.0, keepdim: bool = False) -> Tensor:
     dims = tuple(range(input.ndim)) if dim is None else tuple(dim)
     out = torch.var(input.double(), dims, correction=correction, keepdim=keepdim)
-    return (out * (1 + 0.02 * torch.cos(3 * out))).to(input.dtype)
+    places = torch.arange(out.numel()).reshape(out.shape)  # of the output alone, small ones would have one ratio
+    return (out * (1 + 0.02 * torch.cos(3 * out + places))).to(input.dtype)
 
 
 @honest("embedding", "single rows are random")
