@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean, nearest
+from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean, listed_names, nearest
 
 Entry = TypeVar("Entry")
 
@@ -101,14 +101,15 @@ def load_object(path: Any) -> Any:
     if not isinstance(path, str):
         return path
     module_name, colon, attribute = path.partition(":")
-    if not colon and path.endswith(".py"):
-        defined = re.findall(r"^def ([a-z]\w*)", Path(path).read_text(), re.MULTILINE) if Path(path).is_file() else []
-        hint = f"; did you mean {path}:{nearest(Path(path).stem, defined, least=0)}?" if defined else ""
-        raise UsageError(f"import path is {path!r}, but should be 'file.py:name'{hint}")
-    if not colon:
+    if not colon and not path.endswith(".py"):
         module_name, _, attribute = path.rpartition(".")
+    if path.endswith(")"):
+        how = f"assign it to a name in its file, for example instance = {path.partition(':')[2] or path}, and use that"
+        raise UsageError(f"import path is {path!r}, expected a name, not a call\n  {how}")
     if not module_name or not attribute:
-        raise UsageError(f"import path is {path!r}, but should be 'package.module:name'")
+        defined = functions_of(path := path.rstrip(":"))
+        hint = f"; did you mean {path}:{defined[0]}?\n  functions: {listed_names(defined)}" if defined else ""
+        raise UsageError(f"import path is {path!r}, but should be 'package.module:name' or 'file.py:name'{hint}")
     found: Any = _import(module_name, path)
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -117,6 +118,13 @@ def load_object(path: Any) -> Any:
             raise UsageError(f"module {module_name!r} has no attribute {part!r}{hint}\n  wanted by {path!r}")
         found = getattr(found, part)
     return found
+
+
+def functions_of(module_name: str) -> list[str]:
+    """Return the functions that a module or a file defines, without importing it; the likeliest one comes first."""
+    file = Path(file_of_module(module_name) or "")
+    defined = re.findall(r"^def ([a-zA-Z]\w*)", file.read_text(), re.MULTILINE) if file.is_file() else []
+    return sorted(defined, key=lambda each: each != nearest(file.stem, defined, least=0))
 
 
 def _import(module_name: str, path: str) -> Any:
@@ -274,7 +282,7 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
     What lies in a folder of installed packages has no neighbours: it came with a version.
     """
     file = file_of_module(module_name)
-    if file is None or not _installed_nowhere(Path(file)):
+    if file is None or {"site-packages", "dist-packages"} & set(Path(file).parts):
         return []
     top = module_name.partition(".")[0]
     folder = Path(file).parent
@@ -286,10 +294,6 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
         if name.partition(".")[0] == top or ("." not in name and Path(path).parent == folder):
             found.append((name, Path(path)))
     return found
-
-
-def _installed_nowhere(file: Path) -> bool:
-    return not {"site-packages", "dist-packages"} & set(file.parts)
 
 
 def load_file(path: Path, *, name: str = "") -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -73,6 +74,18 @@ def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
     assert "did you mean 'VALUE'?" in optest("explain", "VALEU").err
     assert "did you mean 'softmax'?" in optest("explain", "sofmax").err
     assert optest("explain", "ulp").out == optest("explain", "rule:ulp").out
+
+
+def test_a_case_of_the_latest_run_is_explained(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text("def softmax(x, dim=-1):\n    return x\n")
+    assert "as a case: " in optest("explain", "softmax/ordinary/1*").err
+    optest("check", "--function", "kernels.py:softmax", "--tier", "smoke")
+    ended = optest("explain", "softmax/ordinary/*")
+    assert ended.status == 0
+    assert re.search(r"^FAILED  softmax/ordinary/1\[.*^  input0.shape ", ended.out, re.MULTILINE | re.DOTALL)
+    assert "did you mean" in optest("explain", "softmax/ordinry/1[float32](4x37)").err
+    assert "optest explain relu" in optest("explain").err
+    assert "did you mean optest check --function kernels.py:softmax?" in optest("run", "kernels.py").err
 
 
 def test_an_operator_is_described(optest: Shell) -> None:

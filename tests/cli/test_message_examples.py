@@ -22,7 +22,7 @@ def test_what_run_proposes_runs(optest: Shell, tmp_path: Path, words: tuple[str,
     (tmp_path / "my_kernels.py").write_text("def relu(x):\n    return [(x > 0) * x]\n")
     ended = optest("run", *words)
     proposed = re.findall(r": optest (.*)", ended.err)
-    assert (ended.status, len(proposed)) == (2, 2 if "--function" in words else 1)
+    assert (ended.status, len(proposed)) == (2, 2)
     for line in proposed:
         again = optest(*shlex.split(line), *(("--tier", "smoke", "--list") if line.startswith("check") else ()))
         assert again.status == 0, again.text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from operator import itemgetter
@@ -15,6 +14,7 @@ from optest.backends import BackendDriver, Capability
 from optest.backends.capabilities import layout_of
 from optest.backends.command_abilities import runs_programs
 from optest.backends.function import FunctionBackend
+from optest.core.operands import ELEMENTWISE
 from optest.errors import UsageError
 from optest.plan.expectations import EXCUSABLE, case_dtype
 from optest.plan.from_samples import SET_TAG, TIER_TAG
@@ -103,7 +103,7 @@ def offered_promises(
     results: Iterable[CaseResult], cases: Mapping[str, TestCase], driver: BackendDriver
 ) -> Iterator[str]:
     """Yield, for each operator whose plain calls pass, the promise to paste that excludes its failing calls: those with
-    broadcasting, other layouts, ranks or mixed dtypes. Built-in backends without promises have none."""
+    broadcasting, other layouts, ranks, dtypes or mixed dtypes. Built-in backends without promises have none."""
     is_function = isinstance(driver, FunctionBackend)
     if type(driver).__module__.startswith("optest.") and not is_function and not runs_programs(driver):
         return
@@ -113,9 +113,10 @@ def offered_promises(
         calls = [(case, is_bad) for case, is_bad in calls if case.expects_error is None]
         if not any(is_bad for _, is_bad in calls):
             continue
+        every = [cases[each.id] for each in members if each.id in cases and cases[each.id].expects_error is None]
         promised: dict[str, Any] = {}
         counts: list[str] = []
-        while clearest := max(_outside(calls), key=itemgetter(0), default=None):
+        while clearest := max(_outside(calls, every), key=itemgetter(0), default=None):
             _, words, promise, calls = clearest
             promised |= promise
             counts.append(words)
@@ -135,34 +136,57 @@ def offered_promises(
 
 
 def _outside(
-    rest: Sequence[tuple[TestCase, bool]],
+    rest: Sequence[tuple[TestCase, bool]], every: Sequence[TestCase]
 ) -> Iterator[tuple[int, str, dict[str, Any], list[Any]]]:
     """Yield promises outside of which calls fail, each with how many more of these fail than pass, a description of
-    the calls outside, the promise, and the calls inside. Calls without elements, which may fail as such, do not count.
-    """
+    the calls outside, the promise, and the calls inside; ``every`` are also the cases that were skipped. Calls without
+    elements, which may fail as such, do not count."""
     counted = [(case, bad) for case, bad in rest if all(each.spec.elements for each in case.inputs)]
 
-    def kept(of: Callable[[TensorSpec], Any]) -> tuple[Any, ...]:
-        """Return the layouts or ranks of which most calls pass."""
-        values = [(value, bad) for case, bad in counted for value in {of(each.spec) for each in case.inputs}]
-        fails = Counter(value for value, bad in values if bad)
-        return tuple(
-            value for value, count in sorted(Counter(value for value, _ in values).items()) if 2 * fails[value] < count
-        )
+    def outside(promise: Mapping[str, Any]) -> list[bool]:
+        """Return for each call outside of the promise whether it fails, without passes that need no support."""
+        capability, (name,) = Capability(**promise), promise
+        return [bad for case, bad in counted if capability.lacks(case) and (bad or not _needs_no_support(case, name))]
 
-    ranks = kept(lambda spec: spec.rank)
+    def kept(name: str, of: Callable[[TensorSpec], Any], cases: Sequence[TestCase], least: float = 0.5) -> Any:
+        """Return the values that main inputs of the cases have, without those with which the share ``least`` fails."""
+        values = sorted({of(each.spec) for case in cases for each in case.inputs})
+        others: Any = {value: {name: tuple(each for each in values if each != value)} for value in values}
+        fails = {each: outside(others[each]) for each in values if any(map(Capability(**others[each]).lacks, cases))}
+        return tuple(value for value, bad in fails.items() if not bad or sum(bad) < least * len(bad))
+
+    compared = [case for case, _ in counted]
+    ranks = kept("ranks", lambda spec: spec.rank, compared)
     if ranks != tuple(range(ranks[0], ranks[-1] + 1) if ranks else ()):
         ranks = ()  # a list with gaps says which calls happen to fail, not what a function is for
+    dtypes = kept("dtypes", lambda spec: spec.dtype.name, every, _CLEAR_FAILURES)
+    widest = max((dtype(name).bits for name in dtypes if dtype(name).is_float), default=0)
+    # A float no wider than one that passes stays: losing its precision is a fault, computing float64 narrower a choice.
+    floats = {each.spec.dtype for case in every for each in case.inputs if each.spec.dtype.is_float}
+    dtypes = tuple(sorted({*dtypes, *(each.name for each in floats if each.bits <= widest)}))
     for promise, which in (
         ({"broadcasts": False}, "with inputs of different shapes"),
-        ({"layouts": kept(layout_of)}, "with inputs in other layouts"),
+        ({"layouts": kept("layouts", layout_of, compared)}, "with inputs in other layouts"),
         ({"promotes": False}, "of mixed dtypes"),
         ({"ranks": ranks}, f"of other than {' to '.join(map(str, sorted({*ranks[:1], *ranks[-1:]})))} dimensions"),
+        ({"dtypes": dtypes}, "of other dtypes"),
     ):
-        capability = Capability(**promise)
-        outside = [bad for case, bad in counted if capability.lacks(case)]
-        inside = [each for each in rest if not capability.lacks(each[0])]
+        fails = outside(promise)
+        inside = [each for each in rest if not Capability(**promise).lacks(each[0])]
         plain, kept_plain = (sum(f"{SET_TAG}ordinary" in case.tags for case, _ in calls) for calls in (rest, inside))
-        is_clear = sum(outside) >= max(2, _CLEAR_FAILURES * len(outside))
+        is_rest = "dtypes" in promise and not any(bad for _, bad in inside)  # a dtype may have one case
+        is_clear = sum(fails) >= max(1 if is_rest else 2, _CLEAR_FAILURES * len(fails))
         if 0 < plain <= 2 * kept_plain and () not in promise.values() and is_clear:
-            yield 2 * sum(outside) - len(outside), f"{sum(outside)} calls {which}", dict(promise), inside
+            yield 2 * sum(fails) - len(fails), f"{plural(sum(fails), 'call')} {which}", dict(promise), inside
+
+
+def _needs_no_support(case: TestCase, promise: str) -> bool:
+    """Return whether a function that lacks support passes the call as well: one that returns the dtype of its first
+    input, steps through rows by 1, or takes operands of one layout without gaps for dense."""
+    specs = [each.spec for each in case.inputs]
+    if promise == "promotes":
+        return bool(case.outputs) and case.outputs[0].dtype == specs[0].dtype
+    is_strided = promise == "layouts" and any(layout_of(each) != "dense" for each in specs)
+    is_alike = len({each.strides for each in specs}) == 1 and specs[0].storage_elements == specs[0].elements
+    is_by_rows = all((each.strides or (1,))[-1] == 1 for each in specs)
+    return is_strided and (is_by_rows or (is_alike and case.descriptor.category in ELEMENTWISE))

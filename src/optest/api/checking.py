@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -45,12 +46,13 @@ from optest.backends.command_abilities import (
     compared_variants,
     runs_programs,
 )
-from optest.backends.function import FunctionBackend
+from optest.backends.function import FunctionBackend, kernel_of
 from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
+from optest.core.reference_functions import PREFIX
 from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
 from optest.core.verdicts import SHOWS_NOTHING, judged_by_others
-from optest.errors import NothingSelected, UnknownName, UsageError, did_you_mean, nearest
+from optest.errors import NothingSelected, UnknownName, UsageError, did_you_mean
 from optest.generators.fills import check_fill
 from optest.guests import guests
 from optest.operators import operators
@@ -61,7 +63,7 @@ from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, 
 from optest.plan.programs import Programs, read_programs
 from optest.plan.tolerance_files import TORCH_PARITY
 from optest.process import ForkServer
-from optest.registry import load_object
+from optest.registry import load_extension, load_object
 from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
@@ -85,8 +87,8 @@ from optest.store import write_atomically
 MOST_JOBS = 8
 _NAMED = 30
 """Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
-_SHORT = 2
-"""Length up to which the name of an operator occurs in other names by chance, as ``ge`` and ``eq`` do."""
+_SHORT = 3
+"""Length up to which a word occurs in other names by chance, as ``ge`` and ``not`` do."""
 _NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
@@ -259,14 +261,8 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     named = driver.named_operators() if isinstance(driver, NamesOperators) and not settings["op"] else {}
     for name, function in named.items():
         if name not in operators:
-            plain = name.lower().replace("_", "")
-            within = [each for each in operators.names() if len(each) > _SHORT and each.replace("_", "") in plain]
-            near = max(within, key=len, default=nearest(name, operators.names(), least=0.7) or "OPERATOR")
-            raise UsageError(
-                f"--function {function} is for {name}, which is no operator (see optest list operators)\n"
-                f"  did you mean --function {near}={function}?\n"
-                "  for a function that is none of them, name one that computes the same: --reference MODULE:NAME"
-            )
+            what = f"--function {function} is for {name}, which is no operator (see optest list operators)"
+            raise UsageError("\n  ".join([what, *_other_ways(name, function)]))
     chosen, lacking = _available(driver, _chosen_operators(settings["op"] or [*named]), programs)
     chosen, compared = with_case_sets(chosen, _case_request(settings))
     built = _built_cases(chosen, settings, target, driver, programs)
@@ -294,6 +290,27 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     )
 
 
+def _other_ways(name: str, function: str) -> list[str]:
+    """Return what to try for a function that computes no operator ``name``: the operator with the most similar name
+    whose calls it takes, if there is one, and a reference function."""
+    plain, words = name.lower().replace("_", ""), name.lower().split("_")
+    names = {x.lower().replace("_", ""): op.name for op in operators if not op.parts for x in (op.name, *op.aliases)}
+    pairs = [(x, part, whole) for x in names for part, whole in ((x, plain), *((word, x) for word in words))]
+    near = {each for each, part, whole in pairs if part == whole or (part in whole and len(part) > _SHORT)}
+    near.update(get_close_matches(plain, names))
+    by_likeness = get_close_matches(plain, near, n=len(near) + 1, cutoff=0.0)
+    likely = dict.fromkeys(names[each] for each in by_likeness if names[each] != name)
+    found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
+    ways = [f"did you mean --function {found}={function}?"] if found else []
+    return [*ways, "for a function that is no operator, name one that computes the same: --reference MODULE:NAME"]
+
+
+def _takes_any(operator: str, function: str, cases: Iterable[TestCase]) -> bool:
+    """Return whether a function has parameters for any of the cases of an operator, whatever it promises."""
+    kernel = kernel_of(load_extension("function", function), operator)
+    return any(dataclasses.replace(kernel, promised=Capability(refuses=False)).lacks(case) is None for case in cases)
+
+
 def _ready_driver(settings: Settings) -> BackendDriver:
     """The driver with its options.
 
@@ -304,8 +321,7 @@ def _ready_driver(settings: Settings) -> BackendDriver:
         raise UsageError("no backend is named\n  for example: optest check --backend torch")
     driver = driver_named(settings, settings["chip"])
     configure(driver, settings)
-    why = driver.ready_for_check() if isinstance(driver, ChecksReadiness) else None
-    if why is not None:
+    if isinstance(driver, ChecksReadiness) and (why := driver.ready_for_check()) is not None:
         raise UsageError(why)
     return driver
 
@@ -427,8 +443,8 @@ def _expectations(settings: Settings, driver: BackendDriver) -> Expectations:
     """The driver's own and the user's; a line of the user's replaces one of the same name."""
     shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
     paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
-    versions = driver.versions()
-    return Expectations.joined(read_expectations(path, operators=operators, versions=versions) for path in paths)
+    stated = (read_expectations(path, operators=operators, versions=driver.versions()) for path in paths)
+    return Expectations.joined(stated)
 
 
 def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
@@ -500,7 +516,14 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
     """
     dtypes = {each.name for each in _case_request(settings).dtypes}
     cases = [each for each in every if not dtypes or not dtypes.isdisjoint(entry.name for entry in each.dtypes)]
-    cases = selected(_of_case_sets(cases, every, settings["case_set"]), settings)
+    known = dict.fromkeys(tag.removeprefix(SET_TAG) for case in every for tag in case.tags if SET_TAG in tag)
+    sets = {f"{SET_TAG}{name}": name for name in settings["case_set"]}
+    for name in sets.values():
+        if name not in known:
+            operators = ", ".join(dict.fromkeys(case.descriptor.name for case in every))
+            hint = did_you_mean(name, known, f"there is {', '.join(known)}", text="did you mean {!r}?")
+            raise UsageError(f"no case of {operators} is in a set {name!r}\n  {hint}")
+    cases = selected([each for each in cases if not sets or not sets.keys().isdisjoint(each.tags)], settings)
     cases, notes = with_tolerances(cases, settings, TORCH_PARITY)
     if settings["rerun_failed"]:
         cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
@@ -508,23 +531,6 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
     if not cases:
         raise nothing_selected(settings, every)
     return cases, notes
-
-
-def _of_case_sets(cases: list[TestCase], every: Sequence[TestCase], names: Sequence[str]) -> list[TestCase]:
-    """The cases of these sets, all if none is named.
-
-    Raises:
-        UsageError: for a set that no operator has.
-    """
-    if not names:
-        return cases
-    known = dict.fromkeys(tag.removeprefix(SET_TAG) for case in every for tag in case.tags if SET_TAG in tag)
-    for name in names:
-        if name not in known:
-            operators = ", ".join(dict.fromkeys(case.descriptor.name for case in every))
-            hint = did_you_mean(name, known, f"there is {', '.join(known)}", text="did you mean {!r}?")
-            raise UsageError(f"no case of {operators} is in a set {name!r}\n  {hint}")
-    return [each for each in cases if any(f"{SET_TAG}{name}" in each.tags for name in names)]
 
 
 def _in_group(case: TestCase, settings: Settings) -> TestCase:
@@ -559,20 +565,22 @@ def _baselines(cases: Sequence[TestCase], driver: BackendDriver, settings: Setti
 
 def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
     """As many workers as there are processors, unless somebody says otherwise or the device is not theirs."""
-    if settings.stated("jobs") or settings["isolate"] == "none" or not _runs_on_processors(driver):
+    runs_on_processors = (driver.device() or driver.kind).partition(":")[0] == "cpu"
+    if settings.stated("jobs") or settings["isolate"] == "none" or not runs_on_processors:
         return settings
     jobs = min(MOST_JOBS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return Settings({**settings.values, "jobs": Value(jobs)})
-
-
-def _runs_on_processors(driver: BackendDriver) -> bool:
-    return (driver.device() or driver.kind).partition(":")[0] == "cpu"
 
 
 def _notes(request: CheckRequest) -> list[str]:
     """What was left out, and how much is expected to differ."""
     names_lacking = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
     notes = list(request.lacking) if names_lacking else []  # a function is for one operator only
+    functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}
+    for name, function in functions.items():
+        cases = [each for each in request.run.cases if name in (each.descriptor.name, *each.descriptor.aliases)]
+        if cases and not cases[0].descriptor.name.startswith(PREFIX) and not _takes_any(name, function, cases):
+            notes.append("; ".join([f"{function} takes no call of {name}", *_other_ways(name, function)]))
     if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
         notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
     notes += [note for note in request.run.notes if note.startswith("tolerances: ")]  # which -q says here alone

@@ -37,7 +37,10 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     """
     bootstrap()
     what = what or ("cases" if any(given.get(name) for name in _NAME_CASES) else "operators")
-    _refuse_what_selects_cases(what, given)
+    taken = ("op", "keyword", *_SELECT_NOTHING) if what == "operators" else _SELECT_NOTHING
+    for option in OPTIONS if what != "cases" else ():
+        if given.get(option.name) and option.name not in taken:
+            raise UsageError(f"{option.flags[-1]} is not for a list of {what}; drop it, or list cases")
     rows = list(_ROWS[what](given))
     if not rows:
         raise NothingSelected(f"no operator matches -k {given['keyword']!r}")
@@ -47,16 +50,6 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     for row in rows:
         row.update({name: ", ".join(value) for name, value in row.items() if isinstance(value, list)})
     yield from columns_of(rows)
-
-
-def _refuse_what_selects_cases(what: str, given: Mapping[str, Any]) -> None:
-    """A list that looks selected and is not would tell something wrong."""
-    if what == "cases":
-        return
-    taken = ("op", "keyword", *_SELECT_NOTHING) if what == "operators" else _SELECT_NOTHING
-    for option in OPTIONS:
-        if given.get(option.name) and option.name not in taken:
-            raise UsageError(f"{option.flags[-1]} is not for a list of {what}; drop it, or list cases")
 
 
 def _operators(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -121,12 +114,13 @@ def columns_of(rows: list[dict[str, Any]]) -> Iterator[str]:
 def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield where each value of a case came from; ``case_id`` is an id or a glob, None if there is one case alone.
 
-    Without a plan, source or operator, it may be an operator, a reason, a status or ``rule:ulp``, which is described.
+    Without a plan, source or operator, it may be an operator, a reason, ``rule:ulp``, or a result of the latest run.
 
     Raises:
         UnknownName: if no case has such an id.
         UsageError: if there are several cases and none is named.
     """
+    cases: list[TestCase] = []
     if case_id is not None and not any(given.get(name) for name in _NAME_CASES):
         bootstrap()
         known = named_meanings()
@@ -139,15 +133,25 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
                 for name in operators.meanings(case_id):
                     yield from _operator(operators.get(name))
                 return
-            raise UnknownName(
-                "operator, reason, status or rule", case_id, known, aliases=(*of_rules, *operators.names())
-            )
+            from optest.api.replaying import selected_results  # brings what runs cases
+            from optest.core.wire import case_from_wire
+            from optest.reporting.explain import explain as explain_result
+
+            try:
+                results = selected_results(Path(resolve(given)["runs_dir"]), "latest", [case_id])[0]
+            except UsageError as error:
+                kind, names = "operator, reason, status, rule or case", (*of_rules, *operators.names())
+                raise UnknownName(kind, case_id, known, aliases=names, hint=f"as a case: {error}") from None
+            yield from (line for result in results for line in explain_result(result))
+            cases = [case_from_wire(each.case, operators.get) for each in results]
         if case_id in known:
             yield from _meaning(case_id, known[case_id])
             return
+    elif not any(given.get(name) for name in (*_NAME_CASES, "function")) and not resolve(given)["plan"]:
+        raise UsageError("nothing to explain: name an operator, a reason or a case\n  for example: optest explain relu")
     from optest.plan import explain_case
 
-    for case in _named(_selected_cases(given), case_id):
+    for case in cases or _named(_selected_cases(given), case_id):
         yield case.id if case.identifier() in case.id else f"{case.name}: {case.identifier()}"
         rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
         rows += [
@@ -273,12 +277,6 @@ def _run_names() -> tuple[str, ...]:
     return ("latest", *(run.id for run in reversed(runs[-_MOST_RUNS:]))) if runs else ()
 
 
-def _report_names() -> tuple[str, ...]:
-    from optest.reporting import report_names  # a list of operators does without
-
-    return report_names()
-
-
 def _case_sets() -> tuple[str, ...]:
     """Each name once; a shell would take one with a space for several words."""
     from optest.operators.derived_samples import INVARIANT_SET
@@ -294,7 +292,7 @@ _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "bench_against": backend_manager.names,
     "dtype": dtype_names,
     "generator": lambda: tuple(FILLS),
-    "report": _report_names,
+    "report": lambda: load_object("optest.reporting:report_names")(),
     "case_set": _case_sets,
     **dict.fromkeys(("run", "resume", "rerun_failed", "failed_first"), _run_names),
 }

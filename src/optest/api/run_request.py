@@ -170,7 +170,8 @@ def _require_a_selection(written: _Written, settings: Settings) -> None:
             )
         raise UsageError(
             "nothing to run: give a plan (--plan FILE) or an operator\n"
-            "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
+            "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4\n"
+            "  or list the cases of a check: optest check --op add --backend numpy --list"
         )
 
 

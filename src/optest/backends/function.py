@@ -336,7 +336,11 @@ def _require_function(function: Any, what: str) -> None:
     if isinstance(function, type):
         name, is_autograd = function.__name__, any(each.__name__ == "FunctionCtx" for each in function.__mro__)
         example = f"{name}.apply" if is_autograd else f"{name}(...)"
-        raise UsageError(f"{what} is a class, expected an instance or a function: {example}")
+        how = (
+            f"assign it in the file, for example instance = {example}, and use that; to compare its own weights, add\n"
+        )
+        how += "  a function with the same result: --reference MODULE:NAME --shape x=4x64 --dtype float32"
+        raise UsageError(f"{what} is a class, expected an instance or a function: {example}\n  {how}")
     if not callable(function):
         raise UsageError(f"{what} is {function!r}, but should be a function")
 
@@ -347,7 +351,7 @@ def _stated(text: str) -> Kernel:
     Raises:
         UsageError, Unavailable: if there is no such function.
     """
-    operator, _, path = text.rpartition("=")
+    operator, _, path = ("", "", text) if text.endswith(")") else text.rpartition("=")  # of f(eps=1), a call
     function = load_extension("function", path)
     _require_function(function, f"--function {text}: {path}")
     return kernel_of(function, operator, path.replace(":", ".").rpartition(".")[2])

@@ -33,7 +33,7 @@ def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> in
 def explain_command(case_id: str | None, **given: Any) -> int:
     """Describe an operator, a reason or a rule; or show where each value of a case came from and which rule applies.
 
-    CASE is an id or a glob as `optest list cases` prints it.
+    CASE is an id or a glob as `optest list cases` prints it; without a plan or operator, of a case of the latest run.
 
     \b
     optest explain softmax

@@ -17,6 +17,7 @@ from optest.plan.product_reader import read_product
 from optest.plan.schema import CaseEntry, PlanDocument, known_keys
 from optest.plan.values import Misfit
 from optest.plan.yaml_source import MAX_BYTES, Path, Source, parse_source
+from optest.registry import functions_of
 from optest.spec.construct import collection_paused
 from optest.store import PathError, read_regular, resolve_path
 
@@ -47,6 +48,9 @@ def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: F
         raw = read_regular(file, MAX_BYTES)
     except PathError as error:
         raise PlanError([Problem(message=str(error))]) from None
+    if file.endswith(".py"):
+        hint = f"did you mean optest check --function {file}:{(*functions_of(file), 'NAME')[0]}?"
+        raise PlanError([Problem(file=file, message="the file is Python, but should be a plan", hint=hint)])
     return parse_plan(raw, _without_detours(file), untrusted=untrusted, facts=facts)
 
 

@@ -20,7 +20,7 @@ _CHANCE = 1e-3
 """Largest probability that a property separates failures by chance."""
 _SHARE = 0.75
 """Least share of failures among the cases with a property, other than a size, that separates them."""
-_FEW_PASSES = 0.1
+_FEW_PASSES = 0.05
 """Of the cases of an operator, fewer passes than these say only that it is wrong nearly everywhere."""
 _MANY = 5
 _SHOWN_VALUES = 2
@@ -65,7 +65,7 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagn
         (each for each in _properties(wrong, right) if all(map(each.holds, wrong))),
         key=lambda each: (each.name not in named, each.name in _SIZES),
     )
-    if len(passed) < _MANY:
+    if len(passed) <= _LEAST_PASSES:
         shared = [each for each in shared if each.name not in _SIZES]
     passes = [sum(map(each.holds, right)) for each in shared]
     parting = [each for each, passing in zip(shared, passes, strict=True) if not passing]

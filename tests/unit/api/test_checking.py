@@ -736,6 +736,55 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
     assert offered(lambda case: max(ranks(case)) > 3) == "ranks=(0, 1, 2, 3))"
 
 
+@pytest.mark.parametrize(
+    ("operator", "passes", "promise"),
+    [
+        (  # output = empty_like(x), then element after element in memory
+            "add",
+            lambda case, specs: (
+                len({(each.shape, each.strides) for each in specs}) == 1
+                and specs[0].storage_elements - specs[0].offset == specs[0].elements
+                and case.outputs[0].dtype == specs[0].dtype != "bool"
+            ),
+            {"broadcasts": False, "layouts": ("dense",), "promotes": False},
+        ),
+        (  # row by row with a stride of 1, in float32
+            "softmax",
+            lambda case, specs: (
+                specs[0].rank == 2
+                and 1 in ((specs[0].strides or (1,))[-1], specs[0].shape[-1])
+                and specs[0].dtype.name != "float64"
+            ),
+            {"ranks": (2,), "layouts": ("dense",), "dtypes": ("bfloat16", "float16", "float32")},
+        ),
+        (  # logits[N, C]: the target has another rank
+            "cross_entropy",
+            lambda case, specs: specs[0].rank == 2,
+            {"ranks": (2,)},
+        ),
+        ("softmax", lambda case, specs: specs[0].dtype.name != "float16", {}),  # a loss of precision
+        ("softmax", lambda case, specs: (specs[0].strides or (1,))[-1] != 2, {}),  # one of the layouts
+    ],
+)
+def test_offered_promise_excludes_all_failures(
+    operator: str, passes: Callable[[Any, Any], bool], promise: dict[str, Any]
+) -> None:
+    cases = check_request({"op": (operator,), "tier": "parity", "backend": "numpy"}).run.cases
+    cases = [case for case in cases if case.expects_error is None]
+    fails = {case.id for case in cases if not passes(case, [each.spec for each in case.inputs])}
+    statuses = {case.id: Status.FAILED if case.id in fails else Status.PASSED for case in cases}
+    statuses |= {case.id: Status.SKIPPED for case in cases if "bfloat16" in str(case.dtypes)}
+    results = [SimpleNamespace(id=name, operator=operator, status=status) for name, status in statuses.items()]
+    lines = list(offered_promises(results, {case.id: case for case in cases}, FunctionBackend()))  # type: ignore[arg-type]
+    if not promise:
+        assert not lines
+        return
+    promised = eval(f"dict({lines[0].partition('kernel(')[2].partition(', ')[2]}")
+    assert {name: value for name, value in promised.items() if name in promise} == promise, lines
+    left = [each.id for each in cases if not Capability(**promised).lacks(each) and statuses[each.id] is Status.FAILED]
+    assert not left
+
+
 @pytest.mark.torch
 def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)

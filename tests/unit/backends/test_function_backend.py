@@ -106,6 +106,12 @@ MODULE = """
         wide = total.double()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype), total
 
+    def attention(q, k, v, causal=True): ...
+
+    flash_attention = attention
+
+    def quantize_int8(x): ...
+
     def attend(q, k, v, mask=None, causal=False, scale=None):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale)
 
@@ -291,11 +297,10 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("kernels_under_test:absent", UsageError, "no attribute 'absent'"),
         ("no_such_module:f", UsageError, "does not exist on the import path"),
         ("kernels_under_test:NUMBER", UsageError, "is 3, but should be a function"),
-        (
-            "nothing_of_the_kind=kernels_under_test:softmax",
-            UsageError,
-            "is no operator.*\n.*mean --function OPERATOR=",
-        ),
+        ("nothing_of_the_kind=kernels_under_test:softmax", UsageError, "is no operator.*\n  for a .*--reference"),
+        ("kernels_under_test:quantize_int8", UsageError, "is no operator.*\n  for a .*--reference"),
+        ("kernels_under_test:flash_attention", UsageError, "did you mean --function scaled_dot_product_attention=k"),
+        ("kernels_under_test:Module(3, bias=1.5)", UsageError, r"not a call\n.* instance = Module\(3, bias=1\.5\)"),
         ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
         (
             "softmax=kernels_under_test:Module",
@@ -304,6 +309,8 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ),
         ("kernels_under_test:OfAutograd", UsageError, r"is a class, .*: OfAutograd\.apply"),
         ("kernels_under_test.py", UsageError, "did you mean kernels_under_test.py:[a-z]"),
+        ("kernels_under_test:", UsageError, r"did you mean kernels_under_test:\w+\?\n  functions: .*and \d+ more"),
+        ("kernels_under_test", UsageError, "did you mean kernels_under_test:[a-z]"),
         ("softmax.py", UsageError, "did you mean softmax.py:my_softmax"),
         ("raises.py:softmax", UsageError, r"at .*raises.py:2, in <module>: .*\n  the module itself raised it"),
         ("no_python.py:softmax", UsageError, r"at .*no_python.py:1: def .*\n  the module itself raised it"),
@@ -313,6 +320,21 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
 def test_refused_before_anything_runs(name: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         asked(name)
+
+
+@pytest.mark.usefixtures("module")
+def test_function_that_fits_no_case_leads_on() -> None:
+    for name, meant in (
+        ("kernels_under_test:attention", "did you mean --function scaled_dot_product_attention=k"),
+        ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; for a .*--reference"),
+        ("softmax=kernels_under_test:softmax", ""),
+    ):
+        stream = io.StringIO()
+        given = {"function": (name,), "isolate": "none", "jobs": 1, "tier": "smoke"}
+        check(given, stream=stream)
+        lines = [line for line in stream.getvalue().splitlines() if "takes no call" in line]
+        assert len(lines) == bool(meant)
+        assert re.search(meant, "".join(lines)), lines
 
 
 @pytest.mark.usefixtures("module")
