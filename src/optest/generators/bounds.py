@@ -31,9 +31,12 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
             f"{argument.name}: {terms} terms is too many for integer-exact, but should be at most {exact // parts} "
             f"for {dtype}; use randn or uniform",
         )
-    limit = min(exact, _largest_result(case, argument))
+    results = [spec.dtype for spec in case.outputs if spec.dtype.kind is not Kind.BOOL] or [dtype]
+    limit = min(exact, *(int(each.max_finite) if each.is_inexact else each.max_int for each in results))
     operands = argument.fill.parameters.get("operands") or _factors(case)
-    return max(1, min(_root(limit // (parts * (terms + 1)), operands), _largest_factor(dtype)))
+    # Up to here a type holds every integer; draws of magnitudes take 31 bits.
+    largest = min(2**dtype.precision if dtype.is_inexact else dtype.max_int, 2**31 - 1)
+    return max(1, min(_root(limit // (parts * (terms + 1)), operands), largest))
 
 
 def _factors(case: TestCase) -> int:
@@ -82,16 +85,6 @@ def _exact_integers(dtype: DType) -> int:
     if dtype.is_inexact:
         return 2**53 if dtype.precision == 53 else 2**24
     return max(dtype.max_int, 2**31 - 1)
-
-
-def _largest_factor(dtype: DType) -> int:
-    """Up to here a type holds every integer; draws of magnitudes take 31 bits."""
-    return min(2**dtype.precision if dtype.is_inexact else dtype.max_int, 2**31 - 1)
-
-
-def _largest_result(case: TestCase, argument: Argument) -> int:
-    results = [spec.dtype for spec in case.outputs if spec.dtype.kind is not Kind.BOOL] or [argument.spec.dtype]
-    return min(int(dtype.max_finite) if dtype.is_inexact else dtype.max_int for dtype in results)
 
 
 def _root(value: int, degree: int) -> int:

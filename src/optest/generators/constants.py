@@ -88,8 +88,6 @@ def _numbers(values: Any, dtype: DType) -> Array:
     if dtype.is_complex:
         return np.array(values, np.complex128)
     array = np.array(values, dtype=object)
-    return array.astype(np.float64) if dtype.is_inexact and not _has_large_integers(array) else array
-
-
-def _has_large_integers(array: Array) -> bool:
-    return any(isinstance(value, int) and abs(value) > 2**53 for value in array.flat)
+    if dtype.is_inexact and not any(isinstance(value, int) and abs(value) > 2**53 for value in array.flat):
+        return array.astype(np.float64)
+    return array

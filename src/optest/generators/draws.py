@@ -212,10 +212,8 @@ def sprinkled(base: Array, stream: Stream, values: Array, rate: float) -> Array:
     places = np.flatnonzero((choice >> 16) < round(rate * 65536))
     if places.size:
         first = int(choice[places[0]] & 0xFFFF)
-        base[places] = values[(first + _step_through(values.size) * np.arange(places.size)) % values.size]
+        # The step reaches every value, with neighbours far apart: near the golden section, and coprime.
+        steps = range(max(1, round(0.618 * values.size)), 2 * values.size + 1)
+        step = next(step for step in steps if math.gcd(step, values.size) == 1)
+        base[places] = values[(first + step * np.arange(places.size)) % values.size]
     return base
-
-
-def _step_through(count: int) -> int:
-    """A step that comes to each of ``count`` things, neighbours far apart: near the golden section, and coprime."""
-    return next(step for step in range(max(1, round(0.618 * count)), 2 * count + 1) if math.gcd(step, count) == 1)

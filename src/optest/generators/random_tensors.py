@@ -114,7 +114,13 @@ _COMPONENT = {"complex64": "float32", "complex128": "float64"}
 def _draw(kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval | None, bound: int) -> draws.Draw:
     if dtype.kind is Kind.BOOL:
         return draws.booleans(dtype, only_true=kind == "integer-exact")
-    if kind == "integer-exact" and dtype.is_integer and _is_bounded(interval):
+    if (
+        kind == "integer-exact"
+        and dtype.is_integer
+        and interval is not None
+        and math.isfinite(interval.low)
+        and math.isfinite(interval.high)
+    ):
         return draws.integers(dtype, integer_pieces(interval, dtype))  # indices are no terms, and 0 is one of them
     if kind == "integer-exact":
         return draws.nonzero_integers(dtype, bound, legal_signs(interval, dtype))
@@ -144,10 +150,6 @@ def _integer_draw(
         return draws.normal(dtype, mean, std, pieces)
     low, high = _stated_integers(stated) or (-bound if dtype.min_int else 0, bound)
     return draws.integers(dtype, integers_within(low, high, pieces))
-
-
-def _is_bounded(interval: Interval | None) -> bool:
-    return interval is not None and math.isfinite(interval.low) and math.isfinite(interval.high)
 
 
 def _whole_numbers(interval: Interval | None, dtype: DType) -> Interval:

@@ -237,7 +237,10 @@ def _to_exact(array: Array, dtype: DType) -> Array:
         converted = array.astype(numpy_dtype(dtype))
         if not (converted != array).any():
             return converted
-    values = _without_objects(array) if array.dtype.kind == "O" else widen(array)
+    if array.dtype.kind != "O":
+        values = widen(array)
+    else:  # Python integers as they are; with other numbers among them, all as float64
+        values = array if all(isinstance(value, int) for value in array.flat) else array.astype(_FLOAT64)
     low, high = (0, 1) if dtype.kind is Kind.BOOL else (dtype.min_int, dtype.max_int)
     if values.size and values.dtype.kind != "b":
         _require_range(values, low, high, dtype)
@@ -246,11 +249,6 @@ def _to_exact(array: Array, dtype: DType) -> Array:
     if dtype.bits == 4:
         values = values.astype(np.int8 if dtype.kind is Kind.INT else np.uint8)
     return values.astype(numpy_dtype(dtype), copy=False)
-
-
-def _without_objects(array: Array) -> Array:
-    """Python integers as they are; with other numbers among them, all as float64."""
-    return array if all(isinstance(value, int) for value in array.flat) else array.astype(_FLOAT64)
 
 
 def _require_range(values: Array, low: int, high: int, dtype: DType) -> None:

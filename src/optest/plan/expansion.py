@@ -101,7 +101,12 @@ class Expansion:
                 name += names.mark(rows)
                 set_name(case, name)
             if names.is_named and first.setdefault(name, rows) is not rows:
-                self._object_to(name, first[name], rows)
+                # A name without a sign between its axes may mean two combinations: 1 and 11, 11 and 1.
+                every = range(len(self.product.axes))
+                words = " and ".join(f"({self.product.words(each, every)})" for each in (first[name], rows))
+                message = f"the name {name!r} is that of two combinations: {words}"
+                ledger.combination = None
+                ledger.problem((*self.product.path, "name"), message, "put a sign between the axes: x${m}-${n}")
                 continue
             yield case, name, rows
         ledger.combination = None
@@ -114,14 +119,6 @@ class Expansion:
             is_wanted = operator is not None and self.takes(operator)
             self._operators[op] = (operator, CommonParts(self.product)) if operator and is_wanted else None
         return self._operators[op]
-
-    def _object_to(self, name: str, one: Rows, other: Rows) -> None:
-        """A name without a sign between its axes may say the same of two combinations: 1 and 11, 11 and 1."""
-        every = range(len(self.product.axes))
-        words = " and ".join(f"({self.product.words(rows, every)})" for rows in (one, other))
-        message = f"the name {name!r} is that of two combinations: {words}"
-        self.context.ledger.combination = None
-        self.context.ledger.problem((*self.product.path, "name"), message, "put a sign between the axes: x${m}-${n}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -57,15 +57,13 @@ def make_case(statement: Statement) -> TestCase | None:
     if statement.operator.spelled is not None:
         return _in_own_words(case, statement)
     if statement.common is not None:
-        _share_identity(case, statement)
+        # Combinations that compute the same share the identifier and the signature.
+        identifier, signature = statement.once(
+            "identity", _TENSORS, lambda _: (case.identifier(), signature_text(case))
+        )
+        object.__setattr__(case, "_identifier", identifier)
+        object.__setattr__(case, "_key", key_of(seed_text(case.seed), signature))
     return case
-
-
-def _share_identity(case: TestCase, statement: Statement) -> None:
-    """Tell a case its identifier and key from what combinations that compute the same have in common."""
-    identifier, signature = statement.once("identity", _TENSORS, lambda _: (case.identifier(), signature_text(case)))
-    object.__setattr__(case, "_identifier", identifier)
-    object.__setattr__(case, "_key", key_of(seed_text(case.seed), signature))
 
 
 def _computed(statement: Statement) -> _Computed | None:

@@ -104,7 +104,10 @@ def _parse_file(
         products = {index: each for index, each in products.items() if index < len(document.cases)}
         for index, product in products.items():
             if product is not None:
-                product.fixed = _fixed_part(document.cases[index], product)
+                # The part of the case that all combinations share.
+                targets = (unit.target for unit in product.units if len(unit.target) == 1)
+                varied = {"product", "exclude", *(target[0] for target in targets if target[0] not in MAPPINGS)}
+                product.fixed = {key: value for key, value in document.cases[index].items() if key not in varied}
         source.settle()
     document._source = source
     document._dialect = dialect
@@ -148,12 +151,6 @@ def _take_products(source: Source) -> tuple[dict[int, Product | None], dict[Path
             message = "exclude stands without a product, but should name values of its axes"
             found[path] = problem_at(path, Misfit(message), source)
     return products, found
-
-
-def _fixed_part(entry: CaseEntry, product: Product) -> dict[str, Any]:
-    """What a case states for all combinations alike."""
-    whole = {unit.target[0] for unit in product.units if len(unit.target) == 1 and unit.target[0] not in MAPPINGS}
-    return {key: value for key, value in entry.items() if key not in ("product", "exclude", *whole)}
 
 
 _PARTLY_READ = ("shapes", "dtypes", "attributes", "backend_config")

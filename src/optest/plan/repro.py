@@ -34,7 +34,7 @@ def command_line(case: TestCase) -> list[str] | None:
         return None  # relative paths in it start from the plan's folder
     parts = (
         ["run", "--op", case.descriptor.name],
-        _dtype_flags(case),
+        ["--dtype", ",".join(entry.name for entry in case.dtypes)] if case.inputs else [],
         _shape_flags(case),
         _attribute_flags(case),
         _generator_flags(case),
@@ -44,10 +44,6 @@ def command_line(case: TestCase) -> list[str] | None:
     if any(part is None for part in parts):
         return None
     return [word for part in parts for word in part or ()]
-
-
-def _dtype_flags(case: TestCase) -> list[str]:
-    return ["--dtype", ",".join(entry.name for entry in case.dtypes)] if case.inputs else []
 
 
 def _shape_flags(case: TestCase) -> list[str] | None:

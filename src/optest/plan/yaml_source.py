@@ -228,7 +228,10 @@ class _Reader:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if _tag(key) is MERGE:
-                self._check_merge(key, value, path, is_first=not merges)
+                if not all(isinstance(source, MappingNode) for source in _merge_sources(value)):
+                    self._fault(key, path, "<< merges something else than a mapping or a list of mappings")
+                if merges:
+                    self._fault(key, (*path, "<<"), "<< is stated twice", "merge a list: <<: [*first, *second]")
                 first_lines["<<"] = line
                 merges.append(value)
             elif isinstance(key, ScalarNode):
@@ -256,12 +259,6 @@ class _Reader:
                 self._fault(key, path, f"the key {name or 'null'} is not text", f'write "{name}": in quotes')
         if first_line is not None:
             self._fault(key, path, f"the key {name} is stated twice, first in line {first_line}", "keep one of them")
-
-    def _check_merge(self, key: Node, value: Node, path: Path, *, is_first: bool) -> None:
-        if not all(isinstance(source, MappingNode) for source in _merge_sources(value)):
-            self._fault(key, path, "<< merges something else than a mapping or a list of mappings")
-        if not is_first:
-            self._fault(key, (*path, "<<"), "<< is stated twice", "merge a list: <<: [*first, *second]")
 
     def _merged(self, node: Node, path: Path, own: Collection[str]) -> dict[str, Any]:
         """What ``<<: value`` adds; in a list the first mapping that has a key decides."""

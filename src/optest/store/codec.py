@@ -247,18 +247,11 @@ def _untag(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and _TAG in value:
-        return _tagged(value[_TAG])
-    return {_unescape(key): _untag(each) for key, each in value.items()}
-
-
-def _tagged(word: Any) -> float:
-    if isinstance(word, str) and word in _FLOATS:
-        return _FLOATS[word]
-    raise msgspec.ValidationError(f"{_TAG} is {word!r}, but should be one of {', '.join(_FLOATS)}")
-
-
-def _unescape(key: str) -> str:
-    return key[1:] if key.startswith("$$") else key
+        word = value[_TAG]
+        if isinstance(word, str) and word in _FLOATS:
+            return _FLOATS[word]
+        raise msgspec.ValidationError(f"{_TAG} is {word!r}, but should be one of {', '.join(_FLOATS)}")
+    return {key[1:] if key.startswith("$$") else key: _untag(each) for key, each in value.items()}
 
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"enum": list(_FLOATS)}]}
