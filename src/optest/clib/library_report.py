@@ -148,18 +148,15 @@ def _operators(
         return tuple(_entry_in_c(*each) for each in found.items()), ()
     needed = functions_of_operators(mapping)
     mapped = [_mapped(name, functions, callable_, mapping, drift) for name, functions in needed.items()]
-    used = {each for functions in needed.values() for each in functions} | {*_functions_of_whole(mapping)}
+    # The C functions that belong to no operator: device, handle, tensor descriptors.
+    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
+    ends = (*mapping.threads.functions, mapping.handle.ended_by)
+    of_whole = filter(None, (*(each.function for each in calls), *ends))
+    used = {*of_whole, *(each for functions in needed.values() for each in functions)}
     found = find_operators(callable_, msgspec.structs.asdict(mapping.protocol)) if mapping.protocol.create else {}
     others = [_entry_in_c(name, each) for name, each in found.items() if each.run not in used]
     unmapped = tuple(name for name in callable_ if name not in used)
     return (*mapped, *others), unmapped
-
-
-def _functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
-    """The C functions that belong to no operator: device, handle, tensor descriptors."""
-    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
-    ends = (*mapping.threads.functions, mapping.handle.ended_by)
-    return tuple(filter(None, (*(each.function for each in calls), *ends)))
 
 
 def _entry_in_c(name: str, found: Protocol) -> OperatorEntry:

@@ -265,11 +265,6 @@ def _is_of_an_empty_input(case: TestCase, name: str) -> bool:
     return any(name in (f"grad.{path}", f"{path} afterwards") for path in empty)
 
 
-def _is_left_empty(case: TestCase, every: Sequence[Expected]) -> bool:
-    """Whether an operator whose outputs nobody declares yields other outputs with elements beside the empty one."""
-    return not case.outputs and any(math.prod(each.shape) for each in every if not each.name.startswith("grad."))
-
-
 def _empty_input_of(case: TestCase) -> str:
     """The input that is stated without elements, "" for none, of a call whose outputs no plan can declare.
 
@@ -286,7 +281,9 @@ def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> _Judg
     expected = every[index]
     declared = index < len(case.outputs) and case.outputs[index].elements == 0
     meant = declared or bool(_empty_input_of(case)) or _is_of_an_empty_input(case, expected.name)
-    if not meant and not _is_left_empty(case, every):
+    # An operator without declared outputs may yield others with elements next to the empty one.
+    others = not case.outputs and any(math.prod(each.shape) for each in every if not each.name.startswith("grad."))
+    if not meant and not others:
         message = (
             f"{expected.name}: the output is {format_shape(expected.shape)}, which has no elements, "
             f"and the case does not declare it empty"
@@ -347,7 +344,9 @@ def _decide(
 ) -> _Finding | None:
     """None where the values are shown to be right."""
     if outcome.nan_mismatched:
-        return Reason.NAN, _nan_message(outcome, name)
+        are = "is" if outcome.nan_mismatched == 1 else "are"
+        message = f"{outcome.nan_mismatched} of {outcome.compared} elements {are} NaN on one side only"
+        return Reason.NAN, f"{name}: {message}"
     within_ratio = outcome.finite_mismatched <= allowance.mismatch_ratio * outcome.compared
     if outcome.nonfinite_mismatched or not within_ratio:
         return Reason.VALUE, _value_message(outcome, name)
@@ -362,11 +361,6 @@ def _decide(
             f"rounding explains ({ceiling:.3g} is allowed): truncation, a low-precision accumulator or a bias"
         )
     return None
-
-
-def _nan_message(outcome: Outcome, name: str) -> str:
-    count = outcome.nan_mismatched
-    return f"{name}: {count} of {outcome.compared} elements {'is' if count == 1 else 'are'} NaN on one side only"
 
 
 def _value_message(outcome: Outcome, name: str) -> str:

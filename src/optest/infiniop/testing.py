@@ -190,8 +190,12 @@ def test_operator(
         driver.take(product(test_cases, filter_tensor_dtypes_by_device(driver.on, tensor_dtypes)))
         lines = _Lines(driver, _why_no_case(driver, test_cases, tensor_dtypes))
         _run(driver, _chosen(driver.cases, chosen.only if only is None else only), lines, maxfail=int(stop_at_first))
-        if raise_at_end:
-            _require_well(lines)
+        if raise_at_end and lines.exit_status == _NOTHING_RAN:
+            raise NothingSelected(f"nothing was shown: {lines.summary}")
+        if raise_at_end and lines.exit_status and chosen.script:
+            raise SystemExit(lines.exit_status)  # the summary has been printed
+        if raise_at_end and lines.exit_status:
+            raise OperatorTestFailed(lines.summary, lines.report)
     return lines.report
 
 
@@ -319,12 +323,3 @@ def _why_no_case(driver: TestFunction, test_cases: Sequence[Any], tensor_dtypes:
 
 def _title(driver: TestFunction) -> str:
     return f"{name_of(driver.function)} on {InfiniDeviceNames[driver.on]}"
-
-
-def _require_well(lines: _Lines) -> None:
-    if lines.exit_status == _NOTHING_RAN:
-        raise NothingSelected(f"nothing was shown: {lines.summary}")
-    if lines.exit_status and chosen.script:
-        raise SystemExit(lines.exit_status)  # the summary has been printed
-    if lines.exit_status:
-        raise OperatorTestFailed(lines.summary, lines.report)

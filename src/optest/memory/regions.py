@@ -101,8 +101,10 @@ def page_region(size: int, *, at_end: bool, alignment: int = 1) -> Region:
     mapping = _used_mappings.take(length) or mmap.mmap(
         -1, length + 2 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     )
-    if length >= _HUGE_PAGES_FROM_BYTES:
-        _ask_for_huge_pages(mapping)
+    if length >= _HUGE_PAGES_FROM_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        # Touching 64 MB for the first time costs 16,000 page faults otherwise, more than a kernel that adds them.
+        with suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(mapping, np.uint8)
     address = address_of(whole)
     if length >= _HUGE_PAGES_FROM_BYTES:
@@ -144,13 +146,6 @@ class _UsedMappings:
 
 
 _used_mappings = _UsedMappings()
-
-
-def _ask_for_huge_pages(mapping: mmap.mmap) -> None:
-    """Touching 64 MB for the first time costs 16,000 page faults otherwise, more than a kernel that adds them."""
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
-            mapping.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _protect(address: int, size: int, access: int) -> None:

@@ -130,7 +130,8 @@ class _Reader:
         if not self._is_own(declaration):
             return
         name = _function_name(declaration.words)
-        shown = _compact(declaration.text)
+        # Only with the blanks that a person would write.
+        shown = re.sub(r" (?=[()\[\],;])|(?<=[(\[*]) ", "", declaration.text)
         if len(shown) > _SHOWN_CHARACTERS:
             shown = shown[:_SHOWN_CHARACTERS] + " …"
         what = f"{name} cannot be used from Python" if name else "this declaration cannot be read"
@@ -204,11 +205,6 @@ def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
         if stands_for_a_type and word.isidentifier() and word not in known and word not in _KEYWORDS:
             found.append(word)
     return list(dict.fromkeys(found))
-
-
-def _compact(text: str) -> str:
-    """A declaration with the blanks that a person would write."""
-    return re.sub(r" (?=[()\[\],;])|(?<=[(\[*]) ", "", text)
 
 
 def _without_place(message: str) -> str:

@@ -93,15 +93,11 @@ class CType:
             case CKind.FLOAT if self.size in _FLOATS:
                 return _FLOATS[self.size]
             case CKind.POINTER if self.is_callback and self.pointee is not None:
-                return _callback(self.pointee)
+                result = None if self.pointee.pointee is None else self.pointee.pointee.ctype()
+                return ctypes.CFUNCTYPE(result, *(each.ctype() for each in self.pointee.parameters))
             case CKind.POINTER:
                 return ctypes.c_void_p
         raise UsageError(f"type is {self}, which cannot be passed by value from Python")
-
-
-def _callback(function: CType) -> Any:
-    result = None if function.pointee is None else function.pointee.ctype()
-    return ctypes.CFUNCTYPE(result, *(each.ctype() for each in function.parameters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,7 +160,7 @@ class CaseMemory:
         spec, own = self._held.get(tensor), self._held[output]
         if spec is None or (spec.dtype, spec.shape) != (own.dtype, own.shape):
             raise Fault(Reason.BAD_CASE, f"{output} ({own}) cannot be {tensor} ({spec}) in place")
-        if _overlaps_itself(spec):
+        if any(stride == 0 and size > 1 for stride, size in zip(strides_of(spec), spec.shape, strict=True)):
             raise Fault(Reason.BAD_CASE, f"{output} cannot be {tensor} ({spec}): it has several elements at one place")
         self._described[output] = self._held[output] = spec
         self.values[output] = self.values.pop(tensor)
@@ -189,11 +189,6 @@ def _placed(array: Array, shape: tuple[int, ...] | None) -> tuple[Array, TensorS
     if shape not in (None, array.shape) and reaches(array.shape, shape):
         array = np.broadcast_to(array, shape)
     return array, spec_of(array)
-
-
-def _overlaps_itself(spec: TensorSpec) -> bool:
-    sized = zip(strides_of(spec), spec.shape, strict=True)
-    return any(stride == 0 and size > 1 for stride, size in sized)
 
 
 def _start(

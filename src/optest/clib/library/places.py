@@ -134,7 +134,12 @@ class Place:
         """Poison everything, then put the values: inputs, and what outputs hold when the call begins."""
         for slot in self.slots.values():
             if slot.key == WORKSPACE:
-                _fill_workspace(slot, filling.workspace)
+                slot.poison = Poison.A5
+                slot.buffer.cover(Poison.A5, elements=False)
+                slot.buffer.array.fill(np.uint8(filling.workspace))
+                slot.values = None
+                if slot.is_small:
+                    _take_image(slot)
             else:
                 poison = filling.outputs if slot.is_output else filling.inputs
                 _fill_tensor(slot, poison, values.get(slot.key))
@@ -254,15 +259,6 @@ def _blank(slot: _Slot, poison: Poison) -> _Blank:
     if slot.buffer.region.memory.size <= _BLANK_BYTES:
         slot.blanks[poison] = blank
     return blank
-
-
-def _fill_workspace(slot: _Slot, content: int) -> None:
-    slot.poison = Poison.A5
-    slot.buffer.cover(Poison.A5, elements=False)
-    slot.buffer.array.fill(np.uint8(content))
-    slot.values = None
-    if slot.is_small:
-        _take_image(slot)
 
 
 def _take_image(slot: _Slot, *, with_elements: bool = False) -> None:

@@ -29,7 +29,9 @@ Calls = Iterator[SampleCall]
 
 def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> Iterator[tuple[str, SampleCall]]:
     """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
-    roles = _tensors_passed(entry, call)
+    passed = {role.key for role in entry.read.roles if role.kind in ("input", "output")}
+    present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
+    roles = [each for each in present if each in passed]
     optional = {role.key for role in entry.read.roles if role.optional}
     has_workspace = entry.workspace is not None and any(role.kind == "workspace" for role in entry.read.roles)
     pointers = (*roles, "descriptor", *(("workspace",) if has_workspace else ()))
@@ -67,13 +69,6 @@ def _fault_of_c(legal: SampleCall, call: SampleCall) -> str:
     wrong += ["a workspace that is too small"] if "workspace" in request else []
     wrong += [f"output {name} with {each.name}" for name, each in call.places.items() if legal.places.get(name) != each]
     return "; ".join(wrong).replace(":", " ")
-
-
-def _tensors_passed(entry: OperatorMapping, call: SampleCall) -> list[str]:
-    """The tensors of a call as roles (``input:a``), each once."""
-    passed = {role.key for role in entry.read.roles if role.kind in ("input", "output")}
-    present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
-    return [each for each in present if each in passed]
 
 
 def _requesting(call: SampleCall, **request: Any) -> SampleCall:

@@ -215,7 +215,9 @@ class ConditionedCalls:
         self.require_written(home)
         with self.subject.with_other_descriptors():
             at_home = [self.answer(conditions, home) for conditions in (SECOND, THIRD)]
-            if all(map(first.is_same, at_home)) and all(map(self._is_reproducible, others)):
+            if all(map(first.is_same, at_home)) and all(
+                other.answer.is_same(self.answer(other.conditions, other.place)) for other in others
+            ):
                 self._depends_on_addresses(others, result)
                 return
         for suspect in SUSPECTS:
@@ -223,9 +225,6 @@ class ConditionedCalls:
         result.note(SAME_BITS, "the same call with the same arguments gave other bits; all answers were compared")
         for answer in (*(other.answer for other in others), *at_home):
             result.add(answer, "in another call with the same arguments", Reason.NONDETERMINISTIC)
-
-    def _is_reproducible(self, other: OtherAnswer) -> bool:
-        return other.answer.is_same(self.answer(other.conditions, other.place))
 
     def _depends_on_addresses(self, others: Sequence[OtherAnswer], result: ProbeResult) -> None:
         detail = "other bits where the tensors lie at other addresses; all answers were compared"
