@@ -92,7 +92,12 @@ def model_of(case: TestCase, sized: Mapping[str, int] | None = None) -> Model:
     narrow = next((each.name for each in (*case.dtypes, *stated) if each.bits == 4), None)
     if narrow is not None:
         raise Differs(f"tensors of {narrow} hold two elements in a byte, which is not supported here")
-    _require_exact(node, asked)
+    # Attributes of nodes are float32, which is as good as any for operands that are not wider.
+    if any(each.name == "float64" for each in asked.case.dtypes):
+        for name in schema_of(node.op).attributes:
+            value = node.attributes.get(name)
+            if isinstance(value, float) and float(np.float32(value)) != value:
+                raise Differs(f"{name} is a float32, which does not hold {value!r}")
     if not asked.is_refused:
         meaning_of(node, asked)
     return _Graph(asked, node, sized or {}).model()
@@ -165,20 +170,6 @@ def meaning_of(node: Node, asked: Asked) -> Call | None:
         for each in spelling.attributes
     }
     return spelling.meaning([asked.specs[place] for place in places], known)
-
-
-def _require_exact(node: Node, asked: Asked) -> None:
-    """Attributes of nodes are float32, which is as good as any for operands that are not wider.
-
-    Raises:
-        Differs: for another number beside float64.
-    """
-    if not any(each.name == "float64" for each in asked.case.dtypes):
-        return
-    for name in schema_of(node.op).attributes:
-        value = node.attributes.get(name)
-        if isinstance(value, float) and float(np.float32(value)) != value:
-            raise Differs(f"{name} is a float32, which does not hold {value!r}")
 
 
 def _words(op: str, problem: str) -> str:

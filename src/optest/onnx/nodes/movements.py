@@ -18,10 +18,6 @@ def _transpose(asked: Asked) -> Node:
     return Node(op="Transpose", attributes={"perm": order or None})
 
 
-def _permute(asked: Asked) -> Node:
-    return Node(op="Transpose", attributes={"perm": [asked.axis(dim) for dim in asked["dims"]] or None})
-
-
 def _expand(asked: Asked) -> Node:
     if asked.is_refused:
         raise Differs("Expand broadcasts in both directions")
@@ -119,7 +115,9 @@ def _topk(asked: Asked) -> Node:
 
 NODES: dict[str, NodeOf] = {
     "transpose": _transpose,
-    "permute": _permute,
+    "permute": lambda asked: Node(
+        op="Transpose", attributes={"perm": [asked.axis(dim) for dim in asked["dims"]] or None}
+    ),
     "reshape": lambda asked: Node(op="Reshape", attributes={"shape": tuple(asked["shape"]), "allowzero": 1}),
     "broadcast_to": _expand,
     "tile": _tile,

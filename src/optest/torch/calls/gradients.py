@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from math import prod, sqrt
 from typing import Any
@@ -267,7 +266,12 @@ def _terms(
         tensors = widened(inputs)
         if of_magnitudes:
             tensors = [change(each) if is_inexact(each) else each for each in tensors]
-        drawn = partial(_drawn_as, draw, found.leaves, change)
+
+        def drawn(number: int, output: torch.Tensor) -> torch.Tensor:
+            # The gradient of the call itself may be complex where these outputs are not; torch squares no float8.
+            upper = draw(number, found.leaves[number])
+            return change(upper if upper.is_complex() else upper.to(torch.float64)).to(output.dtype)
+
         found_for = in_float64(with_alpha_beta_to_power(call, power), tensors, drawn)
         return [as_array(each.abs()) for each in found_for.dense(tensors)]
 
@@ -286,18 +290,3 @@ def _ones(tensor: torch.Tensor) -> torch.Tensor:
 def _own_ones(tensor: torch.Tensor) -> torch.Tensor:
     """Of a call in place: torch writes into no repeated element."""
     return _ones(tensor).clone(memory_format=torch.contiguous_format)
-
-
-def _drawn_as(
-    draw: Draw,
-    leaves: Sequence[Any],
-    change: Callable[[torch.Tensor], torch.Tensor],
-    number: int,
-    output: torch.Tensor,
-) -> torch.Tensor:
-    """The gradient from above of the call itself, changed; its outputs may be complex where these are not.
-
-    Torch squares no float8, so it is changed in float64.
-    """
-    drawn = draw(number, leaves[number])
-    return change(drawn if drawn.is_complex() else drawn.to(torch.float64)).to(output.dtype)

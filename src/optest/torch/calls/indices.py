@@ -129,10 +129,6 @@ def _classes(call: Call, specs: Shapes) -> Iterator[Positions]:
     yield replace(found, ignored=call.argument(4, "ignore_index", -100))
 
 
-def _classes_behind_a_gradient(call: Call, specs: Shapes) -> Iterator[Positions]:
-    yield from _classes(replace(call, args=call.args[1:]), specs)
-
-
 def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
     """Positions in a plane of the result: ``output_size``, or what the kernel makes of a plane of the input."""
     axes = int(call.operator[-2])
@@ -243,7 +239,7 @@ _WAYS: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
     "along or all": _take_along_dim,
     "all elements": _take,
     "classes": _classes,
-    "classes of a gradient": _classes_behind_a_gradient,
+    "classes of a gradient": lambda call, specs: _classes(replace(call, args=call.args[1:]), specs),
     "classes stated": _one_hot,
     "plane of the result": _unpooled,
     "plane of the input": _pooled,

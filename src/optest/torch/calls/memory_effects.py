@@ -83,9 +83,12 @@ def require_memory_as_on_cpu(
     with_inputs, with_results = _shared(returned, given), _shared_among(returned)
     _require_changed_tensors(call, returned, given, with_inputs)
     questionable = {pair for pair in with_inputs if pair[1] not in call.changes}
-    strange = [number for number, each in enumerate(returned) if _is_strange(each)]
+    # Results without memory for each of their elements.
+    tensors_returned = [(number, each) for number, each in enumerate(returned) if isinstance(each, torch.Tensor)]
+    strange = [n for n, each in tensors_returned if each.layout is not torch.strided or _is_repeated(each)]
     promises_views = facts_of(call.call.function).is_view
-    is_copied = promises_views and _is_copied(returned, with_inputs)
+    views = {number for number, _ in with_inputs}
+    is_copied = promises_views and any(each.numel() and number not in views for number, each in tensors_returned)
     if not (questionable or with_results or strange or is_copied):
         return
     tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
@@ -107,7 +110,9 @@ def _require_changed_tensors(
     call: TorchCall, returned: Sequence[Any], given: Sequence[torch.Tensor], with_inputs: set[tuple[int, int]]
 ) -> None:
     """A call in place returns the tensor that it changed, and a call with ``out=`` the one that it was given."""
-    first = returned[0] if returned and _is_in_place(call) else None
+    is_named = bool(descriptor_of(call.call.function).mutates) or call.call.kwargs.get("inplace") is True
+    is_in_place = is_named and bool(call.call.args) and isinstance(call.call.args[0], TensorRef)
+    first = returned[0] if returned and is_in_place else None
     if isinstance(first, torch.Tensor) and storage_address(first):
         changed = call.call.args[0].index
         if storage_address(first) != storage_address(given[changed]):
@@ -122,11 +127,6 @@ def _require_changed_tensors(
 def _has_foreign_memory(what: str, whose: str) -> Fault:
     message = f"{what}, but should have memory of {whose} own: what is written into one of them changes both"
     return Fault(Reason.STATE, message)
-
-
-def _is_strange(leaf: Any) -> bool:
-    """Whether a result has no memory for each of its elements."""
-    return isinstance(leaf, torch.Tensor) and (leaf.layout is not torch.strided or _is_repeated(leaf))
 
 
 def _is_repeated(tensor: torch.Tensor) -> bool:
@@ -151,12 +151,6 @@ def _require_kind_of_memory(number: int, found: torch.Tensor, of_cpu: Any) -> No
         )
 
 
-def _is_copied(returned: Sequence[Any], shared: set[tuple[int, int]]) -> bool:
-    """Whether some result with elements lies in the memory of no input."""
-    views = {number for number, _ in shared}
-    return any(isinstance(each, torch.Tensor) and each.numel() and n not in views for n, each in enumerate(returned))
-
-
 def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
     """Pairs of results that lie in one memory, the first of them with every other one; parts of one block are none."""
     first: list[int] = []
@@ -177,12 +171,6 @@ def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
     if is_plain and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
         strides = list(returned[0].stride())
         raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
-
-
-def _is_in_place(call: TorchCall) -> bool:
-    """Whether the call changes its first argument and returns it."""
-    is_named = bool(descriptor_of(call.call.function).mutates) or call.call.kwargs.get("inplace") is True
-    return is_named and bool(call.call.args) and isinstance(call.call.args[0], TensorRef)
 
 
 def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple[int, int]]:

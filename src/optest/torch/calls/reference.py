@@ -82,7 +82,8 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
     notes: list[Any] = []
     if not in_own_dtype:
         results, notes = _in_float64(call, inputs, tensors, [shape for shape, _ in kinds])
-    if results is None or not any(_is_rounded(leaf) for leaf in results):
+    # Words, truth values and integers say what a tensor is, its dtype, too: float64 is no nearer to the truth.
+    if results is None or not any(isinstance(leaf, (torch.Tensor, float, complex)) for leaf in results):
         with _refusal_is_a_fault(call):
             results = _made(call, on_cpu(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
@@ -200,11 +201,6 @@ def _count_by_shapes(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int | 
         case "convolution":
             return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
     return None
-
-
-def _is_rounded(leaf: Any) -> bool:
-    """Whether float64 is nearer to the truth: words, truth values and integers say what a tensor is, its dtype, too."""
-    return isinstance(leaf, (torch.Tensor, float, complex))
 
 
 def _made(

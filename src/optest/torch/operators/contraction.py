@@ -51,11 +51,6 @@ def _linear(tensors: Tensors, _: Attributes) -> torch.Tensor:
     return functional.linear(source, weight, bias)
 
 
-def _einsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """Where a label is of one operand alone, torch adds integers up in int64 and leaves them there."""
-    return torch.einsum(attributes["equation"], *tensors).to(tensors[0].dtype)
-
-
 def _grouped_matmul(tensors: Tensors, _: Attributes) -> torch.Tensor:
     """One expert after another, as torch's own grouped_mm has few dtypes and devices."""
     source, weight, offs = tensors
@@ -161,14 +156,6 @@ def _of_sequence(query: Any, key: Any, value: Any, attributes: Attributes, first
     stated = {"enable_gqa": True, **{name: attributes[name] for name in ("scale", "softcap") if name in attributes}}
     out = _attention((*(each[None].to(wide) for each in (query, key, value)), mask), stated)
     return out[0].transpose(0, 1).to(query.dtype)
-
-
-def _paged_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return _of_blocks(tensors[:5], torch.arange(len(tensors[0]) + 1), (*tensors, None)[5], attributes)
-
-
-def _paged_prefill_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return _of_blocks(tensors[:5], tensors[5], (*tensors, None)[6], attributes)
 
 
 def _of_blocks(tensors: Tensors, offsets: torch.Tensor, slopes: Any, attributes: Attributes) -> torch.Tensor:
@@ -316,15 +303,20 @@ CALLS: dict[str, TorchCall] = {
     "bmm": _into(lambda tensors, _: torch.bmm(tensors[0], tensors[1])),
     "gemm": _into(_gemm),
     "linear": _into(_linear),
-    "einsum": _einsum,
+    # If only one operand has a label, torch sums integers in int64 and returns int64.
+    "einsum": lambda tensors, attributes: torch.einsum(attributes["equation"], *tensors).to(tensors[0].dtype),
     "grouped_matmul": _grouped_matmul,
     "conv1d": _into(_convolution(functional.conv1d, 1)),
     "conv2d": _into(_convolution(functional.conv2d, 2)),
     "conv3d": _into(_convolution(functional.conv3d, 3)),
     "scaled_dot_product_attention": _attention,
     "attention": _cached_attention,
-    "paged_attention": _paged_attention,
-    "paged_prefill_attention": _paged_prefill_attention,
+    "paged_attention": lambda tensors, attributes: _of_blocks(
+        tensors[:5], torch.arange(len(tensors[0]) + 1), (*tensors, None)[5], attributes
+    ),
+    "paged_prefill_attention": lambda tensors, attributes: _of_blocks(
+        tensors[:5], tensors[5], (*tensors, None)[6], attributes
+    ),
     "paged_caching": _paged_caching,
     "varlen_attention": _varlen_attention,
     "rope": _rope,
