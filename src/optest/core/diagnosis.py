@@ -38,7 +38,7 @@ from optest.core.error_patterns import (
 from optest.core.expected import BY_BACKEND, expected_of_other_inputs, expected_outputs
 from optest.core.layers import composed_outputs, is_composed
 from optest.core.operands import ELEMENTWISE
-from optest.core.other_calls import CALLS, Hypothesis, WrongCall, yields_shapes
+from optest.core.other_calls import CALLS, NONLINEAR_CALLS, Hypothesis, WrongCall, yields_shapes
 from optest.core.phases import REFERENCE, RUN
 from optest.numerics import bits, dtype_of, round_to
 from optest.spec import Check, CheckState, Fault, Measure, Reason, Status, TensorSpec, Terms, TestCase, Verdict, dtype
@@ -141,14 +141,14 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
         sentences = [_by_hypotheses(comparison, verdict, RELATIONS)]
         if not any(sentences):
             # An ignored attribute or term is the cause, an output that therefore equals an input only its effect.
-            of_call = _by_hypotheses(comparison, verdict, CALLS) or _by_hypotheses(comparison, verdict, _COPIES)
-            sentences = [_multiple(comparison, verdict, as_multiple), of_call]
+            multiple = _multiple(comparison, verdict, as_multiple)
+            of_call = _by_hypotheses(comparison, verdict, CALLS if multiple else NONLINEAR_CALLS)
+            of_call = of_call or _by_hypotheses(comparison, verdict, _COPIES)
+            step = "" if of_call else _by_hypotheses(comparison, verdict, (other_last_step,))
+            sentences = [step or multiple, of_call]
         if not any(sentences):
             sentences = [
-                _multiple(comparison, verdict, as_shifted)
-                or _by_hypotheses(comparison, verdict, (other_last_step,))
-                or _narrow(comparison, verdict)
-                or _called_again(comparison)
+                _multiple(comparison, verdict, as_shifted) or _narrow(comparison, verdict) or _called_again(comparison)
             ]
     else:
         sentences = [_constant(comparison)]
@@ -297,7 +297,8 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     fits: list[tuple[Hypothesis, Sequence[Expected]]] = []
     with comparison.clock.announced(REFERENCE):
         for is_search in (False, True):
-            if fits or (is_search and table is CALLS and not history.begins_search(comparison, elements)):
+            is_dear = is_search and table in (CALLS, NONLINEAR_CALLS)
+            if fits or (is_dear and not history.begins_search(comparison, elements)):
                 break
             for number, hypothesis in enumerate(each for build in table for each in build(wrong)):
                 if number >= _MOST_CALLS or thread_time() > until:

@@ -439,7 +439,7 @@ _STEPS_OF_ONE: Mapping[str, Callable[[Array], Array]] = {
     "the reciprocal of it": np.reciprocal,
     "the size of it, without a sign": np.abs,
     "subtracted from 1": lambda right: 1 - right,
-    "at least 0": lambda right: np.maximum(right, 0),
+    "0 where negative, as behind a relu": lambda right: np.maximum(right, 0),
     "cut to whole numbers": np.trunc,
     "rounded to whole numbers": np.rint,
 }

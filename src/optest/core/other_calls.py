@@ -254,6 +254,24 @@ def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
             yield _with_input(wrong, {index: other}, words)
 
 
+def _scaled_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls whose first input is multiplied by a factor, where the output has no one ratio: a scale of scores."""
+    array = wrong.inputs[0] if wrong.inputs else np.zeros(0, np.int8)
+    if array.dtype.kind in "biu" or not array.size:
+        return
+    factors = {
+        "2": 2.0,
+        "1/2": 0.5,
+        "ln 2 (2ˣ in place of eˣ)": np.log(2),
+        "1/ln 2 (log₂ in place of ln)": 1 / np.log(2),
+    }
+    for size in array.shape:
+        factors |= {f"√{size}": np.sqrt(size), f"1/√{size}": 1 / np.sqrt(size), f"{size}": size, f"1/{size}": 1 / size}
+    for words, factor in factors.items():
+        values = (widen(array) * factor).astype(array.dtype)
+        yield _with_input(wrong, {0: values}, f"{wrong.case.inputs[0].name} were multiplied by {words}")
+
+
 def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
     """Elements of an input at other places of it."""
     if array.ndim >= 2:
@@ -297,6 +315,8 @@ def _rounded(wrong: WrongCall) -> Iterator[Hypothesis]:
             yield _with_input(wrong, {index: rounded[index]}, f"{wrong.case.inputs[index].name} were {to}")
 
 
+_MOST_COMPARED = 1 << 10
+"""Most indices that are compared with each other."""
 _MOST_STRIDES = 12
 TILES = tuple(2**power for power in range(1, 11))
 _VECTOR = 8
@@ -339,6 +359,27 @@ def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
                 for order in (at.clip(0, size - 1), at % size):
                     others = {index: inputs[index].take(order, axis) for index in places}
                     yield _with_input(wrong, others, f"{name} were shifted by one along dimension {axis} ({by:+})")
+
+
+def _of_the_last_of_equal_indices(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield additions at repeated indices of which only the last one counts, as without atomic additions. Added are
+    elements in the shape of the indices, or the slices along ``dim`` that a list of indices names."""
+    dim, inputs = wrong.case.attributes.get("dim"), wrong.inputs
+    if not isinstance(dim, int):
+        return
+    for at, index in enumerate(inputs):
+        if index.dtype.kind not in "iu" or not index.ndim or not 1 < index.size <= _MOST_COMPARED:
+            continue
+        lanes = np.moveaxis(index, dim % index.ndim, -1)
+        later = np.triu(np.ones((lanes.shape[-1],) * 2, bool), 1)
+        is_last = ~((lanes[..., :, None] == lanes[..., None, :]) & later).any(-1)
+        for place, array in enumerate(inputs[1:], 1):
+            along = np.moveaxis(array, dim % array.ndim, -1) if array.ndim and place != at else array
+            if place != at and (array.shape == index.shape or along.shape[-1:] == index.shape):
+                kept = np.where(is_last, along, array.dtype.type(0))
+                names = (wrong.case.inputs[each].name for each in (at, place))
+                words = "of equal elements of {} only the last added its {}".format(*names)
+                yield _with_input(wrong, {place: np.moveaxis(kept, -1, dim % array.ndim)}, words)
 
 
 def _of_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -450,9 +491,12 @@ CALLS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
     _of_other_heads,
     _with_one_changed,
     _shifted_by_one,
+    _of_the_last_of_equal_indices,
     _of_more_elements,
     _of_other_strides,
     _without_the_last,
     _rounded,
 )
 """Functions that yield hypotheses for a wrong call lazily, the likelier ones first."""
+NONLINEAR_CALLS = (*CALLS, _scaled_inputs)
+"""The same for an output that is no multiple of the right one."""

@@ -676,6 +676,54 @@ def step_log_softmax(input: Tensor, dim: int = -1) -> Tensor:
     return torch.softmax(input.double(), dim).to(input.dtype)
 
 
+@planted("step", "matmul", "no negative results, as of a fused relu", "0 where negative")
+def step_matmul(input: Tensor, other: Tensor) -> Tensor:
+    return product(input, other).clamp(min=0)
+
+
+# scaled: a factor before a step that is not linear
+
+
+@planted("scaled", "softmax", "powers of 2 in place of e", "multiplied by ln 2")
+def scaled_softmax(input: Tensor, dim: int = -1) -> Tensor:
+    return torch.softmax(input.double() * math.log(2), dim).to(input.dtype)
+
+
+@planted("scaled", "logsumexp", "twice the input", "multiplied by 2")
+def scaled_logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    return torch.logsumexp(2 * input.double(), dim, keepdim).to(input.dtype)
+
+
+@planted("scaled", "silu", "sigmoid and input by half", "multiplied by 1/2")
+def scaled_silu(input: Tensor) -> Tensor:
+    return F.silu(input.double() / 2).to(input.dtype)
+
+
+# repeated: of additions at one place the last one counts
+
+
+def added_once(input: Tensor, index: Tensor, source: Tensor, dim: int) -> Tensor:
+    """``scatter_add`` that reads every element before it adds."""
+    out = input.clone()
+    if source.numel() and input.ndim:
+        out.scatter_(dim, index.long(), input.gather(dim, index.long()) + source[tuple(map(slice, index.shape))])
+    return out
+
+
+@planted("repeated", "scatter_add", "of several threads one wins", "only the last added")
+def repeated_scatter_add(input: Tensor, index: Tensor, src: Tensor, dim: int) -> Tensor:
+    return added_once(input, index, src, dim)
+
+
+@planted("repeated", "index_add", "of several threads one wins", "only the last added")
+def repeated_index_add(input: Tensor, index: Tensor, source: Tensor, dim: int, alpha: float = 1.0) -> Tensor:
+    if not input.ndim:
+        return torch.index_add(input, dim, index.long(), source, alpha=alpha)
+    shape = [1] * input.ndim
+    shape[dim] = -1
+    return added_once(input, index.reshape(shape).expand(source.shape), (source * alpha).to(input.dtype), dim)
+
+
 # eps: at another place, or another one
 
 
