@@ -46,25 +46,20 @@ _SPATIAL = re.compile(r"(\d)d(?:_|$)")
 """The number of spatial dimensions in the name of an operator, as in ``conv2d``."""
 
 
-def value_taken(case: TestCase, attribute: Attribute, parameter: inspect.Parameter) -> Any:
-    """Return the value of an attribute in the form that a function's parameter has by its default or annotation: an int
-    in place of equal numbers, or one number for each spatial dimension.
-
-    Raises:
-        UnfitArguments: if it has no such form.
-    """
-    value, default, name = case.attributes[attribute.name], parameter.default, parameter.name
+def value_taken(case: TestCase, attribute: Attribute, parameter: inspect.Parameter) -> tuple[Any, bool]:
+    """Return the value of an attribute in the form that a function's parameter has by its default or annotation, an int
+    in place of equal numbers, or one number for each spatial dimension; and whether it has such a form."""
+    value, default = case.attributes[attribute.name], parameter.default
     if "ints" not in attribute.type or isinstance(parameter.annotation, Schema) or value is None or value == ():
-        return value
+        return value, True
     is_one = type(default) is int or parameter.annotation in (int, "int")
     spatial = None if attribute.names_dimensions else _SPATIAL.search(case.descriptor.name)
     count = len(default) if isinstance(default, (tuple, list)) else int(spatial[1]) if spatial else 0
     if spatial and (isinstance(value, str) or len(value) not in (1, count) or (is_one and len({*value}) > 1)):
-        if default is not EMPTY and default is not None and parameter.annotation in (EMPTY, int, "int"):
-            raise UnfitArguments(f"takes no {name} of {value!r}")
-    elif is_one and (len(value) == 1 or spatial):
-        return value[0]
-    return value * count if spatial and len(value) == 1 else value
+        return value, default is EMPTY or default is None
+    if is_one and (len(value) == 1 or spatial):
+        return value[0], True
+    return value * count if spatial and len(value) == 1 else value, True
 
 
 def names_of(name: str, aliases: Sequence[str] = ()) -> tuple[str, ...]:
@@ -104,10 +99,9 @@ def bound_arguments(
             kind, default = parameters[parameter].annotation, parameters[parameter].default
             if isinstance(kind, Schema) and not kind.accepts(value, default, is_dtype="dtype" in attribute.type):
                 return f"takes no {parameter} of {value!r}"
-            try:
-                taken = value_taken(case, attribute, parameters[parameter])
-            except UnfitArguments as unfit:
-                return str(unfit)
+            taken, has_form = value_taken(case, attribute, parameters[parameter])
+            if not has_form and kind in (int, "int"):
+                return f"takes no {parameter} of {value!r}"
             free.remove(parameter)
             given = implied if value is None else taken
             is_usual = given is None or value is default or (type(default) is type(given) and default == given)

@@ -74,8 +74,9 @@ class Kernel:
         """Call the function with the tensors and the attributes that it takes; ``arrays`` decides the type of dtypes.
 
         Raises:
-            Fault: UNSUPPORTED for a case that it cannot run, if it raises NotImplementedError, and for RuntimeError of
-                a function of torch itself, which may take fewer dtypes than the operator.
+            Fault: UNSUPPORTED for a case that it cannot run, if it raises NotImplementedError, if it refuses an
+                attribute whose value has another form than the parameter's default, and for RuntimeError of a function
+                of torch itself, which may take fewer dtypes than the operator.
         """
         signature, bound = self._binding(case)
         if isinstance(bound, str):
@@ -91,8 +92,16 @@ class Kernel:
             else:
                 values[name] = None if source is None else inputs[source]
         call = inspect.BoundArguments(signature, values)
+        attributes = {name: case.descriptor.attribute(each) for name, each in bound.items() if isinstance(each, str)}
+        taken = {name: value_taken(case, each, signature.parameters[name]) for name, each in attributes.items()}
+        others = [f"{name} of {value!r}" for name, (value, has_form) in taken.items() if not has_form]
         try:
             return self.function(*call.args, **call.kwargs)
+        except (TypeError, ValueError, IndexError) as error:
+            if not others:
+                raise
+            # The default says that it takes values of another form; a function that takes these as well is judged.
+            raise Fault(Reason.UNSUPPORTED, f"{self.name} takes no {' and no '.join(others)}: {error}") from None
         except NotImplementedError as error:
             raise Fault(Reason.UNSUPPORTED, f"{self.name}: {str(error) or 'NotImplementedError'}") from None
         except RuntimeError as error:
@@ -175,7 +184,7 @@ def _value_of(case: TestCase, attribute: str, arrays: str, parameter: inspect.Pa
         Fault: UNSUPPORTED for a dtype that torch does not have.
     """
     described = case.descriptor.attribute(attribute)
-    value = value_taken(case, described, parameter) if parameter else case.attributes[attribute]
+    value = value_taken(case, described, parameter)[0] if parameter else case.attributes[attribute]
     if value is None and described.implied:
         return described.implied(case.inputs[0].spec)
     kind = parameter.annotation if parameter else ""

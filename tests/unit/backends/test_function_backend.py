@@ -145,12 +145,19 @@ MODULE = """
 
     NUMBER = 3
 
-    def conv_by_one(x: torch.Tensor, weight, bias=None, stride=1, padding=0):
-        assert type(stride) is int and type(padding) is int
+    def conv_by_one(x: torch.Tensor, weight, bias=None, stride: int = 1, padding=0):
+        assert type(stride) is int
         if x.ndim != 4:
             raise NotImplementedError
-        out = torch.nn.functional.conv2d(x, weight, None, stride, padding)
+        padded = torch.nn.functional.pad(x, (padding,) * 4)
+        out = torch.nn.functional.conv2d(padded, weight, None, stride)
         return out if bias is None else out + bias[:, None, None]
+
+    def conv_by_either(x: torch.Tensor, weight, bias=None, stride=1, padding=0):
+        if x.ndim != 4 or isinstance(padding, str):
+            raise NotImplementedError
+        down, right = stride if isinstance(stride, tuple) else (stride, stride)
+        return torch.nn.functional.conv2d(x, weight, bias, (right, down), padding)  # wrong if they differ
 
     def conv_by_pairs(x: torch.Tensor, w, b=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
         (down, right), (rows, columns), (deep, wide) = stride, padding, dilation
@@ -367,6 +374,13 @@ def test_numbers_of_each_dimension_come_in_the_form_of_the_parameter(name: str, 
     assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
     assert len(by_status(outcome, Status.PASSED)) > 8
     assert any(refused in each.verdict.message for each in by_status(outcome, Status.SKIPPED))
+
+
+@pytest.mark.usefixtures("module")
+def test_a_function_that_takes_other_forms_as_well_is_judged() -> None:
+    outcome = asked("conv2d=kernels_under_test:conv_by_either", dtype=("float32",), case_set=("attributes",))
+    assert by_status(outcome, Status.FAILED)
+    assert all(len({*each.attributes["stride"]}) == 2 for each in by_status(outcome, Status.FAILED))
 
 
 @pytest.mark.usefixtures("module")
