@@ -34,3 +34,19 @@ def test_a_part_that_is_missing_is_no_package_to_install(package: str) -> None:
 def test_another_package_is_one_to_install(package: str) -> None:
     with pytest.raises(Unavailable, match="pip install optest_test_of_parts_elsewhere"):
         load_object(f"{package}.lacks_another:rule")
+
+
+def test_a_traceback_shows_the_last_line_of_the_user_above_those_of_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "deep_library.py").write_text("def call(depth):\n    return call(depth - 1) if depth else 1 / 0\n")
+    (tmp_path / "user_of_a_library.py").write_text("import deep_library\ndef run():\n    deep_library.call(9)\n")
+    for folder in (library, tmp_path):
+        monkeypatch.syspath_prepend(str(folder))
+    with pytest.raises(Fault) as raised, Border("the backend", Reason.RAISED):
+        load_object("user_of_a_library:run")()
+    shown = raised.value.details["traceback_tail"]
+    assert "user_of_a_library.py" in shown.splitlines()[0]
+    assert shown.count("deep_library.py") == 3

@@ -81,6 +81,11 @@ def text_of(error: BaseException, most: int = 4000) -> str:
 
 
 def _foreign_frames(error: BaseException, most: int = 4) -> str:
+    """Return the last frames of a traceback outside of optest, among them the last one that is of no installed package:
+    frameworks call through more of their own than are shown."""
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [frame for frame in frames if not any(own in frame.filename for own in _OWN_FRAMES)]
-    return "".join(traceback.format_list(foreign[-most:])).rstrip()
+    shown, own = foreign[-most:], [frame for frame in foreign if "-packages" not in frame.filename]
+    if own and own[-1] not in shown:
+        shown[0] = own[-1]
+    return "".join(traceback.format_list(shown)).rstrip()
