@@ -112,6 +112,24 @@ def largest_of_squares(x: np.ndarray):
 def largest_of_sizes(x: np.ndarray):
     return np.abs(x).argmax(-1) if x.shape[-1] else x.sum(-1).astype(np.int64)
 
+def one(x: np.ndarray):
+    return x == 1
+
+def nothing_at_all(x: np.ndarray):
+    return x != x
+
+def floor(x: np.ndarray):
+    return np.floor(np.clip(x, -999, 999)).astype(np.int32)
+
+def below(x: np.ndarray):
+    return (np.ceil(np.clip(x, -999, 999)) - 1).astype(np.int32)
+
+def hashed(index: np.ndarray):
+    return index.astype(np.int64) * 0x1E3779B97F4A7C15
+
+def hashed_in_float64(index: np.ndarray):
+    return hashed(index).astype(np.float64).astype(np.int64)
+
 def largest(x: np.ndarray):
     return x.argmax(-1) if x.shape[-1] else x.sum(-1).astype(np.int64)
 """
@@ -330,6 +348,15 @@ def test_whole_numbers_of_rounded_ones(slow: str, right: str, wrong: str) -> Non
     assert counts.keys() == {"passed"}, text
     counts, report, text = compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}", **options)
     assert counts["failed"] > len(report.results) // 2, text
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("slow", "wrong"), [("one", "nothing_at_all"), ("floor", "below"), ("hashed", "hashed_in_float64")]
+)
+def test_whole_numbers_without_arithmetic_have_one_right_value(slow: str, wrong: str) -> None:
+    assert compared(f"pair_numpy:{slow}", f"pair_numpy:{slow}")[0].keys() == {"passed"}
+    assert compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}")[0]["failed"]
 
 
 @pytest.mark.usefixtures("folder")

@@ -18,7 +18,7 @@ from optest.core.operands import ELEMENTWISE
 from optest.errors import UsageError
 from optest.plan.expectations import EXCUSABLE, case_dtype
 from optest.plan.from_samples import SET_TAG, TIER_TAG
-from optest.reporting.explain import gist
+from optest.reporting.explain import gist, texts
 from optest.reporting.failure_groups import by_operator, plain
 from optest.reporting.typography import plural
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, TensorSpec, TestCase, dtype
@@ -123,6 +123,11 @@ def offered_promises(
         failed = [f"{SET_TAG}ordinary" in case.tags for case, is_bad in calls if is_bad]
         if not promised or any(failed) or len(failed) > _PLAIN_FAILURES * len(calls):
             continue
+        hidden = [
+            each for each in compared if each.status in BAD_STATUSES and Capability(**promised).lacks(cases[each.id])
+        ]
+        if _is_slight(hidden):
+            continue
         arguments = ", ".join(f"{name}={value!r}" for name, value in promised.items()).replace("'", '"')
         if runs_programs(driver):
             arguments = ", ".join(f"{name}: {json.dumps(value)}" for name, value in promised.items())
@@ -133,6 +138,15 @@ def offered_promises(
         else:
             paste = f'@optest.kernel("{operator}", {arguments})'
         yield f"{operator}: {', '.join(counts)} fail; if it is not meant for these, add {paste}"
+
+
+def _is_slight(failed: Sequence[CaseResult]) -> bool:
+    """Return whether failures are too slight for calls that a function is not meant for: most are wrong in less than
+    half of the elements, or one is a multiple of the right result."""
+    off = [measure for each in failed for measure in each.verdict.measures if measure.is_off]
+    shares = sorted((each.mismatched + each.nonfinite_mismatched) / max(1, each.compared) for each in off)
+    said = " ".join(text for each in failed for text in texts(each.verdict.details.get("diagnosis")))
+    return "is one ratio" in said or bool(shares and shares[len(shares) // 2] < 0.5)
 
 
 def _outside(

@@ -298,10 +298,13 @@ def _other_ways(name: str, function: str) -> list[str]:
     pairs = [(x, part, whole) for x in names for part, whole in ((x, plain), *((word, x) for word in words))]
     near = {each for each, part, whole in pairs if part == whole or (part in whole and len(part) > _SHORT)}
     near.update(get_close_matches(plain, names))
+    if name in operators:  # its parameters may only have other names
+        near = {each for each in near if plain in each}
     by_likeness = get_close_matches(plain, near, n=len(near) + 1, cutoff=0.0)
     likely = dict.fromkeys(names[each] for each in by_likeness if names[each] != name)
     found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
     ways = [f"did you mean --function {found}={function}?"] if found else []
+    ways += [f"give its parameters the names that optest explain {name} prints"] if name in operators else []
     return [*ways, "for a function that is no operator, name one that computes the same: --reference MODULE:NAME"]
 
 

@@ -41,12 +41,12 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
     of torch is added without it, for operators that it lacks, and for calls that should be refused; nothing at all is
     added without workers.
     """
-    if not isinstance(request.driver, FunctionBackend) or request.settings["isolate"] == "none":
+    own = request.driver
+    if not isinstance(own, FunctionBackend) or request.settings["isolate"] == "none":
         yield request
         return
-    driver = backend_manager.get("torch")
-    left_s, known = _MOST_S if is_installed("torch") else 0.0, list[Expectations]()
-    left_alone = _ALONE
+    torch = backend_manager.get("torch") if is_installed("torch") else None
+    left_s, left_alone, known = _MOST_S, _ALONE, list[Expectations]()
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
         nonlocal left_alone
@@ -58,24 +58,24 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
         if not left_alone or is_explained or verdict.reason not in (Reason.VALUE, Reason.NAN):
             return verdict
         left_alone -= 1
-        with closing(new_worker(request.driver)) as fresh, suppress(OptestError):
+        with closing(new_worker(own)) as fresh, suppress(OptestError):
             fresh.start()
             if fresh.execute([case]).verdicts[0].status is Status.PASSED:
-                sentence = "this call alone passes: it depends on calls before it, as on a cache that they filled"
+                sentence = "this call alone passes in a new process: it depends on calls before it, or on chance"
                 verdict = dataclasses.replace(verdict, details={**verdict.details, "alone": sentence})
         return verdict
 
     def beside_torch(case: TestCase, verdict: Verdict) -> Verdict:
         nonlocal left_s
         is_ours = case.generator is None and is_own(case.descriptor.reference)
-        if not is_ours or case.mode != FORWARD or case.expects_error is not None or left_s <= 0:
+        if torch is None or not is_ours or case.mode != FORWARD or case.expects_error is not None or left_s <= 0:
             return verdict
         target = BackendTarget(name="torch", device="cpu")
         torch_case = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={})
         try:
             worker.start()  # before the clock: it may take long on a loaded machine
             began = time.monotonic()
-            torch_verdict = why_not_run(torch_case, driver) or worker.execute([torch_case]).verdicts[0]
+            torch_verdict = why_not_run(torch_case, torch) or worker.execute([torch_case]).verdicts[0]
             left_s -= time.monotonic() - began
         except OptestError:  # torch is installed, but cannot be loaded
             left_s = 0.0
@@ -84,8 +84,8 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
             return verdict
         outcome = "passes this case"
         if torch_verdict.status in BAD_STATUSES:
-            if not known and isinstance(driver, KnowsExpectations) and (path := driver.expectations()):
-                known.append(read_expectations(path, operators=operators, versions=driver.versions()))
+            if not known and isinstance(torch, KnowsExpectations) and (path := torch.expectations()):
+                known.append(read_expectations(path, operators=operators, versions=torch.versions()))
             is_known = any(each.excused(torch_case, torch_verdict).status is Status.XFAILED for each in known)
             why = "expected difference of backend torch" if is_known else torch_verdict.reason or torch_verdict.status
             outcome = f"fails this case, too ({why})"
@@ -102,5 +102,5 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
         )
         return WorkerProcess(options, driver.name, request.forks)
 
-    with tempfile.TemporaryDirectory(prefix="optest-") as folder, closing(new_worker(driver)) as worker:
+    with tempfile.TemporaryDirectory(prefix="optest-") as folder, closing(new_worker(torch or own)) as worker:
         yield dataclasses.replace(request, revise=revise)

@@ -15,7 +15,8 @@ Tensor = TypeVar("Tensor")
 _SAME = (
     "input x self inp a; x input; other y b; query q; key k; value v; weight w gamma; bias b beta; index indices; "
     "indices index idx; attn_mask mask attention_mask; target labels label; grad_output dy dout; is_causal causal; "
-    "scale softmax_scale sm_scale; dim axis axes; axis dim; dims axes axis perm; keepdim keepdims; eps epsilon"
+    "scale softmax_scale sm_scale; dim axis axes; axis dim; dims axes axis perm; keepdim keepdims; "
+    "eps epsilon variance_epsilon; num_groups groups"
 )
 OTHER_NAMES = {first: tuple(rest) for first, *rest in (names.split() for names in _SAME.split(";"))}
 """Names that functions have for tensors and attributes of operators, in addition to the aliases of a descriptor."""
@@ -56,7 +57,7 @@ def value_taken(case: TestCase, attribute: Attribute, parameter: inspect.Paramet
     spatial = None if attribute.names_dimensions else _SPATIAL.search(case.descriptor.name)
     count = len(default) if isinstance(default, (tuple, list)) else int(spatial[1]) if spatial else 0
     if spatial and (isinstance(value, str) or len(value) not in (1, count) or (is_one and len({*value}) > 1)):
-        return value, default is EMPTY or default is None
+        return value, default in (EMPTY, None) and not is_one
     if is_one and (len(value) == 1 or spatial):
         return value[0], True
     return value * count if spatial and len(value) == 1 else value, True

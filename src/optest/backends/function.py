@@ -485,10 +485,11 @@ class FunctionBackend(BackendDriver):
 
     def _with_wide_indices(self, case: TestCase, outputs: dict[Any, Any]) -> dict[Any, Any]:
         """Return the outputs of a function of JAX with indices in int64: JAX makes them in int32, as ``lax.top_k``."""
-        for (name, array), spec in zip(outputs.items(), case.outputs, strict=False):
-            is_index = spec.dtype.name == "int64" and spec.dtype not in case.dtypes
-            if is_index and getattr(array, "dtype", None) == "int32":
-                outputs[name] = array.astype("int64")
+        for place, (name, spec) in enumerate(zip(case.descriptor.tensors.outputs, case.outputs, strict=False)):
+            key = name if name in outputs else place
+            is_index = spec.dtype.name == "int64" and (name == "indices" or spec.dtype not in case.dtypes)
+            if is_index and getattr(outputs.get(key), "dtype", None) == "int32":
+                outputs[key] = outputs[key].astype("int64")
                 self._last = (case, "indices in int32, as JAX makes them, are compared in int64")
         return outputs
 
@@ -540,7 +541,10 @@ class FunctionBackend(BackendDriver):
     ) -> Any:
         call = functools.partial(kernel.call, case, arrays)
         if arrays == "jax":
-            return load_object("optest.jax.backend:called_with_arrays")(call, inputs)
+            kinds = [each.spec.dtype for each in case.inputs]
+            is_wide = any(each.bits >= 64 << each.is_complex for each in kinds) or "64" in str(case.attributes.values())
+            is_wide = is_wide or not any(each.is_inexact for each in kinds)  # sums of integers have 64 bits
+            return load_object("optest.jax.backend:called_with_arrays")(call, inputs, is_wide=is_wide)
         if arrays == "numpy":
             return call(inputs, outputs)
         described = case.descriptor

@@ -34,6 +34,9 @@ _FACTOR = 8.0
 # power of two, so that nothing is rounded by it.
 _FINE = 1.0 / 64.0
 
+# Scale of moves that change only what lies on a jump itself.
+_TINY = 2.0**-16
+
 # Up to this ratio of the fine spread, times 64, to the coarse one an element is smooth. If it is, both are known to
 # a quarter and the ratio is between 3/5 and 5/3; an element that jumps at a 64th of a rounding has a ratio of about 64.
 _NOT_SMOOTH = 4.0
@@ -105,15 +108,17 @@ def _with_own_results(
     NaN or infinity where ``own``, the results in the dtypes of the case, have it in place of another one.
 
     Right are ``own``, the results for errors of up to eight roundings, and whole numbers between these if they move
-    evenly, as ``round(1000 * x)`` does; indices of the largest element do not.
+    evenly, as ``round(1000 * x)`` does; indices of the largest element do not. Only those of ``own`` and of float64 are
+    right where the inputs lie on the jump.
     """
     found = [
         one and one.as_own(result, dtype_of(np.asarray(got).dtype).max_finite)
         for one, result, got in zip(near, own, actual, strict=True)
     ]
     whole = [place for place, each in enumerate(true) if each.dtype.kind in "iub" and np.ndim(actual[place])]
-    if all(np.array_equal(actual[place], true[place]) for place in whole):
-        return found
+    if rounded.step <= _DOUBLE or all(np.array_equal(actual[place], true[place]) for place in whole):
+        return found  # the reference itself is evaluated in float64
+    tiny = rounded.draws(share=_TINY, takes_apart=takes_apart)
     ones = rounded.draws(takes_apart=takes_apart)
     eights = rounded.draws(share=_FACTOR, takes_apart=takes_apart)
     for place in whole:
@@ -121,14 +126,16 @@ def _with_own_results(
         draws = [each[place] for each in (*ones, *eights)]
         if got.shape != wanted.shape or any(each.shape != wanted.shape for each in draws):
             continue
-        is_within = np.logical_or.reduce(
-            [got == each for each in (wanted, *draws, own[place]) if each.shape == got.shape]
-        )
+        is_right = np.logical_or.reduce([got == each for each in (wanted, own[place]) if each.shape == got.shape])
+        is_within = np.logical_or.reduce([got == each for each in draws])
         number, exact, *wide = (each.astype(np.float64) for each in (got, wanted, *draws))
         some, every = [exact, *wide[: len(ones)]], [exact, *wide]
         reach, span = np.ptp(some, axis=0), np.ptp(every, axis=0) / _FACTOR
-        is_even = (reach <= 2.0 * span + 1.0) & (reach >= span / 2.0 - 1.0)
+        is_even = (span > 0) & (reach <= 2.0 * span + 1.0) & (reach >= span / 2.0 - 1.0)
         is_within |= is_even & (np.min(every, axis=0) <= number) & (number <= np.max(every, axis=0))
+        # An input that lies on the jump itself, as of x > 0, needs no arithmetic and has one right result.
+        is_on_jump = np.logical_or.reduce([each[place] != wanted for each in tiny])
+        is_within = is_right | (is_within & ~is_on_jump)
         radius = np.max(np.abs(np.subtract(every, exact)), axis=0)
         found[place] = _Near(number, exact, is_within, np.zeros_like(is_within), radius, 1.0)
     return found

@@ -245,7 +245,7 @@ def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
             replaced["the identity"] = np.eye(array.shape[0]).astype(array.dtype)
         for value, other in replaced.items():
             yield _with_input(wrong, {index: other}, f"{name} were ignored ({value} in its place)")
-        if index and array.dtype.kind not in "biu":  # a first input that is doubled shows as a ratio of the output
+        if index and dtype_of(array.dtype).is_inexact:  # a first input that is doubled shows as a ratio of the output
             wide = widen(array)
             for how, values in (("increased by 1", wide + 1), ("doubled", wide * 2), ("their reciprocals", 1 / wide)):
                 yield _with_input(wrong, {index: values.astype(array.dtype)}, f"{name} were {how}")
@@ -257,7 +257,7 @@ def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
 def _scaled_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield calls whose first input is multiplied by a factor, where the output has no one ratio: a scale of scores."""
     array = wrong.inputs[0] if wrong.inputs else np.zeros(0, np.int8)
-    if array.dtype.kind in "biu" or not array.size:
+    if not dtype_of(array.dtype).is_inexact or not array.size:
         return
     factors = {
         "2": 2.0,

@@ -169,10 +169,10 @@ def lacks_dimension(case: TestCase) -> str | None:
     return None
 
 
-def _wide_types() -> AbstractContextManager[Any]:
+def _wide_types(is_wide: bool = True) -> AbstractContextManager[Any]:
     """Where float64 and int64 are types of their own; newer versions have the switch at the top."""
     switch: Any = getattr(jax, "enable_x64", None)
-    return switch(True) if switch is not None else experimental.enable_x64()  # type: ignore[no-any-return]
+    return switch(is_wide) if switch is not None else experimental.enable_x64(is_wide)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=_COMPILED_AT_MOST)
@@ -184,13 +184,16 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
     return compiled
 
 
-def called_with_arrays(function: Callable[..., Any], inputs: Sequence[Any], *, is_traced: bool = False) -> Any:
-    """Call a function with arrays of JAX; return its output, or a list or dict of them, as NumPy arrays.
+def called_with_arrays(
+    function: Callable[..., Any], inputs: Sequence[Any], *, is_traced: bool = False, is_wide: bool = True
+) -> Any:
+    """Call a function with arrays of JAX; return its output, or a list or dict of them, as NumPy arrays. Unless it
+    ``is_wide``, the types of 64 bits are off, as in most programs.
 
     If ``is_traced``, they are zeros, unless the function needs the values of its inputs: it is traced without being
     compiled, which takes a tenth of a second for every operator and shape.
     """
-    with _wide_types(), _faults_of_xla():
+    with _wide_types(is_wide), _faults_of_xla():
         if is_traced:
             with suppress(jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # the values are needed
                 made = jax.eval_shape(function, [jnp.array(each) for each in inputs])

@@ -106,7 +106,7 @@ def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, int, bool
     last; then wrong shapes after wrong values, those with a diagnosis first, plain calls, and those with most cases."""
     first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
-    late = _LATE.get(first.reason, 0) if first.reason else 0
+    late = _LATE.get(first.reason, 0) if first.reason else int(_is_narrowed(first))
     return late, count <= _FEW * most, first.reason is Reason.SHAPE, _silence(first), not is_plain, -count
 
 
@@ -140,7 +140,8 @@ def _pattern(
     rest = len(failed) - len(members)
     if whole or not rest:
         return whole
-    of_group = pattern_of(members, passed, diagnosis) if len(members) >= rest else ""
+    others = [each for each in failed if all(each is not one for one in members)]
+    of_group = pattern_of(members, passed, diagnosis, others) if len(members) >= rest else ""
     return of_group and f"in this way {of_group}; {rest} more cases of it fail in other ways"
 
 
@@ -149,7 +150,7 @@ def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
     diagnosed = [group for group in groups if _diagnosis(group[0])]
     kept = []
     for group in groups:
-        hosts = [each for each in diagnosed if _origin(each[0]) == _origin(group[0])]
+        hosts = [each for each in diagnosed if _origin(each[0]) == _origin(group[0]) and not _is_narrowed(each[0])]
         if _diagnosis(group[0]) or not hosts or group[0].reason not in _OF_VALUES:
             kept.append(group)
             continue
@@ -174,6 +175,11 @@ def _origin(result: CaseResult) -> tuple[str, bool]:
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
     return texts(result.verdict.details.get("diagnosis"))
+
+
+def _is_narrowed(result: CaseResult) -> bool:
+    """Return whether all that is known is a dtype narrower than float64, which many functions choose to compute in."""
+    return "float64" in result.dtypes and any("every result is a number of" in each for each in _diagnosis(result))
 
 
 def _silence(result: CaseResult) -> int:

@@ -132,7 +132,7 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.RAISED: Meaning(
         "the backend raised an exception",
-        "read the traceback; the line below raises it again; NotImplementedError in its place makes the call a gap",
+        "read the traceback; the line below raises it again",
     ),
     Reason.UNSUPPORTED: Meaning(
         "the backend says that it cannot run this case",
@@ -291,6 +291,11 @@ NARROWER = (
         "has no such kernel, take it out of the mapping (dtypes, ranks) or name that status under `unsupported`",
     ),
     Narrower(reason=Reason.RAISED, applies=_has("hint"), remedy="{hint}"),
+    Narrower(
+        reason=Reason.RAISED,
+        applies=lambda facts: facts.get("backend") == "function" and bool(facts.get("traceback_tail")),
+        remedy="read the traceback; if the call is not meant for it, raise NotImplementedError, and the call is a gap",
+    ),
     Narrower(
         reason=Reason.RAISED,
         applies=lambda facts: re.search("active drivers|accessed from Triton", str(facts.get("exception"))) is not None,

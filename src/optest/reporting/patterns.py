@@ -49,8 +49,14 @@ class _Property:
     holds: Callable[[_Facts], bool]
 
 
-def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagnosis: Sequence[str] = ()) -> str:
+def pattern_of(
+    failed: Sequence[CaseResult],
+    passed: Sequence[CaseResult],
+    diagnosis: Sequence[str] = (),
+    others: Sequence[CaseResult] = (),
+) -> str:
     """Return the property that all of ``failed`` and none of ``passed``, cases of one operator, have; else "".
+    ``others`` fail in other ways, and are counted.
 
     An attribute that the ``diagnosis`` names comes first, sizes come last. Properties other than sizes may also hold
     for a few cases that pass, in which the fault has no effect; the text has their number.
@@ -73,27 +79,35 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagn
         parting = [each for each in parting if each.name not in _SIZES]
     if count == 1:  # one case has many properties that no other has
         return "only " + "; also: only ".join(each.words for each in parting) if 0 < len(parting) <= 2 else ""
-    such = f"all {count} such cases, none of {len(passed)} others"
+    rest = [_facts(each) for each in others]
+
+    def such(properties: Sequence[_Property]) -> str:
+        """Return how many of the cases with all of the properties fail in this way."""
+        more = sum(all(each.holds(facts) for each in properties) for facts in (*rest, *right))
+        of_all = f"{count} of {count + more}" if more else f"all {count}"
+        passing = sum(not all(each.holds(facts) for each in properties) for facts in right)
+        return f"{of_all} such cases, none of {passing} others"
+
     if parting:
         also = f"; also: only {parting[1].words}" if len(parting) > 1 else ""
-        return f"only {parting[0].words} ({such}){also}"
+        return f"only {parting[0].words} ({such(parting[:1])}){also}"
     kept = [each for each in shared if each.name not in _SIZES]
 
     def only_both(properties: Sequence[_Property]) -> str:
         """Return the first two properties that no passing case has both of."""
         for one, other in combinations(properties, 2) if count >= _LEAST_PASSES else ():
             if not any(one.holds(facts) and other.holds(facts) for facts in right):
-                return f"only {one.words} and {other.words} ({such})"
+                return f"only {one.words} and {other.words} ({such((one, other))})"
         return ""
 
     if both := only_both(kept):
         return both
     for chosen in (*((each,) for each in kept), *combinations(kept, 2)):
         most = count + sum(all(each.holds(facts) for each in chosen) for facts in right)
-        is_named = chosen[0].name in named and chosen[0].name not in wrong[0].inputs
+        is_named = chosen[0].name in named and chosen[0].name not in wrong[0].inputs and total - most >= _LEAST_PASSES
         if is_named or (count >= _SHARE * most and (most / total) ** count <= _CHANCE):
             words = " and ".join(each.words for each in chosen)
-            return f"only {words} ({count} of {most} such cases, none of {total - most} others)"
+            return f"only {words} ({such(chosen)})"
     return only_both(shared) if count >= _MANY else ""
 
 
@@ -202,7 +216,7 @@ def _facts(result: CaseResult) -> _Facts:
     return _Facts(
         inputs=kinds,
         words=frozenset(words for words, holds in has.items() if holds),
-        values={"dtype": ",".join(dict.fromkeys(floats or result.dtypes)), **attributes},
+        values={**attributes, "dtype": ",".join(dict.fromkeys(floats or result.dtypes))},
         amounts={
             "elements": elements,
             "dimensions": max(map(len, shapes), default=0),

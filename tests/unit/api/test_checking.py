@@ -785,6 +785,19 @@ def test_offered_promise_excludes_all_failures(
     assert not left
 
 
+def test_a_function_is_asked_for_no_opinion_of_torch_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "of_arrays_alone.py").write_text("import numpy as np\ndef relu(x):\n    return np.maximum(x, 0)\n")
+    run = check_request({"function": ("of_arrays_alone:relu",), "isolate": "worker", "tier": "smoke"}).run
+    monkeypatch.setattr("optest.api.second_opinion.is_installed", lambda _: False)
+    monkeypatch.setattr("optest.api.second_opinion.backend_manager", None)
+    off = Verdict(status=Status.FAILED, reason=Reason.VALUE, details={"diagnosis": ["the ratio is 2"]})
+    with with_second_opinion(run) as asked:
+        assert asked.revise(run.cases[0], off) == off
+
+
 @pytest.mark.torch
 def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)

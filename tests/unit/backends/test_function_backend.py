@@ -333,7 +333,7 @@ def test_refused_before_anything_runs(name: str, error: type[Exception], words: 
 def test_function_that_fits_no_case_leads_on() -> None:
     for name, meant in (
         ("kernels_under_test:attention", "did you mean --function scaled_dot_product_attention=k"),
-        ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; for a .*--reference"),
+        ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; give its parameters .*--reference"),
         ("softmax=kernels_under_test:softmax", ""),
     ):
         stream = io.StringIO()

@@ -36,6 +36,7 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
     (Reason.INPUT_MUTATED, {"backend": "scene"}, "declare the tensor D.INOUT"),
     (Reason.INPUT_MUTATED, {"backend": "ffi"}, "under `in_place` of the mapping"),
     (Reason.RAISED, {}, "the line below raises it again"),
+    (Reason.RAISED, {"backend": "function", "traceback_tail": "…"}, "raise NotImplementedError"),
     (Reason.WRONG_ERROR, {"contradicted_by": "torch on the CPU"}, "make type and match of its expects_error what is"),
     (Reason.NOT_REFUSED, {"contradicted_by": "torch on the CPU"}, "take its expects_error away"),
     (Reason.BAD_CASE, {"mapping": "mine.yaml:12"}, "Make mine.yaml:12 what the header declares"),

@@ -192,6 +192,8 @@ def _forms() -> Iterator[dict[str, Any]]:
     yield call({"kernel_size": 2}, input=(3, 6, 7))
     yield call({"kernel_size": 2}, input=(0, 3, 6, 7))
     yield call({"kernel_size": 3, "ceil_mode": True}, input=(1, 2, 2, 7))
+    yield call({"kernel_size": 3, "padding": 1}, input=(1, 2, 5, 7))
+    yield call({"kernel_size": 3, "stride": 2, "padding": 1}, input=(1, 2, 6, 7))
     yield call({"kernel_size": (3, 4), "stride": (2, 1), "padding": (2, 1, 0, 3)}, input=(1, 2, 7, 8))  # before, after
     yield call({"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True}, input=(1, 1, 3, 5))
     yield call({"kernel_size": 3, "stride": 1, "padding": 1}, input=(2, 17, 5, 5))
