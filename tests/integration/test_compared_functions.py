@@ -155,6 +155,12 @@ def deviation(x: torch.Tensor):
 def nothing(x: torch.Tensor):
     return x * torch.nan
 
+def loss(pred, target):
+    return (pred - target).abs().mean()
+
+def loss_of_whole(pred, target):
+    return (pred - target.long()).abs().mean()
+
 def gelu(x: torch.Tensor):  # torch's of infinity is NaN in float32, and infinity in float64
     return torch.nn.functional.gelu(x)
 
@@ -268,6 +274,8 @@ def test_functions_of_torch_with_labels() -> None:
     assert counts.keys() == {"passed"}
     assert "target in int64 only" in printed
     assert compared("pair_torch:wrong", "pair_torch:slow", **options)[0]["failed"]
+    options["shape"] = ("pred=5x9", "target=5x9")  # as large as the first tensor: no labels
+    assert compared("pair_torch:loss_of_whole", "pair_torch:loss", **options)[0]["failed"]
 
 
 @pytest.mark.usefixtures("folder")

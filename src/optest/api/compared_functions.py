@@ -120,7 +120,10 @@ def _derived(
     descriptor: OperatorDescriptor, reference: ReferenceFunction, request: CaseRequest, names: Sequence[str]
 ) -> SignatureSamples:
     """Return case sets with the inputs of these names, all of them required."""
-    kinds = [reference.kinds.get(name, "") for name in names]
+    given = request.shapes
+    # A target as large as the first input holds numbers like it: labels of its elements have a dimension less.
+    alike = [name for name in names if name.startswith("target") and given and given[name] == given[names[0]]]
+    kinds = ["" if name in alike else reference.kinds.get(name, "") for name in names]
     floats = [each.name for each in request.dtypes if each.is_inexact] or _FLOATS.get(reference.arrays, MAIN_FLOATS)
     signature = f"{', '.join(names)} -> *out"
     if request.shapes:

@@ -715,9 +715,11 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
     cases = check_request({"op": ("add",), "tier": "parity", "backend": "numpy"}).run.cases
     cases = [case for case in cases if case.expects_error is None]
 
-    def offered(fails: Callable[[Any], bool]) -> str:
+    def offered(fails: Callable[[Any], bool], verdict: Any = SimpleNamespace(measures=(), details={})) -> str:  # noqa: B008
         results = [
-            SimpleNamespace(id=case.id, operator="add", status=Status.FAILED if fails(case) else Status.PASSED)
+            SimpleNamespace(
+                id=case.id, operator="add", status=Status.FAILED if fails(case) else Status.PASSED, verdict=verdict
+            )
             for case in cases
         ]
         lines = offered_promises(results, {case.id: case for case in cases}, FunctionBackend())  # type: ignore[arg-type]
@@ -733,6 +735,11 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
     assert offered(lambda case: case in mixed) == "promotes=False)"
     assert offered(lambda case: ranks(case) != {2}) == "ranks=(2,))"
     assert offered(lambda case: ranks(case) == {3}) == "", "the others are no range"
+    for share, said in ((0.9, ""), (0.01, ""), (0.9, "actual / expected is one ratio: the ratio is 1.01")):
+        measure = SimpleNamespace(is_off=True, mismatched=100 * share, nonfinite_mismatched=0, compared=100)
+        verdict = SimpleNamespace(measures=[measure], details={"diagnosis": [said] if said else []})
+        line = offered(lambda case: max(ranks(case)) > 3, verdict)
+        assert bool(line) == (share > 0.5 and not said), "a fault in few elements, or a factor, is no lack of support"
     assert offered(lambda case: max(ranks(case)) > 3) == "ranks=(0, 1, 2, 3))"
 
 
@@ -774,7 +781,10 @@ def test_offered_promise_excludes_all_failures(
     fails = {case.id for case in cases if not passes(case, [each.spec for each in case.inputs])}
     statuses = {case.id: Status.FAILED if case.id in fails else Status.PASSED for case in cases}
     statuses |= {case.id: Status.SKIPPED for case in cases if "bfloat16" in str(case.dtypes)}
-    results = [SimpleNamespace(id=name, operator=operator, status=status) for name, status in statuses.items()]
+    plain = SimpleNamespace(measures=(), details={})
+    results = [
+        SimpleNamespace(id=name, operator=operator, status=status, verdict=plain) for name, status in statuses.items()
+    ]
     lines = list(offered_promises(results, {case.id: case for case in cases}, FunctionBackend()))  # type: ignore[arg-type]
     if not promise:
         assert not lines

@@ -206,6 +206,7 @@ def _divisors() -> Iterator[dict[str, Any]]:
         for ceil_mode in (True, False):
             walk: dict[str, Any] = {"kernel_size": (3, 4), "stride": (2, 3), "padding": (1, 2)}
             yield call({**walk, "ceil_mode": ceil_mode, "count_include_pad": include}, input=(1, 2, 8, 9))
+    yield call({"kernel_size": 3, "padding": 1, "count_include_pad": False}, input=(1, 2, 5, 7))
     yield call({"kernel_size": 3, "padding": 1, "divisor_override": 5}, input=(1, 2, 7, 7))
     yield call({"kernel_size": 3, "padding": 1, "divisor_override": -2, "count_include_pad": False}, input=(1, 2, 7, 7))
 
