@@ -17,6 +17,7 @@ def tanh(x):
 CHECK = ("check", "--function", "kernels:tanh", "--dtype", "float32", "--set", "ordinary", "--set", "dtypes")
 
 
+@pytest.mark.heavy
 def test_a_baseline_makes_the_same_check_pass(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS.format(error="4e-7"))
     ended = optest(*CHECK, "--write-expectations", "known.yaml")

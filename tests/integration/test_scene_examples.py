@@ -187,7 +187,7 @@ def require_found(results: Results, mistake: str) -> None:
     assert reasons == {REASONS[mistake]}, [(each.id, each.reason, each.verdict.message) for each in results[mistake]]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.cxx
 class TestCpp:
     def test_correct_scenes_pass(self, cpp: Results) -> None:

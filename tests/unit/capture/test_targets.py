@@ -43,6 +43,8 @@ def draws():
 def fails():
     raise SystemExit(3)
 NUMBER = 3
+class Layer(torch.nn.Module):
+    pass
 class Model:
     def step(self):
         return LOADED.abs()
@@ -107,6 +109,7 @@ def test_a_script_may_end_itself(folder: Path) -> None:
         ("a_script.py:zzz", ["a_script.py has no zzz; it has forward, needs, raises"]),
         ("a_script.py:NUMBER", ["is int, but should be a function that takes no arguments"]),
         ("a_script.py:needs", ["takes x, but capture calls it without arguments", "def captured(): return needs(...)"]),
+        ("a_script.py:Layer", ["is a class, whose call builds", "def captured(): return Layer(...)(torch.randn(...))"]),
         ("a_script.py:raises", ["a_script.py:raises raised RuntimeError: ", "at a_script.py:12, in inner: return x @",
                                 "nothing was written; run it without optest first"]),
         ("a_script.py:fails", ["ended with status 3"]),

@@ -167,6 +167,7 @@ def relu_of(name: str) -> TestCase:
     )
 
 
+@pytest.mark.heavy
 def test_a_change_is_the_fault_of_its_case_alone(worker: WorkerProcess) -> None:
     """After each of them the worker is replaced, and what comes next is answered and judged as ever."""
     cases = [[relu_of(name)] for trick in TRICKS for name in (trick, "identity", "prints")]

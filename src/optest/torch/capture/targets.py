@@ -139,6 +139,12 @@ def _attribute(module: Any, function: str, file: str) -> Any:
 def _without_arguments(found: Any, what: str) -> Callable[[], object]:
     if not callable(found):
         raise UsageError(f"{what} is {type(found).__name__}, but should be a function that takes no arguments")
+    name = re.sub(r".*[:.]", "", what)
+    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        raise UsageError(
+            f"{what} is a class, whose call builds a model and does not run it\n"
+            f"  write a function that does both: def captured(): return {name}(...)(torch.randn(...))"
+        )
     function: Callable[[], object] = found
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -150,7 +156,6 @@ def _without_arguments(found: Any, what: str) -> Callable[[], object]:
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if needed:
-        name = re.sub(r".*[:.]", "", what)
         raise UsageError(
             f"{what} takes {', '.join(needed)}, but capture calls it without arguments\n"
             f"  write a function that makes them: def captured(): return {name}(...)"
