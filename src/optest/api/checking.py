@@ -582,8 +582,14 @@ def _notes(request: CheckRequest) -> list[str]:
     functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}
     for name, function in functions.items():
         cases = [each for each in request.run.cases if name in (each.descriptor.name, *each.descriptor.aliases)]
-        if cases and not cases[0].descriptor.name.startswith(PREFIX) and not _takes_any(name, function, cases):
+        if not cases or cases[0].descriptor.name.startswith(PREFIX):
+            continue
+        if not _takes_any(name, function, cases):
             notes.append("; ".join([f"{function} takes no call of {name}", *_other_ways(name, function)]))
+        parameters = getattr(kernel_of(load_extension("function", function), name).function, "parameters", None)
+        if callable(parameters) and any(True for _ in parameters()):  # of a torch.nn.Module
+            how = "--reference MODULE:NAME --shape x=4x64 --dtype float32"
+            notes.append(f"{function} has weights of its own, which no case knows: compare it with a function: {how}")
     if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
         notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
     notes += [note for note in request.run.notes if note.startswith("tolerances: ")]  # which -q says here alone

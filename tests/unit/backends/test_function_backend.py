@@ -145,6 +145,12 @@ MODULE = """
 
     NUMBER = 3
 
+    class OfWeights(torch.nn.Linear):
+        def forward(self, input, dim=-1):
+            return input
+
+    of_weights = OfWeights(2, 2)
+
     def conv_by_one(x: torch.Tensor, weight, bias=None, stride: int = 1, padding=0):
         assert type(stride) is int
         if x.ndim != 4:
@@ -335,12 +341,14 @@ def test_function_that_fits_no_case_leads_on() -> None:
         ("kernels_under_test:attention", "did you mean --function scaled_dot_product_attention=k"),
         ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; give its parameters .*--reference"),
         ("softmax=kernels_under_test:softmax", ""),
+        ("softmax=kernels_under_test:of_weights", ""),
     ):
         stream = io.StringIO()
         given = {"function": (name,), "isolate": "none", "jobs": 1, "tier": "smoke"}
         check(given, stream=stream)
         lines = [line for line in stream.getvalue().splitlines() if "takes no call" in line]
         assert len(lines) == bool(meant)
+        assert ("has weights of its own" in stream.getvalue()) == name.endswith("of_weights")
         assert re.search(meant, "".join(lines)), lines
 
 
