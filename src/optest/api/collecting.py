@@ -1,4 +1,4 @@
-"""What a face with a loop of its own asks before it runs anything: the cases of a file, and which files are plans.
+"""Functions for a front end with its own loop, before it runs anything: the cases of a file, and which files are plans.
 
 Names imported ``as`` themselves are exported again: the pytest plug-in imports nothing below ``api``.
 """

@@ -1,4 +1,4 @@
-"""A second opinion of cases that a function under test fails: does it pass alone, does torch's own function pass?"""
+"""A second opinion of cases that a function under test fails: does it pass in a new process, and in torch?"""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from optest.spec.case import FORWARD
 
 _MOST_S, _CASE_S = 6.0, 5.0
 """Time limits for all cases of a run, and for one: the run waits for them."""
-_ALONE = 2
-"""Most failures of a run that are repeated alone."""
+_MOST_REPEATED = 2
+"""Most failures of a run that are repeated in a new process."""
 _INCONCLUSIVE = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, Reason.INTERNAL)
 
 
 @contextmanager
 def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
-    """Yield the request; add to failing verdicts on functions whether the case passes alone, and in torch.
+    """Yield the request; add to failing verdicts on functions whether the case passes in a new process, and in torch.
 
     Wrong values without a diagnosis are asked once more in a new worker, where no earlier call can have left anything.
     Torch's own function runs in one worker of the backend torch, which starts at the first failure and may die. Nothing
@@ -46,23 +46,23 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
         yield request
         return
     torch = backend_manager.get("torch") if is_installed("torch") else None
-    left_s, left_alone, known = _MOST_S, _ALONE, list[Expectations]()
+    left_s, left_repeated, known = _MOST_S, _MOST_REPEATED, list[Expectations]()
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
-        nonlocal left_alone
+        nonlocal left_repeated
         verdict = request.revise(case, verdict)
         if verdict.status not in BAD_STATUSES:
             return verdict
         verdict = beside_torch(case, verdict)
         is_explained = verdict.details.get("diagnosis") or "fails" in verdict.details.get("torch", "")
-        if not left_alone or is_explained or verdict.reason not in (Reason.VALUE, Reason.NAN):
+        if not left_repeated or is_explained or verdict.reason not in (Reason.VALUE, Reason.NAN):
             return verdict
-        left_alone -= 1
+        left_repeated -= 1
         with closing(new_worker(own)) as fresh, suppress(OptestError):
             fresh.start()
             if fresh.execute([case]).verdicts[0].status is Status.PASSED:
-                sentence = "this call alone passes in a new process: it depends on calls before it, or on chance"
-                verdict = dataclasses.replace(verdict, details={**verdict.details, "alone": sentence})
+                sentence = "this call passes in a new process: it depends on calls before it, or on chance"
+                verdict = dataclasses.replace(verdict, details={**verdict.details, "repeated": sentence})
         return verdict
 
     def beside_torch(case: TestCase, verdict: Verdict) -> Verdict:

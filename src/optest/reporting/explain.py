@@ -55,7 +55,7 @@ _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 """Reasons whose facts are all in the measures."""
 _TOLD_ELSEWHERE = frozenset(
     {
-        *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays", "waive", "alone", "torch", "hint"),
+        *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays", "waive", "repeated", "torch", "hint"),
         *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis", "not_run", "suggested_tolerance"),
     }
 )
@@ -76,7 +76,7 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
     lines += [*told, *(map_lines(result) if with_map else ())]
     if diagnosis := texts(verdict.details.get("diagnosis")):
         lines.append(f"  diagnosis: {printable('; '.join(diagnosis))}")
-    lines += [f"  {printable(said)}" for key in ("alone", "torch") for said in texts(verdict.details.get(key))]
+    lines += [f"  {printable(said)}" for key in ("repeated", "torch") for said in texts(verdict.details.get(key))]
     lines += [*_layouts(result), *_description(result)]
     wrong = [check for check in verdict.checks if check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)]
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in wrong]

@@ -186,7 +186,7 @@ def _silence(result: CaseResult) -> int:
     """Return 0 if a cause is named, 1 if only an effect of it, one number everywhere, and 2 if nothing is."""
     diagnosis = _diagnosis(result)
     if not diagnosis:
-        return 0 if result.verdict.details.get("alone") else 2
+        return 0 if result.verdict.details.get("repeated") else 2
     return int(all(each.startswith("every element of") for each in diagnosis))
 
 

@@ -828,11 +828,11 @@ def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monke
     assert [each.details for each in others] == [{}, {}]
     (tmp_path / "of_arrays.py").write_text("import numpy as np\ndef relu(x):\n    return np.maximum(x, 0)\n")
     run = check_request({"function": ("of_arrays:relu",), "isolate": "worker", "tier": "smoke"}).run
-    for name in ("_MOST_S", "_ALONE"):
-        monkeypatch.setattr(f"optest.api.second_opinion.{name}", int(name == "_ALONE"))
+    for name in ("_MOST_S", "_MOST_REPEATED"):
+        monkeypatch.setattr(f"optest.api.second_opinion.{name}", int(name == "_MOST_REPEATED"))
     with with_second_opinion(run) as asked:
         revised = [asked.revise(run.cases[0], each) for each in (explained, off, off)]
-    assert ["alone" in each.details for each in revised] == [False, True, False], "one failure is repeated alone"
+    assert ["repeated" in each.details for each in revised] == [False, True, False], "one failure is repeated"
     for other in (
         dataclasses.replace(run, driver=backend_manager.get("torch")),
         check_request({"backend": "right"}).run,
