@@ -95,6 +95,7 @@ def test_folders_are_taken_as_named_and_have_to_exist(tmp_path: Path, optest: Sh
     assert "addopts" not in told
 
 
+@pytest.mark.torch  # the line collects cases of torch
 def test_a_test_file_is_there_to_be_named(project: Path, optest: Shell) -> None:
     """``pytest tests/test_model_ops.py --model NAME`` is an error of pytest where there is no such file."""
     assert optest("init", "pytest").status == 0
