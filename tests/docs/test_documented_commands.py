@@ -196,5 +196,6 @@ def test_the_reader_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (torch.needs, write.needs) == ("torch", "")
     assert not missing("bash pytest")
     assert missing("bash no-such-program") == "needs no-such-program: apt-get install no-such-program"
+    assert "apt-get" not in missing("triton")
     assert pattern_of("x: …").fullmatch("  x: 1")
     assert not pattern_of("x: …").fullmatch("y: 1")

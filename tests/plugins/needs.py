@@ -27,6 +27,8 @@ DEBIAN = {
 _requirements = (Path(__file__).parents[2] / "requirements-test.txt").read_text(encoding="utf-8")
 OPTIONAL = frozenset(re.findall(r"^(\w+)", _requirements.partition("# Optional")[2], re.M))
 """Python packages without which tests are skipped; without those above them there are no tests."""
+_TOO_LARGE = frozenset({"triton"})
+"""Python packages that the requirements leave out."""
 
 
 @functools.cache
@@ -34,9 +36,9 @@ def missing(needs: str) -> str:
     """Return which of these components is absent and how to install it; empty if all are there."""
     for component in needs.split():
         if not _is_there(component):
-            if "REQUIRE_COMPONENTS" in os.environ and component != "triton":  # large, and no part of the requirements
+            if "REQUIRE_COMPONENTS" in os.environ and component not in _TOO_LARGE:
                 raise LookupError(f"{component} is absent where .ci/run has installed every component")
-            is_package = component in OPTIONAL
+            is_package = component in OPTIONAL | _TOO_LARGE
             return f"needs {component}: {'pip' if is_package else 'apt-get'} install {DEBIAN.get(component, component)}"
     return ""
 

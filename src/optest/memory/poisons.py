@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from enum import Enum
 from functools import cache
@@ -82,17 +83,29 @@ def _float_code(poison: Poison, dtype: DType, bits: int) -> int:
 
 _BLOCKS = 4
 """Of each size: a function has arrays for steps before that for its result."""
+_PROBES = 16
+_KEPT_BYTES = 1024
+"""NumPy keeps freed blocks below this size, and hands out the one that was freed last."""
 _MOST_BYTES = 1 << 24
+_MOST_RETRIED_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 14
 
 
 def fill_freed_blocks(sizes: Sequence[int], poison: Poison) -> None:
-    """Take, fill and free some blocks of each size in bytes, for the next one of that size to hold the poison: NumPy
-    keeps small ones, and malloc hands out the one that was freed last. The largest are zeros of the system."""
+    """Take, fill and free blocks of each size in bytes, until the next ones of that size hold the poison. The largest
+    blocks are zeros of the system."""
+    gc.collect(0)  # a collection between here and the call would free arrays that malloc hands out before these
     byte = 0xA5 if poison is Poison.A5 else 0x5A
-    taken = [np.empty(size, np.uint8) for size in sizes if 0 < size <= _MOST_BYTES for _ in range(_BLOCKS)]
-    for each in taken:
-        each.fill(byte)
+    for size in sizes:
+        count = _BLOCKS if 0 < size <= _MOST_BYTES else 0
+        while count:
+            for block in [np.empty(size, np.uint8) for _ in range(count)]:
+                block.fill(byte)
+            del block
+            # Of blocks that NumPy does not keep, malloc hands out the one that was freed first: all of them are filled.
+            count = 2 * count if size >= _KEPT_BYTES and 2 * count * size <= _MOST_RETRIED_BYTES else 0
+            if count and all(block[-1] == byte for block in [np.empty(size, np.uint8) for _ in range(_PROBES)]):
+                break
 
 
 def holding(output: Array, poison: Poison) -> Array:

@@ -126,6 +126,27 @@ def test_elements_that_a_function_of_numpy_leaves_as_they_were(shape: tuple[int,
     assert f"the first at {[0] * (len(shape) - 1) + [shape[-1] - 1]}" in found.message
 
 
+@pytest.mark.parametrize("count", [3, 30, 300])
+def test_elements_left_in_memory_that_many_arrays_had(count: int) -> None:
+    """Arrays of the size of the output are in garbage cycles, so that a collection may free them at any moment."""
+
+    class Node:
+        pass
+
+    def without_tail(x: Any) -> Any:
+        out = np.empty_like(x)
+        out[..., :-1] = np.maximum(x, 0)[..., :-1]
+        return out
+
+    for allocations in range(0, 700, 25):
+        for _ in range(count):
+            node = Node()
+            node.itself, node.array = node, np.zeros(1500, np.float32)  # type: ignore[attr-defined]
+        lists: list[Any] = [[] for _ in range(allocations)]
+        assert verdict(without_tail, case_of("relu", (5, 300))).reason is Reason.UNWRITTEN
+        lists.clear()
+
+
 @pytest.mark.parametrize("name", dtype_names())
 @pytest.mark.parametrize(("strides", "offset"), [(None, 0), (None, 3), ((-4, 1), 11), ((0, 2), 5), ((1, 3), 0)])
 def test_margins_hold_what_shows(name: str, strides: tuple[int, ...] | None, offset: int) -> None:
