@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -300,11 +301,14 @@ def _other_ways(name: str, function: str) -> list[str]:
     near.update(get_close_matches(plain, names))
     if name in operators:  # its parameters may only have other names
         near = {each for each in near if plain in each}
+    if not re.search("backward|bwd|grad", plain):
+        near = {each for each in near if "backward" not in each}
     by_likeness = get_close_matches(plain, near, n=len(near) + 1, cutoff=0.0)
     likely = dict.fromkeys(names[each] for each in by_likeness if names[each] != name)
     found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
     ways = [f"did you mean --function {found}={function}?"] if found else []
-    ways += [f"give its parameters the names that optest explain {name} prints"] if name in operators else []
+    if nearest := name if name in operators else "" if found else next(iter(likely), ""):
+        ways.append(f"for {nearest}, give its parameters the names that optest explain {nearest} prints")
     return [*ways, "for a function that is no operator, name one that computes the same: --reference MODULE:NAME"]
 
 

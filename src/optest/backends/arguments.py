@@ -16,7 +16,8 @@ _SAME = (
     "input x self inp a; x input; other y b; query q; key k; value v; weight w gamma; bias b beta; index indices; "
     "indices index idx; attn_mask mask attention_mask; target labels label; grad_output dy dout; is_causal causal; "
     "scale softmax_scale sm_scale; dim axis axes; axis dim; dims axes axis perm; keepdim keepdims; "
-    "eps epsilon variance_epsilon; num_groups groups"
+    "eps epsilon variance_epsilon; num_groups groups; normalized_shape shape norm_shape; kernel_size kernel ksize; "
+    "stride strides; padding pad pads; dilation dilations; k topk top_k; negative_slope slope"
 )
 OTHER_NAMES = {first: tuple(rest) for first, *rest in (names.split() for names in _SAME.split(";"))}
 """Names that functions have for tensors and attributes of operators, in addition to the aliases of a descriptor."""

@@ -101,6 +101,15 @@ MODULE = """
         mean, variance = wide.mean(-1, keepdim=True), wide.var(-1, keepdim=True, unbiased=False)
         return ((wide - mean) * torch.rsqrt(variance + epsilon) * gamma + beta).to(x.dtype)
 
+    def layernorm_of(x, shape, weight=None, bias=None, eps=1e-5):
+        return torch.nn.functional.layer_norm(x, shape, weight, bias, eps)
+
+    def norm_over(x, these, weight=None, bias=None, eps=1e-5):
+        return torch.nn.functional.layer_norm(x, these, weight, bias, eps)
+
+    def strided_pool(x, kernel, strides=None, pad=0):
+        return torch.nn.functional.max_pool2d(x, kernel, strides, pad)
+
     def fused_add_rms_norm(x, residual, weight, eps):
         total = x + residual
         wide = total.double()
@@ -311,10 +320,11 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("no_such_module:f", UsageError, "does not exist on the import path"),
         ("kernels_under_test:NUMBER", UsageError, "is 3, but should be a function"),
         ("nothing_of_the_kind=kernels_under_test:softmax", UsageError, "is no operator.*\n  for a .*--reference"),
-        ("kernels_under_test:quantize_int8", UsageError, "is no operator.*\n  for a .*--reference"),
+        ("kernels_under_test:quantize_int8", UsageError, "\n  for quantize, give its .*\n  for a .*--reference"),
         ("kernels_under_test:flash_attention", UsageError, "did you mean --function scaled_dot_product_attention=k"),
         ("kernels_under_test:Module(3, bias=1.5)", UsageError, r"not a call\n.* instance = Module\(3, bias=1\.5\)"),
         ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
+        ("kernels_under_test:layernorm_of", UsageError, "did you mean --function layer_norm=kernels_under_test:layern"),
         (
             "softmax=kernels_under_test:Module",
             UsageError,
@@ -339,7 +349,8 @@ def test_refused_before_anything_runs(name: str, error: type[Exception], words: 
 def test_function_that_fits_no_case_leads_on() -> None:
     for name, meant in (
         ("kernels_under_test:attention", "did you mean --function scaled_dot_product_attention=k"),
-        ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; give its parameters .*--reference"),
+        ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; for quantize, give its .*--reference"),
+        ("layer_norm=kernels_under_test:norm_over", "of layer_norm; for layer_norm, give its parameters .*--reference"),
         ("softmax=kernels_under_test:softmax", ""),
         ("softmax=kernels_under_test:of_weights", ""),
     ):
@@ -357,6 +368,8 @@ def test_names_that_functions_have_for_tensors_and_attributes() -> None:
     pytest.importorskip("torch")
     for name, case_sets, most_skipped in (
         ("layer_norm=kernels_under_test:my_layernorm", ("ordinary",), 1),
+        ("layer_norm=kernels_under_test:layernorm_of", ("ordinary",), 0),
+        ("max_pool2d=kernels_under_test:strided_pool", ("ordinary",), 3),
         ("add_rms_norm=kernels_under_test:fused_add_rms_norm", ("ordinary",), 1),
         ("scaled_dot_product_attention=kernels_under_test.py:attend", ("attributes",), 0),
     ):
@@ -364,7 +377,8 @@ def test_names_that_functions_have_for_tensors_and_attributes() -> None:
         assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED}, name
         skipped = by_status(outcome, Status.SKIPPED)
         assert len(skipped) <= most_skipped < len(by_status(outcome, Status.PASSED)), name
-        assert all("takes no normalized_shape (add it" in each.verdict.message for each in skipped)
+        lacking = r"takes no (normalized_shape \(add it|dilation|ceil_mode)"
+        assert all(re.search(lacking, each.verdict.message) for each in skipped)
 
 
 @pytest.mark.usefixtures("module")
