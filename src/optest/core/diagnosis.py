@@ -313,7 +313,9 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     if not 0 < len(named) <= (1 if elements < _LEAST_OF_A_CALL else _MOST_FITS):
         return ""
     history.fitting.update(hypothesis.kind for hypothesis, _ in named)
-    return "as if " + ", or ".join(hypothesis.words for hypothesis, _ in named)
+    words = "as if " + ", or ".join(hypothesis.words for hypothesis, _ in named)
+    some = f", in {' and '.join(wrong.expected[at].name for at in off)} only"
+    return words + some * (0 < len(off) < len(wrong.expected) and all(each.values is None for each, _ in named))
 
 
 def _fit_of(comparison: Comparison, verdict: Verdict, guess: Hypothesis, distance: float) -> Sequence[Expected] | None:
@@ -339,7 +341,8 @@ def _fit_of(comparison: Comparison, verdict: Verdict, guess: Hypothesis, distanc
             case = replace(case, outputs=())
         # Values first: most hypotheses are far off, and the terms cost several times as much.
         for each in (replace(case, descriptor=replace(case.descriptor, terms=None)), case):
-            expected = _expected_of(comparison, guess, each)
+            off = [index for index, measure in enumerate(verdict.measures) if measure.is_off]
+            expected = _expected_of(comparison, guess, each, off)
             if expected is None or [one.shape for one in expected] != shapes:
                 return None
             if not of_structure and not _is_nearer(comparison, expected, distance):
@@ -356,16 +359,21 @@ def _with_value(expected: Expected, value: Array) -> Expected:
     return replace(expected, value=value, terms=terms_scaled(expected.terms, factor), alternatives=None)
 
 
-def _expected_of(comparison: Comparison, hypothesis: Hypothesis, case: TestCase) -> Sequence[Expected] | None:
-    """Return the reference's outputs for another call, None if it fails."""
+def _expected_of(
+    comparison: Comparison, hypothesis: Hypothesis, case: TestCase, off: Sequence[int] = ()
+) -> Sequence[Expected] | None:
+    """Return the reference's outputs for another call, None if it fails; if ``off`` names the wrong outputs, the others
+    are those of the case."""
     expected = expected_of_other_inputs(case, hypothesis.inputs, comparison.driver, comparison.interrupted)
     if isinstance(expected, str) or len(expected) != len(comparison.expected):
         return None
-    if not hypothesis.first_only:
-        return expected
-    changed, of_case = expected[0], comparison.expected
-    first = replace(of_case[0], value=changed.value, terms=changed.terms, alternatives=changed.alternatives)
-    return [first, *of_case[1:]]
+    changing = (0,) if hypothesis.first_only else off or range(len(expected))
+    return [
+        replace(right, value=other.value, terms=other.terms, alternatives=other.alternatives)
+        if at in changing
+        else right
+        for at, (right, other) in enumerate(zip(comparison.expected, expected, strict=True))
+    ]
 
 
 def _is_nearer(comparison: Comparison, expected: Sequence[Expected], distance: float) -> bool:

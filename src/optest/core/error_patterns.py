@@ -314,6 +314,7 @@ def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
         first = int(np.argmax(np.moveaxis(is_wrong, axis, 0).reshape(size, -1).any(axis=1)))
         tail = (slice(None),) * axis + (slice(first, None),)
         before = {"the row before": np.broadcast_to(got.take([first - 1], axis), got.shape)}
+        before |= {f"those {tile} before": np.roll(got, tile, axis) for tile in (first, *TILES) if 1 < tile <= first}
         for filling, filled in {**fillings, **before}.items() if first else ():
             if np.array_equal(got[tail], filled[tail], equal_nan=True) and not np.array_equal(got, filled):
                 value = np.array(expected.value)
@@ -333,6 +334,45 @@ def _partial_sums(wrong: WrongCall) -> Iterator[Hypothesis]:
         total = only[2].take(np.arange(cut), axis).sum(axis, keepdims=True)
         words = f"the sum left out the last {size - cut} of {size} along dimension {axis}"
         yield _relation(wrong, words, {0: only[2] / total})
+
+
+def _scans_in_blocks(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield the hypothesis that a scan starts anew in blocks whose size is the index of the first wrong element."""
+    start = {"cumsum": np.subtract, "cumprod": np.divide}.get(wrong.case.descriptor.name)
+    if start is None or (only := _one_output(wrong)) is None or not wrong.expected[only[0]].dtype.is_inexact:
+        return
+    axis = int(wrong.case.attributes["dim"])
+    got, right = np.moveaxis(only[1], axis, -1), np.moveaxis(only[2], axis, -1)
+    least = 16 * _step(wrong.expected[only[0]].dtype) * np.abs(right[np.isfinite(right)]).max(initial=0)
+    is_wrong = ~np.isclose(got, right, rtol=0.0, atol=least, equal_nan=True)
+    if (size := int(np.argmax(is_wrong.any(axis=tuple(range(right.ndim - 1)))))) > 1:
+        value = right.copy()
+        for at in range(size, right.shape[-1], size):
+            value[..., at : at + size] = start(value[..., at : at + size], right[..., at - 1 : at])
+        words = f"every {size} elements along dimension {axis} started anew, without what is before them"
+        yield _relation(wrong, words, {only[0]: np.moveaxis(value, -1, axis)})
+
+
+def _last_of_equal(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield the hypothesis that an index of an extreme value is that of the last of equal elements."""
+    case, x = wrong.case, _real(wrong.inputs[0]) if wrong.inputs else None
+    if case.descriptor.name in ("argmax", "argmin") and x is not None and wrong.off:
+        axis = case.attributes["dim"]
+        values = np.flip(x if case.descriptor.name == "argmax" else -x, axis)
+        last = (x.size if axis is None else x.shape[axis]) - 1 - np.argmax(values, axis)
+        words = "the index were that of the last of equal elements, not of the first"
+        yield _relation(wrong, words, {0: np.reshape(last, wrong.outputs[0].shape)})
+
+
+def _wrapped(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield hypotheses that integers were computed in fewer bits and wrapped."""
+    for bits_kept in (32, 16):
+        right = {at: np.asarray(wrong.expected[at].value) for at in wrong.off}
+        if right and all(each.dtype.kind in "iu" and each.dtype.itemsize * 8 > bits_kept for each in right.values()):
+            values = {
+                at: each.astype(f"{each.dtype.kind}{bits_kept // 8}").astype(each.dtype) for at, each in right.items()
+            }
+            yield _relation(wrong, f"integers were computed in {bits_kept} bits, which wrap", values)
 
 
 def _rows_without_keys(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -455,7 +495,7 @@ def other_last_step(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 _Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]
-SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan)
+SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan, _wrapped)
 """Hypotheses for which one wrong element is enough, since the inputs show them."""
-RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _other_statistics)
+RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _scans_in_blocks, _last_of_equal, _other_statistics)
 """Functions that yield hypotheses for a wrong call, without running the reference again."""

@@ -106,7 +106,7 @@ def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, int, bool
     last; then wrong shapes after wrong values, those with a diagnosis first, plain calls, and those with most cases."""
     first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
-    late = _LATE.get(first.reason, 0) if first.reason else int(_is_narrowed(first))
+    late = (_LATE.get(first.reason, 0) if first.reason else 0) or int(_is_narrowed(first))
     return late, count <= _FEW * most, first.reason is Reason.SHAPE, _silence(first), not is_plain, -count
 
 

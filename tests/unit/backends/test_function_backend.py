@@ -349,7 +349,10 @@ def test_refused_before_anything_runs(name: str, error: type[Exception], words: 
 def test_function_that_fits_no_case_leads_on() -> None:
     for name, meant in (
         ("kernels_under_test:attention", "did you mean --function scaled_dot_product_attention=k"),
-        ("quantize=kernels_under_test:quantize_int8", "takes no call of quantize; for quantize, give its .*--reference"),
+        (
+            "quantize=kernels_under_test:quantize_int8",
+            "takes no call of quantize; for quantize, give its .*--reference",
+        ),
         ("layer_norm=kernels_under_test:norm_over", "of layer_norm; for layer_norm, give its parameters .*--reference"),
         ("softmax=kernels_under_test:softmax", ""),
         ("softmax=kernels_under_test:of_weights", ""),

@@ -85,6 +85,10 @@ def zeros_below(x: Any) -> Any:
     return np.where(np.arange(len(x))[:, None] < len(x) - 2, softmax(x, 1), 0).astype(x.dtype)
 
 
+def tiles_before(x: Any) -> Any:
+    return np.concatenate([x[:, :16], x[:, : x.shape[1] - 16]], 1)
+
+
 def attend(query: Any, key: Any, value: Any, seen: Any = True) -> Any:
     scores = query.astype(np.float64) @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
     return (softmax(np.where(seen, scores, -np.inf), -1) @ value).astype(query.dtype)
@@ -144,6 +148,34 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
             [(6, 5)],
             {"attributes": {"dim": 1}},
             "the last 2 of 6 along dimension 0 of out were 0",
+        ),
+        (
+            lambda x: np.concatenate([x[:, at : at + 8].cumsum(1, float) for at in (0, 8)], 1).astype(x.dtype),
+            "cumsum",
+            [(5, 15)],
+            {"attributes": {"dim": 1}},
+            "as if every 8 elements along dimension 1 started anew, without what is before them",
+        ),
+        (
+            lambda x: 36 - np.argmax(x[:, ::-1], 1),
+            "argmax",
+            [(40, 37)],
+            {"attributes": {"dim": 1}, "generator": {"fill": "randint", "low": 0, "high": 4}},
+            "as if the index were that of the last of equal elements, not of the first",
+        ),
+        (
+            lambda x: np.sum(x.astype(np.int32), 1, np.int32).astype(np.int64),
+            "sum",
+            [(3, 9)],
+            {"attributes": {"dim": [1]}, "dtype": "int64"},
+            "as if integers were computed in 32 bits, which wrap",
+        ),
+        (
+            lambda x, y: tiles_before(product(x, y)),
+            "matmul",
+            [(4, 9), (9, 20)],
+            {},
+            "as if the last 4 of 20 along dimension 1 of out were those 16 before",
         ),
         (lambda x, y: product(x[:, :32], y[:32]), "matmul", [(4, 35), (35, 3)], {}, "the last 3 of 35 along dimension"),
         (
@@ -213,6 +245,19 @@ def test_what_fits_is_told(
     sentence = said(verdict_of(kernel, op, *shapes, **entry))
     assert words in sentence
     assert sentence == words or not words.startswith("as if"), "and nothing else"
+
+
+def test_input_ignored_in_one_of_two_outputs(verdict_of: Diagnose) -> None:
+    class OfTwo(Device):
+        def run(self, case: TestCase, inputs: Any) -> Any:
+            x, y, weight = inputs
+            wide = x.astype(np.float64)
+            normal = wide / np.sqrt(np.square(wide).mean(1, keepdims=True) + 1e-5) * weight
+            return {"out": normal.astype(x.dtype), "residual": x + y}
+
+    entry = {"attributes": {"normalized_shape": [8], "eps": 1e-5}}
+    verdict = verdict_of(OfTwo(lambda: None), "add_rms_norm", (6, 8), (6, 8), (8,), **entry)
+    assert said(verdict) == "as if other were ignored (zeros in its place), in out only"
 
 
 def test_strides_that_are_ignored(verdict_of: Diagnose) -> None:

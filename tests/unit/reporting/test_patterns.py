@@ -250,6 +250,17 @@ def test_integers_do_not_hide_roundings(result: Make, measure: Callable[..., Mea
     ]
 
 
+def test_float32_steps_in_float64_calls_are_reported_last(result: Make, measure: Callable[..., Measure]) -> None:
+    """Many functions compute in float32 by intent, which is one cause of its own next to any other fault."""
+    said = {"diagnosis": ["every result is a number of float32: rounded to it, or accumulated in it, on the way"]}
+    narrowed = [
+        result(id=str(at), dtypes=("float64",), reason=Reason.VALUE, details=said, measures=[measure(mismatched=8)])
+        for at in range(4)
+    ]
+    wrong = result(id="wrong", dtypes=("float32",), reason=Reason.VALUE, measures=[measure(mismatched=8)])
+    assert [group.first.id for group in failure_groups([*narrowed, wrong])] == ["wrong", "0"]
+
+
 def test_what_may_be_roundings_in_16_bits_stands_for_no_wider_dtype(
     result: Make, measure: Callable[..., Measure]
 ) -> None:
