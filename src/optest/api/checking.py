@@ -36,6 +36,7 @@ from optest.api.running import run_cases, unused_expectations
 from optest.api.second_opinion import with_second_opinion
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
+from optest.backends.arguments import names_of
 from optest.backends.command_abilities import (
     ChecksConfig,
     ChecksReadiness,
@@ -292,20 +293,32 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
 
 
 def _other_ways(name: str, function: str) -> list[str]:
-    """Return what to try for a function that computes no operator ``name``: the operator with the most similar name
-    whose calls it takes, if there is one, and a reference function."""
+    """Return what to try for a function that computes no operator ``name``: an operator whose calls it takes, of a
+    similar name or the only one with all of its parameters, if there is one, and a reference function."""
     plain, words = name.lower().replace("_", ""), name.lower().split("_")
-    names = {x.lower().replace("_", ""): op.name for op in operators if not op.parts for x in (op.name, *op.aliases)}
-    pairs = [(x, part, whole) for x in names for part, whole in ((x, plain), *((word, x) for word in words))]
-    near = {each for each, part, whole in pairs if part == whole or (part in whole and len(part) > _SHORT)}
-    near.update(get_close_matches(plain, names))
-    if name in operators:  # its parameters may only have other names
-        near = {each for each in near if plain in each}
+    descriptors = [op for op in operators if not op.parts]
     if not re.search("backward|bwd|grad", plain):
-        near = {each for each in near if "backward" not in each}
+        descriptors = [op for op in descriptors if "backward" not in op.name]
+    names = {x.lower().replace("_", ""): op.name for op in descriptors for x in (op.name, *op.aliases)}
+    parameters = {*kernel_of(load_extension("function", function)).signatures[0].parameters}
+    known: dict[str, set[str]] = {op.name: set() for op in descriptors}
+    for op in descriptors:
+        known[op.name].update(
+            *(names_of(x.name) for x in op.tensors.inputs), *(names_of(x.name) for x in op.attributes)
+        )
+    pairs = [(x, part, whole) for x in names for part, whole in ((x, plain), *((word, x) for word in words))]
+    near = {x for x, part, whole in pairs if part == whole or (part in whole and len(part) > _SHORT)}
+    if name in operators:  # its parameters may only have other names
+        near = {x for x in near if plain in x}
     by_likeness = get_close_matches(plain, near, n=len(near) + 1, cutoff=0.0)
-    likely = dict.fromkeys(names[each] for each in by_likeness if names[each] != name)
+    likely = [op for op in dict.fromkeys(names[x] for x in by_likeness) if op != name]
+    likely.sort(key=lambda op: -len(parameters & known[op]))
+    likely += [names[x] for x in get_close_matches(plain, names) if parameters <= known[names[x]]]
     found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
+    if not found and len(parameters) >= _SHORT:  # the parameters may name it
+        fitting = [op for op in known if op != name and parameters <= known[op]]
+        fitting = [op for op in fitting if _takes_any(op, function, sample_cases(op))]
+        found = fitting[0] if len(fitting) == 1 else None
     ways = [f"did you mean --function {found}={function}?"] if found else []
     if nearest := name if name in operators else "" if found else next(iter(likely), ""):
         ways.append(f"for {nearest}, give its parameters the names that optest explain {nearest} prints")

@@ -121,6 +121,10 @@ MODULE = """
 
     def quantize_int8(x): ...
 
+    def mha(query, key, value, attn_mask=None, is_causal=False): ...
+
+    def ce_loss(logits, labels): ...
+
     def attend(q, k, v, mask=None, causal=False, scale=None):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale)
 
@@ -322,6 +326,8 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("nothing_of_the_kind=kernels_under_test:softmax", UsageError, "is no operator.*\n  for a .*--reference"),
         ("kernels_under_test:quantize_int8", UsageError, "\n  for quantize, give its .*\n  for a .*--reference"),
         ("kernels_under_test:flash_attention", UsageError, "did you mean --function scaled_dot_product_attention=k"),
+        ("kernels_under_test:mha", UsageError, "did you mean --function scaled_dot_product_attention=k"),
+        ("kernels_under_test:ce_loss", UsageError, "operators\\)\n  for a .*--reference"),
         ("kernels_under_test:Module(3, bias=1.5)", UsageError, r"not a call\n.* instance = Module\(3, bias=1\.5\)"),
         ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
         ("kernels_under_test:layernorm_of", UsageError, "did you mean --function layer_norm=kernels_under_test:layern"),
@@ -349,6 +355,7 @@ def test_refused_before_anything_runs(name: str, error: type[Exception], words: 
 def test_function_that_fits_no_case_leads_on() -> None:
     for name, meant in (
         ("kernels_under_test:attention", "did you mean --function scaled_dot_product_attention=k"),
+        ("attention=kernels_under_test:mha", "did you mean --function scaled_dot_product_attention=k"),
         (
             "quantize=kernels_under_test:quantize_int8",
             "takes no call of quantize; for quantize, give its .*--reference",
