@@ -17,8 +17,8 @@ place; with a dimension that runs backwards."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
     """Promises for one operator: ``dtypes`` and ``ranks`` of its main inputs, ``layouts`` of all, empty for any;
-    ``broadcasts`` that inputs may differ in shape, ``promotes`` that main inputs may differ in dtype, ``refuses`` that
-    wrong calls are refused by an exception."""
+    ``broadcasts`` that inputs may differ in shape, ``promotes`` that main inputs and weights may differ in dtype,
+    ``refuses`` that wrong calls are refused by an exception."""
 
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
@@ -56,7 +56,8 @@ class Capability:
         sides = {each.name for each in descriptor.tensors.inputs if each.optional} | {"weight", "bias"}
         has_operands = descriptor.category in _OPERANDS or descriptor.is_promoting
         of_rank = [each for each in of_dtype if has_operands and each.name not in sides] or of_dtype[:1]
-        if not self.promotes and len({each.spec.dtype for each in of_dtype}) > 1:
+        floats = [each for each in _main_inputs(case, with_weights=True) if each.spec.dtype.is_inexact]
+        if not self.promotes and any(len({each.spec.dtype for each in alike}) > 1 for alike in (of_dtype, floats)):
             return "it takes inputs of one dtype"
         for each in case.inputs:
             if self.dtypes and each in of_dtype and each.spec.dtype.name not in self.dtypes:
@@ -68,8 +69,9 @@ class Capability:
         return None
 
 
-def _main_inputs(case: TestCase) -> list[Argument]:
-    """Return the main inputs of a case, which exclude indices and masks.
+def _main_inputs(case: TestCase, *, with_weights: bool = False) -> list[Argument]:
+    """Return the main inputs of a case, which exclude indices and masks; with weights also all inexact ones whose dtype
+    varies.
 
     They have the dtype of the leading input, the first whose dtype varies and may be inexact, in every combination of
     the operator; if it promotes, they are all inputs whose dtype varies. Without combinations they are the inexact
@@ -78,11 +80,13 @@ def _main_inputs(case: TestCase) -> list[Argument]:
     descriptor = case.descriptor
     is_mixing = descriptor.is_promoting or descriptor.tensors.is_variadic
     variants = [each for each in descriptor.dtype_variants if len(each) == len(case.inputs) > 1]
+    if with_weights and variants:
+        variants += [each * len(case.inputs) for each in descriptor.dtype_variants if len(each) == 1]
     if len(variants) > 1:
         columns = [*zip(*variants, strict=True)]
         varying = [each for each in columns if len(set(each)) > 1] or columns
         inexact = [each for each in varying if any(dtype(name).is_inexact for name in each)]
-        leading = varying if is_mixing else (inexact or varying)[:1]
+        leading = varying if is_mixing else (inexact or varying)[: None if with_weights else 1]
         return [each for each, column in zip(case.inputs, columns, strict=True) if column in leading]
     floats = [each for each in case.inputs if each.spec.dtype.is_inexact]
     return floats if floats and not is_mixing else list(case.inputs)

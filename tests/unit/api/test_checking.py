@@ -764,6 +764,11 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
             ),
             {"ranks": (2,), "layouts": ("dense",), "dtypes": ("bfloat16", "float16", "float32")},
         ),
+        (  # x · weight in the wider dtype of the two, as frameworks promote
+            "layer_norm",
+            lambda case, specs: len({each.dtype for each in specs}) == 1,
+            {"promotes": False},
+        ),
         (  # logits[N, C]: the target has another rank
             "cross_entropy",
             lambda case, specs: specs[0].rank == 2,
