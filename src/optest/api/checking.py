@@ -598,6 +598,11 @@ def _notes(request: CheckRequest) -> list[str]:
     notes = list(request.lacking) if names_lacking else []  # a function is for one operator only
     functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}
     for name, function in functions.items():
+        globals_of_it = getattr(kernel_of(load_extension("function", function), name).function, "__globals__", {})
+        if any(type(value).__module__.startswith("triton.") for value in globals_of_it.values()):
+            notes.append(
+                f"{function} launches Triton kernels: --backend triton needs no GPU and checks loads and stores"
+            )
         cases = [each for each in request.run.cases if name in (each.descriptor.name, *each.descriptor.aliases)]
         if not cases or cases[0].descriptor.name.startswith(PREFIX):
             continue

@@ -198,6 +198,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "softmax.py").write_text("def helper(x): ...\ndef my_softmax(x): ...\n")
     (tmp_path / "raises.py").write_text("def softmax(x): ...\nsoftmax.absent()\n")
     (tmp_path / "no_python.py").write_text("def softmax(x: return x\n")
+    launches = "import numpy\nclass Jitted:\n    __module__ = 'triton.runtime.jit'\nkernel = Jitted()\n"
+    (tmp_path / "launches.py").write_text(f"{launches}def softmax(x, dim: int): return kernel[1](x)\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -363,6 +365,7 @@ def test_function_that_fits_no_case_leads_on() -> None:
         ("layer_norm=kernels_under_test:norm_over", "of layer_norm; for layer_norm, give its parameters .*--reference"),
         ("softmax=kernels_under_test:softmax", ""),
         ("softmax=kernels_under_test:of_weights", ""),
+        ("softmax=launches:softmax", ""),
     ):
         stream = io.StringIO()
         given = {"function": (name,), "isolate": "none", "jobs": 1, "tier": "smoke"}
@@ -370,6 +373,7 @@ def test_function_that_fits_no_case_leads_on() -> None:
         lines = [line for line in stream.getvalue().splitlines() if "takes no call" in line]
         assert len(lines) == bool(meant)
         assert ("has weights of its own" in stream.getvalue()) == name.endswith("of_weights")
+        assert ("--backend triton" in stream.getvalue()) == ("launches" in name)
         assert re.search(meant, "".join(lines)), lines
 
 
