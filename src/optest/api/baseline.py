@@ -15,6 +15,7 @@ from optest.backends.capabilities import layout_of
 from optest.backends.command_abilities import runs_programs
 from optest.backends.function import FunctionBackend
 from optest.core.operands import ELEMENTWISE
+from optest.core.reference_functions import PREFIX
 from optest.errors import UsageError
 from optest.plan.expectations import EXCUSABLE, case_dtype
 from optest.plan.from_samples import SET_TAG, TIER_TAG
@@ -120,6 +121,11 @@ def offered_promises(
             _, words, promise, calls = clearest
             promised |= promise
             counts.append(words)
+        sets = {tag.removeprefix(SET_TAG) for case, _ in calls for tag in case.tags if tag.startswith(SET_TAG)}
+        is_special = [f"{SET_TAG}special" in case.tags for case, is_bad in calls if is_bad]
+        if operator.startswith(PREFIX) and all(is_special) and len(sets) > 1:  # its author says what NaN means to it
+            others = ",".join(sorted(sets - {"special"}))
+            yield f"{operator}: only calls with NaN, infinity or extreme values fail; without these: --set {others}"
         failed = [f"{SET_TAG}ordinary" in case.tags for case, is_bad in calls if is_bad]
         if not promised or any(failed) or len(failed) > _PLAIN_FAILURES * len(calls):
             continue

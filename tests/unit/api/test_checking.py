@@ -743,6 +743,28 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
     assert offered(lambda case: max(ranks(case)) > 3) == "ranks=(0, 1, 2, 3))"
 
 
+@pytest.mark.parametrize(("operator", "is_offered"), [("function.m:slow", True), ("softmax", False)])
+def test_other_case_sets_are_offered_if_special_values_fail(operator: str, is_offered: bool) -> None:
+    cases = check_request({"op": ("softmax",), "tier": "parity", "backend": "numpy"}).run.cases
+    cases = [case for case in cases if case.expects_error is None]
+    results = [
+        SimpleNamespace(
+            id=case.id,
+            operator=operator,
+            status=Status.FAILED if "set:special" in case.tags else Status.PASSED,
+            verdict=SimpleNamespace(measures=(), details={}),
+        )
+        for case in cases
+    ]
+    by_id = {case.id: case for case in cases}
+    lines = list(offered_promises(results, by_id, FunctionBackend()))  # type: ignore[arg-type]
+    assert [": only calls with NaN" in line and "special" not in line.rpartition("--set")[2] for line in lines] == (
+        [True] if is_offered else []
+    )
+    results[0].status = Status.FAILED
+    assert not list(offered_promises(results, by_id, FunctionBackend()))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("operator", "passes", "promise"),
     [
