@@ -224,7 +224,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
     """Report the compiler of model cases, which may pass when eager and fail when compiled."""
-    cases = [item for item in items if isinstance(item, CaseItem)]
+    cases = [item for item in items if isinstance(item, CaseItem) and item.request.driver.name == "torch"]
     of_models = [item for item in cases if any(tag.startswith("model_") for tag in item.case.tags)]
     compilers = dict.fromkeys(item.request.settings["compile_backend"] or "eager" for item in of_models)
     others = {True: "--compile-backend inductor compiles them", False: "--compile-backend eager compiles nothing"}
