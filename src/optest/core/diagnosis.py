@@ -367,13 +367,12 @@ def _expected_of(
     expected = expected_of_other_inputs(case, hypothesis.inputs, comparison.driver, comparison.interrupted)
     if isinstance(expected, str) or len(expected) != len(comparison.expected):
         return None
-    changing = (0,) if hypothesis.first_only else off or range(len(expected))
-    return [
-        replace(right, value=other.value, terms=other.terms, alternatives=other.alternatives)
-        if at in changing
-        else right
-        for at, (right, other) in enumerate(zip(comparison.expected, expected, strict=True))
-    ]
+    if hypothesis.first_only:
+        changed, of_case = expected[0], comparison.expected
+        first = replace(of_case[0], value=changed.value, terms=changed.terms, alternatives=changed.alternatives)
+        return [first, *of_case[1:]]
+    pairs = zip(comparison.expected, expected, strict=True)
+    return [other if not off or at in off else right for at, (right, other) in enumerate(pairs)]
 
 
 def _is_nearer(comparison: Comparison, expected: Sequence[Expected], distance: float) -> bool:

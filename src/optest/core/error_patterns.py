@@ -336,6 +336,22 @@ def _partial_sums(wrong: WrongCall) -> Iterator[Hypothesis]:
         yield _relation(wrong, words, {0: only[2] / total})
 
 
+def _without_shift(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield the hypotheses that exponentials were summed without subtracting the maximum first, in float32 or in the
+    dtype of the input, so that they overflow or are all 0."""
+    case, name = wrong.case, wrong.case.descriptor.name
+    dim = case.attributes.get("dim")
+    if name not in ("softmax", "log_softmax", "logsumexp") or not wrong.off or wrong.inputs[0].dtype.itemsize > 4:
+        return
+    for kind in dict.fromkeys((np.dtype(np.float32), wrong.inputs[0].dtype)):
+        powers = np.exp(widen(wrong.inputs[0]).astype(kind))
+        total = powers.sum(axis=None if dim == () else dim, keepdims=True, dtype=kind)
+        naive = widen(np.log(total) if name == "logsumexp" else powers / total)
+        value = np.log(naive) if name == "log_softmax" else naive
+        words = f"the maximum were not subtracted before exp in {kind.name}"
+        yield _relation(wrong, words, {0: np.reshape(value, wrong.outputs[0].shape)})
+
+
 def _scans_in_blocks(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield the hypothesis that a scan starts anew in blocks whose size is the index of the first wrong element."""
     start = {"cumsum": np.subtract, "cumprod": np.divide}.get(wrong.case.descriptor.name)
@@ -495,7 +511,7 @@ def other_last_step(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 _Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]
-SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan, _wrapped)
+SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan, _wrapped, _without_shift)
 """Hypotheses for which one wrong element is enough, since the inputs show them."""
 RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _scans_in_blocks, _last_of_equal, _other_statistics)
 """Functions that yield hypotheses for a wrong call, without running the reference again."""

@@ -157,6 +157,20 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
             "as if every 8 elements along dimension 1 started anew, without what is before them",
         ),
         (
+            lambda x: np.exp(x) / np.exp(x).sum(0, keepdims=True),
+            "softmax",
+            [(6, 8)],
+            {"attributes": {"dim": 0}, "generator": {"fill": "uniform", "low": 80.0, "high": 100.0}},
+            "as if the maximum were not subtracted before exp in float32",
+        ),
+        (
+            lambda x: np.log(np.exp(x).sum(dtype=x.dtype)).reshape(()),
+            "logsumexp",
+            [(6, 8)],
+            {"generator": {"fill": "uniform", "low": -120.0, "high": -110.0}},
+            "as if the maximum were not subtracted before exp in float32",
+        ),
+        (
             lambda x: 36 - np.argmax(x[:, ::-1], 1),
             "argmax",
             [(40, 37)],
