@@ -258,7 +258,7 @@ def version_of(distribution: str) -> str | None:
 def is_installed(module_name: str) -> bool:
     """Whether a module can be found, imported or not; it is not imported."""
     if module_name in sys.modules:
-        return True
+        return sys.modules[module_name] is not None
     try:
         return importlib.util.find_spec(module_name) is not None
     except (ImportError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import ModuleType
 
@@ -28,3 +29,10 @@ def test_what_cannot_be_found_is_not(name: str) -> None:
 def test_what_is_imported_is_there_whatever_its_spec_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "made_by_hand", ModuleType("made_by_hand"))
     assert is_installed("made_by_hand")
+
+
+def test_absent_framework_is_reported_by_its_backend() -> None:
+    code = "import sys; sys.modules['torch'] = None; from optest.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "check", "--backend", "torch", "--op", "relu"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr.strip()) == (5, "optest: backend torch is unavailable: pip install torch")

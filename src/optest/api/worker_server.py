@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.process import ForkServer
-from optest.registry import file_of_module, load_object
+from optest.registry import file_of_module, is_installed, load_object
 from optest.settings import environment, resolve, variables_set
 from optest.settings.variables import worker_environment
 
@@ -34,6 +34,7 @@ def worker_server(given: Mapping[str, Any], usual_jobs: int = 1) -> Iterator[For
     functions = settings["function"] or ()
     is_torch = settings["backend"] == "torch" or any(map(_names_torch, functions))
     is_usable = sys.platform == "linux" and "numpy" not in sys.modules and settings["isolate"] != "none"
+    is_usable &= not is_torch or is_installed("torch")  # what is absent is reported by the user's own name for it
     if not is_usable or not (is_torch or functions):
         yield None
         return
