@@ -36,7 +36,9 @@ def selection(driver: BackendDriver) -> Callable[[Sample], bool]:
     def is_asked(sample: Sample) -> bool:
         if "expects_error" in sample.case or sample.case_set == GRAPH:
             return True
-        signature = json.dumps(_signature(sample.case), sort_keys=True, default=str)
+        shapes = {name: _sizes(shape) for name, shape in sample.case.get("shapes", {}).items()}
+        call = [shapes, sample.case.get("dtypes"), sample.case.get("attributes")]
+        signature = json.dumps(call, sort_keys=True, default=str)
         is_new = signature not in seen
         seen.add(signature)
         return is_new and isinstance(driver, InfersShapes)
@@ -78,11 +80,6 @@ def smoke_samples(samples: Sequence[Sample], dtypes: Iterable[str]) -> list[Samp
 def _dtypes(sample: Sample) -> set[str]:
     dtypes = sample.case.get("dtypes") or ()
     return {dtypes} if isinstance(dtypes, str) else set(dtypes.values() if isinstance(dtypes, Mapping) else dtypes)
-
-
-def _signature(case: Mapping[str, Any]) -> list[Any]:
-    shapes = {name: _sizes(shape) for name, shape in case.get("shapes", {}).items()}
-    return [shapes, case.get("dtypes"), case.get("attributes")]
 
 
 def _sizes(shape: Any) -> Any:

@@ -285,12 +285,13 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     configured = [name for name, value in settings.values.items() if value.origin is Origin.CONFIG]
     given = {name: settings[name] for name in configured if name not in OF_CASES} | given_options(settings)
     given.pop("resume", None)
+    seeds = {case.seed for case in request.cases}
     return run_info(
         request.driver,
         directory,
         total=len(request.cases) * settings["rounds"],
         target=request.target.label(),
-        seed=_seed(request),
+        seed=seeds.pop() if len(seeds) == 1 else settings["seed"] or 0,
         plan=request.document.path if request.document else "",
         isolation=lanes.isolation,
         jobs=lanes.jobs,
@@ -318,12 +319,6 @@ def _declared(request: RunRequest) -> dict[str, Any]:
         return {}
     declared = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
     return {} if declared is None else {DECLARED: {"count": declared[0], "others": list(declared[1])}}
-
-
-def _seed(request: RunRequest) -> int:
-    """The seed of the run: what its cases agree on, else what was stated above them."""
-    seeds = {case.seed for case in request.cases}
-    return seeds.pop() if len(seeds) == 1 else request.settings["seed"] or 0
 
 
 def _what_passes_show(request: RunRequest) -> tuple[str, ...]:

@@ -147,18 +147,14 @@ def _script_input(name: str, archive: Archive, *, inline: bool) -> ScriptInput:
 def _literal(tensor: Any) -> str:
     """An expression that makes exactly this array, with as few digits as its type needs."""
     shaped = f".reshape({tensor.shape})" if tensor.size == 0 else ""
-    short = _nested(tensor)
-    digits = short if _same_numbers(json.loads(short) if tensor.dtype.kind == "f" else None, tensor) else None
-    return f'np.array({digits or repr(tensor.tolist())}, "{tensor.dtype.name}"){shaped}'
+    digits, short = repr(tensor.tolist()), _nested(tensor)
+    if tensor.dtype.kind == "f" and (np.array(json.loads(short), tensor.dtype) == tensor).all():
+        digits = short  # read as float64 and rounded, it gives the same numbers again
+    return f'np.array({digits}, "{tensor.dtype.name}"){shaped}'
 
 
 def _nested(tensor: Any) -> str:
     return str(tensor[()]) if tensor.ndim == 0 else f"[{', '.join(_nested(row) for row in tensor)}]"
-
-
-def _same_numbers(numbers: Any, tensor: Any) -> bool:
-    """Whether reading the short digits as float64 and rounding gives the same numbers again."""
-    return numbers is not None and bool((np.array(numbers, tensor.dtype) == tensor).all())
 
 
 def _comparison(result: CaseResult, case: TestCase, outputs: Sequence[str]) -> list[str]:

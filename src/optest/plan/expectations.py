@@ -353,7 +353,10 @@ class _Lines:
             where=f"{self._source.file}:{self._source.line_of(place)}",
             is_binding=_fits({**self._written_for, **entry.get("written_for", {})}, self._versions),
         )
-        self._once(line, place)
+        first = self._names.setdefault(line.name, self._source.line_of(place))
+        if first != self._source.line_of(place):
+            hint = "one line says it all: name several case sets, fills or values in its `where`"
+            self.ledger.problem(place, f"{line.name} is expected twice, first in line {first}", hint)
         return line
 
     def _require_selection(self, entry: Mapping[str, Any], place: Path, is_narrow: bool) -> None:
@@ -405,12 +408,6 @@ class _Lines:
             except ValueError as error:
                 self.ledger.problem((*place, name), str(error))
         return found
-
-    def _once(self, line: Expectation, place: Path) -> None:
-        first = self._names.setdefault(line.name, self._source.line_of(place))
-        if first != self._source.line_of(place):
-            hint = "one line says it all: name several case sets, fills or values in its `where`"
-            self.ledger.problem(place, f"{line.name} is expected twice, first in line {first}", hint)
 
 
 def _is_glob(text: str) -> bool:

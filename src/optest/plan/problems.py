@@ -216,7 +216,8 @@ def _misfits(
         return misfit.all_below(*path)
     name = _name_of(path)
     if kind == "extra_forbidden":
-        message, hint = f"unknown key {name!r} of {_owner(path[:-1])}", _hint_for_unknown_key(path, known_keys)
+        owner = "a case" if path[:-1][:1] == ("cases",) else _name_of(path[:-1])
+        message, hint = f"unknown key {name!r} of {owner}", _hint_for_unknown_key(path, known_keys)
     elif kind == "missing":
         message, hint = f"the key {name} is missing", _EXAMPLES.get(name, "")
     elif kind in _SHOULD_BE:
@@ -259,10 +260,6 @@ def _name_of(path: Path) -> str:
     if isinstance(last, str):
         return last
     return f"case {last}" if path[:-1] == ("cases",) else f"item {last}"
-
-
-def _owner(path: Path) -> str:
-    return "a case" if path[:1] == ("cases",) else _name_of(path)
 
 
 _CASE = "{op: relu, shapes: {input0: 2x3}}"

@@ -229,14 +229,11 @@ def _format_value(value: Any) -> str | None:
         case float():
             return number_text(value)
         case str():
-            return _format_text(value)
+            # as it is where that reads back as text, else in quotes
+            plain = value.isascii() and value.isprintable() and value == value.strip()
+            plain = plain and value[:1] not in ("", *"[{\"'") and _attribute_value(value) == value
+            return value if plain else quoted(value)
         case list() | tuple():
             parts = [quoted(each) if isinstance(each, str) else _format_value(each) for each in value]
             return None if None in parts else f"[{','.join(part for part in parts if part is not None)}]"
     return None
-
-
-def _format_text(value: str) -> str:
-    """As it is where that reads back as text, else in quotes."""
-    plain = value.isascii() and value.isprintable() and value == value.strip() and value[:1] not in ("", *"[{\"'")
-    return value if plain and _attribute_value(value) == value else quoted(value)

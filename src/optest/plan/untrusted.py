@@ -59,7 +59,9 @@ def refuse_untrusted(context: PlanContext, *, is_top: bool) -> None:
 
 def _refuse_in(entry: Entry, path: Path, context: PlanContext) -> None:
     for place, what in _code_named_in(entry, path):
-        context.ledger.problem(place, f"--untrusted refuses what the plan would run: {_command_text(what)}")
+        words = what if isinstance(what, list) else [what]
+        command = " ".join(words) if all(isinstance(word, str) for word in words) else shown(what)
+        context.ledger.problem(place, f"--untrusted refuses what the plan would run: {command}")
     for name in _files_of_fills(entry):
         _refuse_path(name, (*path, "generator"), context)
 
@@ -90,9 +92,3 @@ def _code_named_in(entry: Entry, path: Path) -> Iterator[tuple[Path, Any]]:
         for key in RUNS_CODE:
             if key in options:
                 yield (*path, "backend_config", backend, key), options[key]
-
-
-def _command_text(what: Any) -> str:
-    if isinstance(what, list) and all(isinstance(word, str) for word in what):
-        return " ".join(what)
-    return what if isinstance(what, str) else shown(what)

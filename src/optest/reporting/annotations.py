@@ -32,13 +32,9 @@ def _annotation(result: CaseResult) -> str:
     facts = {"title": f"{result.status.value.upper()}{reason}: {printable(result.id)}"}
     if line.isdigit():
         facts = {"file": file, "line": line, **facts}
-    stated = ",".join(f"{name}={_property(value)}" for name, value in facts.items())
+    stated = ",".join(f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in facts.items())
     return f"::error {stated}::{_data(block(result))}"
 
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from optest.reporting.typography import clip, columns
 from optest.spec import Benchmark, CallTime, CaseResult
@@ -83,18 +83,16 @@ def bench_lines(results: Iterable[CaseResult]) -> list[str]:
     shown = [[clip(row[0], _LONGEST_NAME), *row[1:]] for row in rows]
     cells = [[row[place] for place in used] for row in ([*BENCH_HEAD], *shown)]
     left = frozenset(new for new, old in enumerate(used) if old in _LEFT)
-    return ["timings", *columns(cells, left=left), *timed_lines(listed), f"  {_meaning(rows)}", *notes]
+    meaning = "  median and interquartile range, warm caches; GB/s and GFLOP/s of declared bytes and operations"
+    if any(row[7] for row in rows):
+        meaning += "; × is how many times as long as the other, called in turns with it"
+    return ["timings", *columns(cells, left=left), *timed_lines(listed), meaning, *notes]
 
 
 def timed_lines(results: Iterable[CaseResult]) -> list[str]:
     """What was called, where the name of the target alone would mislead: compiled calls, and gradients."""
     counts = Counter(time.who for result, _, time in _timed(results) if not result.target.startswith(time.who))
     return [f"  timed: {count} × {clip(who, 120)}" for who, count in counts.items()]
-
-
-def _meaning(rows: Sequence[Sequence[str]]) -> str:
-    compared = "; × is how many times as long as the other, called in turns with it" if any(r[7] for r in rows) else ""
-    return f"median and interquartile range, warm caches; GB/s and GFLOP/s of declared bytes and operations{compared}"
 
 
 def bench_notes(results: Iterable[CaseResult]) -> list[str]:

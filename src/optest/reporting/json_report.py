@@ -22,14 +22,13 @@ def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummar
     """The validated report as strict JSON in ASCII, which any reader can take; one line for each case."""
     report = build_report(info, results, summary)
     require_fit(report)
-    parts = [f'"{name}": {_indented(report[name])}' for name in ("schema_version", "run", "summary")]
+    parts = [
+        f'"{name}": {json.dumps(report[name], indent=1, allow_nan=False)}'.replace("\n", "\n ")
+        for name in ("schema_version", "run", "summary")
+    ]
     cases = ",\n  ".join(json.dumps(case, allow_nan=False) for case in report["cases"])
     parts.append(f'"cases": [\n  {cases}\n ]' if cases else '"cases": []')
     return "{\n " + ",\n ".join(parts) + "\n}\n"
-
-
-def _indented(value: Any) -> str:
-    return json.dumps(value, indent=1, allow_nan=False).replace("\n", "\n ")
 
 
 def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> dict[str, Any]:

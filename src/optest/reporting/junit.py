@@ -132,7 +132,9 @@ def _closed(suite: ET.Element) -> ET.Element:
 def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
     """``text`` is what is told of it if it is no pass."""
     time = _seconds(spent_s(result))
-    case = ET.SubElement(suite, "testcase", _attributes(name=_name(result), classname=_class_name(result), time=time))
+    # ``torch:cpu.matmul``: readers group by what stands before the last dot, so there is no other one
+    group = f"{result.target}.{result.operator}".replace(".", "_", result.target.count("."))
+    case = ET.SubElement(suite, "testcase", _attributes(name=_name(result), classname=group, time=time))
     element = ELEMENT_OF[result.status]
     if element is not None:
         kind = result.reason.value if result.reason else result.status.value.upper()
@@ -181,11 +183,6 @@ def _first_fact(result: CaseResult) -> str:
     lines = [line.strip() for line in block(result).split("\n")[1:]]
     facts = [line for line in lines if not line.startswith(("case: ", "again: "))]
     return facts[0] if facts else ""
-
-
-def _class_name(result: CaseResult) -> str:
-    """``torch:cpu.matmul``: readers group by what stands before the last dot, so there is no other one."""
-    return f"{result.target}.{result.operator}".replace(".", "_", result.target.count("."))
 
 
 def _counts(results: Iterable[CaseResult]) -> dict[str, str]:

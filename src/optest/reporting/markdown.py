@@ -46,7 +46,8 @@ def markdown_text(
     ordered = in_order(results) if is_check(info) else in_plan_order(results)
     head = _head_of_check(info, ordered, summary) if is_check(info) else _head_of_run(info, ordered, summary)
     head += _timings(ordered)
-    foot = _provenance(info, summary)
+    rows = [_row([name, escaped(value)]) for name, value in provenance(info, summary)]
+    foot = ["<details><summary>provenance</summary>", "", "| | |", "| --- | --- |", *rows, "", "</details>"]
     room = most_bytes - _size(head) - _size(foot) - 300
     return "\n".join([*head, *_failures(failure_groups(ordered), room, info), *foot]) + "\n"
 
@@ -63,7 +64,8 @@ def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSumma
     else:
         table = []
     heading = [f"## {_mark(summary)} optest: {outcome_text(tally, summary)}", ""]
-    return [*heading, *_notes(info), *table, *_skips(tally)]
+    skips = [f"- {count} × skipped: {escaped(skip_text(why))}" for why, count in tally.skips.most_common()]
+    return [*heading, *_notes(info), *table, *_counted(skips, _MOST_ROWS)]
 
 
 def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
@@ -148,11 +150,6 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _skips(tally: Tally) -> list[str]:
-    skips = tally.skips.most_common()
-    return _counted([f"- {count} × skipped: {escaped(skip_text(why))}" for why, count in skips], _MOST_ROWS)
-
-
 def _timings(results: Sequence[CaseResult]) -> list[str]:
     rows = [list(map(escaped, row)) for row in bench_rows(results)]
     table = _table(BENCH_HEAD, rows, left={0, 5}, word="timed case") if rows else []
@@ -188,19 +185,9 @@ def _failure(group: FailureGroup) -> list[str]:
         cut = len(text) - _LONGEST_BLOCK
         kept = text[-_LONGEST_BLOCK // 2 :]
         text = f"{text[: _LONGEST_BLOCK // 2]}\n… {plural(cut, 'character')} left out …\n{kept}"
-    fence = _fence(text)
+    # more backticks than any line of the text has in a row, so that nothing in it ends the block
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
     return [f"<details><summary>{title}</summary>", "", f"{fence}text", text, fence, "", "</details>", ""]
-
-
-def _fence(text: str) -> str:
-    """More backticks than any line of the text has in a row, so that nothing in it ends the block."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    return "`" * max(3, longest + 1)
-
-
-def _provenance(info: RunInfo, summary: RunSummary) -> list[str]:
-    rows = [_row([name, escaped(value)]) for name, value in provenance(info, summary)]
-    return ["<details><summary>provenance</summary>", "", "| | |", "| --- | --- |", *rows, "", "</details>"]
 
 
 def escaped(text: str) -> str:

@@ -135,7 +135,9 @@ class TerminalReporter:
         if self._page.live:
             if now - self._last_draw >= _REDRAW_EVERY_S:
                 self._last_draw = now
-                self._page.status(f"{_bar(done, total)}  {self._so_far(done, total, now)}  {clip(result.id, 60)}")
+                filled = min(_BAR_WIDTH, _BAR_WIDTH * done // max(1, total))
+                bar = "━" * filled + "─" * (_BAR_WIDTH - filled)
+                self._page.status(f"{bar}  {self._so_far(done, total, now)}  {clip(result.id, 60)}")
         elif total > _FEW and done < total and now - self._last_progress >= _PROGRESS_EVERY_S:
             self._last_progress = now
             self._page.line(f"… {self._so_far(done, total, now)}", "dim")
@@ -262,9 +264,9 @@ def _evidence(result: CaseResult) -> list[str]:
 
 def _measure_line(measure: Measure) -> str:
     rule = f"; rule: {rule_text(measure.rule)}" if measure.rule else ""
-    used = ""
-    if measure.worst_used is not None:
-        used = f", {_share(measure.worst_used)}"
+    used, share = "", measure.worst_used
+    if share is not None:
+        used = f", {share:.0%} of the allowance used" if share <= 1 else f", {number(share, 3)} x allowed"
     if measure.statistic is not None:
         limit = f" of {number(measure.statistic_limit, 3)}" if measure.statistic_limit is not None else ""
         used += f", z {number(measure.statistic, 3)}{limit}"
@@ -274,18 +276,9 @@ def _measure_line(measure: Measure) -> str:
     return f"{measure.output}: {plural(measure.compared, 'element')} compared{used}{rule}"
 
 
-def _share(used: float) -> str:
-    return f"{used:.0%} of the allowance used" if used <= 1 else f"{number(used, 3)} x allowed"
-
-
 def _styled_block(group: FailureGroup, *, with_map: bool) -> list[tuple[str, str]]:
     """The lines of a failure block with their styles."""
     status = group.first.status
     head, *rest = group_lines(group, with_map=with_map)
     styled = [(line, "command" if line.startswith("  again:") else "") for line in rest]
     return [(head, f"{_STYLES.get(status, 'bad')}:{len(status.value)}"), *styled]
-
-
-def _bar(done: int, total: int) -> str:
-    filled = min(_BAR_WIDTH, _BAR_WIDTH * done // max(1, total))
-    return "━" * filled + "─" * (_BAR_WIDTH - filled)

@@ -81,7 +81,10 @@ def resolve(
         if name.startswith("OPTEST_") and name not in known:
             hint = did_you_mean(name, known, text="; did you mean {}?")
             raise UsageError(f"environment variable {name} is unknown{hint}")
-    below = {**configured, **_of_plan(plan or {}, plan_name)}
+    below = dict(configured)
+    for option in OPTIONS:
+        if option.plan and plan and plan.get(option.plan) is not None:
+            below[option.name] = Value(plan[option.plan], Origin.PLAN, plan_name)
     return Settings(
         {
             option.name: _checked(option, _resolve_one(option, command_line or {}, variables, below))
@@ -120,11 +123,6 @@ def _configured(file: ConfigFile) -> dict[str, Value]:
             tuple(texts) if option.repeat else _parse(option, texts[0], where), Origin.CONFIG, where
         )
     return found
-
-
-def _of_plan(plan: Mapping[str, Any], plan_name: str) -> dict[str, Value]:
-    stated = [option for option in OPTIONS if option.plan and plan.get(option.plan) is not None]
-    return {option.name: Value(plan[option.plan], Origin.PLAN, plan_name) for option in stated}
 
 
 def _resolve_one(

@@ -232,7 +232,10 @@ def _value(node: ast.expr) -> Any:
         case ast.Call(func=ast.Name(id="slice"), args=bounds, keywords=[]) if 1 <= len(bounds) <= 3:
             return slice(*[_bound(each) for each in bounds])
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as word)], keywords=[]):
-            return _float(word)
+            try:
+                return float(word)
+            except ValueError:
+                raise NotLiteral(f"float({word!r}) is no number") from None
         case ast.Call(func=ast.Name(id="complex"), args=[real, imaginary], keywords=[]):
             return _complex(_value(real), _value(imaginary), node)
         case ast.Call(
@@ -241,7 +244,8 @@ def _value(node: ast.expr) -> Any:
             keywords=[],
         ):
             return Device(name)
-    raise NotLiteral(f"{_source(node)} is {_what(node)}; {_ALLOWED}")
+    what = next((word for kind, word in _WORDS.items() if isinstance(node, kind)), "no value")
+    raise NotLiteral(f"{_source(node)} is {what}; {_ALLOWED}")
 
 
 def _bound(node: ast.expr) -> Any:
@@ -255,13 +259,6 @@ def _complex(real: Any, imaginary: Any, node: ast.expr) -> complex:
     if type(real) not in (int, float) or type(imaginary) not in (int, float):
         raise NotLiteral(f"{_source(node)} should have two real numbers")
     return complex(real, imaginary)
-
-
-def _float(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise NotLiteral(f"float({word!r}) is no number") from None
 
 
 def _dotted(node: ast.expr) -> str:
@@ -300,10 +297,6 @@ _WORDS: Mapping[type[ast.expr], str] = {
     ast.BoolOp: "computed",
     ast.UnaryOp: "computed",
 }
-
-
-def _what(node: ast.expr) -> str:
-    return next((word for kind, word in _WORDS.items() if isinstance(node, kind)), "no value")
 
 
 def _source(node: ast.expr) -> str:
