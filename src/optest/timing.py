@@ -90,8 +90,10 @@ def measure(subjects: Sequence[Subject], *, target_s: float = 0.2, clock: Clock 
         while len(seconds[0]) < _FEWEST_BATCHES or min(spent) < target_s:
             for place, (subject, size) in enumerate(zip(subjects, sizes, strict=True)):
                 took = _batch_s(subject, size, clock)
+                if took <= 0:
+                    raise UsageError(f"{subject.who}: a batch took {took} s; the clock stands still or runs backwards")
                 spent[place] += took
-                seconds[place].append(_positive(took, subject) / size)
+                seconds[place].append(took / size)
     return [
         Samples(who=subject.who, seconds=tuple(each), calls_in_batch=size, warm_up_calls=warm_up)
         for subject, each, size, warm_up in zip(subjects, seconds, sizes, warm_ups, strict=True)
@@ -151,15 +153,10 @@ def _warmed_up(subject: Subject, target_s: float, clock: Clock) -> tuple[int, in
         if made > 1 and took >= enough_s and clock() - began >= target_s * _WARM_UP_SHARE:
             return size, made  # the first call alone may compile, allocate or fault pages in
         if took < enough_s:
-            size = _grown(size, took, enough_s)
+            most = size * 10  # the first calls are slow
+            size = most if took * most <= enough_s * size else int(size * enough_s / took) + 1
         if took <= 0 and size > _MOST_CALLS_IN_NO_TIME:
             raise UsageError(f"{subject.who}: {made} calls took {took} s; the clock stands still or runs backwards")
-
-
-def _grown(size: int, took: float, enough_s: float) -> int:
-    """The size that the time of the last batch asks for, but at most ten times as much: the first calls are slow."""
-    most = size * 10
-    return most if took * most <= enough_s * size else int(size * enough_s / took) + 1
 
 
 def _batch_s(subject: Subject, size: int, clock: Clock) -> float:
@@ -170,12 +167,6 @@ def _batch_s(subject: Subject, size: int, clock: Clock) -> float:
         call()
     subject.synchronize()
     return clock() - began
-
-
-def _positive(took: float, subject: Subject) -> float:
-    if took <= 0:
-        raise UsageError(f"{subject.who}: a batch took {took} s; the clock stands still or runs backwards")
-    return took
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from optest.compare.bounds import (
     terms_repeat,
     ulp_law,
 )
-from optest.numerics import Array
 from optest.spec import (
     DType,
     ErrorBudget,
@@ -356,11 +355,10 @@ def is_integer_exact(case: TestCase, expected: Expected, numerics: Numerics, inp
     cut = _cut_operands(case, numerics)
     if cut is None:
         return True
-    return inputs is not None and all(_fits(each, cut) for each in inputs if each is not None)
-
-
-def _fits(array: Array, cut: DType) -> bool:
-    return bool((np.abs(np.asarray(array, dtype=np.float64)) <= 2.0**cut.precision).all())
+    if inputs is None:
+        return False
+    given = [np.asarray(each, dtype=np.float64) for each in inputs if each is not None]
+    return all(bool((np.abs(each) <= 2.0**cut.precision).all()) for each in given)
 
 
 _TF32 = DType(name="tf32", kind=Kind.FLOAT, bits=32, precision=11, emin=-126, emax=127)

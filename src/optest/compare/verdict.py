@@ -183,7 +183,8 @@ def _judge_output(
             and (as_right := expected.alternatives(outputs)) is not None
         ):
             mask, doubt, uneven = as_right if isinstance(as_right, AsRight) else AsRight(as_right)
-            reference = np.where(mask, _like(actual, reference), reference)
+            given = widen(actual) if reference.dtype in _UNROUNDED else actual
+            reference = np.where(mask, given, reference)
             judged = _judge_values(actual, reference, *judging)
             if doubt and judged.finding is None:
                 return judged._replace(finding=(None, f"{expected.name}: {doubt}"))
@@ -218,11 +219,6 @@ def _has_explicit_tolerance(case: TestCase, expected: Expected, allowance: Allow
     is_close = expected.rule is None and rule is not None and rule.kind is RuleClass.CLOSE
     # integers of such an operator get the rule `exact` by themselves
     return is_close and allowance.used.name not in (RuleClass.CLOSE.value, RuleClass.EXACT.value)
-
-
-def _like(actual: Array, reference: Array) -> Array:
-    """The outputs as the reference has its values: widened where those are unrounded."""
-    return widen(actual) if reference.dtype in _UNROUNDED else actual
 
 
 _UNROUNDED = (np.dtype(np.float64), np.dtype(np.complex128))
@@ -398,6 +394,7 @@ def _measure(
 
 def _details(outcome: Outcome, expected: Expected, shape: tuple[int, ...]) -> dict[str, Any]:
     error, relative, in_ulp, worst = outcome.error, outcome.relative, outcome.in_ulp, outcome.worst
+    norm = math.sqrt(outcome.actual_squared) * math.sqrt(outcome.target_squared)
     return {
         "worst_index": _place(worst.place, shape),
         "worst_actual": _plain(outcome.worst_actual),
@@ -412,7 +409,7 @@ def _details(outcome: Outcome, expected: Expected, shape: tuple[int, ...]) -> di
         "max_ulp_error": _finite(in_ulp.value) if in_ulp.place >= 0 else None,
         "max_ulp_index": _place(in_ulp.place, shape),
         "rmse": _finite(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
-        "cosine": _cosine(outcome),
+        "cosine": outcome.product / norm if norm > 0 and math.isfinite(norm) else None,
         "where": outcome.sketch.phrase() if outcome.sketch is not None else "",
     }
 
@@ -427,11 +424,6 @@ def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         flat, coordinate = divmod(flat, size)
         place.append(coordinate)
     return tuple(reversed(place))
-
-
-def _cosine(outcome: Outcome) -> float | None:
-    norm = math.sqrt(outcome.actual_squared) * math.sqrt(outcome.target_squared)
-    return outcome.product / norm if norm > 0 and math.isfinite(norm) else None
 
 
 def _finite(value: float) -> float | None:

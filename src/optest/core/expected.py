@@ -21,7 +21,6 @@ from optest.spec import (
     ErrorBudget,
     Fault,
     NamedOutput,
-    OperatorDescriptor,
     Reason,
     ReferenceNote,
     Rule,
@@ -245,15 +244,13 @@ def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None
     return [by_name.get(parameter.name) for parameter in signature.inputs]
 
 
-def _has_terms(descriptor: OperatorDescriptor) -> bool:
-    rule = descriptor.rule
-    return descriptor.terms is not None and rule is not None and rule.kind in _WITH_TERMS
-
-
 def _terms_if_needed(
     cases: Sequence[TestCase], inputs: Sequence[Array | None], interrupted: Callable[[], bool] | None = None
 ) -> Sequence[Any] | None:
-    if not _has_terms(cases[0].descriptor) or not any(map(_may_be_judged_by_class, cases)):
+    descriptor = cases[0].descriptor
+    if descriptor.terms is None or descriptor.rule is None or descriptor.rule.kind not in _WITH_TERMS:
+        return None
+    if not any(map(_may_be_judged_by_class, cases)):
         return None
     with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
         return _terms(cases[0], inputs)

@@ -24,17 +24,14 @@ def make_inputs(
         Fault: BAD_CASE if the generator raises or yields other tensors than the case states.
     """
     with Border("the generator", _BAD_CASE, interrupted):
-        inputs, known = resolve_generator(case.generator).generate(case, _random(case))
+        # a NumPy Generator for a user's generator; the built-in fills draw from optest's own bits
+        random = None if case.generator is None else numpy_generator(case)
+        inputs, known = resolve_generator(case.generator).generate(case, random)
         if case.generator is not None:
             _require_declared_specs(case, inputs)
     for array in inputs:
         array.setflags(write=False)
     return inputs, known
-
-
-def _random(case: TestCase) -> Any:
-    """A NumPy Generator for a user's generator; the built-in fills draw from optest's own bits."""
-    return None if case.generator is None else numpy_generator(case)
 
 
 def _require_declared_specs(case: TestCase, inputs: Any) -> None:

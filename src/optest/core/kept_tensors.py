@@ -152,7 +152,9 @@ def write_archive(path: Path, archive: Archive) -> None:
     described: dict[str, Any] = {}
     for name, tensor in archive.tensors.items():
         spec = spec_of(tensor, archive.offsets.get(name, 0))
-        described[name] = _described(spec)
+        described[name] = {"dtype": spec.dtype.name, "shape": list(spec.shape)}
+        if not spec.is_dense:
+            described[name] |= {"strides": list(spec.strides or ()), "offset": spec.offset}
         stored = tensor if spec.is_dense else storage_of(tensor, spec)
         stored = np.ascontiguousarray(stored).reshape(stored.shape)
         entries[entry_name(name, spec)] = stored if stored.dtype.isbuiltin == 1 else bits(stored)
@@ -218,11 +220,6 @@ def element_error(actual: Array, expected: Array) -> Array | None:
 
 def _floating(values: Array) -> Array:
     return values if values.dtype.kind in "fc" else values.astype(np.float64)
-
-
-def _described(spec: TensorSpec) -> dict[str, Any]:
-    description: dict[str, Any] = {"dtype": spec.dtype.name, "shape": list(spec.shape)}
-    return description if spec.is_dense else {**description, "strides": list(spec.strides or ()), "offset": spec.offset}
 
 
 def _spec(described: Mapping[str, Any]) -> TensorSpec:

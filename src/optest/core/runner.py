@@ -216,7 +216,12 @@ class _Run:
             return self._comparison(case, answer, expected)
 
         verdicts = [excused(case, verdict_of(compared(case), answer, every_measure=every_measure)) for case in cases]
-        if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
+        passed = [
+            place
+            for place, each in enumerate(verdicts)  # a refusal that was expected is no work to be timed
+            if each.status is Status.PASSED and each.evidence is Evidence.MEASURED
+        ]
+        if bench is not None and passed:
             clock.enter(BENCHMARK)
             try:
                 benchmark = _timed(compared(cases[passed[0]])._replace(clock=Clock(None)), bench)
@@ -229,11 +234,6 @@ class _Run:
 
 def _layouts(expected: Sequence[Expected]) -> list[tuple[str, TensorSpec]]:
     return [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
-
-
-def _is_measured(verdict: Verdict) -> bool:
-    """Whether there is something to be timed: a refusal that was expected is no work."""
-    return verdict.status is Status.PASSED and verdict.evidence is Evidence.MEASURED
 
 
 def _timed(comparison: Comparison, bench: BenchOptions) -> Benchmark:

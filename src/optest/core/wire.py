@@ -47,7 +47,9 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
     if case.outputs:
         wire["outputs"] = tuple([_spec_to_wire(spec) for spec in case.outputs])
     if case.tolerances:
-        wire["tolerances"] = tuple([_layer_to_wire(layer) for layer in case.tolerances])
+        wire["tolerances"] = tuple(
+            [(each.layer.name, each.output, each.where, *_TOLERANCE_OF(each.tolerance)) for each in case.tolerances]
+        )
     if case.skip:
         wire["skip"] = case.skip.reason
     if case.xfail:
@@ -157,11 +159,6 @@ def _argument_from_wire(wire: Sequence[Any]) -> Argument:
     name, path, spec, kind, parameters = wire
     fill = new_fill(kind=kind, parameters=parameters)
     return new_argument(name=name, path=path, spec=_spec_from_wire(spec), fill=fill)
-
-
-def _layer_to_wire(layer: ToleranceLayer) -> tuple[Any, ...]:
-    stated = layer.tolerance
-    return (layer.layer.name, layer.output, layer.where, *_TOLERANCE_OF(stated))
 
 
 _TOLERANCE_OF = attrgetter("rtol", "atol", "mismatch_ratio", "signed_zeros")

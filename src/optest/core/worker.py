@@ -128,7 +128,12 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
         if fork is None:
             _before_fork(message, serving.driver)
             fork = fork_server(serve)
-        answer, spoilt = _ask(fork, message)
+        answer: bytes | None = None
+        spoilt = ""
+        try:
+            answer = fork.ask(message)
+        except ValueError as error:
+            spoilt = str(error)
         if answer is None and not spoilt and not _ends_soon(fork):
             channel.close()  # foreign code closed the fork's: the parent keeps the deadline, and ends both
             os.waitpid(fork.pid, 0)
@@ -149,14 +154,6 @@ def _before_fork(message: bytes, driver: BackendDriver) -> None:
             if isinstance(driver, RunsInForks):
                 driver.before_fork(case)
             prepare_fork(case, driver)
-
-
-def _ask(fork: ForkedServer, message: bytes) -> tuple[bytes | None, str]:
-    """The fork's answer, None if there is none, and what is wrong with it."""
-    try:
-        return fork.ask(message), ""
-    except ValueError as error:
-        return None, str(error)
 
 
 def _end(fork: ForkedServer) -> tuple[int, int | None]:

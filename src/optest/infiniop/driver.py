@@ -67,6 +67,7 @@ class TestFunction(BackendDriver):
     def take(self, calls: Iterable[tuple[Sequence[Any], Any]]) -> None:
         """Make the case of each call: arguments and dtype."""
         target = BackendTarget(name=self.name, kind=self.kind, device=self.on.name.lower())
+        code = getattr(self.function, "__code__", None)
         for number, (arguments, dtype) in enumerate(calls):
             digest = hashlib.blake2b(f"{self.seed}:{number}".encode(), digest_size=6).digest()
             call = _Call(tuple(arguments), dtype, int.from_bytes(digest, "little"))
@@ -79,7 +80,7 @@ class TestFunction(BackendDriver):
                 backend=target,
                 seed=self.seed,
                 timeout_s=_TIMEOUT_S,
-                where=_place_of(self.function),
+                where="" if code is None else f"{code.co_filename}:{code.co_firstlineno}",
             )
             self.cases.append(case)
             self._calls[case.key] = call
@@ -176,11 +177,6 @@ def name_of(function: Callable[..., Any]) -> str:
     name: str = getattr(function, "__name__", type(function).__name__).removeprefix("test_")
     code = getattr(function, "__code__", None)
     return Path(code.co_filename).stem if name == "test" and code is not None else name
-
-
-def _place_of(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
-    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _known(dtype: Any) -> Any:

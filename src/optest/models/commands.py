@@ -33,8 +33,9 @@ def trace_command(context: CommandContext, **given: Any) -> int:
 def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
     cases = []
     for case in _shown(context, given, every_preset=True):
-        cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject_of(case).graph.outputs)))
-        if _is_causal(case):
+        subject = subject_of(case)
+        cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject.graph.outputs)))
+        if case.attributes.get("causal") or (subject.model is not None and subject.model.causal):
             cases.append(with_part(case, "continuation", "continuation"))
     return cases
 
@@ -120,8 +121,3 @@ def with_part(case: TestCase, name: str, part: str, where: str = "", **attribute
     """The case of one part of a model."""
     stated = {k: v for k, v in {**case.attributes, "part": part, **attributes}.items() if v}
     return dataclasses.replace(case, name=f"{case.name}/{name}", where=where or case.where, attributes=stated)
-
-
-def _is_causal(case: TestCase) -> bool:
-    model = subject_of(case).model
-    return bool(case.attributes.get("causal")) or (model is not None and model.causal)

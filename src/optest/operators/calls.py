@@ -33,7 +33,8 @@ def call(
     attributes: Mapping[str, Any] | None = None, *, dtypes: Sequence[str] = (), generator: Any = None, **shapes: Any
 ) -> dict[str, Any]:
     """A call as a plan states it: ``call({"dim": 0}, input=(2, 3))``; an input may be a mapping with strides."""
-    stated: dict[str, Any] = {"shapes": {name: _layout(shape) for name, shape in shapes.items()}}
+    laid_out = {name: dict(shape) if isinstance(shape, Mapping) else list(shape) for name, shape in shapes.items()}
+    stated: dict[str, Any] = {"shapes": laid_out}
     if attributes:
         stated["attributes"] = dict(attributes)
     if dtypes:
@@ -92,10 +93,6 @@ def reshaped(stated: Call, **shapes: Any) -> dict[str, Any]:
 def in_dtypes(source: str, dtypes: Sequence[str], calls: Sequence[Call]) -> list[dict[str, Any]]:
     """The calls in each dtype of the input ``source``, from which those of the others follow."""
     return [{**each, "dtypes": {source: name}} for name in dtypes for each in calls]
-
-
-def _layout(shape: Any) -> Any:
-    return dict(shape) if isinstance(shape, Mapping) else list(shape)
 
 
 def layouts_of(shape: Sequence[int]) -> Iterator[Layout]:

@@ -138,16 +138,13 @@ class JournalWriter:
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
-            self._take_back(error)
+            try:
+                os.ftruncate(self._file, self._end)
+            except OSError:
+                self._broken = error  # a line after the torn piece would make the journal unreadable
             raise JournalError(self.path, error) from None
         self._end += len(line)
         self._lines += count
-
-    def _take_back(self, cause: OSError) -> None:
-        try:
-            os.ftruncate(self._file, self._end)
-        except OSError:
-            self._broken = cause  # a line after the torn piece would make the journal unreadable
 
     def _cut_torn_line(self) -> int:
         """Drop a last line that is not whole; return where the next one begins."""

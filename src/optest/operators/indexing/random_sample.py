@@ -9,7 +9,7 @@ from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call
 from optest.operators.describe import FLOATS, attribute, exact, in_module
 from optest.operators.samples import of_every_size, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
-from optest.spec import DType, Kind, OperatorDescriptor, Sample, UnfitArguments, dtype, format_shape
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments, dtype, format_shape
 
 DESCRIPTORS = in_module(
     __name__,
@@ -46,7 +46,7 @@ def infer_random_sample(specs: Specs, attributes: Attributes) -> Outputs:
     spec, index = given(specs, 0, "logits"), dtype(attributes.get("dtype", "int64"))
     if spec.rank != 1 or not spec.elements:
         raise UnfitArguments(f"logits is {format_shape(spec.shape)}, but should have 1 dimension and 1 element or more")
-    if not index.is_integer or index.bits < 8 or spec.shape[0] - 1 > _largest(index):
+    if not index.is_integer or index.bits < 8 or spec.shape[0] - 1 > index.max_int:
         raise UnfitArguments(f"dtype is {index}, but should be an integer that holds the index {spec.shape[0] - 1}")
     if not 0 <= attributes["random_value"] <= 1:
         raise UnfitArguments(f"random_value is {attributes['random_value']:g}, but should be from 0 to 1")
@@ -55,10 +55,6 @@ def infer_random_sample(specs: Specs, attributes: Attributes) -> Outputs:
         if value is not None and not value >= 0:
             raise UnfitArguments(f"{name} is {value:g}, but should be 0 or more")
     return (dense(index, ()),)
-
-
-def _largest(index: DType) -> int:
-    return int((1 << (index.bits - (index.kind is Kind.INT))) - 1)
 
 
 _VALUES = (0.0, 0.125, 0.5, 0.8125, 0.9375, 1.0)

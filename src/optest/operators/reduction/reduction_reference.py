@@ -25,7 +25,7 @@ from optest.operators.arrays import (
 )
 from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal, unit_roundoff
 from optest.operators.shapes import normalize_dim, reduced_dims
-from optest.spec import DType, ErrorBudget, Terms, dtype
+from optest.spec import ErrorBudget, Terms, dtype
 
 
 class Rows(NamedTuple):
@@ -106,7 +106,9 @@ def scanned(row: Array, dim: int, attributes: Attributes) -> Array:
 def input_in_dtype(source: Any, attributes: Attributes) -> Array:
     """The input, converted to ``dtype`` where the attributes state one."""
     array, stated = np.asarray(source), attributes.get("dtype")
-    return array if stated is None else _converted(array, dtype(stated))
+    if stated is None or dtype_of(array.dtype) == (target := dtype(stated)):
+        return array
+    return round_to(array, target) if target.is_inexact else widen(array).astype(numpy_dtype(target))
 
 
 def total_in_dtype(total: Array, attributes: Attributes) -> Array:
@@ -115,12 +117,6 @@ def total_in_dtype(total: Array, attributes: Attributes) -> Array:
     if stated is None or np.asarray(total).dtype.kind not in "iu":
         return total
     return np.asarray(total).astype(numpy_dtype(dtype(stated)))
-
-
-def _converted(array: Array, target: DType) -> Array:
-    if dtype_of(array.dtype) == target:
-        return array
-    return round_to(array, target) if target.is_inexact else widen(array).astype(numpy_dtype(target))
 
 
 def dot_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
