@@ -286,6 +286,11 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     given = {name: settings[name] for name in configured if name not in OF_CASES} | given_options(settings)
     given.pop("resume", None)
     seeds = {case.seed for case in request.cases}
+    notes = [_left_out(request)] if request.problems else []
+    notes += request.notes
+    if request.driver.is_reference and not all(case.reference for case in request.cases):
+        name = request.driver.name
+        notes.append(f"{name} answers with the references: passes show plan and rules at work, not a kernel")
     return run_info(
         request.driver,
         directory,
@@ -297,12 +302,7 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
         jobs=lanes.jobs,
         options={**given, **request.facts, **_declared(request)},
         fingerprint=begun.fingerprint,
-        notes=(
-            *((_left_out(request),) if request.problems else ()),
-            *request.notes,
-            *_what_passes_show(request),
-            *lanes.notes,
-        ),
+        notes=(*notes, *lanes.notes),
     )
 
 
@@ -319,12 +319,6 @@ def _declared(request: RunRequest) -> dict[str, Any]:
         return {}
     declared = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
     return {} if declared is None else {DECLARED: {"count": declared[0], "others": list(declared[1])}}
-
-
-def _what_passes_show(request: RunRequest) -> tuple[str, ...]:
-    if not request.driver.is_reference or all(case.reference for case in request.cases):
-        return ()
-    return (f"{request.driver.name} answers with the references: passes show plan and rules at work, not a kernel",)
 
 
 def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:

@@ -87,18 +87,15 @@ def key_file(path: Path) -> Path:
 def _digest_of_files(case: TestCase) -> str:
     """A digest of the files that expected values follow from beside the case key, data and foreign code; empty for a
     case whose key says everything."""
-    files = [path for path in (*_data_files(case), *_code_files(case)) if path.is_file()]
+    fills = [argument.fill for argument in case.inputs if argument.fill.kind == "file"]
+    data = [path_of(case, str(fill.parameters.get("path", ""))) for fill in fills]
+    files = [path for path in (*data, *_code_files(case)) if path.is_file()]
     if not files:
         return ""
     digest = hashlib.blake2b(digest_size=16)
     for path in files:
         digest.update(hashlib.blake2b(path.read_bytes(), digest_size=16).digest())
     return digest.hexdigest()
-
-
-def _data_files(case: TestCase) -> list[Path]:
-    fills = [argument.fill for argument in case.inputs if argument.fill.kind == "file"]
-    return [path_of(case, str(fill.parameters.get("path", ""))) for fill in fills]
 
 
 def _code_files(case: TestCase) -> list[Path]:

@@ -130,7 +130,11 @@ def reference_outputs(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
 
 def _answered(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of the case's reference, those that state their dtype with it."""
-    return _in_order(_reference_of(case)(at_their_places(case, inputs), dict(case.attributes)))
+    reference = _reference_of_case(case)
+    if reference is None:
+        raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
+    loaded: Reference = load_object(reference)
+    return _in_order(loaded(at_their_places(case, inputs), dict(case.attributes)))
 
 
 def _values(output: Any) -> Any:
@@ -149,14 +153,6 @@ def _reference_of_case(case: TestCase) -> str | Reference | None:
     """The user's, else the operator's; one of optest's own in its place says what is expected, and answers nothing."""
     own, stated = case.descriptor.reference, case.reference
     return (own or stated) if stated is None or stated.startswith("optest.") else stated
-
-
-def _reference_of(case: TestCase) -> Reference:
-    reference = _reference_of_case(case)
-    if reference is None:
-        raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
-    loaded: Reference = load_object(reference)
-    return loaded
 
 
 def _in_order(outputs: Any) -> list[Any]:

@@ -57,7 +57,10 @@ def benchmark_of(
     Raises:
         Fault: if the call that passed fails when it is made often, or STATE if its outputs are wrong then.
     """
-    moved, operations = _bytes(case, outputs), _operations(case)
+    # each element of each tensor once; elements that share a place in memory are one
+    specs = [*(argument.spec for argument in case.inputs), *outputs]
+    moved = sum(min(spec.elements, spec.storage_elements) * spec.dtype.bits for spec in specs) // 8
+    operations = _operations(case)
     with Border("the backend, while it was timed,", Reason.RAISED), ExitStack() as stack:
         try:
             mine = _ready(stack, driver, case, inputs)
@@ -218,12 +221,6 @@ def _benchmark(
         declared_operations=operations,
         lacks=lacks,
     )
-
-
-def _bytes(case: TestCase, outputs: Sequence[TensorSpec]) -> int:
-    """Each element of each tensor once; elements that share a place in memory are one."""
-    specs = [*(argument.spec for argument in case.inputs), *outputs]
-    return sum(min(spec.elements, spec.storage_elements) * spec.dtype.bits for spec in specs) // 8
 
 
 def _operations(case: TestCase) -> int | None:

@@ -115,6 +115,11 @@ class NotInWorker(UsageError):
     """A driver or operator that was registered by hand in this process, which no worker can find by name."""
 
 
+def is_last(answer: Ran | ExecutionResult) -> bool:
+    """Whether a worker is to run nothing more after it."""
+    return answer.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
+
+
 def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionResult:
     match answer:
         case Ran(_, verdicts, timings, benchmark, is_tainted):

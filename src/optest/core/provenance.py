@@ -175,7 +175,10 @@ def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
                 path = folder / word.replace("{workdir}", ".")
                 if len(word) < 256 and normpath(path) not in tensors and path.is_file():
                     files.setdefault(path.resolve(), bool(config.get("build")) and step != "build")
-        files |= dict.fromkeys(_golden_files(config.get("golden"), folder), False)
+        for path in (folder / word for word in _words(config.get("golden")) if len(word) < 256):
+            # expected values that were there before the run; those that a run dumps are made from the reference
+            if path.is_file() and not path.with_name(f"{path.name}.key").exists():
+                files[path.resolve()] = False
     return files
 
 
@@ -185,12 +188,6 @@ def _tensor_files(config: Mapping[str, Any], folder: Path, case: TestCase) -> se
     words += [f"output/output{index}.bin" for index in range(len(case.outputs))]
     words += [word for key in ("inputs", "outputs") for word in _words(config.get(key))]
     return {normpath(folder / word) for word in words}
-
-
-def _golden_files(stated: object, folder: Path) -> set[Path]:
-    """Files of expected values that were there before the run; those that a run dumps are made from the reference."""
-    paths = {folder / word for word in _words(stated) if len(word) < 256}
-    return {path.resolve() for path in paths if path.is_file() and not path.with_name(f"{path.name}.key").exists()}
 
 
 def _data_files(cases: Sequence[TestCase]) -> set[Path]:

@@ -33,6 +33,7 @@ from optest.core.messages import (
     decode_for_worker,
     encode,
     end_mark,
+    is_last,
 )
 from optest.core.monkeypatches import PatchWatch, patch_watch
 from optest.core.phases import Phase, PhasePage
@@ -50,7 +51,7 @@ from optest.process import (
     end_children,
     fork_server,
 )
-from optest.spec import Fault, Reason, TestCase
+from optest.spec import Fault, TestCase
 
 _LONG_S = 3600.0
 _DYING_S = 5.0
@@ -95,7 +96,7 @@ def _serve(serving: _Serving, channel: Channel) -> None:
         phases.write(Phase.IDLE)
         if serving.hello.fresh:
             return
-        while _is_last(answer):
+        while isinstance(answer, Ran) and is_last(answer):  # the next question may be here, but is for another worker
             time.sleep(_LONG_S)  # until the parent ends this process
         answered += 1
         if answered == _CASES_BEFORE_FREEZE:
@@ -126,7 +127,11 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
             _end(fork)
             fork = None
         if fork is None:
-            _before_fork(message, serving.driver)
+            with suppress(OptestError, Fault):
+                for case in cases_of(_asked(message)):
+                    if isinstance(serving.driver, RunsInForks):
+                        serving.driver.before_fork(case)
+                    prepare_fork(case, serving.driver)
             fork = fork_server(serve)
         answer: bytes | None = None
         spoilt = ""
@@ -146,14 +151,6 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
             _ends_soon(fork)
             _end(fork)
             fork = None
-
-
-def _before_fork(message: bytes, driver: BackendDriver) -> None:
-    with suppress(OptestError, Fault):
-        for case in cases_of(_asked(message)):
-            if isinstance(driver, RunsInForks):
-                driver.before_fork(case)
-            prepare_fork(case, driver)
 
 
 def _end(fork: ForkedServer) -> tuple[int, int | None]:
@@ -248,13 +245,6 @@ def _answer(message: bytes, serving: _Serving) -> ToParent:
         )
     is_tainted = execution.is_tainted and not hello.fresh
     return Ran(request.number, list(execution.verdicts), execution.timings, execution.benchmark, is_tainted)
-
-
-def _is_last(answer: ToParent) -> bool:
-    """Whether the parent gives this worker up: the next question, which may be here already, is for another one."""
-    if not isinstance(answer, Ran):
-        return False
-    return answer.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from optest.core.messages import (
     decode_for_parent,
     encode,
     end_mark,
+    is_last,
     refusal,
 )
 from optest.core.phases import Phase, PhasePage
@@ -191,7 +192,7 @@ class WorkerProcess:
                 return self._retry_in_new_child(child, page, cases)
             self._answers += 1
             self._options.limits.deadlines.record(cases[0], execution.verdicts[0], execution.timings.run_s)
-            if _is_last(execution):
+            if is_last(execution):
                 self._give_up(child, page)  # what it holds of the device is broken, or the worker itself has changed
             return execution
 
@@ -504,11 +505,6 @@ def _ends_in(child: Child, timeout_s: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _is_last(execution: ExecutionResult) -> bool:
-    """Whether a worker is to run nothing more after it."""
-    return execution.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
 
 
 def _until_next_look(page: PhasePage, case: TestCase, limits: PhaseLimits) -> float:

@@ -87,7 +87,8 @@ class PlanFile(pytest.File, CaseCollector):
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         compiles = not collecting.top_keys(self.path).isdisjoint(("model", "include"))
         request = self._requested(_file_request, options_of_a_run(self.config, compiles=compiles))
-        return _below(self, [(parts_of(_id_in_file(case)), request, case) for case in request.cases])
+        names = [str(case.name if collecting.model_of(case) else case.id) for case in request.cases]
+        return _below(self, [(parts_of(name), request, case) for name, case in zip(names, request.cases, strict=True)])
 
 
 def _file_request(path: Path, options: dict[str, Any]) -> Any:
@@ -123,10 +124,6 @@ def _below(
             groups[first] = GroupNode.from_parent(parent, name=first)
         groups[first].cases.append((rest, request, case))
     yield from groups.values()
-
-
-def _id_in_file(case: Any) -> str:
-    return str(case.name if collecting.model_of(case) else case.id)
 
 
 def register_mark(config: pytest.Config, tag: str) -> bool:

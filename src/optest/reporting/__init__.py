@@ -140,7 +140,9 @@ class ReportManager:
             error = _call(reporter, event, arguments)
             if error is not None:
                 self._reporters.remove(reporter)
-                self._failures.append(ReporterFailure(reporter=_name(reporter), event=event, error=_text(error)))
+                kind = type(reporter)
+                name = f"{kind.__module__}.{kind.__qualname__}"
+                self._failures.append(ReporterFailure(reporter=name, event=event, error=_text(error)))
 
 
 def _call(reporter: Reporter, event: str, arguments: tuple[object, ...]) -> Exception | None:
@@ -155,8 +157,3 @@ def _text(error: Exception) -> str:
     if isinstance(error, OptestError):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _name(reporter: Reporter) -> str:
-    kind = type(reporter)
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optest.reporting.failure_groups import merged_text, skeleton
-from optest.reporting.typography import by_invariants_text, clip, duration, plural
+from optest.reporting.typography import by_invariants_text, clip, counted, duration, plural
 from optest.spec import BAD_STATUSES, MERGED_TAGS, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
 _SET_TAG = "set:"
@@ -170,7 +170,7 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     if by_invariants := sum(line.by_invariants for line in lines):
         parts[0] += by_invariants_text(by_invariants)
     parts += [f"{failed:,} failed"] if failed else []
-    parts += [_counted(expected, "expected difference")] if expected else []
+    parts += [counted(expected, "expected difference")] if expected else []
     parts += [f"{unchecked:,} not compared"] if unchecked else []
     parts += [f"{missing:,} not run"] if missing > 0 else []
     took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
@@ -178,7 +178,7 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     paragraph = [f"{stopped}{_scope_line(info, done + missing, len(lines))}: {', '.join(parts)}{took}"]
     idle = [line.operator for line in lines if not line.ran]
     is_declared = all(text.startswith(Reason.UNSUPPORTED.value) for line in lines for text in line.gap_reasons)
-    paragraph += [f"{_counted(gaps, 'case')} skipped{' as unsupported' * is_declared}"] if gaps else []
+    paragraph += [f"{counted(gaps, 'case')} skipped{' as unsupported' * is_declared}"] if gaps else []
     paragraph += [f"of {plural(len(idle), 'operator')} nothing ran: {clip(', '.join(idle), 120)}"] if idle else []
     return paragraph
 
@@ -187,8 +187,4 @@ def _scope_line(info: RunInfo | None, cases: int, operators: int) -> str:
     target = info.target if info is not None else "the backend"
     tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
     group = f", group {info.options['group']}" if info is not None and info.options.get("group") else ""
-    return f"{_counted(cases, 'case')} of {plural(operators, 'operator')} on {target}{tier}{group}"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return f"{counted(cases, 'case')} of {plural(operators, 'operator')} on {target}{tier}{group}"

@@ -108,7 +108,8 @@ class TerminalReporter:
                 self._page.line()
             self._blocks(failure_groups(self._results))
         if self._verbosity >= -1:
-            self._skips()
+            reasons = [f"{count} × {clip(skip_text(why), 200)}" for why, count in self._tally.skips.most_common()]
+            self._counted("skipped", reasons, _SKIP_ROWS)
             self._table()
             if timings := bench_lines(self._timed):
                 self._page.lines([*((line, "") for line in timings), ("", "")])
@@ -179,11 +180,6 @@ class TerminalReporter:
                 self._page.line(f"  {1 + len(group.others)} × {clip(f'{group.first.id}  {gist(group.first)}', 130)}")
             self._page.line()
         return most_lines
-
-    def _skips(self) -> None:
-        groups = self._tally.skips.most_common()
-        reasons = [f"{count} × {clip(skip_text(why), 200)}" for why, count in groups]
-        self._counted("skipped", reasons, _SKIP_ROWS)
 
     def _counted(self, title: str, reasons: Sequence[str], most: int) -> None:
         """Reasons with the numbers of their cases under a title, as many as ``most``; nothing where there are none."""

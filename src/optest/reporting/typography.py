@@ -133,6 +133,11 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
+def counted(count: int, word: str) -> str:
+    """``1,234 cases``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """``1.2 ms``, ``0.41 s``, ``2 min 05 s``, ``1 h 02 min``."""
     if seconds < 0.0995:

@@ -237,7 +237,10 @@ def _value(node: ast.expr) -> Any:
             except ValueError:
                 raise NotLiteral(f"float({word!r}) is no number") from None
         case ast.Call(func=ast.Name(id="complex"), args=[real, imaginary], keywords=[]):
-            return _complex(_value(real), _value(imaginary), node)
+            parts = _value(real), _value(imaginary)
+            if any(type(part) not in (int, float) for part in parts):
+                raise NotLiteral(f"{_source(node)} should have two real numbers")
+            return complex(*parts)
         case ast.Call(
             func=ast.Name(id="device") | ast.Attribute(value=ast.Name(id="torch"), attr="device"),
             args=[ast.Constant(value=str() as name)],
@@ -253,12 +256,6 @@ def _bound(node: ast.expr) -> Any:
     if value is None or isinstance(value, TensorRef) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise NotLiteral(f"{_source(node)} bounds a slice, but should be an integer or None")
-
-
-def _complex(real: Any, imaginary: Any, node: ast.expr) -> complex:
-    if type(real) not in (int, float) or type(imaginary) not in (int, float):
-        raise NotLiteral(f"{_source(node)} should have two real numbers")
-    return complex(real, imaginary)
 
 
 def _dotted(node: ast.expr) -> str:

@@ -18,6 +18,7 @@ from optest.guests import CommandContext
 from optest.plan import parse_plan
 from optest.plan.scalars import json_or_text
 from optest.registry import load_object
+from optest.reporting.typography import counted
 from optest.torch.cases import names_in
 from optest.torch.model_cases.writing import text_of_model_file
 
@@ -43,8 +44,8 @@ class WrittenCapture:
         made = self.made
         operators = len({case["op"] for case in made.cases})
         yield (
-            f"{self.path}: {_counted(len(made.cases), 'case')} of {_counted(made.calls, 'call')}, "
-            f"{_counted(operators, 'operator')}, model {self.model}"
+            f"{self.path}: {counted(len(made.cases), 'case')} of {counted(made.calls, 'call')}, "
+            f"{counted(operators, 'operator')}, model {self.model}"
         )
         yield from _beside(made)
         for name, why in self.not_run.items():
@@ -157,9 +158,9 @@ def _beside(made: Capture) -> Iterator[str]:
             by_reason.setdefault(reason, Counter())[function] += count
     for reason, functions in by_reason.items():
         names = shortened([*functions], _SHOWN)
-        yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}"
+        yield f"  left out, as they {reason}: {counted(sum(functions.values()), 'call')} of {names}"
     for reason, count in made.not_selected.items():
-        yield f"  not asked for, as they {reason}: {_counted(count, 'call')}"
+        yield f"  not asked for, as they {reason}: {counted(count, 'call')}"
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
@@ -178,7 +179,3 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"

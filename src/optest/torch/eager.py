@@ -236,7 +236,10 @@ class TorchBackend(BackendDriver):
     def versions(self) -> Mapping[str, str]:
         found = {"torch": str(torch.__version__)}  # a type of torch's own, which a journal holds otherwise
         if self._device.type == "cpu":
-            found["torch_cpu"] = _kernels_of_cpu()
+            # which of torch's kernels run here: AVX2, AVX512, or AVX512.amx where oneDNN has matrix units to use
+            features: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10
+            amx = ".amx" if features.get("amx_tile") else ""
+            found["torch_cpu"] = f"{torch.backends.cpu.get_cpu_capability()}{amx}"
         vendor = VENDOR_MODULES.get(self._device.type)
         if vendor is not None:
             found[vendor] = str(load_object(f"{vendor}:__version__"))
@@ -273,13 +276,6 @@ def _as_function(operator: TorchCall, case: TestCase) -> Callable[..., list[Any]
         return list(output) if isinstance(output, (tuple, list)) else [output]
 
     return call
-
-
-def _kernels_of_cpu() -> str:
-    """Which of torch's kernels run here: AVX2, AVX512, or AVX512.amx where oneDNN has matrix units to use."""
-    found = str(torch.backends.cpu.get_cpu_capability())
-    features: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10
-    return f"{found}.amx" if features.get("amx_tile") else found
 
 
 @cache

@@ -43,7 +43,10 @@ class Library:
             found = _symbol(each, name)
             if found is not None:
                 return found
-        raise Unavailable(f"symbol {name}", _not_exported(name, self.paths))
+        known = [each for path in self.paths for each in exported_names(path)]
+        hint = did_you_mean(name, known, text="; did you mean {}?")
+        do = "does" if len(self.paths) == 1 else "do"
+        raise Unavailable(f"symbol {name}", f"{', '.join(self.paths)} {do} not export it{hint}")
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of ``names`` that no object exports."""
@@ -141,12 +144,6 @@ def _symbol(loaded: Any, name: str) -> Any:
         return loaded[name]
     except (AttributeError, ValueError):
         return None
-
-
-def _not_exported(name: str, paths: Sequence[str]) -> str:
-    known = [each for path in paths for each in exported_names(path)]
-    hint = did_you_mean(name, known, text="; did you mean {}?")
-    return f"{', '.join(paths)} {'does' if len(paths) == 1 else 'do'} not export it{hint}"
 
 
 _MACHINES = {3: "i386", 8: "mips", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}

@@ -257,16 +257,15 @@ class CaseProbe:
                     answer = self._calls.answer(_ALONE, place)
                     how = f"with {count} thread{'' if count == 1 else 's'}"
                     if not first.is_same(answer):
-                        self._differs_by_threads(answer, result, how)
+                        if self._policy.invariant:
+                            message = f"the library is declared invariant, but gives other bits {how}"
+                            raise Fault(Reason.NONDETERMINISTIC, message)
+                        note = f"other bits {how}; all answers were compared"
+                        result.note("same bits with every number of threads", note)
+                        result.add(answer, how, None)
                     if count in self._policy.threads[:_REPEATED_COUNTS]:
                         self._repeat(answer, result, place, how)
         result.done("threads", f"{', '.join(map(str, self._policy.threads))} by {threads.means}")
-
-    def _differs_by_threads(self, answer: Answer, result: ProbeResult, how: str) -> None:
-        if self._policy.invariant:
-            raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but gives other bits {how}")
-        result.note("same bits with every number of threads", f"other bits {how}; all answers were compared")
-        result.add(answer, how, None)
 
     def _look_for_leaks(self, result: ProbeResult, home: Place, grew: bool) -> None:
         if heap_bytes() is None:

@@ -290,15 +290,13 @@ def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
     """The call with numbers in float32, if that is what its tensors make torch compute in."""
     if not any(isinstance(value, (float, complex)) for value in call.call.values()):
         return call
-    if not facts_of(call.call.function).scalars or not _computes_in_float32(inputs):
+    if not facts_of(call.call.function).scalars:
+        return call
+    floating = [each for each in (dtype_of(array.dtype) for array in inputs) if each.is_inexact]
+    if not floating or any(each.name not in _FLOAT32 for each in floating):
         return call
     args, kwargs = call.call.mapped(_rounded)
     return replace(call, call=Call(call.call.function, tuple(args), kwargs))
-
-
-def _computes_in_float32(inputs: Sequence[Any]) -> bool:
-    floating = [each for each in (dtype_of(array.dtype) for array in inputs) if each.is_inexact]
-    return bool(floating) and all(each.name in _FLOAT32 for each in floating)
 
 
 _FLOAT32 = ("float32", "float16", "bfloat16", "complex64")

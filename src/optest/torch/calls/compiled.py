@@ -234,7 +234,9 @@ def _watched_compiler(name: str, handed_back: list[Any]) -> str | Callable[..., 
     def watched(graph: Any, *rest: Any, **options: Any) -> Any:
         before = _calls_of(graph)
         made = function(graph, *rest, **options)
-        if _makes_the_calls_of(made, graph) and _calls_of(graph) == before:
+        owner = getattr(made, "__self__", made)
+        is_graph = owner is graph or (type(owner) is torch.fx.Interpreter and owner.module is graph)
+        if is_graph and _calls_of(graph) == before:
             handed_back.append(graph)
         return made
 
@@ -245,8 +247,3 @@ def _watched_compiler(name: str, handed_back: list[Any]) -> str | Callable[..., 
 def _calls_of(graph: Any) -> list[tuple[Any, ...]]:
     """Passes over a graph change it in place, and hand it back rightly."""
     return [(node.op, node.target, str(node.args), str(node.kwargs)) for node in graph.graph.nodes]
-
-
-def _makes_the_calls_of(made: Any, graph: Any) -> bool:
-    owner = getattr(made, "__self__", made)
-    return owner is graph or (type(owner) is torch.fx.Interpreter and owner.module is graph)

@@ -115,18 +115,14 @@ def in_words_of_eager_torch(
     values: of a view that needs a copy it says ValueError there. What says exactly these is torch itself, before any
     compiler was asked.
     """
-    traced = _refused_without_values(call, inputs)
-    if type(traced) is not type(refusal) or str(traced) != str(refusal):
-        return None
-    return type(eager)(f"{eager} (while it is traced, torch says: {refusal})")
-
-
-def _refused_without_values(call: TorchCall, inputs: Sequence[Array]) -> Exception | None:
     from torch._subclasses import FakeTensorMode
 
     mode = FakeTensorMode()
     with refusals_unlogged(), mode:
-        return _refusal(call, [mode.from_tensor(each) for each in on_cpu(inputs)])
+        traced = _refusal(call, [mode.from_tensor(each) for each in on_cpu(inputs)])
+    if type(traced) is not type(refusal) or str(traced) != str(refusal):
+        return None
+    return type(eager)(f"{eager} (while it is traced, torch says: {refusal})")
 
 
 # Tensors whose dtypes torch does not take together: the reference, made in float64, does not show that.

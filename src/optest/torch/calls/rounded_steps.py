@@ -172,7 +172,9 @@ class RoundedSteps(DispatchMode):
         if facts.has_exact_result or is_made:
             return found
         if facts.is_sum_of_products and func._overloadname == "default" and found.is_floating_point():
-            found = self._terms_off(func, args, found)
+            # what the roundings of its terms leave does not cancel as the terms do
+            scattered = func(*(each.abs().square() for each in args)).sqrt()
+            found = found + min(self._unit, _ACCUMULATED) * torch.from_numpy(self._drawn(found)) * scattered
         off = partial(self._one_off, times=sqrt(_in_a_row(facts, args)), is_of_matrix=facts.is_backward_stable)
         returns = func._schema.returns
         if not isinstance(found, (tuple, list)):
@@ -191,11 +193,6 @@ class RoundedSteps(DispatchMode):
             return value + off * value.abs().amax((-2, -1), keepdim=True)
         factor = _factor(value, self._drawn(value), times * self._unit, self._unit, self._least)
         return value * factor if shared is None else value.mul_(factor)
-
-    def _terms_off(self, func: Any, operands: Sequence[Any], found: torch.Tensor) -> torch.Tensor:
-        """A sum of products with what the roundings of its terms leave, which do not cancel as the terms do."""
-        scattered = func(*(each.abs().square() for each in operands)).sqrt()
-        return found + min(self._unit, _ACCUMULATED) * torch.from_numpy(self._drawn(found)) * scattered
 
     def _drawn(self, value: torch.Tensor) -> Array:
         self._step += 1

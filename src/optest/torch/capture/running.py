@@ -58,7 +58,8 @@ def captured(
     cases = recorder.cases()
     if recorder.devices <= {"cpu", "meta"}:
         cases = [_on_device_under_test(each) for each in cases]
-    dtype = _usual_dtype(cases)
+    counts = Counter(each["dtype"] for case in cases for each in tensor_entries(case) if each["dtype"] in _FLOATS)
+    dtype = max(counts, key=counts.__getitem__) if counts else "float32"
     for tensor in (each for case in cases for each in tensor_entries(case) if each["dtype"] == dtype):
         del tensor["dtype"]  # the file states it for all
     return Capture(
@@ -85,11 +86,6 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
-
-
-def _usual_dtype(cases: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(each["dtype"] for case in cases for each in tensor_entries(case) if each["dtype"] in _FLOATS)
-    return max(counts, key=counts.__getitem__) if counts else "float32"
 
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")

@@ -341,13 +341,9 @@ def _keep_positions_within(entry: Entry) -> None:
         if size <= 0:
             continue
         if tensor.get("init") == "data":
-            tensor["init_args"] = _wrapped(tensor["init_args"], size)
+            found = np.array(tensor["init_args"])
+            tensor["init_args"] = np.where((found >= size) | (found < -size), found % size, found).tolist()
         elif tensor.get("init") == "randint":
             given = tensor["init_args"]
             low = min(given["low"], size - 1)
             tensor["init_args"] = {"low": max(low, positions.low), "high": max(min(given["high"], size), low + 1)}
-
-
-def _wrapped(values: Any, size: int) -> Any:
-    found = np.array(values)
-    return np.where((found >= size) | (found < -size), found % size, found).tolist()

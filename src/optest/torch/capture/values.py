@@ -146,7 +146,9 @@ class _Writer:
         facts = self._facts
         is_ascending = place in (facts.ascending or ())
         if facts.takes_structured_matrix or is_ascending or (self._takes_order and _is_order(tensor)):
-            return _whole(tensor), ""
+            if tensor.numel() > _MOST_DECIDING or tensor.dtype.is_complex:
+                raise NoCase("take a matrix or offsets that no drawn one can stand for, too large to be written")
+            return _data(tensor), ""
         if tensor.numel() == 0 or tensor.device.type == "meta":
             return ({"init": "randn"} if tensor.dtype.is_floating_point else {}), ""
         if tensor.dtype is torch.bool:
@@ -165,12 +167,6 @@ def _is_order(tensor: torch.Tensor) -> bool:
         return True
     steps = tensor.detach().flatten().to(torch.int64).diff()
     return tensor.numel() > _MOST_DECIDING and bool((steps >= 0).all() or (steps <= 0).all())
-
-
-def _whole(tensor: torch.Tensor) -> dict[str, Any]:
-    if tensor.numel() > _MOST_DECIDING or tensor.dtype.is_complex:
-        raise NoCase("take a matrix or offsets that no drawn one can stand for, too large to be written")
-    return _data(tensor)
 
 
 def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:

@@ -140,7 +140,11 @@ def _described(raw: bytes) -> Any:
             case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINUNICODE" | "SHORT_BINUNICODE":
                 stack.append(argument)
             case "BINPERSID":
-                stack.append(_storage(stack.pop()))
+                name = stack.pop()[1].name
+                kind = name.rpartition(".")[2]
+                if kind != "UntypedStorage" and kind not in _STORAGES:
+                    raise _NotATensor(f"a storage of the type {name}")
+                stack.append(_Storage(_STORAGES.get(kind)))
             case "BUILD" if isinstance(stack[-2], dict):
                 stack.pop()  # what torch notes of a dictionary of tensors
             case "REDUCE":
@@ -156,13 +160,6 @@ def _since_mark(stack: list[Any]) -> list[Any]:
     while (each := stack.pop()) is not _MARK:
         several.append(each)
     return several[::-1]
-
-
-def _storage(identity: Any) -> _Storage:
-    kind = identity[1].name.rpartition(".")[2]
-    if kind != "UntypedStorage" and kind not in _STORAGES:
-        raise _NotATensor(f"a storage of the type {identity[1].name}")
-    return _Storage(_STORAGES.get(kind))
 
 
 def _made(function: Any, arguments: Any) -> Any:

@@ -152,10 +152,14 @@ class _Translation:
         if path in self._broken:
             return {}
         self._with_device_layout += tensors.with_device_layout
+        text = call_text(call)
+        if len(text) > MOST_CHARACTERS:
+            message = f"the call has {len(text):,} characters, but should have {MOST_CHARACTERS:,} at most"
+            raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
         return {
             "op": op if op.startswith("torch.") else f"torch.{op}",  # torch refuses a call under the name it was given
             "name": f"{self._model}::{entry['name']}",
-            "attributes": {"call": _text(call), **self._attributes(entry)},
+            "attributes": {"call": text, **self._attributes(entry)},
             **tensors.plan(),
             **self._expectations(entry),
             **self._marks(entry, word),
@@ -269,14 +273,6 @@ class _Translation:
 
 
 _CONDITION = "for example cfg.test_device.type == 'npu' and dtype_str in ('fp16', 'bf16')"
-
-
-def _text(call: Call) -> str:
-    text = call_text(call)
-    if len(text) > MOST_CHARACTERS:
-        message = f"the call has {len(text):,} characters, but should have {MOST_CHARACTERS:,} at most"
-        raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
-    return text
 
 
 class _Tensors:

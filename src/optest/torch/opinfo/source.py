@@ -181,22 +181,14 @@ def _error_entry(
         keys = _tensor_keys(tensors, place)
         call = call_of(variant, info, error.sample_input, tensors, device, is_refused=True)
         stated = _entry(call.function, title, dtype, call=call, kind=_ERROR, **keys)
-        _require_own_memory(tensors)
+        # each tensor of a case has memory of its own, so nothing can be said of what is refused as they share it
+        places = [each.untyped_storage().data_ptr() for each in tensors if each.numel()]
+        if len(set(places)) < len(places):
+            raise Unstatable("two of its tensors share memory")
         stated["expects_error"] = _expected(error, refusal_of(stated["attributes"]["call"], tensors))
     except (Unstatable, Refused) as why:
         return _entry(variant.function, title, dtype, kind=_ERROR, skip=str(why))
     return stated
-
-
-def _require_own_memory(tensors: Sequence[torch.Tensor]) -> None:
-    """Each tensor of a case has memory of its own, so nothing can be said of what is refused as they share it.
-
-    Raises:
-        Unstatable: if two do.
-    """
-    places = [each.untyped_storage().data_ptr() for each in tensors if each.numel()]
-    if len(set(places)) < len(places):
-        raise Unstatable("two of its tensors share memory")
 
 
 _SLIPS = (AttributeError, ImportError, NameError)
@@ -290,7 +282,9 @@ def _tensor_keys(tensors: Sequence[torch.Tensor], place: Mapping[str, Any]) -> d
             digest = digest_of(array_of(tensor))
         except ValueError:
             raise Unstatable(f"a tensor has {tensor.dim()} dimensions, more than NumPy holds") from None
-        shapes[path] = _layout(tensor)
+        shape, strides, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
+        is_plain = strides == contiguous_strides(shape) and not offset
+        shapes[path] = [*shape] if is_plain else {"shape": [*shape], "strides": [*strides], "offset": offset}
         dtypes[path] = str(tensor.dtype).removeprefix("torch.")
         fills[path] = {"fill": "opinfo", **place, "tensor": index, "digest": digest}
     return {"shapes": shapes, "dtypes": dtypes, "generator": fills}
@@ -307,10 +301,3 @@ def _require_plain(tensor: torch.Tensor) -> None:
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in dtype_names():
         raise Unstatable(f"a tensor is {name}, which optest does not know")
-
-
-def _layout(tensor: torch.Tensor) -> Any:
-    shape, strides, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
-    if strides == contiguous_strides(shape) and not offset:
-        return list(shape)
-    return {"shape": list(shape), "strides": list(strides), "offset": offset}
