@@ -65,12 +65,10 @@ def _run(first: int, last: int, total: int) -> str:
 
 
 def _spread(sets: list[Array], shape: tuple[int, ...]) -> str:
-    if len(shape) != 2:
+    sizes = tuple(found.size for found in sets)
+    if len(shape) != 2 or sizes == tuple(shape):
         return "scattered over the whole tensor"
-    rows, columns = sets[0].size, sets[1].size
-    if rows == shape[0] and columns == shape[1]:
-        return "scattered over the whole tensor"
-    return f"scattered over {rows} of {shape[0]} rows and {columns} of {shape[1]} columns"
+    return f"scattered over {sizes[0]} of {shape[0]} rows and {sizes[1]} of {shape[1]} columns"
 
 
 def _described(sets: list[Array], shape: tuple[int, ...]) -> str:

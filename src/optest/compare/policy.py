@@ -355,10 +355,11 @@ def is_integer_exact(case: TestCase, expected: Expected, numerics: Numerics, inp
     cut = _cut_operands(case, numerics)
     if cut is None:
         return True
-    if inputs is None:
-        return False
-    given = [np.asarray(each, dtype=np.float64) for each in inputs if each is not None]
-    return all(bool((np.abs(each) <= 2.0**cut.precision).all()) for each in given)
+    return inputs is not None and all(
+        bool((np.abs(np.asarray(each, dtype=np.float64)) <= 2.0**cut.precision).all())
+        for each in inputs
+        if each is not None
+    )
 
 
 _TF32 = DType(name="tf32", kind=Kind.FLOAT, bits=32, precision=11, emin=-126, emax=127)

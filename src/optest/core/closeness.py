@@ -87,7 +87,9 @@ def as_close_as_roundings_allow(
         near = _with_own_results(rounded, near, actual, true, own_results, takes_apart=takes_apart)
     near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
     near = _against_other_inputs(rounded, near, fails)
-    noise = _noise_of_float64(rounded, true, takes_apart=takes_apart) if with_gradients else []
+    noise: list[list[Array]] = []
+    if with_gradients and rounded.step and any(map(_may_be_zero, true)):  # an output can be only noise around zero
+        noise = rounded.draws(share=_DOUBLE / rounded.step, takes_apart=takes_apart)  # with roundings of float64 itself
     return [
         _near_zero(np.asarray(got), true[index], [each[index] for each in noise])
         or (known and AsRight(known.is_within, known.doubt()))
@@ -167,13 +169,6 @@ def _against_other_inputs(
             others = [rounded.with_rolled_inputs(shift) for shift in _SHIFTS]
             return [one and one.against_other_inputs([each[at] for each in others]) for at, one in enumerate(near)]
     return near
-
-
-def _noise_of_float64(rounded: RoundedCall, true: Sequence[Array], *, takes_apart: bool) -> list[list[Array]]:
-    """Return outputs with roundings of float64 itself, [] if no output can be only noise around zero."""
-    if not rounded.step or not any(map(_may_be_zero, true)):
-        return []
-    return rounded.draws(share=_DOUBLE / rounded.step, takes_apart=takes_apart)
 
 
 def _with_some_unmoved(rounded: RoundedCall) -> Iterator[RoundedCall]:

@@ -190,7 +190,9 @@ class Dispatcher:
         if not platform.probe or self._is_closed or is_well:
             return outcome
         for device in turn.assignment.ids:
-            health = self._health(platform, device)
+            say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
+            # a run that ends waits for no probe
+            health = next(iter(self._returned(partial(examined, platform, device))), Health(True))
             if not health.is_healthy:
                 turn.lost = device
                 self._lose(device, health.note)
@@ -224,11 +226,6 @@ class Dispatcher:
 
     def _is_done(self) -> bool:
         return self._is_closed or self._schedule.is_over
-
-    def _health(self, platform: Platform, device: int) -> Health:
-        """What a device's probe says; a run that ends waits for no probe."""
-        say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
-        return next(iter(self._returned(partial(examined, platform, device))), Health(True))
 
     def _fault_of_program(self, case: TestCase) -> Verdict | None:
         driver = self.driver

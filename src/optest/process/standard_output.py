@@ -21,7 +21,11 @@ class Printed:
     """
 
     def __init__(self) -> None:
-        self._file = _nameless_file()
+        if hasattr(os, "memfd_create"):
+            self._file = os.memfd_create("optest printed")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self._file = os.dup(file.fileno())
         self._kept = -1
         self.was_taken = False
 
@@ -59,13 +63,6 @@ class Printed:
 
     def close(self) -> None:
         os.close(self._file)
-
-
-def _nameless_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("optest printed")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def _flush() -> None:

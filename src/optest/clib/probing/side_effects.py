@@ -143,16 +143,11 @@ def _lost_or_left(cycle: Callable[[], None], calls: str) -> int:
     Raises:
         Fault: LEAK for files or threads that are left.
     """
-    before = _held()
+    gc.collect()  # files that garbage holds are closed at any moment, and would hide as many that stay
+    before = counted()
     may_lose = _may_lose(cycle)
     _require_none_left(before, calls)
     return _lost(cycle) if may_lose else 0
-
-
-def _held() -> dict[str, int]:
-    """Without what is garbage: files that it holds are closed at any moment, and would hide as many that stay."""
-    gc.collect()
-    return counted()
 
 
 def _require_none_left(before: Mapping[str, int], calls: str) -> None:
