@@ -172,6 +172,58 @@ def total(x: torch.Tensor):
 
 def total_of_1025(x: torch.Tensor):
     return x[..., :1025].sum(-1)
+
+def ragged(x, lengths):
+    mask = torch.arange(x.shape[1])[None] < lengths[:, None]
+    return torch.where(mask, x, 0).sum(1)
+
+def ragged_one_more(x, lengths):
+    mask = torch.arange(x.shape[1])[None] <= lengths[:, None]
+    return torch.where(mask, x, 0).sum(1)
+
+def largest_of_ragged(x, kv_len: "torch.LongTensor"):  # of at least one element
+    return torch.stack([row[:end].max() for row, end in zip(x, kv_len.tolist())])
+
+def taken(table, ids):
+    return table[ids] * 2
+
+def taken_of_256(table, ids):
+    return table[ids.to(torch.uint8).long()] * 2
+
+def segments(x, offsets):
+    ends = [*offsets.tolist(), len(x)]
+    return torch.stack([x[start:end].sum(0) for start, end in zip(ends, ends[1:])])
+
+def segments_of_two(x, offsets):
+    return segments(x, offsets) if len(offsets) < 3 else segments(x, torch.cat((offsets[:2], offsets[:-2])))
+
+def written(cache, row, slot_mapping):
+    return cache.index_copy(0, slot_mapping, row)
+
+def written_in_reverse(cache, row, slot_mapping):  # alike if all slots differ
+    return cache.index_copy(0, slot_mapping.flip(0), row.flip(0))
+
+def where(x, keep: torch.BoolTensor, pos_weight):
+    return torch.where(keep, x * pos_weight, 0)
+
+def blend(x, alpha=1.0, eps=1e-6, p=0.5, training=False, block_size=64):
+    return torch.nn.functional.dropout(x * alpha / (x.abs() + eps), p, training)
+
+def blend_by_default(x, alpha=1.0, eps=1e-6, p=0.5, training=False, block_size=64):
+    return x / (x.abs() + 1e-6)
+
+def rms(x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+class Norm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(24))
+
+    def forward(self, x):
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], self.weight, 1e-6)
+
+norm = Norm()
 """
 JAX = """
 import jax
@@ -272,10 +324,67 @@ def test_functions_of_torch_with_labels() -> None:
     options = {"dtype": "float32", "case_set": ("ordinary",), "shape": ("logits=5x9", "target=5")}
     counts, _, printed = compared("pair_torch:fast", "pair_torch:slow", **options)
     assert counts.keys() == {"passed"}
-    assert "target in int64 only" in printed
+    assert "target int64 0..8" in printed
     assert compared("pair_torch:wrong", "pair_torch:slow", **options)[0]["failed"]
     options["shape"] = ("pred=5x9", "target=5x9")  # as large as the first tensor: no labels
     assert compared("pair_torch:loss_of_whole", "pair_torch:loss", **options)[0]["failed"]
+
+
+def of_torch(fast: str, slow: str, **options: Any) -> tuple[set[str], str]:
+    counts, _, text = compared(
+        f"pair_torch:{fast}",
+        f"pair_torch:{slow}",
+        **{"dtype": "float32", "case_set": ("ordinary", "layouts"), **options},
+    )
+    return set(counts), text
+
+
+@pytest.mark.usefixtures("folder")
+def test_integers_reach_what_the_slow_function_takes() -> None:
+    pytest.importorskip("torch")
+    shape: tuple[str, ...] = ("x=4x9", "lengths=4")
+    outcome, text = of_torch("ragged", "ragged", shape=shape)
+    assert outcome == {"passed"}, text
+    assert "lengths int64 0..9" in text
+    assert "failed" in of_torch("ragged_one_more", "ragged", shape=shape, dtype="float32,int64")[0]
+    outcome, text = of_torch("largest_of_ragged", "largest_of_ragged", shape=("x=4x9", "kv_len=4"))
+    assert outcome == {"passed"}, text
+    assert "kv_len int64 1..9" in text
+    shape = ("table=300x4", "ids=6")
+    outcome, text = of_torch("taken", "taken", shape=shape)
+    assert outcome == {"passed"}, text
+    assert "ids int64 0..299" in text
+    assert "failed" in of_torch("taken_of_256", "taken", shape=shape)[0]
+    assert "failed" in of_torch("segments_of_two", "segments", shape=("x=20x3", "offsets=5"))[0]
+    outcome, text = of_torch("written_in_reverse", "written", shape=("cache=16x3", "row=6x3", "slot_mapping=6"))
+    assert outcome == {"passed"}, text
+    outcome, text = of_torch("where", "where", shape=("x=4x9", "keep=4x9", "pos_weight=9"), case_set=("ordinary",))
+    assert outcome == {"passed"}, text
+    assert "keep bool by name or annotation" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_numbers_are_varied_where_they_make_a_difference() -> None:
+    pytest.importorskip("torch")
+    outcome, text = of_torch("blend", "blend", case_set=("attributes",))
+    assert outcome == {"passed"}, text
+    assert "p, block_size only at the default; --attr p=1.0" in text
+    assert "not {'training': True}: two calls have two results" in text
+    text = of_torch("blend_by_default", "blend", case_set=("attributes",))[1]
+    assert "alpha=2.0" in text
+    assert "eps=0.125" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_sizes_and_dtypes_of_weights_are_kept() -> None:
+    pytest.importorskip("torch")
+    sets = ("ordinary", "dtypes", "layouts", "sizes")
+    for fast, slow in (("norm", "rms"), ("rms", "norm")):
+        outcome, text = of_torch(fast, slow, shape=("x=4x24",), case_set=sets, dtype=())
+        assert outcome == {"passed"}, text
+        assert "24 kept: a size of the functions' weights" in text
+        with pytest.raises(UsageError, match="--shape x=4x24"):
+            of_torch(fast, slow)
 
 
 @pytest.mark.usefixtures("folder")

@@ -8,6 +8,7 @@ import math
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -16,10 +17,11 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.abilities import CapturesPrograms, InfersShapes
 from optest.core.border import Border
+from optest.core.reference_functions import ReferenceFunction
 from optest.numerics import dtype_of, numpy_dtype
 from optest.operators.signature_samples import SignatureSamples, Trial, signature_samples
 from optest.registry import load_object
-from optest.spec import TIERS, Fault, OperatorDescriptor, Reason, Sample, TensorSpec, Tier, UnfitArguments
+from optest.spec import TIERS, Fault, Kind, OperatorDescriptor, Reason, Sample, TensorSpec, Tier, UnfitArguments
 from optest.spec.case import GRAPH
 from optest.spec.references import Unrounded, undeclared_output_dtype
 from optest.spec.tensors import format_shape
@@ -96,19 +98,25 @@ def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None
     if descriptor.samples is not None:
         return SignatureSamples(how="")
 
-    tried: list[Trial] = []
+    reference = descriptor.reference if isinstance(descriptor.reference, ReferenceFunction) else None
+    tried: list[bool] = []
 
     def attempt(
-        specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any], values: Mapping[str, Sequence[int]]
+        specs: Sequence[TensorSpec | None],
+        attributes: Mapping[str, Any],
+        values: Mapping[str, Sequence[int]],
+        is_probe: bool = False,
     ) -> Trial | str:
+        called = replace(descriptor, reference=replace(reference, is_traced=False)) if reference and is_probe else None
         try:
             with Border("the operator", Reason.BAD_CASE, let_through=lambda: True):
-                tried.append(_attempt(descriptor, specs, attributes, values, is_traced=bool(tried)))
-                return tried[-1]
+                trial = _attempt(called or descriptor, specs, attributes, values, bool(tried), is_probe)
+                tried[:] = [True]
+                return trial
         except Fault as fault:
             return fault.message.partition("\n")[0]
 
-    return signature_samples(descriptor, attempt, sizes)
+    return signature_samples(descriptor, attempt, sizes, is_sought=reference is not None)
 
 
 def _attempt(
@@ -116,10 +124,11 @@ def _attempt(
     specs: Sequence[TensorSpec | None],
     attributes: Mapping[str, Any],
     values: Mapping[str, Sequence[int]],
-    *,
     is_traced: bool,
+    is_probe: bool,
 ) -> Trial:
-    """Call the inference of an operator, and its reference with ones for floats and zeros for integers.
+    """Call the inference of an operator, and its reference with ones for floats and zeros for integers; for a probe
+    with random floats and true masks, and keep what it returns.
 
     Pass on their exceptions. The first call is not traced: it may import a framework, ten times as slowly if traced.
     """
@@ -127,12 +136,21 @@ def _attempt(
     if descriptor.reference is None:
         return Trial(inferred or (), 8 * sum(each.elements for each in inferred or ()))
     names = [each.name for each in descriptor.tensors.inputs]
+
+    def drawn(shape: tuple[int, ...]) -> Any:  # with larger ones behind, so that the last are the maximum and minimum
+        numbers = 4 * np.random.default_rng(len(shape)).standard_normal(math.prod(shape))
+        return numbers[np.abs(numbers).argsort()].reshape(shape)
+
     inputs = [
         None
         if each is None
-        else np.array(values[name], numpy_dtype(each.dtype))
+        else np.array(values[name], numpy_dtype(each.dtype)).reshape(each.shape)
         if name in values
-        else np.full(each.shape, each.dtype.is_inexact, numpy_dtype(each.dtype))
+        else drawn(each.shape).astype(numpy_dtype(each.dtype))
+        if is_probe and each.dtype.is_inexact
+        else np.full(
+            each.shape, each.dtype.is_inexact or is_probe * (each.dtype.kind is Kind.BOOL), numpy_dtype(each.dtype)
+        )
         for name, each in zip(names, specs, strict=True)
     ]
     if is_traced:
@@ -157,7 +175,7 @@ def _attempt(
     least = sum(each.nbytes for each, owner in zip(arrays, owners, strict=True) if all(owner is not x for x in inputs))
     # memory that a framework allocates is not traced
     is_known = memory >= least and all(isinstance(each, np.ndarray) for each in owners)
-    return Trial(inferred or outputs, memory if is_known else math.inf)
+    return Trial(inferred or outputs, memory if is_known else math.inf, arrays if is_probe else ())
 
 
 def _owner(array: Any) -> Any:

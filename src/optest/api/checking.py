@@ -266,7 +266,7 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
             what = f"--function {function} is for {name}, which is no operator (see optest list operators)"
             raise UsageError("\n  ".join([what, *_other_ways(name, function)]))
     chosen, lacking = _available(driver, _chosen_operators(settings["op"] or [*named]), programs)
-    chosen, compared = with_case_sets(chosen, _case_request(settings))
+    chosen, compared = with_case_sets(chosen, _case_request(settings), settings["function"] or ())
     built = _built_cases(chosen, settings, target, driver, programs)
     every = [case for each in built for case in each.cases]
     cases, notes = _selected_cases([*every, *_baselines(every, driver, settings)], settings)

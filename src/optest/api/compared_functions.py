@@ -13,7 +13,7 @@ from typing import Any
 from optest.api.case_sets import by_signature
 from optest.core.reference_functions import PREFIX, ReferenceFunction
 from optest.errors import UsageError
-from optest.operators.calls import MAIN_FLOATS, TILES
+from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, TILES
 from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest
 from optest.registry import load_extension
@@ -45,14 +45,21 @@ def as_compared_functions(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_case_sets(
-    chosen: Sequence[OperatorDescriptor], request: CaseRequest
+    chosen: Sequence[OperatorDescriptor], request: CaseRequest, functions: Sequence[str] = ()
 ) -> tuple[list[OperatorDescriptor], dict[str, SignatureSamples]]:
     """Return the operators, with samples for those that a reference function defines, and these samples by operator.
 
     Raises:
         UsageError: if the function takes none of the shapes, a value is missing, or shapes are for no such operator.
     """
-    compared = {each.name: _samples(each, request) for each in chosen if isinstance(each.reference, ReferenceFunction)}
+    references = [(each, each.reference) for each in chosen if isinstance(each.reference, ReferenceFunction)]
+    paths = [text.rpartition("=")[2] for text in functions if references]
+    compared = {
+        each.name: _samples(
+            each, reference, request, [each for path in (reference.path, *paths) for each in _weights(path)]
+        )
+        for each, reference in references
+    }
     if not compared and (request.shapes or request.attributes):
         flag = "--shape" if request.shapes else "--attr"
         raise UsageError(f"{flag} is for a function and the --reference that it is compared with; drop it, or use run")
@@ -67,14 +74,24 @@ def with_case_sets(
     return [with_samples(each) if each.name in compared else each for each in chosen], compared
 
 
-def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureSamples:
+def _weights(path: str) -> Sequence[tuple[str, Sequence[int]]]:
+    """Return the dtypes and shapes of the weights of a module of torch, none for another function."""
+    function = load_extension("function", path)
+    state: Mapping[str, Any] = getattr(getattr(function, "__self__", function), "state_dict", dict)()
+    return [(str(each.dtype).rpartition(".")[2], tuple(each.shape)) for each in state.values()]
+
+
+def _samples(
+    descriptor: OperatorDescriptor,
+    reference: ReferenceFunction,
+    request: CaseRequest,
+    weights: Sequence[tuple[str, Sequence[int]]],
+) -> SignatureSamples:
     """Return case sets around the requested shapes, or around simple ones that the function takes.
 
-    Equal sizes in several of the requested shapes are one dimension, and vary together. Optional inputs without a
-    requested shape are left out, and given too if the function takes them.
+    Equal sizes in several of the requested shapes are one dimension, and vary together, but for sizes of the functions'
+    own weights. Optional inputs without a requested shape are left out, and given too if the function takes them.
     """
-    reference = descriptor.reference
-    assert isinstance(reference, ReferenceFunction)
     for each in descriptor.attributes:
         if each.is_required and each.name not in request.attributes:
             raise UsageError(
@@ -86,7 +103,13 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
         raise UsageError(f"--shape is given for {unknown[0]}, expected one of {', '.join(inputs)} of {reference.path}")
     if request.shapes and (lacking := [name for name in names if name not in request.shapes]):
         raise UsageError(f"--shape is not given for {', '.join(lacking)}, expected one for each tensor or none at all")
-    derived = _derived(descriptor, reference, request, names)
+    own = {size for _, shape in weights for size in shape if size != 1}
+    if own and not request.shapes:
+        example = " ".join(f"--shape {name}=4x{max(own)}" for name in names)
+        raise UsageError(
+            f"weights of the functions have sizes, expected shapes that fit them\n  specify them: {example}"
+        )
+    derived = _derived(descriptor, reference, request, names, weights)
     if not derived.samples:
         example = " ".join(f"--shape {name}=8x16" for name in names)
         raise UsageError(f"{reference.path} takes none of the inputs tried: {derived.how}\n  specify them: {example}")
@@ -94,7 +117,9 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
     known = [name for name in reference.optional if name in never and not request.shapes]
     for added in dict.fromkeys([tuple(known), *((name,) for name in known)]):
         if set(added) & set(never):
-            other = _derived(descriptor, reference, request, [each for each in inputs if each in (*names, *added)])
+            other = _derived(
+                descriptor, reference, request, [each for each in inputs if each in (*names, *added)], weights
+            )
             samples += other.samples
             if other.samples:
                 never = [name for name in never if name not in added]
@@ -111,23 +136,35 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
         ranks.setdefault(name, set()).add(len(shape["shape"] if isinstance(shape, Mapping) else shape))
     if fixed := [f"{name} of rank {min(found)}" for name, found in ranks.items() if len(found) == 1]:
         notes.append(f"only {', '.join(fixed)}; for others: --shape")
-    if by_name := [f"{name} in {kind}" for name, kind in reference.kinds.items() if name in ranks]:
-        notes.append(f"{', '.join(by_name)} only, as its name suggests; for floats give the parameter another name")
+    if kept_sizes := sorted(own & {size for shape in request.shapes.values() for size in shape}):
+        notes.append(f"{', '.join(map(str, kept_sizes))} kept: a size of the functions' weights")
+    first = {name: kind for name, kind in kept[0].case["dtypes"].items() if reference.kinds.get(name) == kind}
+    fills = kept[0].case.get("generator", {})
+    ends = {name: fill.get("values") or (fill["low"], fill["high"] - 1) for name, fill in fills.items()}
+    spans = {name: f" {min(each)}..{max(each)}" for name, each in ends.items() if first.get(name) != "bool"}
+    if whole := [f"{name} {kind}{spans.get(name, '')}" for name, kind in first.items()]:
+        notes.append(f"{', '.join(whole)} by name or annotation; for floats: {whole[0].partition(' ')[0]}: FloatTensor")
     return SignatureSamples(samples=kept, how="; ".join(notes))
 
 
 def _derived(
-    descriptor: OperatorDescriptor, reference: ReferenceFunction, request: CaseRequest, names: Sequence[str]
+    descriptor: OperatorDescriptor,
+    reference: ReferenceFunction,
+    request: CaseRequest,
+    names: Sequence[str],
+    weights: Sequence[tuple[str, Sequence[int]]],
 ) -> SignatureSamples:
     """Return case sets with the inputs of these names, all of them required."""
-    given = request.shapes
+    given, kept = request.shapes, {1, *(size for _, shape in weights for size in shape)}
     # A target as large as the first input holds numbers like it: labels of its elements have a dimension less.
     alike = [name for name in names if name.startswith("target") and given and given[name] == given[names[0]]]
     kinds = ["" if name in alike else reference.kinds.get(name, "") for name in names]
-    floats = [each.name for each in request.dtypes if each.is_inexact] or _FLOATS.get(reference.arrays, MAIN_FLOATS)
+    usual = [name for name in EVERY_FLOAT if name in (kind for kind, _ in weights)]
+    floats = [each.name for each in request.dtypes if each.is_inexact] or usual
+    floats = floats or [*_FLOATS.get(reference.arrays, MAIN_FLOATS)]
     signature = f"{', '.join(names)} -> *out"
     if request.shapes:
-        shapes = (", ".join("1" if size == 1 else f"n{size}" for size in request.shapes[name]) for name in names)
+        shapes = (", ".join(str(size) if size in kept else f"n{size}" for size in given[name]) for name in names)
         tensors = (f"{name}: {kind or 'T'}[{each}]" for name, kind, each in zip(names, kinds, shapes, strict=True))
         signature = f"{', '.join(tensors)} -> *out"
     declared = replace(
@@ -142,9 +179,7 @@ def _derived(
             (name,) if request.shapes or not any(kinds) else tuple(each or name for each in kinds) for name in floats
         ),
     )
-    return by_signature(
-        declared, {f"n{size}": size for shape in request.shapes.values() for size in shape if size != 1}
-    )
+    return by_signature(declared, {f"n{size}": size for shape in given.values() for size in shape if size not in kept})
 
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:

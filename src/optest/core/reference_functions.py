@@ -7,6 +7,7 @@ every input and step (:mod:`optest.core.closeness`), as for a call of torch with
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,8 +36,14 @@ one sign, 0.2 if they cancel. Eight times a quarter has room for the largest of 
 _NARROWER = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
 _NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16")}
 _WIDE = (np.dtype(np.float64), np.dtype(np.float32))
-_INDICES = ("idx", "index", "indices", "ids", "token", "target", "label", "pos")
-"""Beginnings of words in the names of parameters for whole numbers below a size."""
+_WHOLE = re.compile(
+    r"(^|_)(idxs?|ind(ex|exes|ices|ptr)|ids?|tokens?|targets?|labels?|pos|positions?|([a-z]*seq|kv)?len(s|gths?)?|"
+    r"offs(ets?)?|ptr|slots?|perm|permutation|(block|page)_tables?)\d*(_|$)"
+    r"(?!(.*_)?(emb\w*|weights?|bias|scales?|probs?|logits|scores?|values?|states?|enc\w*|features?|grad)$)"
+)
+"""Words in the names of parameters for whole numbers below a size; not if the last word is one of floats."""
+_ANNOTATED = (("Long|[iI]nt64|\\bInt(eger)?\\b", "int64"), ("IntTensor|[iI]nt32", "int32"), ("Bool|bool_", "bool"))
+"""Words in annotations of tensors, and their dtypes."""
 _SCALARS = ("int", "float", "bool", "str")
 
 
@@ -68,7 +75,7 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
         for name in (each.name, *each.aliases)
         if name not in tensors and len(name) > 1
     }
-    inputs, attributes, optional = [], [], []
+    inputs, attributes, optional, kinds = [], [], [], dict[str, str]()
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
@@ -76,7 +83,8 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
             raise UsageError(f"--reference {path} takes *{parameter.name}, expected a parameter for each tensor")
         is_required, words = parameter.default is parameter.empty, str(parameter.annotation).replace("<class '", "")
         annotated = next((kind for kind in _SCALARS if words.startswith(kind) or f"[{kind}" in words), "")
-        kind = annotated or known.get(parameter.name, "")
+        is_array = "Tensor" in words or "array" in words.lower()
+        kind = annotated or ("" if is_array else known.get(parameter.name, ""))
         if not is_required and parameter.default is not None:
             kind = _kind_of(parameter.default)
             if not kind:
@@ -86,14 +94,12 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
             attributes.append(Attribute(name=parameter.name, type=kind, **default))
         else:
             inputs.append(f"{parameter.name}{'' if is_required else '?'}")
-            is_array = "Tensor" in words or "array" in words.lower() or parameter.name in tensors
-            if not is_required and (is_array or _dtype_by_name(parameter.name)):
+            kinds[parameter.name] = _dtype_of(parameter.name, words)
+            if not is_required and (is_array or parameter.name in tensors or kinds[parameter.name]):
                 optional.append(parameter.name)
     if not inputs:
         raise UsageError(f"--reference {path} takes no tensors, expected a parameter without a default")
-    names = tuple(each.strip("?") for each in inputs)
-    kinds = {name: kind for name in names if (kind := _dtype_by_name(name))}
-    reference = ReferenceFunction(path, function, kernel.takes, signature, names, kinds, tuple(optional))
+    reference = ReferenceFunction(path, function, kernel.takes, signature, tuple(kinds), kinds, tuple(optional))
     return OperatorDescriptor(
         name=name,
         category="function",
@@ -105,11 +111,14 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
     )
 
 
-def _dtype_by_name(name: str) -> str:
-    """Return the dtype that the name of a parameter implies for its tensor, "" for floats."""
-    if "mask" in name.lower():
-        return "bool"
-    return "int64" if any(word.startswith(_INDICES) for word in name.lower().split("_")) else ""
+def _dtype_of(name: str, annotation: str) -> str:
+    """Return the dtype that the annotation of a parameter, or else its name, implies for its tensor, "" for floats."""
+    if found := next((kind for words, kind in _ANNOTATED if re.search(words, annotation)), ""):
+        return found
+    if re.search("Float|Half|Double|float", annotation):
+        return ""
+    name = name.lower()
+    return "bool" if "mask" in name or name.endswith("valid") else "int64" if _WHOLE.search(name) else ""
 
 
 def _kind_of(default: Any) -> str:
@@ -130,7 +139,7 @@ class ReferenceFunction:
     signature: inspect.Signature
     names: tuple[str, ...]
     kinds: Mapping[str, str]
-    """Dtypes of parameters for whole numbers and masks, by name."""
+    """Dtypes of the parameters: those of whole numbers and masks by name or annotation, "" for floats."""
     optional: tuple[str, ...] = ()
     """Parameters with the default None that are tensors by their name or annotation."""
     is_traced: bool = False

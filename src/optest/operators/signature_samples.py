@@ -9,32 +9,42 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, chain, combinations, cycle, islice, product
 from typing import Any, NamedTuple
 
 from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, TILES, Call
 from optest.operators.derived_samples import further_layouts
 from optest.operators.samples import in_every_layout, in_layouts_at_once, of_every_magnitude, with_special_rows
+from optest.registry import load_object
 from optest.spec import Attribute, Kind, OperatorDescriptor, RuleClass, Sample, TensorSpec, Tier, dtype, format_shape
 from optest.spec.declared_shapes import OFFSETS, DeclaredSize, DeclaredTensor, read_declaration, shape_of
 
 
 class Trial(NamedTuple):
-    """Result of a call that an operator takes: its outputs, and the peak of bytes that its reference allocated."""
+    """Result of a call that an operator takes: its outputs, the peak of bytes that its reference allocated, and, of a
+    probe, what it returned."""
 
     outputs: Sequence[TensorSpec] = ()
     memory: float = 0
+    arrays: Sequence[Any] = ()
 
 
-Try = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any], Mapping[str, Sequence[int]]], "Trial | str"]
-"""Function that calls an operator with these specs, attributes and values of some inputs; a text is its refusal."""
+Try = Callable[..., "Trial | str"]
+"""Function that calls an operator with specs, attributes and values of some inputs; a text is its refusal. With True as
+a fourth argument it is a probe, with different numbers in floats."""
 
 _FORMS = ("R C", "C K", "K C", "C", "R", "C R", "B R C", "B C K", "B C", "B R C K", "R 1", "1", "", "R B")
 _PARAMETERS = ("weight", "bias", "gamma", "beta", "scale")
 """Names of inputs that are one row for all others, though broadcasting lets them be whole tensors."""
 _LENGTHS = re.compile(r"cu_|len|offs|ptr|table")
 """Names of integers with a structure, such as offsets of sequences or pages, which no simple values have."""
+_COUNTS, _STARTS, _SLOTS = re.compile(r"len(s|gths?)?\d*(_|$)"), re.compile(r"cu_|offs|ptr"), re.compile("slot|perm")
+"""Names of integers that include the size, that ascend to it, and of which no two are equal."""
+_UNIQUE = "unique"
+_UNVARIED = re.compile("drop|seed|tol|iter")
+"""Names of numbers with which another random or approximate result would be right as well."""
 _SIZES = (
     {"R": 4, "C": 37, "B": 3, "K": 5, "F": 5, "G": 7, "H": 6},
     {"R": 3, "C": 8, "B": 2, "K": 6, "F": 2, "G": 4, "H": 5},
@@ -67,9 +77,12 @@ class SignatureSamples:
 
 
 def signature_samples(
-    descriptor: OperatorDescriptor, attempt: Try, sizes: Mapping[str, int] | None = None
+    descriptor: OperatorDescriptor, attempt: Try, sizes: Mapping[str, int] | None = None, *, is_sought: bool = False
 ) -> SignatureSamples:
-    """Return case sets: ordinary calls, attributes, dtypes, layouts, sizes of each dimension and special values."""
+    """Return case sets: ordinary calls, attributes, dtypes, layouts, sizes of each dimension and special values.
+
+    If ``is_sought``, probes tell the ranges of integers, and which other values of numbers make a difference.
+    """
     inputs = [each.name for each in descriptor.tensors.inputs]
     unknown = [each.name for each in descriptor.attributes if each.is_required and not _values(each)]
     if not inputs:
@@ -81,9 +94,17 @@ def signature_samples(
     variants = tuple([each for each in variants if len(each) in (1, len(inputs))]) or variants
     rows = [dict(zip(inputs, row * len(inputs) if len(row) == 1 else row, strict=False)) for row in variants]
     usual = {each.name: _values(each)[0] for each in descriptor.attributes if each.is_required}
-    calls = _Calls(descriptor=descriptor, attempt=attempt, usual=usual, row=rows[0])
+    first = [sizes] if sizes else []
     declared = descriptor.tensors.declaration
-    calls = replace(calls, tensors=read_declaration(declared)[0]) if declared else _sought(calls)
+    for least in (0, 1) if is_sought and _whole(rows[0]) else (0,):
+        calls = _Calls(
+            descriptor=descriptor, attempt=attempt, usual=usual, row=rows[0], is_sought=is_sought, least=least
+        )
+        calls = replace(calls, tensors=read_declaration(declared)[0]) if declared else _sought(calls)
+        if calls.tensors and (
+            not declared or isinstance(calls.trial(calls.call(sizes or calls.sizes(_POOLS[0]))), Trial)
+        ):
+            break
     if not calls.tensors:
         index = {name: f"{'offsets' if _LENGTHS.search(name) else 'index'}(rows)" for name in inputs}
         kinds = {name: "T" if dtype(rows[0][name]).is_inexact else index[name] for name in inputs}
@@ -92,11 +113,12 @@ def signature_samples(
     by_float = {next((kind for kind in row.values() if dtype(kind).is_float), ""): row for row in reversed(rows)}
     main = [by_float[name] for name in MAIN_FLOATS if name in by_float] or rows[:1]
     calls = replace(calls, row=main[0])
-    first = [sizes] if sizes else []
     tried = [(each, calls.trial(calls.call(each))) for each in [*first, *map(calls.sizes, _POOLS)]]
     bases = [sizes for sizes, trial in tried if isinstance(trial, Trial)]
     if not bases:
         return SignatureSamples(how=f"no sizes of its inputs are taken ({tried[0][1]}); give the descriptor `samples`")
+    calls = _with_ranges(calls, bases[0]) if is_sought else calls
+    bases = [each for each in bases if isinstance(calls.trial(calls.call(each)), Trial)]
 
     notes: list[str] = []
     rule = descriptor.rule  # a rule for close results that knows the condition suits every magnitude
@@ -112,7 +134,9 @@ def signature_samples(
         samples += [_refilled(each, call, floats) for each in of_every_magnitude([bare])]
     samples += _of_attributes(calls, bases[0], main, notes)
     samples += [Sample(case_set="dtypes", case=calls.call(bases[0], row)) for row in rows]
-    samples += in_every_layout(whole[:1], names=[each.name for each in calls.tensors if each.kind != OFFSETS])
+    samples += in_every_layout(
+        whole[:1], names=[each.name for each in calls.tensors if each.kind not in (OFFSETS, _UNIQUE)]
+    )
     samples += chain.from_iterable(in_layouts_at_once([call]) for call in whole[:2])
     samples += _of_sizes(calls, bases, main, notes)
     samples += _of_many(calls, bases, _MANY if has_law else (TILES,), notes)
@@ -149,16 +173,27 @@ def _of_attributes(
     """Yield calls without optional inputs, with every other value of a bool or a choice, and with pairs of values."""
     optional = tuple(each.name for each in calls.tensors if each.is_optional)
     usual, attributes = calls.descriptor.bind(calls.usual), calls.descriptor.attributes
-    if endless := [each.name for each in attributes if not _values(each) and each.name not in calls.dimensions()]:
-        notes.append(f"{', '.join(endless)} only at the default; choices=(…) would be varied")
+    endless = [each.name for each in attributes if not _values(each) and each.name not in calls.dimensions()]
+    numbers = {name: calls.other_number(sizes, name, usual[name]) for name in endless}
+    if fixed := [name for name, number in numbers.items() if number is None]:
+        example = f"--attr {fixed[0]}={next(iter(_other_numbers(fixed[0], usual[fixed[0]])), '…')} sets another"
+        how = example if calls.is_sought else "choices=(…) would be varied"
+        notes.append(f"{', '.join(fixed)} only at the default; {how}")
     others = [(each.name, value) for each in attributes for value in _values(each) if value != usual[each.name]]
     pairs = [dict(pair) for pair in combinations(others, 2) if pair[0][0] != pair[1][0]]
-    changes = [*({name: value} for name, value in others), *pairs[:_MOST_PAIRS]]
+    changes = [
+        *({name: value} for name, value in others),
+        *({name: number} for name, number in numbers.items() if number is not None),
+        *pairs[:_MOST_PAIRS],
+    ]
     left_out = dict.fromkeys([*zip(optional, strict=True), *([optional] if optional else [])])
     tried: list[tuple[str, dict[str, Any]]] = [("optional", {"without": each}) for each in left_out]
     tried += [("attributes", {"attributes": each}) for each in changes]
     for case_set, change in tried:
-        if isinstance(trial := calls.trial(calls.call(sizes, **change)), Trial):
+        trial = calls.trial(calls.call(sizes, **change))
+        if calls.is_sought and isinstance(probe := calls.probe(sizes, **change), Trial):
+            trial = trial if _are_alike(probe, calls.probe(sizes, **change)) else "two calls have two results"
+        if isinstance(trial, Trial):
             yield from (Sample(case_set=case_set, case=calls.call(sizes, row, **change)) for row in rows)
         else:
             notes.append(f"not {', '.join(map(str, change.values()))}: {trial}")
@@ -229,11 +264,17 @@ class _Calls:
     usual: Mapping[str, Any]
     row: Mapping[str, str]
     tensors: Sequence[DeclaredTensor] = ()
+    is_sought: bool = False
+    least: int = 0
+    """Smallest integer that the operator takes in all places at once."""
+    ends: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Sizes that integers go up to, by name, and 1 if these themselves are values."""
 
     @property
     def last(self) -> str:
         """Last dimension of the first input, which kernels cut into tiles."""
-        return next((each.sizes[-1].name for each in self.tensors if each.sizes), "")
+        sizes = next((each.sizes for each in self.tensors if each.sizes), [])
+        return next((size.name for size in reversed(sizes) if not size.name.isdigit()), "")
 
     def dimensions(self) -> dict[str, str]:
         """Return the names of dimensions in messages, by their names in :attr:`tensors`."""
@@ -272,29 +313,111 @@ class _Calls:
         dtypes = {name: (row or self.row)[name] for name in shapes}
         ranges = domain if isinstance(domain, Mapping) else shapes
         whole = [name for name, kind in dtypes.items() if not dtype(kind).is_inexact]
-        indices = [name for name in whole if name not in ranges] if len(whole) < len(shapes) else []
+        indices = [name for name in whole if name not in ranges and (len(whole) < len(shapes) or name in self.ends)]
         least = min((size for shape in shapes.values() for size in shape if size), default=1)
         fills: dict[str, Any] = {}
         for each in present:
+            limit, more = self.ends.get(each.name, (each.limit, 0))
+            end = more + (int(limit) if limit.isdigit() else known[limit] if limit else least)
             if each.kind == OFFSETS:  # of sequences of several lengths; none if they do not fit
                 ends = [0, *accumulate(islice(cycle((1, 3, 0, 2)), max(0, shapes[each.name][0] - 1)))]
-                end = known[each.limit]
                 values = [end * at // max(1, ends[-1]) for at in ends] if ends[-1] or not end else []
                 fills[each.name] = {"fill": "data", "values": values}
+            elif each.kind == _UNIQUE:
+                count = shapes[each.name][0]
+                values = [end - 1 - at * (end // count) for at in range(count)] if count <= end else []
+                fills[each.name] = {"fill": "data", "values": values}
             elif each.name in indices:
-                fills[each.name] = {"fill": "randint", "low": 0, "high": least}
+                fills[each.name] = {"fill": "randint", "low": self.least, "high": max(self.least + 1, end)}
         call = {"shapes": shapes, "dtypes": dtypes, "attributes": bound, "generator": fills}
         return {key: value for key, value in call.items() if value}
 
-    def trial(self, call: Call) -> Trial | str:
-        """Try a call; return its outputs and memory, or why the operator refuses it."""
+    def trial(self, call: Call, probed: Mapping[str, Sequence[int]] | None = None) -> Trial | str:
+        """Try a call; return its outputs and memory, or why the operator refuses it. With values ``probed`` of integers
+        it is a probe."""
         values = {name: fill["values"] for name, fill in call.get("generator", {}).items() if "values" in fill}
         shapes = {name: tuple(shape) for name, shape in call["shapes"].items()}
         if [] in values.values() or min(chain((0,), *shapes.values())) < 0:
             return "there are no such shapes"
+        rest = [name for name in _whole(call["dtypes"]) if self.least and name not in values]
+        values |= {name: [self.least] * math.prod(shapes[name]) for name in rest}
         specs = {name: TensorSpec(dtype=dtype(call["dtypes"][name]), shape=shape) for name, shape in shapes.items()}
         given = [specs.get(each.name) for each in self.descriptor.tensors.inputs]
-        return self.attempt(given, self.descriptor.bind(call.get("attributes", {})), values)
+        attributes = self.descriptor.bind(call.get("attributes", {}))
+        if probed is None:
+            return self.attempt(given, attributes, values)
+        return self.attempt(given, attributes, {**values, **probed}, True)
+
+    def probe(self, sizes: Mapping[str, Any], lowered: str = "", **change: Any) -> Trial | str:
+        """Try a call with the largest values of all integers; those of the input ``lowered`` are less by 1."""
+        call = self.call(sizes, **change)
+        values = {}
+        for name in _whole(call["dtypes"]):
+            if fill := call.get("generator", {}).get(name):
+                values[name] = fill.get("values") or [fill["high"] - 1] * math.prod(call["shapes"][name])
+        if lowered:
+            values[lowered] = [each - (each == max(values[lowered])) for each in values[lowered]]
+        return self.trial(call, values)
+
+    def other_number(self, sizes: Mapping[str, Any], name: str, usual: Any) -> Any:
+        """Return another number for an attribute with which the operator has another result, always the same."""
+        first = self.probe(sizes) if self.is_sought else ""
+        for number in _other_numbers(name, usual) if isinstance(first, Trial) else ():
+            trial, again = (self.probe(sizes, attributes={name: number}) for _ in range(2))
+            if _are_alike(trial, again) and not _are_alike(trial, first) and _gaps(trial) <= _gaps(first):
+                return number
+        return None
+
+
+def _whole(row: Mapping[str, str]) -> list[str]:
+    """Return the names of inputs of integers."""
+    return [name for name, kind in row.items() if dtype(kind).kind in (Kind.INT, Kind.UINT)]
+
+
+def _other_numbers(name: str, usual: Any) -> Sequence[Any]:
+    """Return numbers to try for an attribute, none unless its default is a number."""
+    if type(usual) not in (int, float) or _UNVARIED.search(name):
+        return ()
+    numbers = (2 * usual, usual // 2, usual + 1) if type(usual) is int else (2 * usual, usual / 2, usual + 0.5)
+    return [each for each in ((0.125,) if "eps" in name else ()) + numbers if each != usual]
+
+
+def _are_alike(one: Trial | str, other: Trial | str) -> bool:
+    """Return whether two probes return the same but for roundings; False if one is refused."""
+    if isinstance(one, str) or isinstance(other, str) or len(one.arrays) != len(other.arrays):
+        return False
+    is_close = partial(load_object("numpy:allclose"), rtol=1e-9, atol=1e-12, equal_nan=True)
+    return all(a.shape == b.shape and is_close(a, b) for a, b in zip(one.arrays, other.arrays, strict=True))
+
+
+def _gaps(trial: Trial | str) -> int:
+    """Return how many elements are NaN or infinite."""
+    arrays = trial.arrays if isinstance(trial, Trial) else ()
+    return sum(int(each.size - load_object("numpy:isfinite")(each).sum()) for each in arrays)
+
+
+def _with_ranges(calls: _Calls, sizes: Mapping[str, Any]) -> _Calls:
+    """Return calls whose integers reach the largest size of another input that is taken and makes a difference, or at
+    least is taken. Lengths include it, starts of sequences ascend to it."""
+    for name in sorted(_whole(calls.row), key=lambda name: not _COUNTS.search(name)):
+        own = next((each for each in calls.tensors if each.name == name), None)
+        others = [size for each in calls.tensors if each is not own for size in each.sizes if not size.is_several]
+        limits = sorted({size.name for size in others}, key=lambda size: -int(size if size.isdigit() else sizes[size]))
+        named = ((_STARTS, OFFSETS, 0), (_SLOTS, _UNIQUE, 0), (_COUNTS, "", 1))
+        is_row = own is not None and len(own.sizes) == 1
+        kinds = [(kind, more) for words, kind, more in named if words.search(name) and (is_row or more)]
+        taken: list[_Calls] = []
+        for (kind, more), limit in product([*kinds, ("", 0)], limits) if own else ():
+            tensors = [each._replace(kind=kind, limit=limit) if each is own else each for each in calls.tensors]
+            changed = replace(calls, tensors=tensors, ends={**calls.ends, name: (limit, more)})
+            trial, lowered = changed.probe(sizes), changed.probe(sizes, name)
+            if isinstance(trial, Trial):
+                is_different = isinstance(lowered, Trial) and not _are_alike(trial, lowered)
+                taken = [changed] if is_different else [*taken, changed]
+                if is_different:
+                    break
+        calls = taken[0] if taken else calls
+    return calls
 
 
 def _sought(calls: _Calls) -> _Calls:
@@ -304,7 +427,7 @@ def _sought(calls: _Calls) -> _Calls:
     if all(len(each) not in (1, len(names)) for each in calls.descriptor.dtype_variants or [("",)]):
         names = [each.name for each in inputs]
 
-    if any(_LENGTHS.search(name) and not dtype(calls.row[name]).is_inexact for name in names):
+    if not calls.is_sought and any(_LENGTHS.search(name) and not dtype(calls.row[name]).is_inexact for name in names):
         return calls
 
     def shaped(forms: Sequence[str]) -> _Calls:
