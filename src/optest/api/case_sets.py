@@ -17,11 +17,10 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.abilities import CapturesPrograms, InfersShapes
 from optest.core.border import Border
-from optest.core.reference_functions import ReferenceFunction
-from optest.numerics import dtype_of, numpy_dtype
+from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.operators.signature_samples import SignatureSamples, Trial, signature_samples
 from optest.registry import load_object
-from optest.spec import TIERS, Fault, Kind, OperatorDescriptor, Reason, Sample, TensorSpec, Tier, UnfitArguments
+from optest.spec import TIERS, Fault, OperatorDescriptor, Reason, Sample, TensorSpec, Tier, UnfitArguments
 from optest.spec.case import GRAPH
 from optest.spec.references import Unrounded, undeclared_output_dtype
 from optest.spec.tensors import format_shape
@@ -98,8 +97,7 @@ def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None
     if descriptor.samples is not None:
         return SignatureSamples(how="")
 
-    reference = descriptor.reference if isinstance(descriptor.reference, ReferenceFunction) else None
-    tried: list[bool] = []
+    tried: list[Trial] = []
 
     def attempt(
         specs: Sequence[TensorSpec | None],
@@ -107,16 +105,14 @@ def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None
         values: Mapping[str, Sequence[int]],
         is_probe: bool = False,
     ) -> Trial | str:
-        called = replace(descriptor, reference=replace(reference, is_traced=False)) if reference and is_probe else None
         try:
             with Border("the operator", Reason.BAD_CASE, let_through=lambda: True):
-                trial = _attempt(called or descriptor, specs, attributes, values, bool(tried), is_probe)
-                tried[:] = [True]
-                return trial
+                tried.append(_attempt(descriptor, specs, attributes, values, bool(tried), is_probe))
+                return tried[-1]
         except Fault as fault:
             return fault.message.partition("\n")[0]
 
-    return signature_samples(descriptor, attempt, sizes, is_sought=reference is not None)
+    return signature_samples(descriptor, attempt, sizes)
 
 
 def _attempt(
@@ -137,28 +133,26 @@ def _attempt(
         return Trial(inferred or (), 8 * sum(each.elements for each in inferred or ()))
     names = [each.name for each in descriptor.tensors.inputs]
 
-    def drawn(shape: tuple[int, ...]) -> Any:  # with larger ones behind, so that the last are the maximum and minimum
-        numbers = 4 * np.random.default_rng(len(shape)).standard_normal(math.prod(shape))
-        return numbers[np.abs(numbers).argsort()].reshape(shape)
+    def filled(name: str, spec: TensorSpec) -> Array:
+        kind = numpy_dtype(spec.dtype)
+        if name in values:
+            return np.array(values[name], kind).reshape(spec.shape)
+        if not is_probe:
+            return np.full(spec.shape, spec.dtype.is_inexact, kind)
+        # the last are the maximum and the minimum
+        numbers = 4 * np.random.default_rng(spec.rank).standard_normal(spec.elements)
+        return numbers[np.abs(numbers).argsort()].reshape(spec.shape).astype(kind)
 
-    inputs = [
-        None
-        if each is None
-        else np.array(values[name], numpy_dtype(each.dtype)).reshape(each.shape)
-        if name in values
-        else drawn(each.shape).astype(numpy_dtype(each.dtype))
-        if is_probe and each.dtype.is_inexact
-        else np.full(
-            each.shape, each.dtype.is_inexact or is_probe * (each.dtype.kind is Kind.BOOL), numpy_dtype(each.dtype)
-        )
-        for name, each in zip(names, specs, strict=True)
-    ]
+    inputs = [None if each is None else filled(name, each) for name, each in zip(names, specs, strict=True)]
+    reference = load_object(descriptor.reference)
+    if is_probe:
+        reference = replace(reference, is_traced=False)
     if is_traced:
         tracemalloc.start()
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            returned = load_object(descriptor.reference)(inputs, attributes)
+            returned = reference(inputs, attributes)
         memory: float = tracemalloc.get_traced_memory()[1]  # 0 if nothing is traced
     finally:
         tracemalloc.stop()

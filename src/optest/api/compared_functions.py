@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from optest.api.case_sets import by_signature
@@ -52,13 +53,10 @@ def with_case_sets(
     Raises:
         UsageError: if the function takes none of the shapes, a value is missing, or shapes are for no such operator.
     """
-    references = [(each, each.reference) for each in chosen if isinstance(each.reference, ReferenceFunction)]
-    paths = [text.rpartition("=")[2] for text in functions if references]
     compared = {
-        each.name: _samples(
-            each, reference, request, [each for path in (reference.path, *paths) for each in _weights(path)]
-        )
-        for each, reference in references
+        each.name: _samples(each, each.reference, request, [text.rpartition("=")[2] for text in functions])
+        for each in chosen
+        if isinstance(each.reference, ReferenceFunction)
     }
     if not compared and (request.shapes or request.attributes):
         flag = "--shape" if request.shapes else "--attr"
@@ -74,52 +72,69 @@ def with_case_sets(
     return [with_samples(each) if each.name in compared else each for each in chosen], compared
 
 
-def _weights(path: str) -> Sequence[tuple[str, Sequence[int]]]:
-    """Return the dtypes and shapes of the weights of a module of torch, none for another function."""
-    function = load_extension("function", path)
-    state: Mapping[str, Any] = getattr(getattr(function, "__self__", function), "state_dict", dict)()
-    return [(str(each.dtype).rpartition(".")[2], tuple(each.shape)) for each in state.values()]
-
-
 def _samples(
-    descriptor: OperatorDescriptor,
-    reference: ReferenceFunction,
-    request: CaseRequest,
-    weights: Sequence[tuple[str, Sequence[int]]],
+    descriptor: OperatorDescriptor, reference: ReferenceFunction, request: CaseRequest, functions: Sequence[str]
 ) -> SignatureSamples:
     """Return case sets around the requested shapes, or around simple ones that the function takes.
 
-    Equal sizes in several of the requested shapes are one dimension, and vary together, but for sizes of the functions'
-    own weights. Optional inputs without a requested shape are left out, and given too if the function takes them.
+    Equal sizes in several of the requested shapes are one dimension, and vary together, but for sizes of the weights
+    that the functions have as modules of torch. Optional inputs without a requested shape are left out, and given too
+    if the function takes them.
     """
     for each in descriptor.attributes:
         if each.is_required and each.name not in request.attributes:
             raise UsageError(
                 f"{reference.path} has no default for {each.name}, expected a value\n  give one: --attr {each.name}=…"
             )
-    inputs = [each.name for each in descriptor.tensors.inputs]
-    names = [each.name for each in descriptor.tensors.inputs if not each.optional or each.name in request.shapes]
-    if unknown := [name for name in request.shapes if name not in inputs]:
+    inputs, given = [each.name for each in descriptor.tensors.inputs], request.shapes
+    names = [each.name for each in descriptor.tensors.inputs if not each.optional or each.name in given]
+    if unknown := [name for name in given if name not in inputs]:
         raise UsageError(f"--shape is given for {unknown[0]}, expected one of {', '.join(inputs)} of {reference.path}")
-    if request.shapes and (lacking := [name for name in names if name not in request.shapes]):
+    if given and (lacking := [name for name in names if name not in given]):
         raise UsageError(f"--shape is not given for {', '.join(lacking)}, expected one for each tensor or none at all")
-    own = {size for _, shape in weights for size in shape if size != 1}
-    if own and not request.shapes:
-        example = " ".join(f"--shape {name}=4x{max(own)}" for name in names)
-        raise UsageError(
-            f"weights of the functions have sizes, expected shapes that fit them\n  specify them: {example}"
+    paired = [load_extension("function", path) for path in (reference.path, *functions)]
+    modules = [getattr(each, "__self__", each) for each in paired]
+    weights = [weight for each in modules for weight in getattr(each, "state_dict", dict)().values()]
+    own = {size for weight in weights for size in weight.shape if size != 1}
+    if own and not given:
+        raise UsageError(f"the weights of a function are of size {max(own)}, expected --shape with sizes that fit them")
+
+    def derived_with(names: Sequence[str]) -> SignatureSamples:
+        """Return case sets with the inputs of these names, all of them required."""
+        # A target as large as the first input holds numbers like it: labels of its elements have a dimension less.
+        alike = [name for name in names if name.startswith("target") and given and given[name] == given[names[0]]]
+        kinds = ["" if name in alike else reference.kinds.get(name, "") for name in names]
+        of_weights = [name for name in EVERY_FLOAT if name in (str(each.dtype).partition(".")[2] for each in weights)]
+        usual = of_weights or _FLOATS.get(reference.arrays, MAIN_FLOATS)
+        signature = f"{', '.join(names)} -> *out"
+        if given:
+            shapes = (", ".join(f"{'n' * (size not in {1, *own})}{size}" for size in given[name]) for name in names)
+            tensors = (f"{name}: {kind or 'T'}[{each}]" for name, kind, each in zip(names, kinds, shapes, strict=True))
+            signature = f"{', '.join(tensors)} -> *out"
+        declared = replace(
+            descriptor,
+            signature=signature,
+            reference=replace(reference, names=tuple(names), is_traced=True),
+            attributes=tuple(
+                replace(each, choices=(request.attributes[each.name],)) if each.name in request.attributes else each
+                for each in descriptor.attributes
+            ),
+            dtype_variants=tuple(
+                (name,) if given or not any(kinds) else tuple(each or name for each in kinds)
+                for name in [each.name for each in request.dtypes if each.is_inexact] or usual
+            ),
         )
-    derived = _derived(descriptor, reference, request, names, weights)
+        return by_signature(declared, {f"n{n}": n for shape in given.values() for n in shape if n not in {1, *own}})
+
+    derived = derived_with(names)
     if not derived.samples:
         example = " ".join(f"--shape {name}=8x16" for name in names)
         raise UsageError(f"{reference.path} takes none of the inputs tried: {derived.how}\n  specify them: {example}")
     samples, notes, never = [*derived.samples], [derived.how], [name for name in inputs if name not in names]
-    known = [name for name in reference.optional if name in never and not request.shapes]
+    known = [name for name in reference.optional if name in never and not given]
     for added in dict.fromkeys([tuple(known), *((name,) for name in known)]):
         if set(added) & set(never):
-            other = _derived(
-                descriptor, reference, request, [each for each in inputs if each in (*names, *added)], weights
-            )
+            other = derived_with([each for each in inputs if each in (*names, *added)])
             samples += other.samples
             if other.samples:
                 never = [name for name in never if name not in added]
@@ -136,50 +151,17 @@ def _samples(
         ranks.setdefault(name, set()).add(len(shape["shape"] if isinstance(shape, Mapping) else shape))
     if fixed := [f"{name} of rank {min(found)}" for name, found in ranks.items() if len(found) == 1]:
         notes.append(f"only {', '.join(fixed)}; for others: --shape")
-    if kept_sizes := sorted(own & {size for shape in request.shapes.values() for size in shape}):
-        notes.append(f"{', '.join(map(str, kept_sizes))} kept: a size of the functions' weights")
-    first = {name: kind for name, kind in kept[0].case["dtypes"].items() if reference.kinds.get(name) == kind}
-    fills = kept[0].case.get("generator", {})
-    ends = {name: fill.get("values") or (fill["low"], fill["high"] - 1) for name, fill in fills.items()}
-    spans = {name: f" {min(each)}..{max(each)}" for name, each in ends.items() if first.get(name) != "bool"}
-    if whole := [f"{name} {kind}{spans.get(name, '')}" for name, kind in first.items()]:
-        notes.append(f"{', '.join(whole)} by name or annotation; for floats: {whole[0].partition(' ')[0]}: FloatTensor")
+    if sizes := sorted(own.intersection(chain(*given.values()))):
+        notes.append(f"{', '.join(map(str, sizes))} kept: a size of the weights")
+    first, drawn = kept[0].case, []
+    for name, kind in first["dtypes"].items():
+        if reference.kinds.get(name) == kind:
+            fill = first.get("generator", {}).get(name, {})
+            ends = fill.get("values") or [fill.get("low", 0), fill.get("high", 0) - 1]
+            drawn.append(f"{name} {kind}" if kind == "bool" or not fill else f"{name} {kind} {min(ends)}..{max(ends)}")
+    if drawn:
+        notes.append(f"{', '.join(drawn)} by name or annotation; for floats: {drawn[0].partition(' ')[0]}: FloatTensor")
     return SignatureSamples(samples=kept, how="; ".join(notes))
-
-
-def _derived(
-    descriptor: OperatorDescriptor,
-    reference: ReferenceFunction,
-    request: CaseRequest,
-    names: Sequence[str],
-    weights: Sequence[tuple[str, Sequence[int]]],
-) -> SignatureSamples:
-    """Return case sets with the inputs of these names, all of them required."""
-    given, kept = request.shapes, {1, *(size for _, shape in weights for size in shape)}
-    # A target as large as the first input holds numbers like it: labels of its elements have a dimension less.
-    alike = [name for name in names if name.startswith("target") and given and given[name] == given[names[0]]]
-    kinds = ["" if name in alike else reference.kinds.get(name, "") for name in names]
-    usual = [name for name in EVERY_FLOAT if name in (kind for kind, _ in weights)]
-    floats = [each.name for each in request.dtypes if each.is_inexact] or usual
-    floats = floats or [*_FLOATS.get(reference.arrays, MAIN_FLOATS)]
-    signature = f"{', '.join(names)} -> *out"
-    if request.shapes:
-        shapes = (", ".join(str(size) if size in kept else f"n{size}" for size in given[name]) for name in names)
-        tensors = (f"{name}: {kind or 'T'}[{each}]" for name, kind, each in zip(names, kinds, shapes, strict=True))
-        signature = f"{', '.join(tensors)} -> *out"
-    declared = replace(
-        descriptor,
-        signature=signature,
-        reference=replace(reference, names=tuple(names), is_traced=True),
-        attributes=tuple(
-            replace(each, choices=(request.attributes[each.name],)) if each.name in request.attributes else each
-            for each in descriptor.attributes
-        ),
-        dtype_variants=tuple(
-            (name,) if request.shapes or not any(kinds) else tuple(each or name for each in kinds) for name in floats
-        ),
-    )
-    return by_signature(declared, {f"n{size}": size for shape in given.values() for size in shape if size not in kept})
 
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, combinations, cycle, islice, product
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ _LENGTHS = re.compile(r"cu_|len|offs|ptr|table")
 """Names of integers with a structure, such as offsets of sequences or pages, which no simple values have."""
 _COUNTS, _STARTS, _SLOTS = re.compile(r"len(s|gths?)?\d*(_|$)"), re.compile(r"cu_|offs|ptr"), re.compile("slot|perm")
 """Names of integers that include the size, that ascend to it, and of which no two are equal."""
-_UNIQUE = "unique"
+_UNIQUE, _COUNT = "unique", "count"
 _UNVARIED = re.compile("drop|seed|tol|iter")
 """Names of numbers with which another random or approximate result would be right as well."""
 _SIZES = (
@@ -77,11 +77,11 @@ class SignatureSamples:
 
 
 def signature_samples(
-    descriptor: OperatorDescriptor, attempt: Try, sizes: Mapping[str, int] | None = None, *, is_sought: bool = False
+    descriptor: OperatorDescriptor, attempt: Try, sizes: Mapping[str, int] | None = None
 ) -> SignatureSamples:
     """Return case sets: ordinary calls, attributes, dtypes, layouts, sizes of each dimension and special values.
 
-    If ``is_sought``, probes tell the ranges of integers, and which other values of numbers make a difference.
+    Of a user's function, probes tell the ranges of integers and which other numbers of attributes make a difference.
     """
     inputs = [each.name for each in descriptor.tensors.inputs]
     unknown = [each.name for each in descriptor.attributes if each.is_required and not _values(each)]
@@ -96,14 +96,11 @@ def signature_samples(
     usual = {each.name: _values(each)[0] for each in descriptor.attributes if each.is_required}
     first = [sizes] if sizes else []
     declared = descriptor.tensors.declaration
-    for least in (0, 1) if is_sought and _whole(rows[0]) else (0,):
-        calls = _Calls(
-            descriptor=descriptor, attempt=attempt, usual=usual, row=rows[0], is_sought=is_sought, least=least
-        )
+    for least in (0, 1):
+        calls = _Calls(descriptor=descriptor, attempt=attempt, usual=usual, row=rows[0], least=least)
         calls = replace(calls, tensors=read_declaration(declared)[0]) if declared else _sought(calls)
-        if calls.tensors and (
-            not declared or isinstance(calls.trial(calls.call(sizes or calls.sizes(_POOLS[0]))), Trial)
-        ):
+        base = (sizes or calls.sizes(_POOLS[0])) if calls.tensors else {}
+        if not calls.is_sought or (base and isinstance(calls.trial(calls.call(base)), Trial)):
             break
     if not calls.tensors:
         index = {name: f"{'offsets' if _LENGTHS.search(name) else 'index'}(rows)" for name in inputs}
@@ -117,8 +114,9 @@ def signature_samples(
     bases = [sizes for sizes, trial in tried if isinstance(trial, Trial)]
     if not bases:
         return SignatureSamples(how=f"no sizes of its inputs are taken ({tried[0][1]}); give the descriptor `samples`")
-    calls = _with_ranges(calls, bases[0]) if is_sought else calls
-    bases = [each for each in bases if isinstance(calls.trial(calls.call(each)), Trial)]
+    if calls.is_sought:
+        calls = _with_ranges(calls, bases[0])
+        bases = [each for each in bases if isinstance(calls.trial(calls.call(each)), Trial)]
 
     notes: list[str] = []
     rule = descriptor.rule  # a rule for close results that knows the condition suits every magnitude
@@ -134,9 +132,8 @@ def signature_samples(
         samples += [_refilled(each, call, floats) for each in of_every_magnitude([bare])]
     samples += _of_attributes(calls, bases[0], main, notes)
     samples += [Sample(case_set="dtypes", case=calls.call(bases[0], row)) for row in rows]
-    samples += in_every_layout(
-        whole[:1], names=[each.name for each in calls.tensors if each.kind not in (OFFSETS, _UNIQUE)]
-    )
+    drawn = [each.name for each in calls.tensors if each.kind not in (OFFSETS, _UNIQUE)]
+    samples += in_every_layout(whole[:1], names=drawn)
     samples += chain.from_iterable(in_layouts_at_once([call]) for call in whole[:2])
     samples += _of_sizes(calls, bases, main, notes)
     samples += _of_many(calls, bases, _MANY if has_law else (TILES,), notes)
@@ -174,25 +171,26 @@ def _of_attributes(
     optional = tuple(each.name for each in calls.tensors if each.is_optional)
     usual, attributes = calls.descriptor.bind(calls.usual), calls.descriptor.attributes
     endless = [each.name for each in attributes if not _values(each) and each.name not in calls.dimensions()]
-    numbers = {name: calls.other_number(sizes, name, usual[name]) for name in endless}
-    if fixed := [name for name, number in numbers.items() if number is None]:
+    plain, numbers = calls.trial(calls.call(sizes), "") if calls.is_sought else "", dict[str, Any]()
+    for name, number in [(each, number) for each in endless for number in _other_numbers(each, usual[each])]:
+        if name not in numbers and isinstance(plain, Trial):
+            trial, again = (calls.trial(calls.call(sizes, attributes={name: number}), "") for _ in range(2))
+            numbers |= {name: number} if _are_alike(trial, again) and not _are_alike(trial, plain) else {}
+    if fixed := [name for name in endless if name not in numbers]:
         example = f"--attr {fixed[0]}={next(iter(_other_numbers(fixed[0], usual[fixed[0]])), '…')} sets another"
         how = example if calls.is_sought else "choices=(…) would be varied"
         notes.append(f"{', '.join(fixed)} only at the default; {how}")
     others = [(each.name, value) for each in attributes for value in _values(each) if value != usual[each.name]]
     pairs = [dict(pair) for pair in combinations(others, 2) if pair[0][0] != pair[1][0]]
-    changes = [
-        *({name: value} for name, value in others),
-        *({name: number} for name, number in numbers.items() if number is not None),
-        *pairs[:_MOST_PAIRS],
-    ]
+    changes = [*({name: value} for name, value in [*others, *numbers.items()]), *pairs[:_MOST_PAIRS]]
     left_out = dict.fromkeys([*zip(optional, strict=True), *([optional] if optional else [])])
     tried: list[tuple[str, dict[str, Any]]] = [("optional", {"without": each}) for each in left_out]
     tried += [("attributes", {"attributes": each}) for each in changes]
     for case_set, change in tried:
-        trial = calls.trial(calls.call(sizes, **change))
-        if calls.is_sought and isinstance(probe := calls.probe(sizes, **change), Trial):
-            trial = trial if _are_alike(probe, calls.probe(sizes, **change)) else "two calls have two results"
+        trial = calls.trial(call := calls.call(sizes, **change))
+        probes = [calls.trial(call, "") for _ in range(2)] if calls.is_sought else []
+        if probes and not isinstance(probes[0], str) and not _are_alike(*probes):
+            trial = "two calls have two results"
         if isinstance(trial, Trial):
             yield from (Sample(case_set=case_set, case=calls.call(sizes, row, **change)) for row in rows)
         else:
@@ -264,11 +262,13 @@ class _Calls:
     usual: Mapping[str, Any]
     row: Mapping[str, str]
     tensors: Sequence[DeclaredTensor] = ()
-    is_sought: bool = False
     least: int = 0
-    """Smallest integer that the operator takes in all places at once."""
-    ends: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """Sizes that integers go up to, by name, and 1 if these themselves are values."""
+    """Smallest integer that is taken."""
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether a user's function alone tells what it takes."""
+        return self.descriptor.category == "function"
 
     @property
     def last(self) -> str:
@@ -313,12 +313,11 @@ class _Calls:
         dtypes = {name: (row or self.row)[name] for name in shapes}
         ranges = domain if isinstance(domain, Mapping) else shapes
         whole = [name for name, kind in dtypes.items() if not dtype(kind).is_inexact]
-        indices = [name for name in whole if name not in ranges and (len(whole) < len(shapes) or name in self.ends)]
+        indices = [name for name in whole if name not in ranges and len(whole) < len(shapes)]
         least = min((size for shape in shapes.values() for size in shape if size), default=1)
         fills: dict[str, Any] = {}
         for each in present:
-            limit, more = self.ends.get(each.name, (each.limit, 0))
-            end = more + (int(limit) if limit.isdigit() else known[limit] if limit else least)
+            end = int(each.limit) if each.limit.isdigit() else known.get(each.limit, least)
             if each.kind == OFFSETS:  # of sequences of several lengths; none if they do not fit
                 ends = [0, *accumulate(islice(cycle((1, 3, 0, 2)), max(0, shapes[each.name][0] - 1)))]
                 values = [end * at // max(1, ends[-1]) for at in ends] if ends[-1] or not end else []
@@ -328,50 +327,27 @@ class _Calls:
                 values = [end - 1 - at * (end // count) for at in range(count)] if count <= end else []
                 fills[each.name] = {"fill": "data", "values": values}
             elif each.name in indices:
-                fills[each.name] = {"fill": "randint", "low": self.least, "high": max(self.least + 1, end)}
+                end = max(self.least + 1, end + (each.kind == _COUNT))
+                fills[each.name] = {"fill": "randint", "low": self.least, "high": end}
         call = {"shapes": shapes, "dtypes": dtypes, "attributes": bound, "generator": fills}
         return {key: value for key, value in call.items() if value}
 
-    def trial(self, call: Call, probed: Mapping[str, Sequence[int]] | None = None) -> Trial | str:
-        """Try a call; return its outputs and memory, or why the operator refuses it. With values ``probed`` of integers
-        it is a probe."""
-        values = {name: fill["values"] for name, fill in call.get("generator", {}).items() if "values" in fill}
+    def trial(self, call: Call, lowered: str | None = None) -> Trial | str:
+        """Try a call; return its outputs and memory, or why the operator refuses it. With ``lowered`` it is a probe:
+        integers have their largest values, those of this input less by 1."""
+        fills = call.get("generator", {})
+        values = {name: fill["values"] for name, fill in fills.items() if "values" in fill}
         shapes = {name: tuple(shape) for name, shape in call["shapes"].items()}
         if [] in values.values() or min(chain((0,), *shapes.values())) < 0:
             return "there are no such shapes"
-        rest = [name for name in _whole(call["dtypes"]) if self.least and name not in values]
-        values |= {name: [self.least] * math.prod(shapes[name]) for name in rest}
-        specs = {name: TensorSpec(dtype=dtype(call["dtypes"][name]), shape=shape) for name, shape in shapes.items()}
-        given = [specs.get(each.name) for each in self.descriptor.tensors.inputs]
-        attributes = self.descriptor.bind(call.get("attributes", {}))
-        if probed is None:
-            return self.attempt(given, attributes, values)
-        return self.attempt(given, attributes, {**values, **probed}, True)
-
-    def probe(self, sizes: Mapping[str, Any], lowered: str = "", **change: Any) -> Trial | str:
-        """Try a call with the largest values of all integers; those of the input ``lowered`` are less by 1."""
-        call = self.call(sizes, **change)
-        values = {}
-        for name in _whole(call["dtypes"]):
-            if fill := call.get("generator", {}).get(name):
-                values[name] = fill.get("values") or [fill["high"] - 1] * math.prod(call["shapes"][name])
+        for name in fills.keys() - values if self.least or lowered is not None else ():
+            values[name] = [self.least if lowered is None else fills[name]["high"] - 1] * math.prod(shapes[name])
         if lowered:
             values[lowered] = [each - (each == max(values[lowered])) for each in values[lowered]]
-        return self.trial(call, values)
-
-    def other_number(self, sizes: Mapping[str, Any], name: str, usual: Any) -> Any:
-        """Return another number for an attribute with which the operator has another result, always the same."""
-        first = self.probe(sizes) if self.is_sought else ""
-        for number in _other_numbers(name, usual) if isinstance(first, Trial) else ():
-            trial, again = (self.probe(sizes, attributes={name: number}) for _ in range(2))
-            if _are_alike(trial, again) and not _are_alike(trial, first) and _gaps(trial) <= _gaps(first):
-                return number
-        return None
-
-
-def _whole(row: Mapping[str, str]) -> list[str]:
-    """Return the names of inputs of integers."""
-    return [name for name, kind in row.items() if dtype(kind).kind in (Kind.INT, Kind.UINT)]
+        specs = {name: TensorSpec(dtype=dtype(call["dtypes"][name]), shape=shape) for name, shape in shapes.items()}
+        given = [specs.get(each.name) for each in self.descriptor.tensors.inputs]
+        bound = self.descriptor.bind(call.get("attributes", {}))
+        return self.attempt(given, bound, values, *([] if lowered is None else [True]))
 
 
 def _other_numbers(name: str, usual: Any) -> Sequence[Any]:
@@ -390,33 +366,26 @@ def _are_alike(one: Trial | str, other: Trial | str) -> bool:
     return all(a.shape == b.shape and is_close(a, b) for a, b in zip(one.arrays, other.arrays, strict=True))
 
 
-def _gaps(trial: Trial | str) -> int:
-    """Return how many elements are NaN or infinite."""
-    arrays = trial.arrays if isinstance(trial, Trial) else ()
-    return sum(int(each.size - load_object("numpy:isfinite")(each).sum()) for each in arrays)
-
-
 def _with_ranges(calls: _Calls, sizes: Mapping[str, Any]) -> _Calls:
     """Return calls whose integers reach the largest size of another input that is taken and makes a difference, or at
     least is taken. Lengths include it, starts of sequences ascend to it."""
-    for name in sorted(_whole(calls.row), key=lambda name: not _COUNTS.search(name)):
-        own = next((each for each in calls.tensors if each.name == name), None)
-        others = [size for each in calls.tensors if each is not own for size in each.sizes if not size.is_several]
-        limits = sorted({size.name for size in others}, key=lambda size: -int(size if size.isdigit() else sizes[size]))
-        named = ((_STARTS, OFFSETS, 0), (_SLOTS, _UNIQUE, 0), (_COUNTS, "", 1))
-        is_row = own is not None and len(own.sizes) == 1
-        kinds = [(kind, more) for words, kind, more in named if words.search(name) and (is_row or more)]
+    for own in sorted(calls.tensors, key=lambda each: not _COUNTS.search(each.name)):
+        if dtype(calls.row[own.name]).kind not in (Kind.INT, Kind.UINT):
+            continue
+        known = {size.name: size.of(sizes) for each in calls.tensors if each is not own for size in each.sizes}
+        limits = sorted(known, key=known.__getitem__, reverse=True)
+        kinds = [OFFSETS] * bool(_STARTS.search(own.name)) + [_UNIQUE] * bool(_SLOTS.search(own.name))
+        kinds = [*(kinds if len(own.sizes) == 1 else []), *([_COUNT] if _COUNTS.search(own.name) else []), ""]
         taken: list[_Calls] = []
-        for (kind, more), limit in product([*kinds, ("", 0)], limits) if own else ():
+        for kind, limit in product(kinds, limits):
             tensors = [each._replace(kind=kind, limit=limit) if each is own else each for each in calls.tensors]
-            changed = replace(calls, tensors=tensors, ends={**calls.ends, name: (limit, more)})
-            trial, lowered = changed.probe(sizes), changed.probe(sizes, name)
-            if isinstance(trial, Trial):
-                is_different = isinstance(lowered, Trial) and not _are_alike(trial, lowered)
-                taken = [changed] if is_different else [*taken, changed]
-                if is_different:
-                    break
-        calls = taken[0] if taken else calls
+            changed = replace(calls, tensors=tensors)
+            trial, lowered = (changed.trial(changed.call(sizes), name) for name in ("", own.name))
+            taken += [changed] if isinstance(trial, Trial) else []
+            if isinstance(trial, Trial) and isinstance(lowered, Trial) and not _are_alike(trial, lowered):
+                taken = [changed]
+                break
+        calls = (taken or [calls])[0]
     return calls
 
 
