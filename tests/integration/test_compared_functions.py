@@ -334,7 +334,7 @@ def of_torch(fast: str, slow: str, **options: Any) -> tuple[set[str], str]:
     counts, _, text = compared(
         f"pair_torch:{fast}",
         f"pair_torch:{slow}",
-        **{"dtype": "float32", "case_set": ("ordinary", "layouts"), **options},
+        **{"dtype": "float32", "case_set": ("ordinary",), **options},
     )
     return set(counts), text
 

@@ -94,7 +94,7 @@ def _samples(
         raise UsageError(f"--shape is not given for {', '.join(lacking)}, expected one for each tensor or none at all")
     paired = [load_extension("function", path) for path in (reference.path, *functions)]
     modules = [getattr(each, "__self__", each) for each in paired]
-    weights = [weight for each in modules for weight in getattr(each, "state_dict", dict)().values()]
+    weights = [w for each in modules for w in getattr(each, "state_dict", dict)().values() if hasattr(w, "dtype")]
     own = {size for weight in weights for size in weight.shape if size != 1}
     if own and not given:
         raise UsageError(f"the weights of a function are of size {max(own)}, expected --shape with sizes that fit them")
@@ -153,11 +153,11 @@ def _samples(
         notes.append(f"only {', '.join(fixed)}; for others: --shape")
     if sizes := sorted(own.intersection(chain(*given.values()))):
         notes.append(f"{', '.join(map(str, sizes))} kept: a size of the weights")
-    first, drawn = kept[0].case, []
-    for name, kind in first["dtypes"].items():
-        if reference.kinds.get(name) == kind:
-            fill = first.get("generator", {}).get(name, {})
-            ends = fill.get("values") or [fill.get("low", 0), fill.get("high", 0) - 1]
+    drawn = []
+    for name, case in {name: each.case for each in reversed(kept) for name in each.case["shapes"]}.items():
+        fill, kind = case.get("generator", {}).get(name, {}), reference.kinds.get(name, "")
+        ends = fill.get("values") or [fill.get("low", 0), fill.get("high", 0) - 1]
+        if kind and kind == case["dtypes"][name]:
             drawn.append(f"{name} {kind}" if kind == "bool" or not fill else f"{name} {kind} {min(ends)}..{max(ends)}")
     if drawn:
         notes.append(f"{', '.join(drawn)} by name or annotation; for floats: {drawn[0].partition(' ')[0]}: FloatTensor")

@@ -130,7 +130,7 @@ def signature_samples(
     for call in whole if floats and has_law else ():  # one tolerance does not suit every magnitude
         bare = {key: value for key, value in call.items() if key != "generator"}
         samples += [_refilled(each, call, floats) for each in of_every_magnitude([bare])]
-    samples += _of_attributes(calls, bases[0], main, notes)
+    samples += _of_attributes(calls, bases, main, notes)
     samples += [Sample(case_set="dtypes", case=calls.call(bases[0], row)) for row in rows]
     drawn = [each.name for each in calls.tensors if each.kind not in (OFFSETS, _UNIQUE)]
     samples += in_every_layout(whole[:1], names=drawn)
@@ -165,16 +165,18 @@ def _refilled(sample: Sample, call: Call, floats: Sequence[str]) -> Sample:
 
 
 def _of_attributes(
-    calls: _Calls, sizes: Mapping[str, Any], rows: Sequence[Mapping[str, str]], notes: list[str]
+    calls: _Calls, bases: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, str]], notes: list[str]
 ) -> Iterator[Sample]:
-    """Yield calls without optional inputs, with every other value of a bool or a choice, and with pairs of values."""
+    """Yield calls without optional inputs, with every other value of a bool or a choice, and with pairs of values; and
+    with other numbers that change what a user's function returns, and always in the same way."""
+    sizes, small = bases[0], bases[min(1, len(bases) - 1)]
     optional = tuple(each.name for each in calls.tensors if each.is_optional)
     usual, attributes = calls.descriptor.bind(calls.usual), calls.descriptor.attributes
     endless = [each.name for each in attributes if not _values(each) and each.name not in calls.dimensions()]
-    plain, numbers = calls.trial(calls.call(sizes), "") if calls.is_sought else "", dict[str, Any]()
+    plain, numbers = calls.trial(calls.call(small), "") if calls.is_sought else "", dict[str, Any]()
     for name, number in [(each, number) for each in endless for number in _other_numbers(each, usual[each])]:
         if name not in numbers and isinstance(plain, Trial):
-            trial, again = (calls.trial(calls.call(sizes, attributes={name: number}), "") for _ in range(2))
+            trial, again = (calls.trial(calls.call(small, attributes={name: number}), "") for _ in range(2))
             numbers |= {name: number} if _are_alike(trial, again) and not _are_alike(trial, plain) else {}
     if fixed := [name for name in endless if name not in numbers]:
         example = f"--attr {fixed[0]}={next(iter(_other_numbers(fixed[0], usual[fixed[0]])), '…')} sets another"
@@ -187,8 +189,8 @@ def _of_attributes(
     tried: list[tuple[str, dict[str, Any]]] = [("optional", {"without": each}) for each in left_out]
     tried += [("attributes", {"attributes": each}) for each in changes]
     for case_set, change in tried:
-        trial = calls.trial(call := calls.call(sizes, **change))
-        probes = [calls.trial(call, "") for _ in range(2)] if calls.is_sought else []
+        trial = calls.trial(calls.call(sizes, **change))
+        probes = [calls.trial(calls.call(small, **change), "") for _ in range(2)] if calls.is_sought else []
         if probes and not isinstance(probes[0], str) and not _are_alike(*probes):
             trial = "two calls have two results"
         if isinstance(trial, Trial):
