@@ -99,15 +99,10 @@ def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None
 
     tried: list[Trial] = []
 
-    def attempt(
-        specs: Sequence[TensorSpec | None],
-        attributes: Mapping[str, Any],
-        values: Mapping[str, Sequence[int]],
-        is_probe: bool = False,
-    ) -> Trial | str:
+    def attempt(*call: Any) -> Trial | str:
         try:
             with Border("the operator", Reason.BAD_CASE, let_through=lambda: True):
-                tried.append(_attempt(descriptor, specs, attributes, values, bool(tried), is_probe))
+                tried.append(_attempt(descriptor, *call, is_traced=bool(tried)))
                 return tried[-1]
         except Fault as fault:
             return fault.message.partition("\n")[0]
@@ -120,11 +115,12 @@ def _attempt(
     specs: Sequence[TensorSpec | None],
     attributes: Mapping[str, Any],
     values: Mapping[str, Sequence[int]],
+    is_probe: bool = False,
+    *,
     is_traced: bool,
-    is_probe: bool,
 ) -> Trial:
-    """Call the inference of an operator, and its reference with ones for floats and zeros for integers; for a probe
-    with random floats and true masks, and keep what it returns.
+    """Call the inference of an operator, and its reference with ones for floats and zeros for integers. A probe of a
+    user's function has random floats and true masks, and keeps what it returns.
 
     Pass on their exceptions. The first call is not traced: it may import a framework, ten times as slowly if traced.
     """
@@ -134,19 +130,15 @@ def _attempt(
     names = [each.name for each in descriptor.tensors.inputs]
 
     def filled(name: str, spec: TensorSpec) -> Array:
-        kind = numpy_dtype(spec.dtype)
-        if name in values:
-            return np.array(values[name], kind).reshape(spec.shape)
-        if not is_probe:
-            return np.full(spec.shape, spec.dtype.is_inexact, kind)
-        # the last are the maximum and the minimum
-        numbers = 4 * np.random.default_rng(spec.rank).standard_normal(spec.elements)
-        return numbers[np.abs(numbers).argsort()].reshape(spec.shape).astype(kind)
+        numbers: Any = values.get(name, np.full(spec.elements, spec.dtype.is_inexact))
+        if is_probe and name not in values:
+            numbers = 4 * np.random.default_rng(spec.rank).standard_normal(spec.elements)
+            numbers = numbers[np.abs(numbers).argsort()]  # the last are the maximum and the minimum
+        return np.asarray(numbers).astype(numpy_dtype(spec.dtype)).reshape(spec.shape)
 
     inputs = [None if each is None else filled(name, each) for name, each in zip(names, specs, strict=True)]
     reference = load_object(descriptor.reference)
-    if is_probe:
-        reference = replace(reference, is_traced=False)
+    reference = replace(reference, is_traced=False) if is_probe else reference
     if is_traced:
         tracemalloc.start()
     try:
