@@ -269,7 +269,7 @@ class _Calls:
 
     @property
     def is_sought(self) -> bool:
-        """Whether a user's function alone tells what it takes."""
+        """Return whether the calls are sought by trying a user's function."""
         return self.descriptor.category == "function"
 
     @property
