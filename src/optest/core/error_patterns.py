@@ -349,6 +349,8 @@ def _without_shift(wrong: WrongCall) -> Iterator[Hypothesis]:
         naive = widen(np.log(total) if name == "logsumexp" else powers / total)
         value = np.log(naive) if name == "log_softmax" else naive
         words = f"the maximum were not subtracted before exp in {kind.name}"
+        if name == "logsumexp" and np.isposinf(value).any():  # the sum itself overflows as well
+            words += f", or {wrong.expected[0].name} were the exponential of it"
         yield _relation(wrong, words, {0: np.reshape(value, wrong.outputs[0].shape)})
 
 

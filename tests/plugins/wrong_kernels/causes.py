@@ -699,6 +699,53 @@ def scaled_silu(input: Tensor) -> Tensor:
     return F.silu(input.double() / 2).to(input.dtype)
 
 
+# naive: exponentials of large numbers, without a subtracted maximum
+
+
+@planted("naive", "softmax", "no maximum is subtracted", "maximum were not subtracted")
+def naive_softmax(input: Tensor, dim: int = -1) -> Tensor:
+    powers = torch.exp(input.float())
+    return (powers / powers.sum(dim, keepdim=True)).to(input.dtype)
+
+
+@planted("naive", "logsumexp", "no maximum is subtracted", "maximum were not subtracted")
+def naive_logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    return input.float().exp().sum(dim, keepdim).log().to(input.dtype)
+
+
+@planted("naive", "log_softmax", "no maximum is subtracted", "maximum were not subtracted")
+def naive_log_softmax(input: Tensor, dim: int = -1) -> Tensor:
+    powers = torch.exp(input.float())
+    return (powers / powers.sum(dim, keepdim=True)).log().to(input.dtype)
+
+
+# carried: blocks and ends that know nothing of the others
+
+
+@planted("carried", "cumsum", "each block of 16 begins at 0", "16 elements along dimension|started anew")
+def carried_cumsum(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    if not input.ndim:
+        return input.clone()
+    parts = [part.double().cumsum(dim) for part in input.split(16, dim)]
+    return torch.cat(parts, dim).to(dtype or (input.dtype if input.dtype.is_floating_point else torch.int64))
+
+
+@planted("carried", "matmul", "the last tile repeats the one before", "those 16 before")
+def carried_matmul(input: Tensor, other: Tensor) -> Tensor:
+    out = product(input, other)
+    if out.ndim == 2 and 16 < out.shape[1] < 32:
+        out[:, 16:] = out[:, : out.shape[1] - 16]
+    return out
+
+
+@planted("carried", "argmax", "of equal elements the last", "last of equal elements")
+def carried_argmax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    if dim is None:
+        last = input.numel() - 1 - input.reshape(-1).flip(0).argmax()
+        return last.reshape([1] * input.ndim) if keepdim else last
+    return input.shape[dim] - 1 - input.flip(dim).argmax(dim, keepdim)
+
+
 # repeated: of additions at one place the last one counts
 
 
