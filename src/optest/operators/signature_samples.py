@@ -361,7 +361,7 @@ def _other_numbers(name: str, usual: Any) -> Sequence[Any]:
 
 
 def _are_alike(one: Trial | str, other: Trial | str) -> bool:
-    """Return whether two probes return the same but for roundings; False if one is refused."""
+    """Return whether two probes return the same except for roundings; False if one is refused."""
     if isinstance(one, str) or isinstance(other, str) or len(one.arrays) != len(other.arrays):
         return False
     is_close = partial(load_object("numpy:allclose"), rtol=1e-9, atol=1e-12, equal_nan=True)
