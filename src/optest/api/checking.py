@@ -313,7 +313,7 @@ def _other_ways(name: str, function: str) -> list[str]:
     by_likeness = get_close_matches(plain, near, n=len(near) + 1, cutoff=0.0)
     likely = [op for op in dict.fromkeys(names[x] for x in by_likeness) if op != name]
     likely.sort(key=lambda op: -len(parameters & known[op]))
-    likely += [names[x] for x in get_close_matches(plain, names) if parameters <= known[names[x]]]
+    likely += [names[x] for x in get_close_matches(plain, names) if parameters <= known[names[x]] and names[x] != name]
     found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
     if not found and len(parameters) >= _SHORT:  # the parameters may name it
         fitting = [op for op in known if op != name and parameters <= known[op]]

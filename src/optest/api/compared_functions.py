@@ -84,7 +84,8 @@ def _samples(
     for each in descriptor.attributes:
         if each.is_required and each.name not in request.attributes:
             raise UsageError(
-                f"{reference.path} has no default for {each.name}, expected a value\n  give one: --attr {each.name}=…"
+                f"{reference.path} has no default for {each.name}, expected a value\n"
+                f"  give one: --attr {each.name}=…, or annotate it if it is a tensor: {each.name}: torch.Tensor"
             )
     inputs, given = [each.name for each in descriptor.tensors.inputs], request.shapes
     names = [each.name for each in descriptor.tensors.inputs if not each.optional or each.name in given]

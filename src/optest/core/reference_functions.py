@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from optest.backends.arguments import names_of
 from optest.backends.arrays import to_array
 from optest.backends.function import kernel_of, outputs_of
 from optest.core.border import Border
@@ -67,7 +68,7 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
             f"--reference {path} has no readable signature, expected a function of Python\n"
             f"  write one that calls it: def slow(x): return {path.rpartition(':')[2]}(x)"
         ) from None
-    tensors = {each.name for operator in catalogue for each in operator.tensors.inputs}
+    tensors = {text for operator in catalogue for each in operator.tensors.inputs for text in names_of(each.name)}
     known = {
         name: each.type
         for operator in catalogue
