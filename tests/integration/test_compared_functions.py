@@ -47,6 +47,22 @@ def cumsum_fast(x: np.ndarray):
 def first_row(x: np.ndarray):
     return np.cumsum(np.broadcast_to(x[:1], x.shape), axis=-1) if x.ndim > 1 else np.cumsum(x)
 
+def linear(x: np.ndarray, w: np.ndarray, b: np.ndarray):
+    return np.maximum(x @ w.T + b, 0)
+
+def linear_of_rows(x, w, b):
+    return np.maximum(x @ w[: len(x)].T + b[: len(x)], 0)
+
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray):
+    powers = np.exp(q @ k.T / 8 - (q @ k.T / 8).max(-1, keepdims=True))
+    return (powers / powers.sum(-1, keepdims=True)) @ v
+
+def attend_first_keys(q, k, v):
+    return attend(q, k[: len(q)], v[: len(q)])
+
+def scaled_and_shifted(x: np.ndarray, gamma, beta):
+    return x * gamma + beta
+
 def needs_dim(x, dim):
     return x.sum(axis=dim)
 
@@ -293,6 +309,17 @@ def test_shapes_are_sought_and_the_command_fails_again() -> None:
     from optest.cli import main
 
     assert main([*shlex.split(failed.repro)[1:], "--isolate", "none"]) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_sought_sizes_are_independent() -> None:
+    for slow, wrong in (("linear", "linear_of_rows"), ("attend", "attend_first_keys")):
+        given = {"case_set": ("ordinary",), "dtype": "float32"}
+        assert compared(f"pair_numpy:{slow}", f"pair_numpy:{slow}", **given)[0].keys() == {"passed"}
+        counts, _, text = compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}", **given)
+        assert counts["passed"] == 0, text
+    pair = "pair_numpy:scaled_and_shifted"
+    assert compared(pair, pair, case_set=("ordinary",))[0].keys() == {"passed"}  # beta is a tensor
 
 
 @pytest.mark.usefixtures("folder")

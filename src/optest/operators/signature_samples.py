@@ -417,12 +417,16 @@ def _sought(calls: _Calls) -> _Calls:
     pairs = chain.from_iterable(product(pair, repeat=len(names)) for pair in combinations(_FORMS, 2))
     tried = chain(islice(product(*ordered), _MOST_TRIED), islice(pairs, 2 * _MOST_TRIED))
     forms = list(next((each for each in tried if is_taken(each)), ()))
-    for at, form in enumerate(forms[1:], 1):
-        for index, letter in enumerate(form.split()):
-            used = " ".join(forms).split()
-            fresh = next((each for each in "FGH" if each not in used), letter)
-            freed = [*forms[at].split()[:index], fresh, *forms[at].split()[index + 1 :]]
-            candidate = [*forms[:at], " ".join(freed), *forms[at + 1 :]]
-            if letter != "1" and used.count(letter) > 1 and is_taken(candidate):
-                forms = candidate
+    places = [(at, index) for at, form in enumerate(forms) for index in range(len(form.split())) if at]
+    # Together, as of a weight and its bias: rows of x are no rows of w in relu(x @ w.T + b).
+    for chosen in chain.from_iterable(combinations(places, count) for count in (1, 2, 3)):
+        used = " ".join(forms).split()
+        letter, *others = {forms[at].split()[index] for at, index in chosen}
+        fresh = next((each for each in "FGH" if each not in used), letter)
+        split = [form.split() for form in forms]
+        for at, index in chosen:
+            split[at][index] = fresh
+        candidate = [" ".join(each) for each in split]
+        if not others and letter != "1" and used.count(letter) > len(chosen) and is_taken(candidate):
+            forms = candidate
     return shaped(forms) if forms else calls

@@ -765,6 +765,29 @@ def test_other_case_sets_are_offered_if_special_values_fail(operator: str, is_of
     assert not list(offered_promises(results, by_id, FunctionBackend()))  # type: ignore[arg-type]
 
 
+def test_no_promise_hides_wrong_values_of_float32() -> None:
+    """Where 16 bits hide what is wrong, float32 and float64 fail."""
+    cases = check_request({"op": ("softmax",), "tier": "parity", "backend": "numpy"}).run.cases
+    cases = [case for case in cases if case.expects_error is None]
+
+    def lines(reason: Reason) -> list[str]:
+        results = [
+            SimpleNamespace(
+                id=case.id,
+                operator="softmax",
+                status=Status.PASSED if case.inputs[0].spec.dtype.bits < 32 else Status.FAILED,
+                reason=reason,
+                verdict=SimpleNamespace(measures=(), details={}),
+            )
+            for case in cases
+            if "set:ordinary" not in case.tags or case.inputs[0].spec.dtype.bits < 32
+        ]
+        return list(offered_promises(results, {case.id: case for case in cases}, FunctionBackend()))  # type: ignore[arg-type]
+
+    assert "dtypes" in "".join(lines(Reason.RAISED))
+    assert not lines(Reason.VALUE)
+
+
 @pytest.mark.parametrize(
     ("operator", "passes", "promise"),
     [
