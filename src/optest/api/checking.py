@@ -36,7 +36,7 @@ from optest.api.running import run_cases, unused_expectations
 from optest.api.second_opinion import with_second_opinion
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
-from optest.backends.arguments import names_of
+from optest.backends.arguments import EMPTY, names_of
 from optest.backends.command_abilities import (
     ChecksConfig,
     ChecksReadiness,
@@ -300,7 +300,9 @@ def _other_ways(name: str, function: str) -> list[str]:
     if not re.search("backward|bwd|grad", plain):
         descriptors = [op for op in descriptors if "backward" not in op.name]
     names = {x.lower().replace("_", ""): op.name for op in descriptors for x in (op.name, *op.aliases)}
-    parameters = {*kernel_of(load_extension("function", function)).signatures[0].parameters}
+    signature = kernel_of(load_extension("function", function)).signatures[0].parameters
+    parameters = {*signature}
+    required = {each for each, parameter in signature.items() if parameter.default is EMPTY}
     known: dict[str, set[str]] = {op.name: set() for op in descriptors}
     for op in descriptors:
         known[op.name].update(
@@ -311,7 +313,9 @@ def _other_ways(name: str, function: str) -> list[str]:
     if name in operators:  # its parameters may only have other names
         near = {x for x in near if plain in x}
     by_likeness = get_close_matches(plain, near, n=len(near) + 1, cutoff=0.0)
+    whole = {names[x] for x in near if x in plain}  # of the others, parts of a name say less than parameters do
     likely = [op for op in dict.fromkeys(names[x] for x in by_likeness) if op != name]
+    likely = [op for op in likely if op in whole or (required <= known[op] and len(required) > 1)]
     likely.sort(key=lambda op: -len(parameters & known[op]))
     likely += [names[x] for x in get_close_matches(plain, names) if parameters <= known[names[x]] and names[x] != name]
     found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
