@@ -332,7 +332,7 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("kernels_under_test:flash_attention", UsageError, "did you mean --function scaled_dot_product_attention=k"),
         ("kernels_under_test:mha", UsageError, "did you mean --function scaled_dot_product_attention=k"),
         ("kernels_under_test:ce_loss", UsageError, "operators\\)\n  for a .*--reference"),
-        ("kernels_under_test:quant_per_token", UsageError, "operators\\)\n  for a .*--reference"),
+        ("kernels_under_test:quant_per_token", UsageError, "(?s)operators\\)\n  for .*--reference"),
         ("kernels_under_test:Module(3, bias=1.5)", UsageError, r"not a call\n.* instance = Module\(3, bias=1\.5\)"),
         ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
         ("kernels_under_test:layernorm_of", UsageError, "did you mean --function layer_norm=kernels_under_test:layern"),
