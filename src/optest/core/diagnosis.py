@@ -258,7 +258,7 @@ def _is_close(output: Array, expected: Expected) -> bool:
 
 
 def _multiple(comparison: Comparison, verdict: Verdict, look: Callable[..., str]) -> str:
-    """Return what ``look`` finds in the first wrong output that is a multiple of the right one, or lies beside it."""
+    """Return what ``look`` finds in the first wrong output that is a multiple of the right one, or shifted from it."""
     wrong = [place for place, measure in enumerate(verdict.measures) if measure.is_off]
     if len(verdict.measures) != len(comparison.expected):
         return ""

@@ -357,7 +357,8 @@ def _without_shift(wrong: WrongCall) -> Iterator[Hypothesis]:
 def _scans_in_blocks(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield the hypothesis that a scan starts anew in blocks whose size is the index of the first wrong element."""
     start = {"cumsum": np.subtract, "cumprod": np.divide}.get(wrong.case.descriptor.name)
-    if start is None or (only := _one_output(wrong)) is None or not wrong.expected[only[0]].dtype.is_inexact:
+    only = _one_output(wrong)
+    if start is None or only is None or not only[2].ndim or not wrong.expected[only[0]].dtype.is_inexact:
         return
     axis = int(wrong.case.attributes["dim"])
     got, right = np.moveaxis(only[1], axis, -1), np.moveaxis(only[2], axis, -1)
@@ -374,7 +375,7 @@ def _scans_in_blocks(wrong: WrongCall) -> Iterator[Hypothesis]:
 def _last_of_equal(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield the hypothesis that an index of an extreme value is that of the last of equal elements."""
     case, x = wrong.case, _real(wrong.inputs[0]) if wrong.inputs else None
-    if case.descriptor.name in ("argmax", "argmin") and x is not None and wrong.off:
+    if case.descriptor.name in ("argmax", "argmin") and x is not None and x.ndim and wrong.off:
         axis = case.attributes["dim"]
         values = np.flip(x if case.descriptor.name == "argmax" else -x, axis)
         last = (x.size if axis is None else x.shape[axis]) - 1 - np.argmax(values, axis)

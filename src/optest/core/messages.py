@@ -116,7 +116,7 @@ class NotInWorker(UsageError):
 
 
 def is_last(answer: Ran | ExecutionResult) -> bool:
-    """Whether a worker is to run nothing more after it."""
+    """Return whether a worker runs nothing more after it."""
     return answer.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
 
 

@@ -144,7 +144,7 @@ class ReferenceFunction:
     optional: tuple[str, ...] = ()
     """Parameters with the default None that are tensors by their name or annotation."""
     is_traced: bool = False
-    """If true, outputs of JAX are zeros of the right shapes and dtypes, which needs no compiler."""
+    """Flag for outputs of JAX that are zeros of the right shapes and dtypes, which needs no compiler."""
     keys: list[str] = field(default_factory=list, compare=False)
     """Keys or places of the outputs of the last call."""
 
