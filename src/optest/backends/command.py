@@ -213,14 +213,16 @@ class _Steps:
         Raises:
             Fault: UNAVAILABLE, DEADLINE, SIGNAL or EXIT_CODE, with the ends of both streams.
         """
+        limit = self.job.case.timeout_s
+        left_s = None if limit is None else max(0.0, limit - (time.monotonic() - self.began))
         try:
-            finished = self._finished(argv, self._left_s())
+            finished = self._finished(argv, left_s)
         except CannotStart as error:
             details = {"command": shlex.join(argv), "step": step}
             raise Fault(Reason.UNAVAILABLE, f"{_called(step)}{error}", status=Status.ERROR, details=details) from error
         if finished.strays and not finished.timed_out:
             self._note("left nothing running", f"{finished.strays} processes that {step} left behind were killed")
-        fault = _fault_of(step, argv, finished, self.job.case.timeout_s)
+        fault = _fault_of(step, argv, finished, limit)
         if fault is not None:
             raise fault
         return finished
@@ -251,10 +253,6 @@ class _Steps:
     def _finished(self, argv: Command, timeout_s: float | None) -> Finished:
         env = environment() | self.job.env
         return run(argv, cwd=self.job.workdir, env=env, timeout_s=timeout_s, tail_bytes=_TAIL_BYTES)
-
-    def _left_s(self) -> float | None:
-        limit = self.job.case.timeout_s
-        return None if limit is None else max(0.0, limit - (time.monotonic() - self.began))
 
     def _note(self, name: str, detail: str) -> None:
         self.checks.append(Check(name=name, state=CheckState.NOTE, detail=detail))

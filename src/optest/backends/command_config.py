@@ -74,7 +74,9 @@ class _Reader(SectionReader):
     def __init__(self, case: TestCase, section: str) -> None:
         super().__init__(case, section, "'command' and other keys")
         self.case_tokens = tuple(case_tokens(case))
-        self.all_tokens = (*self.case_tokens, "workdir", *_file_tokens(case))
+        # Tokens that stand for the absolute paths of files.
+        outputs = [f"output{index}" for index in range(len(case.outputs or case.descriptor.tensors.outputs))]
+        self.all_tokens = (*self.case_tokens, "workdir", *(each.path for each in case.inputs), *outputs)
 
     def config(self) -> CommandConfig:
         self.unknown_keys(self.section, _KEYS, others=_OTHER_NAMES)
@@ -410,13 +412,6 @@ def path_tokens(case: TestCase) -> dict[str, str]:
     """The same as parts of a path: the name of a case may hold slashes and brackets."""
     tokens = case_tokens(case)
     return tokens | {"case": re.sub(r"[^\w.+=,-]+", "_", tokens["case"]).strip("._") or "case"}
-
-
-def _file_tokens(case: TestCase) -> tuple[str, ...]:
-    """The tokens that stand for the absolute paths of files."""
-    count = len(case.outputs or case.descriptor.tensors.outputs)
-    outputs = (f"output{index}" for index in range(count))
-    return (*(argument.path for argument in case.inputs), *outputs)
 
 
 def _as_list(command: str) -> str:

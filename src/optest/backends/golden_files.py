@@ -89,20 +89,16 @@ def _digest_of_files(case: TestCase) -> str:
     case whose key says everything."""
     fills = [argument.fill for argument in case.inputs if argument.fill.kind == "file"]
     data = [path_of(case, str(fill.parameters.get("path", ""))) for fill in fills]
-    files = [path for path in (*data, *_code_files(case)) if path.is_file()]
+    hooks = (case.generator, case.reference or case.descriptor.reference)
+    modules = [_module_of(hook) for hook in hooks if hook is not None]
+    code = [file_of_module(each) for each in modules if each and each.partition(".")[0] != "optest"]
+    files = [path for path in (*data, *map(Path, filter(None, code))) if path.is_file()]
     if not files:
         return ""
     digest = hashlib.blake2b(digest_size=16)
     for path in files:
         digest.update(hashlib.blake2b(path.read_bytes(), digest_size=16).digest())
     return digest.hexdigest()
-
-
-def _code_files(case: TestCase) -> list[Path]:
-    hooks = (case.generator, case.reference or case.descriptor.reference)
-    modules = [_module_of(hook) for hook in hooks if hook is not None]
-    files = [file_of_module(each) for each in modules if each and each.partition(".")[0] != "optest"]
-    return [Path(file) for file in files if file is not None]
 
 
 def _module_of(hook: object) -> str:

@@ -88,6 +88,7 @@ def _computed(statement: Statement) -> _Computed | None:
 def _rest(statement: Statement) -> dict[str, Any]:
     """Everything that does not depend on tensors and attributes."""
     entry, context = statement.entry, statement.context
+    tags = (*entry.get("tags", ()), *context.defaults.get("tags", ()), *statement.operator.descriptor.tags)
     return {
         "backend": context.target,
         "backend_config": statement.backend_config(),
@@ -101,7 +102,7 @@ def _rest(statement: Statement) -> dict[str, Any]:
         "skip": entry.get("skip"),
         "xfail": entry.get("xfail"),
         "expects_error": entry.get("expects_error"),
-        "tags": _tags(statement),
+        "tags": tuple(dict.fromkeys(tags)),
         "description": entry.get("description", ""),
         "where": where_of(statement),
         "base_dir": context.base_dir,
@@ -129,11 +130,6 @@ def _invariants(statement: Statement) -> tuple[str, ...] | None:
     except UsageError as error:
         statement.ledger.error(place, error)
     return None if stated is None else tuple(stated)
-
-
-def _tags(statement: Statement) -> tuple[str, ...]:
-    own, inherited = statement.entry.get("tags", ()), statement.context.defaults.get("tags", ())
-    return tuple(dict.fromkeys((*own, *inherited, *statement.operator.descriptor.tags)))
 
 
 def _in_own_words(case: TestCase, statement: Statement) -> TestCase | None:

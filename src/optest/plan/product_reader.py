@@ -226,10 +226,13 @@ def _exclude(given: Any, product: Product) -> list[Misfit]:
                 hint = did_you_mean(name, index_of, f"axes: {', '.join(index_of)}")
                 misfits.append(Misfit(f"{name!r} is no axis of the product", path=path, hint=hint))
                 continue
-            rows = _rows_with(axes[index_of[name]], name, value)
+            axis = axes[index_of[name]]
+            column = [values[axis.names.index(name)] for values in axis.rows]
+            # The rows that have the value written alike, else those that mean the same, as half and float16 do.
+            rows = frozenset(row for row, each in enumerate(column) if same(each, value))
+            rows = rows or frozenset(row for row, each in enumerate(column) if _read_alike(name, each, value))
             if not rows:
-                column = axes[index_of[name]].names.index(name)
-                values = ", ".join(shown(values[column]) for values in axes[index_of[name]].rows[:8])
+                values = ", ".join(map(shown, column[:8]))
                 message = f"{name} is {shown(value)}, but the axis has no such value"
                 misfits.append(Misfit(message, path=path, hint=f"values: {values}"))
             those[index_of[name]] = rows & those.get(index_of[name], rows)
@@ -242,13 +245,6 @@ def _exclude(given: Any, product: Product) -> list[Misfit]:
     if not misfits and units and all(unit.values for unit in units) and next(product.combinations(), None) is None:
         misfits.append(Misfit("exclude leaves no combination of the product", path=("exclude",)))
     return misfits
-
-
-def _rows_with(axis: Axis, name: str, value: Any) -> frozenset[int]:
-    """The rows that have a value written alike, else those that mean the same, as ``half`` and ``float16`` do."""
-    column = [values[axis.names.index(name)] for values in axis.rows]
-    rows = frozenset(row for row, each in enumerate(column) if same(each, value))
-    return rows or frozenset(row for row, each in enumerate(column) if _read_alike(name, each, value))
 
 
 def _read_alike(name: str, one: Any, other: Any) -> bool:

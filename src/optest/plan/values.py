@@ -186,14 +186,11 @@ def _sizes(value: list[Any]) -> tuple[int, ...]:
 
 def several(key: str, values: Any) -> str:
     """The hint for a list where one value is wanted."""
-    text = values if isinstance(values, str) else _plain_list(values)
+    text = values
+    if not isinstance(values, str):  # as a person writes them, words without quotes
+        words = ", ".join(value if isinstance(value, str) else shown(value) for value in values[:4])
+        text = f"[{words}, ...]" if len(values) > 4 else f"[{words}]"
     return f"several values make several cases: product: {{{key}: {text}}}"
-
-
-def _plain_list(values: list[Any]) -> str:
-    """The values as a person writes them, words without quotes."""
-    words = ", ".join(value if isinstance(value, str) else shown(value) for value in values[:4])
-    return f"[{words}, ...]" if len(values) > 4 else f"[{words}]"
 
 
 def whole_number(value: Any) -> str:

@@ -90,17 +90,12 @@ def children_of(pid: int) -> list[int]:
         for task in tasks:
             with open(f"/proc/{pid}/task/{task}/children") as file:
                 texts.append(file.read())
-    except (FileNotFoundError, ProcessLookupError):
-        return _children_by_scan(pid)
+    except (FileNotFoundError, ProcessLookupError):  # a kernel without /proc/PID/task/TID/children
+        if not os.path.isdir("/proc"):
+            return []
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [each for each in pids if _stat(each)[1:] == (pid,)]
     return [int(word) for text in texts for word in text.split()]
-
-
-def _children_by_scan(pid: int) -> list[int]:
-    """The same for a kernel without ``/proc/PID/task/TID/children``."""
-    if not os.path.isdir("/proc"):
-        return []
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [each for each in pids if _stat(each)[1:] == (pid,)]
 
 
 def _stat(pid: int) -> tuple[str, int]:
@@ -375,7 +370,10 @@ def _serve_one(request: _Request, control_in: int, control_out: int, wake: int) 
     write_all(control_out, pack([b"started", b"%d" % pid]))
     cut = watch.until_end(pid)
     wall_s = time.monotonic() - began
-    killed, clean = _end_all(pid, watch.statuses)
+    if not os.path.isdir("/proc"):  # macOS has no subreaper: the command's process group is all that can be found
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+    killed, clean = end_children(statuses=watch.statuses)
     watch.close()
     strays = killed - (1 if cut and killed else 0)
     status = watch.statuses.get(pid, signal.SIGKILL)
@@ -397,13 +395,6 @@ def _serve_one(request: _Request, control_in: int, control_out: int, wake: int) 
         ),
     )
     return clean
-
-
-def _end_all(pid: int, statuses: dict[int, int]) -> tuple[int, bool]:
-    if not os.path.isdir("/proc"):  # macOS has no subreaper: the command's process group is all that can be found
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-    return end_children(statuses=statuses)
 
 
 def main(run: Callable[[list[bytes]], None] | None = None) -> None:

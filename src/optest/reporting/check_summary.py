@@ -41,7 +41,10 @@ class OperatorLine:
             column[tag.removeprefix(_SET_TAG)] += number
         self.by_invariants += column is self.passed and result.verdict.evidence is Evidence.INVARIANT
         if column is self.gaps:
-            self.gap_reasons[_gap_text(result)] += len(result.keys)
+            # As "UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0".
+            reason = f"{result.reason.value}: " if result.reason else ""
+            message = result.verdict.message.removesuffix(f" ({len(result.keys):,} cases)")
+            self.gap_reasons[f"{reason}{message.partition(chr(10))[0]}"] += len(result.keys)
 
     def _column(self, status: Status) -> Counter[str]:
         if status in BAD_STATUSES:
@@ -78,13 +81,6 @@ def _place(result: CaseResult) -> tuple[str, str, int, int]:
 def in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
     """Operators by the alphabet, their cases in the order in which they are written, however they finished."""
     return sorted(results, key=_place)
-
-
-def _gap_text(result: CaseResult) -> str:
-    """Why a case was not run: ``UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0``."""
-    reason = f"{result.reason.value}: " if result.reason else ""
-    message = result.verdict.message.removesuffix(f" ({len(result.keys):,} cases)")
-    return f"{reason}{message.partition(chr(10))[0]}"
 
 
 def _by_set(counts: Counter[str]) -> str:
@@ -147,15 +143,13 @@ def folded(lines: Sequence[OperatorLine]) -> list[OperatorLine]:
             alike.setdefault(line.remark(), []).append(line)
     many = {why: group for why, group in alike.items() if len(group) > _FEW_IDLE}
     kept = [line for line in lines if line.ran or line.remark() not in many]
-    return [*kept, *(_one_line_of(group) for group in many.values())]
-
-
-def _one_line_of(lines: Sequence[OperatorLine]) -> OperatorLine:
-    total = OperatorLine(plural(len(lines), "operator"))
-    for line in lines:
-        total.gaps += line.gaps
-        total.gap_reasons += line.gap_reasons
-    return total
+    for group in many.values():
+        total = OperatorLine(plural(len(group), "operator"))
+        for line in group:
+            total.gaps += line.gaps
+            total.gap_reasons += line.gap_reasons
+        kept.append(total)
+    return kept
 
 
 def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSummary) -> list[str]:
@@ -175,16 +169,13 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     parts += [f"{missing:,} not run"] if missing > 0 else []
     took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
     stopped = "interrupted: " if summary.interrupted else ""
-    paragraph = [f"{stopped}{_scope_line(info, done + missing, len(lines))}: {', '.join(parts)}{took}"]
+    target = info.target if info is not None else "the backend"
+    tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
+    group = f", group {info.options['group']}" if info is not None and info.options.get("group") else ""
+    scope = f"{counted(done + missing, 'case')} of {plural(len(lines), 'operator')} on {target}{tier}{group}"
+    paragraph = [f"{stopped}{scope}: {', '.join(parts)}{took}"]
     idle = [line.operator for line in lines if not line.ran]
     is_declared = all(text.startswith(Reason.UNSUPPORTED.value) for line in lines for text in line.gap_reasons)
     paragraph += [f"{counted(gaps, 'case')} skipped{' as unsupported' * is_declared}"] if gaps else []
     paragraph += [f"of {plural(len(idle), 'operator')} nothing ran: {clip(', '.join(idle), 120)}"] if idle else []
     return paragraph
-
-
-def _scope_line(info: RunInfo | None, cases: int, operators: int) -> str:
-    target = info.target if info is not None else "the backend"
-    tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
-    group = f", group {info.options['group']}" if info is not None and info.options.get("group") else ""
-    return f"{counted(cases, 'case')} of {plural(operators, 'operator')} on {target}{tier}{group}"

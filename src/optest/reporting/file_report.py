@@ -117,15 +117,12 @@ class FileReporter:
         if self._is_printed:
             sys.stdout.write(text)
             return
-        path = self._path or self._dated(self._info.started_at)
+        # 20260131_235959 for a run that began at 2026-01-31T23:59:59.123+00:00.
+        digits = re.sub(r"[^0-9T]", "", self._info.started_at.partition(".")[0].partition("+")[0]).replace("T", "_")
+        path = self._path or Path(f"optest_{self._file_name.stem}_{digits}{self._file_name.suffix}")
         write_atomically(path, text.encode())
         if self._stream is not None:
             self._stream.write(f"report: {path}\n")
-
-    def _dated(self, started_at: str) -> Path:
-        """``optest_report_20260131_235959.json`` for a run that began at ``2026-01-31T23:59:59.123+00:00``."""
-        digits = re.sub(r"[^0-9T]", "", started_at.partition(".")[0].partition("+")[0]).replace("T", "_")
-        return Path(f"optest_{self._file_name.stem}_{digits}{self._file_name.suffix}")
 
 
 def make_file_reporter(

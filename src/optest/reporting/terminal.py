@@ -158,7 +158,10 @@ class TerminalReporter:
         and a line for some of the others. Return the number of lines left of the limit."""
         limit = len(groups) if self._block_limit is None else self._block_limit
         for place, group in enumerate(groups[:limit]):
-            block = _styled_block(group, with_map=self._page.is_decorated)
+            status = group.first.status
+            head, *rest = group_lines(group, with_map=self._page.is_decorated)
+            block = [(head, f"{_STYLES.get(status, 'bad')}:{len(status.value)}")]
+            block += [(line, "command" if line.startswith("  again:") else "") for line in rest]
             rows = sum(1 + len(line) // (self._page.width or math.inf) for line, _ in block)
             if place and rows >= most_lines:
                 limit = place
@@ -270,11 +273,3 @@ def _measure_line(measure: Measure) -> str:
         most = f", {number(measure.max_ulp_error, 2)} at most" if measure.max_ulp_error is not None else ""
         used += f", rms error {number(measure.rounding.rms_ulp, 2)} ulp{most}"
     return f"{measure.output}: {plural(measure.compared, 'element')} compared{used}{rule}"
-
-
-def _styled_block(group: FailureGroup, *, with_map: bool) -> list[tuple[str, str]]:
-    """The lines of a failure block with their styles."""
-    status = group.first.status
-    head, *rest = group_lines(group, with_map=with_map)
-    styled = [(line, "command" if line.startswith("  again:") else "") for line in rest]
-    return [(head, f"{_STYLES.get(status, 'bad')}:{len(status.value)}"), *styled]

@@ -74,8 +74,11 @@ class RunDirectory:
             return cls(root / ids[-1])
         if text in ids:
             return cls(root / text)
-        if (at_path := _at_path(Path(text))) is not None:
-            return at_path
+        path = Path(text)
+        if path.is_file() and _is_run(path.parent):
+            return cls(path.parent)
+        if _is_run(path):
+            return cls(path)
         fitting = [each for each in ids if text and each.startswith(text)]
         if len(fitting) == 1:
             return cls(root / fitting[0])
@@ -186,12 +189,6 @@ def _age(path: Path) -> tuple[str, int, str]:
     written_first = next((each for each in (path / "run.json", path / "artifacts") if each.exists()), path)
     made = written_first.stat().st_mtime_ns
     return (path.name.partition("-")[0], made, path.name)
-
-
-def _at_path(path: Path) -> RunDirectory | None:
-    if path.is_file() and _is_run(path.parent):
-        return RunDirectory(path.parent)
-    return RunDirectory(path) if _is_run(path) else None
 
 
 def _is_run(path: Path) -> bool:
