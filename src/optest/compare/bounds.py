@@ -132,7 +132,10 @@ def ulp_law(rule: Rule, output: DType, arithmetic: DType, processor: str | None,
     final = "" if wide else " + ½ulp, rms <= 1.25 x that of correct rounding"
     slack = " + 1 (the reference is float64 too)" if double else ""
     ceiling = rule.ceiling(processor)
-    units = f"{ceiling:g}{slack} ulp of {arithmetic}{_other_ceiling(rule, processor)}"
+    other_ceiling = ""
+    if rule.cpu_ulp is not None:  # the one of two that is not used
+        other_ceiling = f" on a CPU ({rule.ulp:g} elsewhere)" if processor == "cpu" else f" ({rule.cpu_ulp:g} on a CPU)"
+    units = f"{ceiling:g}{slack} ulp of {arithmetic}{other_ceiling}"
     return Law(
         text=f"{arithmetic} arithmetic: |err| <= {units}{budget}{final}" + (f" ({rule.source})" if rule.source else ""),
         output=output,
@@ -143,13 +146,6 @@ def ulp_law(rule: Rule, output: DType, arithmetic: DType, processor: str | None,
         narrow=not wide,
         statistic=Statistic.NONE if wide else Statistic.ROUNDING,
     )
-
-
-def _other_ceiling(rule: Rule, processor: str | None) -> str:
-    """Which of an operator's two ceilings is used, beside the other one; nothing for an operator with one."""
-    if rule.cpu_ulp is None:
-        return ""
-    return f" on a CPU ({rule.ulp:g} elsewhere)" if processor == "cpu" else f" ({rule.cpu_ulp:g} on a CPU)"
 
 
 def accumulate_law(

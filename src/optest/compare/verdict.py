@@ -345,7 +345,10 @@ def _decide(
         return Reason.NAN, f"{name}: {message}"
     within_ratio = outcome.finite_mismatched <= allowance.mismatch_ratio * outcome.compared
     if outcome.nonfinite_mismatched or not within_ratio:
-        return Reason.VALUE, _value_message(outcome, name)
+        count = outcome.mismatched
+        worst = "" if math.isinf(outcome.worst.value) else f", the worst {outcome.worst.value:.3g} x allowed"
+        are = "is" if count == 1 else "are"
+        return Reason.VALUE, f"{name}: {count} of {outcome.compared} elements {are} off{worst}"
     if statistic is not None and statistic != statistic:
         return Reason.REFERENCE_FAILED, (
             f"{name}: the errors cannot be judged together, since the operator's terms or variance are not finite "
@@ -357,12 +360,6 @@ def _decide(
             f"rounding explains ({ceiling:.3g} is allowed): truncation, a low-precision accumulator or a bias"
         )
     return None
-
-
-def _value_message(outcome: Outcome, name: str) -> str:
-    count = outcome.mismatched
-    worst = "" if math.isinf(outcome.worst.value) else f", the worst {outcome.worst.value:.3g} x allowed"
-    return f"{name}: {count} of {outcome.compared} elements {'is' if count == 1 else 'are'} off{worst}"
 
 
 def _measure(

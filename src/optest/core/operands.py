@@ -113,16 +113,12 @@ def judged_by_readings(comparison: Comparison, verdict: Verdict) -> Verdict:
         if isinstance(other, str):
             return verdict
         judged = other._replace(outputs=reading.outputs).judged(numerics=reading.numerics, checks=verdict.checks)
+        if judged.status is Status.PASSED and not reading.is_right:
+            return replace(verdict, details={**verdict.details, reading.name.replace(" ", "_"): reading.words})
         if judged.status is Status.PASSED:
-            return _with_reading(verdict, judged, reading)
+            note = Check(name=reading.name, state=CheckState.NOTE, detail=reading.words)
+            return replace(judged, checks=(*judged.checks, note))
     return verdict
-
-
-def _with_reading(verdict: Verdict, judged: Verdict, reading: _Reading) -> Verdict:
-    if not reading.is_right:
-        return replace(verdict, details={**verdict.details, reading.name.replace(" ", "_"): reading.words})
-    note = Check(name=reading.name, state=CheckState.NOTE, detail=reading.words)
-    return replace(judged, checks=(*judged.checks, note))
 
 
 def _of_promotion(comparison: Comparison) -> Iterator[_Reading]:

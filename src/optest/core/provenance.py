@@ -169,7 +169,11 @@ def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
         if not config:
             continue
         folder = Path(case.base_dir) / str(config.get("workdir", ""))
-        tensors = _tensor_files(config, folder, case)
+        # Files that tensors are exchanged in, by their stated paths and by those of tensors that are not mentioned.
+        names = [f"input/{argument.path}.bin" for argument in case.inputs]
+        names += [f"output/output{index}.bin" for index in range(len(case.outputs))]
+        names += [name for key in ("inputs", "outputs") for name in _words(config.get(key))]
+        tensors = {normpath(folder / name) for name in names}
         for step in ("build", "command", "prepare", "cleanup"):
             for word in _words(config.get(step)):
                 path = folder / word.replace("{workdir}", ".")
@@ -180,14 +184,6 @@ def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
             if path.is_file() and not path.with_name(f"{path.name}.key").exists():
                 files[path.resolve()] = False
     return files
-
-
-def _tensor_files(config: Mapping[str, Any], folder: Path, case: TestCase) -> set[str]:
-    """Files that tensors are exchanged in, by their stated paths and by those of tensors that are not mentioned."""
-    words = [f"input/{argument.path}.bin" for argument in case.inputs]
-    words += [f"output/output{index}.bin" for index in range(len(case.outputs))]
-    words += [word for key in ("inputs", "outputs") for word in _words(config.get(key))]
-    return {normpath(folder / word) for word in words}
 
 
 def _data_files(cases: Sequence[TestCase]) -> set[Path]:

@@ -243,19 +243,15 @@ def _to_exact(array: Array, dtype: DType) -> Array:
         values = array if all(isinstance(value, int) for value in array.flat) else array.astype(_FLOAT64)
     low, high = (0, 1) if dtype.kind is Kind.BOOL else (dtype.min_int, dtype.max_int)
     if values.size and values.dtype.kind != "b":
-        _require_range(values, low, high, dtype)
+        least, largest = np.asarray(values.min()).item(), np.asarray(values.max()).item()
+        if not (low <= least and largest <= high):  # NaN is in no range
+            outside = np.array([not low <= value <= high for value in values.reshape(-1).tolist()])
+            _refuse(values, outside.reshape(values.shape), dtype, f"from {low} to {high}")
     if values.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
         _refuse(values, values != np.rint(values), dtype, "an integer")
     if dtype.bits == 4:
         values = values.astype(np.int8 if dtype.kind is Kind.INT else np.uint8)
     return values.astype(numpy_dtype(dtype), copy=False)
-
-
-def _require_range(values: Array, low: int, high: int, dtype: DType) -> None:
-    if low <= np.asarray(values.min()).item() and np.asarray(values.max()).item() <= high:
-        return
-    outside = np.array([not low <= value <= high for value in values.reshape(-1).tolist()]).reshape(values.shape)
-    _refuse(values, outside, dtype, f"from {low} to {high}")
 
 
 def _refuse(values: Array, wrong: Array, dtype: DType, should: str) -> None:

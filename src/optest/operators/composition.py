@@ -148,9 +148,9 @@ class _Measured(_Exact):
     def _own(self, result: Array, of: OperatorDescriptor, tensors: Sequence[Any], bound: Attributes) -> _Losses:
         assert of.rule is not None
         ceiling = 2.0 * of.rule.ulp * np.abs(result) if of.rule.kind is RuleClass.ULP else 0.0
-        (terms,) = (
-            _tuple(load_object(of.terms)([self._stored(each) for each in tensors], bound)) if of.terms else (None,)
-        )
+        terms = load_object(of.terms)([self._stored(each) for each in tensors], bound) if of.terms else None
+        if isinstance(terms, (tuple, list)) and not hasattr(terms, "_fields"):
+            (terms,) = terms
         if terms is None:
             return _Losses(ceiling, np.square(ceiling) / 3.0)
         if isinstance(terms, ErrorBudget):
@@ -182,7 +182,3 @@ class _Perturbed(_Exact):
     def off(self, result: Array, _of: OperatorDescriptor | None, _tensors: Sequence[Any], _bound: Attributes) -> Array:
         part, loss = next(self._losses)
         return np.asarray(result + _STEP * loss * self._signs(part, result)) if np.any(loss) else result
-
-
-def _tuple(returned: Any) -> tuple[Any, ...]:
-    return tuple(returned) if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)

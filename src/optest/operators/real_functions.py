@@ -83,14 +83,10 @@ def normal_tail(x: Array) -> Array:
     result = np.empty(flat.size)
     for start in range(0, flat.size, _BLOCK):
         block = slice(start, start + _BLOCK)
-        result[block] = _tail_of(flat[block])
+        values = np.minimum(flat[block], _NO_TAIL)
+        t = (values - _CENTRE) / (values + _CENTRE)
+        result[block] = _clenshaw(t) / (1.0 + values) * _gaussian(values)
     return np.asarray(result.reshape(x.shape))
-
-
-def _tail_of(x: Array) -> Array:
-    x = np.minimum(x, _NO_TAIL)
-    t = (x - _CENTRE) / (x + _CENTRE)
-    return np.asarray(_clenshaw(t) / (1.0 + x) * _gaussian(x))
 
 
 def _clenshaw(t: Array) -> Array:

@@ -127,18 +127,14 @@ def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:
             leading = max(outer.stride, inner.size, 1) if outer.size <= 1 else outer.stride
             stored = (columns.size, rows.size) if transposed else (rows.size, columns.size)
             return Matrix(rows=stored[0], columns=stored[1], leading=leading, is_transposed=transposed)
-    raise Gap(_why_no_matrix(rows, columns))
+    strides = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
+    if not _is_unit(rows) and not _is_unit(columns):
+        raise Gap(f"{strides}, but one of them should be 1")
+    raise Gap(f"{strides}, but lines should lie one behind the other, at a distance of a line or more")
 
 
 def _is_unit(axis: Axis) -> bool:
     return axis.stride == 1 or axis.size <= 1
-
-
-def _why_no_matrix(rows: Axis, columns: Axis) -> str:
-    strides = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
-    if not _is_unit(rows) and not _is_unit(columns):
-        return f"{strides}, but one of them should be 1"
-    return f"{strides}, but lines should lie one behind the other, at a distance of a line or more"
 
 
 Tensors = Mapping[str, TensorSpec]

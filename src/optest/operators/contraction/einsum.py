@@ -180,7 +180,10 @@ def read_equation(text: str, shapes: Sequence[Shape]) -> Equation:
         hidden = sum(label.startswith(".") for label in sizes) if "..." in right else 0
         output = _labels(right, text, hidden + len(right.replace("...", "")))
     else:
-        output = _implicit(operands)
+        counts = Counter(label for labels in operands for label in labels)
+        ellipsis = sorted((label for label in counts if label.startswith(".")), key=lambda label: -int(label[1:]))
+        once = sorted(label for label, count in counts.items() if count == 1 and not label.startswith("."))
+        output = (*ellipsis, *once)
     if len(set(output)) < len(output) or any(label not in sizes for label in output):
         raise UnfitArguments(f"the output of equation {text!r} should have each label once, and only of operands")
     return Equation(operands=operands, output=output, sizes=sizes)
@@ -213,9 +216,3 @@ def _sizes(operands: Sequence[Labels], shapes: Sequence[Shape], text: str) -> di
                 raise UnfitArguments(f"{label} in equation {text!r} is {size}, but should be {known} or 1")
             sizes[label] = size if known == 1 else known
     return sizes
-
-
-def _implicit(operands: Sequence[Labels]) -> Labels:
-    counts = Counter(label for labels in operands for label in labels)
-    hidden = sorted((label for label in counts if label.startswith(".")), key=lambda label: -int(label[1:]))
-    return (*hidden, *sorted(label for label, count in counts.items() if count == 1 and not label.startswith(".")))

@@ -108,23 +108,16 @@ def unary(
         yield from variations("special", [{**calls[0], "generator": "special"}], dtypes=[each[0] for each in variants])
 
 
-def binary(
-    variants: Iterable[Sequence[str]],
-    attributes: dict[str, Any] | None = None,
-    *,
-    second: str = "other",
-    special: bool = True,
-    generator: Any = None,
-) -> Iterator[Sample]:
+def binary(variants: Iterable[Sequence[str]], *, second: str = "other", generator: Any = None) -> Iterator[Sample]:
     """The same with two inputs, which also broadcast, and shapes that do not."""
     variants = [tuple(each) for each in variants]
 
     def pair(left: Sequence[int], right: Sequence[int]) -> dict[str, Any]:
         shapes: dict[str, Any] = {"input": left, second: right}
-        return call(attributes, generator=generator, **shapes)
+        return call(generator=generator, **shapes)
 
     calls = [pair(shape, shape) for shape in _SHAPES]
-    yield from standard(calls, variants, sized=lambda n: pair((n,), (n,)), special=special)
+    yield from standard(calls, variants, sized=lambda n: pair((n,), (n,)))
     yield from variations("sizes", [pair((_LONG,), (_LONG,)), pair((37, 1), (37, 1))])
     if ("bool",) in variants:
         yield from of_a_million(pair(MILLION, MILLION), dtype="bool")
@@ -152,8 +145,8 @@ def binary(
             alike = [{**pair(left, right), "generator": wide} for left, right in (((), (3,)), ((3,), ()))]
             yield from variations("broadcast", alike, dtypes=(name,))
     floats = [name for name in (*MAIN_FLOATS, "float64") if (name,) in variants]
-    if special and floats:
-        yield from variations("special", [grid(_PAIRED, _PAIRED, attributes, second=second)], dtypes=floats)
+    if floats:
+        yield from variations("special", [grid(_PAIRED, _PAIRED, second=second)], dtypes=floats)
     yield from refused(*[pair(*shapes) for shapes in _UNFIT])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, MILLION, SIZES, call, reshaped, table
-from optest.operators.describe import EVERYTHING, FLOATS, INTEGERS, attribute, exact, in_module, movement
+from optest.operators.describe import EVERYTHING, FLOATS, INTEGERS, UNSIGNED, attribute, exact, in_module, movement
 from optest.operators.elementwise.helpers import binary, grid, refuse_bool, unary
 from optest.operators.samples import in_every_layout, refused, variations
 from optest.operators.shapes import (
@@ -90,9 +90,6 @@ def infer_where(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(promote_tensors((left, right)), broadcast_shapes(condition.shape, left.shape, right.shape)),)
 
 
-_UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
-
-
 def extremum_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
     few = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
@@ -154,9 +151,9 @@ def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
 
 
 def clip_samples() -> Iterator[Sample]:
-    yield from unary((*FLOATS, *INTEGERS, *_UNSIGNED), {"min": 0.0, "max": 1.0})
+    yield from unary((*FLOATS, *INTEGERS, *UNSIGNED), {"min": 0.0, "max": 1.0})
     large = call({"min": 3.0, "max": 100.0}, input=(4, 37), generator="special")
-    yield from variations("special", [large], dtypes=[name for (name,) in _UNSIGNED])
+    yield from variations("special", [large], dtypes=[name for (name,) in UNSIGNED])
     bounds = (
         {"min": -0.5, "max": 0.5},
         {"min": -0.5},

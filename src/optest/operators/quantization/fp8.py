@@ -121,14 +121,12 @@ def per_token_group_quant_fp8_samples() -> Iterator[Sample]:
     yield from refused(call(input=()), _groups(3, 16, group_size=0))
 
 
-def _product(
-    rows: int, columns: int, depth: int, block: Sequence[int] = (8, 16), generator: Any = None, **attributes: Any
-) -> dict[str, Any]:
+def _product(rows: int, columns: int, depth: int, block: Sequence[int] = (8, 16), **attributes: Any) -> dict[str, Any]:
     blocks = -(-depth // block[1])
     shapes: dict[str, Any] = {"input": (rows, depth), "weight": (columns, depth)}
     scales = {"input_scale": (rows, blocks), "weight_scale": (-(-columns // block[0]), blocks)}
     kinds = ("float8_e4m3fn", "float8_e4m3fn", "float32", "float32")
-    return call({"block_size": list(block), **attributes}, dtypes=kinds, generator=generator, **shapes, **scales)
+    return call({"block_size": list(block), **attributes}, dtypes=kinds, **shapes, **scales)
 
 
 def fp8_block_scaled_matmul_samples() -> Iterator[Sample]:

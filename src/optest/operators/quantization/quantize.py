@@ -329,15 +329,12 @@ def _saturating() -> Iterator[dict[str, Any]]:
         yield _by_tensor(("float32", "float32", result), (8,), values)
 
 
-def _small_results() -> Iterator[dict[str, Any]]:
-    """Products below the smallest normal number, which are not 0."""
-    for name, scale in (("float32", 2.0**-132), ("float16", 2.0**-20)):
-        yield _by_tensor(("int8", name, "int8"), generator={"scale": full(scale), "zero_point": full(3)})
-
-
 def dequantize_samples() -> Iterator[Sample]:
     names = ("int8", "float32", "int8")
-    yield from variations("attributes", _small_results())
+    for name, scale in (("float32", 2.0**-132), ("float16", 2.0**-20)):
+        # Products below the smallest normal number, which are not 0.
+        small = _by_tensor(("int8", name, "int8"), generator={"scale": full(scale), "zero_point": full(3)})
+        yield from variations("attributes", [small])
     yield Sample(case_set="ordinary", case=_by_tensor(names), tier=Tier.SMOKE)
     for name in ("int8", "uint8", "int32"):
         each = (name, "float32", name)

@@ -207,7 +207,11 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     extremes = [[-(2**63), 2**63 - 1, 0], [2**63 - 1, 2**63 - 2, -1], [-(2**63), 1 - 2**63, -1]]
     yield from variations("special", [table(extremes, {"dim": 1}, dtypes=("int64",))])
     for name, bits in (("float64", 52), ("int64", 62), ("int32", 30), ("int16", 14)):
-        yield from variations("ties", [_beside_each_other(name, bits)])
+        # A comparison in half as many bits takes these for equal, so that it points to the first.
+        one, step = (1.0, 2.0**-bits) if name == "float64" else (2**bits, 1)
+        row = [one, one + step, one + 2 * step, one + step]
+        rows = [row, [-value for value in row], row[::-1]]
+        yield from variations("ties", [table(rows, {"dim": 1}, dtypes=(name,))])
     yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=("float32", "float16"))
     yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32",))
     yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32", "float16"))
@@ -269,13 +273,6 @@ def _placed_specials(dim: int) -> dict[str, Any]:
     ]
     values = rows if dim else [list(column) for column in zip(*rows, strict=True)]
     return table(values, {"dim": dim})
-
-
-def _beside_each_other(dtype: str, bits: int) -> dict[str, Any]:
-    """Numbers that a comparison in half as many bits takes for equal, so that it points to the first."""
-    one, step = (1.0, 2.0**-bits) if dtype == "float64" else (2**bits, 1)
-    row = [one, one + step, one + 2 * step, one + step]
-    return table([row, [-value for value in row], row[::-1]], {"dim": 1}, dtypes=(dtype,))
 
 
 def _truth(rows: list[list[int]]) -> Iterator[Sample]:

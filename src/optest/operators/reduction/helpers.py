@@ -107,16 +107,16 @@ def specials(attributes: Mapping[str, Any]) -> Iterator[Sample]:
     yield from with_special_values(sprinkled)
 
 
-def long(attributes: Mapping[str, Any], *, generator: Any = None) -> Iterator[Sample]:
+def long(attributes: Mapping[str, Any]) -> Iterator[Sample]:
     """Rows of which every length is beyond a tile, a warp, a thread block; the longest down a column in full checks."""
-    rows = call({**attributes, "dim": -1}, generator=generator, input=(2, 65536))
-    columns = call({**attributes, "dim": 0}, generator=generator, input=(4097, 3))
+    rows = call({**attributes, "dim": -1}, input=(2, 65536))
+    columns = call({**attributes, "dim": 0}, input=(4097, 3))
     yield from variations("long", [rows], dtypes=MAIN_FLOATS)
     yield from variations("long", [columns], dtypes=("float32", "float16"))
-    middle = call({**attributes, "dim": 1}, generator=generator, input=(2, 1025, 3))
+    middle = call({**attributes, "dim": 1}, input=(2, 1025, 3))
     yield from variations("long", [middle], dtypes=("float32",))
-    yield from many_rows(attributes, generator=generator)
-    longest = call({**attributes, "dim": 0}, generator=generator, input=(65537, 3))
+    yield from many_rows(attributes)
+    longest = call({**attributes, "dim": 0}, input=(65537, 3))
     yield from variations("long", [longest], dtypes=("float32",), tier=Tier.FULL)
 
 
