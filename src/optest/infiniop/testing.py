@@ -188,7 +188,9 @@ def test_operator(
     with as_a_command():
         driver = TestFunction(test_func, infini_device(device), chosen.seed if seed is None else seed)
         driver.take(product(test_cases, filter_tensor_dtypes_by_device(driver.on, tensor_dtypes)))
-        lines = _Lines(driver, _why_no_case(driver, test_cases, tensor_dtypes))
+        name = "test_cases" if not test_cases else "tensor_dtypes"
+        why = f"{name} is empty" if not (test_cases and tensor_dtypes) else "the device has none of the dtypes"
+        lines = _Lines(driver, f"{_title(driver)}: there is no case, since {why}")
         _run(driver, _chosen(driver.cases, chosen.only if only is None else only), lines, maxfail=int(stop_at_first))
         if raise_at_end and lines.exit_status == _NOTHING_RAN:
             raise NothingSelected(f"nothing was shown: {lines.summary}")
@@ -313,12 +315,6 @@ def _summary(report: OperatorReport, driver: TestFunction) -> str:
     lines += [f"  {count} skipped: {skip_text(why)}" for why, count in tally.skips.most_common(_SKIP_ROWS)]
     lines += [f"  not destroyed by the test: {leak.what} made at {leak.made_at}" for leak in report.leaks]
     return "\n".join(lines)
-
-
-def _why_no_case(driver: TestFunction, test_cases: Sequence[Any], tensor_dtypes: Sequence[Any]) -> str:
-    name = "test_cases" if not test_cases else "tensor_dtypes"
-    why = f"{name} is empty" if not (test_cases and tensor_dtypes) else "the device has none of the dtypes"
-    return f"{_title(driver)}: there is no case, since {why}"
 
 
 def _title(driver: TestFunction) -> str:

@@ -40,7 +40,10 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
     level = next((each for each in before if differs(_at(case, each))), variant)
     context.echo(f"level: {level or case.backend.label()}" + (f", of {', '.join(levels)}" if len(levels) > 1 else ""))
     if level != levels[0]:
-        passes = _passes(case, level)
+        # The passes that change the model, also those that do so in place of others that are left out.
+        passes: list[str] = []
+        while more := [each for each in program_of(_at(case, "-".join([level, *passes]))).passes if each not in passes]:
+            passes += more
         guilty = _guilty(passes, lambda left_out: differs(_at(case, "-".join([level, *left_out]))))
         if passes:
             context.echo(f"passes: {', '.join(guilty) or 'no set of them'}")
@@ -64,14 +67,6 @@ def _is_wrong(case: TestCase) -> bool:
     if verdict.status not in (Status.PASSED, Status.FAILED) and verdict.reason is not None:
         raise Fault(verdict.reason, f"{case.name}: {verdict.message}")  # neither right nor wrong
     return verdict.status in BAD_STATUSES
-
-
-def _passes(case: TestCase, level: str) -> list[str]:
-    """The passes that change the model, also those that do so in place of others that are left out."""
-    found: list[str] = []
-    while more := [each for each in program_of(_at(case, "-".join([level, *found]))).passes if each not in found]:
-        found += more
-    return found
 
 
 def _guilty(passes: Sequence[str], differs_without: Callable[[Sequence[str]], bool]) -> list[str]:

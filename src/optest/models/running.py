@@ -43,7 +43,9 @@ def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
     yield from columns(rows, left=frozenset({0, 1, 2}))
     for name, each in outputs.items():
         if each.size and each.ndim > 1 and ("logit" in name or len(outputs) == 1):
-            yield f"  {name}, top-1 of the last axis: {shortened([*_tops(each)], _ROWS)}"
+            last = widen(each.reshape(each.shape[0], -1, each.shape[-1])[:, -1])  # one row for each of the batch
+            tops = [f"{row.argmax()} ({row.max():.5g})" for row in last]
+            yield f"  {name}, top-1 of the last axis: {shortened(tops, _ROWS)}"
     yield f"time: {seconds_text(took)} for the first run, loading included"
     yield from hooks.closing_lines(model.program, model.feeds)
 
@@ -70,12 +72,6 @@ def _range(value: Array) -> tuple[str, str]:
     if not wide.size or wide.dtype.kind == "c":
         return "", ""
     return f"{wide.min():.4g}", f"{wide.max():.4g}"
-
-
-def _tops(logits: Array) -> Iterator[str]:
-    """The largest element of the last rows, one for each element of the batch."""
-    rows = widen(logits.reshape(logits.shape[0], -1, logits.shape[-1])[:, -1])
-    yield from (f"{row.argmax()} ({row.max():.5g})" for row in rows)
 
 
 def export_weights_command(context: CommandContext, **given: Any) -> int:

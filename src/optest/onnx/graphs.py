@@ -256,20 +256,16 @@ def _widen(graph: Any) -> None:
             elif attribute.type == AttributeProto.INT and attribute.name in _TYPES and attribute.i in _FLOATS:
                 attribute.i = TensorProto.DOUBLE
         if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
-            _widen_constant(node)
+            stated = node.attribute[0]
+            value = np.array(stated.f if stated.name == "value_float" else list(stated.floats), np.float64)
+            del node.attribute[:]
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(value)))
 
 
 def _widen_tensor(tensor: Any) -> None:
     if tensor.data_type in _FLOATS:
         wide = numpy_helper.to_array(tensor).astype(np.float64)
         tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
-
-
-def _widen_constant(node: Any) -> None:
-    stated = node.attribute[0]
-    value = np.array(stated.f if stated.name == "value_float" else list(stated.floats), np.float64)
-    del node.attribute[:]
-    node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(value)))
 
 
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")

@@ -7,7 +7,7 @@ import os
 import re
 import xml.etree.ElementTree as ET
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -178,7 +178,9 @@ class CtestDriver(BackendDriver):
             said = (done.stderr_tail.strip() or done.stdout_tail.strip())[-_TAIL:]
             raise OptestError(f"ctest ended with {done.returncode} and wrote no report\n{said}")
         results: _Reported = defaultdict(deque)
-        endings = dict(_endings(done.stdout_tail))
+        # How tests failed, from the list at the end: the JUnit report tells no crash or deadline from other failures.
+        failed = done.stdout_tail.rpartition("The following tests FAILED:")[2].splitlines()
+        endings = {match[1]: match[2] for line in failed if (match := _ENDING.fullmatch(line))}
         for test in ET.parse(report).getroot().iter("testcase"):
             name = test.get("name", "")
             results[name].append((_verdict(test, endings.get(name, "")), Timings(run_s=float(test.get("time", 0)))))
@@ -211,16 +213,6 @@ def _where(test: Mapping[str, Any], graph: Mapping[str, Any]) -> str:
 
 
 _ENDING = re.compile(r"\s*\d+ - (.+?) \(([^()]+)\)(?:\s{2,}.*)?")
-
-
-def _endings(printed: str) -> Iterator[tuple[str, str]]:
-    """How tests that failed ended, by name, from the list at the end: the JUnit report does not tell crash and deadline
-    from another failure."""
-    for line in printed.rpartition("The following tests FAILED:")[2].splitlines():
-        if match := _ENDING.fullmatch(line):
-            yield match[1], match[2]
-
-
 _FAILED = (Status.FAILED, Reason.EXIT_CODE, "the test failed")
 _LATE = (Status.TIMEOUT, Reason.DEADLINE, "it did not end in time, and CTest ended it")
 _FAILURES = {"": _FAILED, "Failed": _FAILED, "Timeout": _LATE}

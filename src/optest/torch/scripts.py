@@ -273,7 +273,10 @@ def script_of(
     function = [f"def call({', '.join(names)}):", *_body(lines, outputs)]
     if target.compiler is not None:
         function.append(f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)')
-        modules = (*_modules_of(target.compiler), *modules)
+        # Torch knows other compilers than its own only once their module is imported.
+        backend = torch._dynamo.backends.registry.lookup_backend(target.compiler)
+        module = str(getattr(backend, "__module__", "torch"))
+        modules = modules if module.partition(".")[0] in ("torch", "functools") else (module, *modules)
     function += [f"outputs = call({', '.join(names)})", *(back.lines(names) if back else ())]
     results = [f"outputs[{place}]" for place in range(len(outputs))]
     if back and results:
@@ -395,10 +398,3 @@ class _Back:
             for place, (index, each) in enumerate(self._gradients.items())
         ]
         return ["torch.tensor([each is not None for each in gradients])", *found]
-
-
-def _modules_of(compiler: str) -> list[str]:
-    """The module that has to be imported for torch to know a compiler, none for those that it always knows."""
-    function = torch._dynamo.backends.registry.lookup_backend(compiler)
-    module = str(getattr(function, "__module__", "torch"))
-    return [] if module.partition(".")[0] in ("torch", "functools") else [module]

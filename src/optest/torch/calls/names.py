@@ -154,7 +154,11 @@ def _overridable() -> frozenset[Any]:
 
 def _unknown(name: str) -> str:
     if canonical(name).is_foreign:
-        return _unknown_of_others(name)
+        # An operator of torch's that is called so is another one, so what is proposed is of the same namespace.
+        namespace, _, word = canonical(name).operator.partition("::")
+        near = nearest(word, sorted(_registered(namespace)))
+        meant = f"; did you mean torch.ops.{namespace}.{near}?" if near and near != word else f"; {_OF_ONES_OWN}"
+        return f"torch {torch.__version__} has no {name}{meant}"
     home, _, last = name.rpartition(".")
     owner = _walk(home) if home != "torch" else torch
     if owner is None:
@@ -169,14 +173,6 @@ def _unknown(name: str) -> str:
     elsewhere = next((each for each in _HOMES if each != home and hasattr(_walk(each), last)), None)
     hint = f"{elsewhere}.{last}" if elsewhere else f"{home}.{near}" if near else None
     return f"torch {torch.__version__} has no {name}" + (f"; did you mean {hint}?" if hint else "")
-
-
-def _unknown_of_others(name: str) -> str:
-    """An operator of torch's that is called so is another one, so what is proposed is of the same namespace."""
-    namespace, _, word = canonical(name).operator.partition("::")
-    near = nearest(word, sorted(_registered(namespace)))
-    meant = f"; did you mean torch.ops.{namespace}.{near}?" if near and near != word else ""
-    return f"torch {torch.__version__} has no {name}{meant or f'; {_OF_ONES_OWN}'}"
 
 
 def _registered(namespace: str) -> set[str]:

@@ -30,9 +30,11 @@ def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
     """
     if case.expects_error is not None:
         return None
-    if facts_of(call.call.function).is_unwritten:
+    facts, args = facts_of(call.call.function), call.call.args
+    if facts.is_unwritten:
         return f"{call.call.function} returns memory that nobody has written, so no result is the right one"
-    if not call.changes or _sets_one_value(call):
+    is_of_number = facts.sets_one_value == "of a number" and bool(args) and not isinstance(args[-1], TensorRef)
+    if not call.changes or facts.sets_one_value == "always" or is_of_number:
         return None
     for index in call.changes:
         spec = case.inputs[index].spec
@@ -42,12 +44,6 @@ def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
                 f"{list(spec.strides or ())}): torch leaves open how often each is changed"
             )
     return None
-
-
-def _sets_one_value(call: TorchCall) -> bool:
-    facts = facts_of(call.call.function)
-    is_number = not isinstance(call.call.args[-1], TensorRef) if call.call.args else False
-    return facts.sets_one_value == "always" or (facts.sets_one_value == "of a number" and is_number)
 
 
 def has_overlap(spec: TensorSpec) -> bool:

@@ -114,7 +114,9 @@ def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
     for by in factors:
         if size // by < min(limit, _SMALLEST):
             continue
-        for base in dict.fromkeys((together, *_bases(size, by))):
+        # Divisors of the size from the largest down to this one.
+        larger = (size // count for count in range(1, size // by + 1) if size % count == 0)
+        for base in dict.fromkeys((together, *larger)):
             if base % by or base < max(_SMALLEST, 2 * by):
                 continue
             tried += 1
@@ -125,11 +127,6 @@ def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
     instead = limit - (limit - kept) % _KEEPS if limit >= max(kept, 1) else limit
     if 0 < instead < size:
         yield _Division(size, 1, instead)
-
-
-def _bases(size: int, by: int) -> Iterator[int]:
-    """Divisors of ``size`` from the largest down to ``by``."""
-    return (size // count for count in range(1, size // by + 1) if size % count == 0)
 
 
 def _numbers(entry: Entry) -> Iterator[int]:
