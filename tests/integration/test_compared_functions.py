@@ -60,6 +60,35 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray):
 def attend_first_keys(q, k, v):
     return attend(q, k[: len(q)], v[: len(q)])
 
+def affine(x: np.ndarray, weight, bias):
+    return x @ weight.T + bias
+
+def affine_of_rows(x, weight, bias):
+    return x @ weight.T + np.resize(bias[: len(x)], len(weight))
+
+def feed_forward(x: np.ndarray, w1, b1, w2, b2):
+    return np.maximum(x @ w1.T + b1, 0) @ w2.T + b2
+
+def feed_forward_of_outputs(x, w1, b1, w2, b2):
+    return np.maximum(x @ w1.T + np.resize(b1[: len(w2)], len(w1)), 0) @ w2.T + b2
+
+def rotate(x: np.ndarray, cos, sin):
+    a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+def rotated(x, cos, sin):
+    return rotate(x, cos[:1], sin[:1])
+
+def rows_of(ids, table):
+    return np.asarray(table)[ids]
+
+def taken_rows(ids, table):
+    assert table.ndim == 2
+    return np.take(table, ids, axis=0)
+
+def of_no_shape(x: np.ndarray):
+    raise ValueError("too wide")
+
 def scaled_and_shifted(x: np.ndarray, gamma, beta):
     return x * gamma + beta
 
@@ -313,11 +342,14 @@ def test_shapes_are_sought_and_the_command_fails_again() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_sought_sizes_are_independent() -> None:
-    for slow, wrong in (("linear", "linear_of_rows"), ("attend", "attend_first_keys")):
-        given = {"case_set": ("ordinary",), "dtype": "float32"}
+    given = {"case_set": ("ordinary",), "dtype": "float32"}
+    wrong_ones = {"linear": "linear_of_rows", "affine": "affine_of_rows", "feed_forward": "feed_forward_of_outputs"}
+    wrong_ones |= {"attend": "attend_first_keys", "rotate": "rotated"}
+    for slow, wrong in wrong_ones.items():
         assert compared(f"pair_numpy:{slow}", f"pair_numpy:{slow}", **given)[0].keys() == {"passed"}
         counts, _, text = compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}", **given)
-        assert counts["passed"] == 0, text
+        assert counts["failed"] > 2 * counts["passed"], text
+    assert compared("pair_numpy:taken_rows", "pair_numpy:rows_of", **given)[0].keys() == {"passed"}
     pair = "pair_numpy:scaled_and_shifted"
     assert compared(pair, pair, case_set=("ordinary",))[0].keys() == {"passed"}  # beta is a tensor
 
@@ -330,6 +362,12 @@ def test_what_is_missing_is_said() -> None:
         compared("pair_numpy:fast", "pair_numpy:slow", shape=("x=6x40",))
     with pytest.raises(UsageError, match="expected one of x"):
         compared("pair_numpy:cumsum_fast", "pair_numpy:cumsum_slow", shape=("y=6x40",))
+    with pytest.raises(UsageError, match="slow does not take what --shape specifies: given x float32 6x40, weight"):
+        compared("pair_numpy:fast", "pair_numpy:slow", shape=("x=6x40", "weight=3"))
+    with pytest.raises(UsageError, match="given x float32 4x37, pair_numpy:of_no_shape raised ValueError: too wide"):
+        compared("pair_numpy:of_no_shape", "pair_numpy:of_no_shape")
+    text = compared("pair_numpy:of_no_shape", "pair_numpy:cumsum_slow", tier="smoke")[2]
+    assert "if the function is not for x float32 4x37, specify others: --shape x=8x16" in text
     with pytest.raises(UsageError, match="--shape is for a function"):
         check({"backend": "numpy", "op": ("relu",), "shape": ("input0=4",)})
     counts, _, _ = compared("pair_numpy:needs_dim", "pair_numpy:needs_dim", attr=("dim=-1",), tier="smoke")
@@ -410,7 +448,7 @@ def test_sizes_and_dtypes_of_weights_are_kept() -> None:
         outcome, text = of_torch(fast, slow, shape=("x=4x24",), case_set=sets, dtype=())
         assert outcome == {"passed"}, text
         assert "24 kept: a size of the weights" in text
-        with pytest.raises(UsageError, match="of size 24, expected --shape"):
+        with pytest.raises(UsageError, match="specify an input: --shape x=8x24"):
             of_torch(fast, slow)
 
 

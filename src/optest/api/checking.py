@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
 from optest.api.baseline import offered_promises, offers, require_new
 from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
-from optest.api.compared_functions import as_compared_functions, with_case_sets
+from optest.api.compared_functions import as_compared_functions, other_inputs, with_case_sets
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of, samples_of
 from optest.api.report import Report
@@ -134,6 +135,7 @@ def check(
         learned = {each.detail for result in results for each in result.verdict.checks if each.name == "arrays"}
         run, by_id = request.run, {case.id: case for case in request.run.cases}
         promises = offered_promises(results, by_id, run.driver)
+        promises = chain(promises, () if settings["shape"] else other_inputs(results, by_id))
         accepted = (*promises, *offers(results, run.driver.name), *_suggestions(results), *sorted(learned))
         notes = [(note, "dim") for note in (*accepted, *_notes(request), *_other_references(settings, results))]
         if settings["bench"]:

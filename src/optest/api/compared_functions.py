@@ -6,7 +6,8 @@ The reference defines an operator (:mod:`optest.core.reference_functions`); its 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -18,9 +19,12 @@ from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, TILES
 from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest
 from optest.registry import load_extension
+from optest.reporting.failure_groups import by_operator
 from optest.settings import resolve
-from optest.spec import OperatorDescriptor, Sample
+from optest.spec import BAD_STATUSES, CaseResult, OperatorDescriptor, Sample, TestCase, format_shape
 
+_NEARLY_ALL = 0.9
+"""Share of failed calls from which the inputs found may not be those that a function is for."""
 _FLOATS = {"numpy": ("float32", "float16", "float64")}  # NumPy itself has no bfloat16
 
 
@@ -98,7 +102,9 @@ def _samples(
     weights = [w for each in modules for w in getattr(each, "state_dict", dict)().values() if hasattr(w, "dtype")]
     own = {size for weight in weights for size in weight.shape if size != 1}
     if own and not given:
-        raise UsageError(f"the weights of a function are of size {max(own)}, expected --shape with sizes that fit them")
+        first = next(list(weight.shape) for weight in weights if weight.ndim)
+        example = "x".join(map(str, [8, first[1 % len(first)], *(16 for _ in first[2:])]))
+        raise UsageError(f"a function has weights of its own\n  specify an input: --shape {names[0]}={example}")
 
     def derived_with(names: Sequence[str]) -> SignatureSamples:
         """Return case sets with the inputs of these names, all of them required."""
@@ -129,8 +135,13 @@ def _samples(
 
     derived = derived_with(names)
     if not derived.samples:
-        example = " ".join(f"--shape {name}=8x16" for name in names)
-        raise UsageError(f"{reference.path} takes none of the inputs tried: {derived.how}\n  specify them: {example}")
+        hint = f"specify all shapes: {shape_options(names)}"
+        if given:
+            hint = "annotate whole numbers and floats: index: torch.LongTensor, w: torch.FloatTensor"
+        if re.search("double|float64|dtype", derived.how):
+            hint = f"it is called in float64: cast what is no parameter, as weight.to({names[0]}.dtype)"
+        what = "does not take what --shape specifies" if given else "takes none of the inputs tried"
+        raise UsageError(f"{reference.path} {what}: {derived.how}\n  {hint}")
     samples, notes, never = [*derived.samples], [derived.how], [name for name in inputs if name not in names]
     known = [name for name in reference.optional if name in never and not given]
     for added in dict.fromkeys([tuple(known), *((name,) for name in known)]):
@@ -163,6 +174,25 @@ def _samples(
     if drawn:
         notes.append(f"{', '.join(drawn)} by name or annotation; for floats: {drawn[0].partition(' ')[0]}: FloatTensor")
     return SignatureSamples(samples=kept, how="; ".join(notes))
+
+
+def shape_options(names: Iterable[str]) -> str:
+    """Return the options with which a user specifies the shape of each of these tensors."""
+    return " ".join(f"--shape {name}={'…' if place else '8x16'}" for place, name in enumerate(names))
+
+
+def other_inputs(results: Iterable[CaseResult], cases: Mapping[str, TestCase]) -> Iterator[str]:
+    """Yield for each compared function of which nearly every call fails how to specify other inputs."""
+    for operator, members in by_operator(results).items():
+        failed = sum(each.status in BAD_STATUSES for each in members)
+        inputs = cases[members[0].id].inputs
+        if operator.startswith(PREFIX) and failed >= _NEARLY_ALL * len(members):
+            given = ", ".join(f"{each.name} {each.spec.dtype.name} {format_shape(each.spec.shape)}" for each in inputs)
+            yield (
+                f"{failed} of {len(members)} calls fail; if the function is not for {given}, "
+                f"specify others: {shape_options(each.name for each in inputs)}, whole numbers by annotation, as "
+                f"{inputs[0].name}: torch.IntTensor"
+            )
 
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:

@@ -43,7 +43,13 @@ _WHOLE = re.compile(
     r"(?!(.*_)?(emb\w*|weights?|bias|scales?|probs?|logits|scores?|values?|states?|enc\w*|features?|grad)$)"
 )
 """Words in the names of parameters for whole numbers below a size; not if the last word is one of floats."""
-_ANNOTATED = (("Long|[iI]nt64|\\bInt(eger)?\\b", "int64"), ("IntTensor|[iI]nt32", "int32"), ("Bool|bool_", "bool"))
+_ANNOTATED = (
+    ("Long|[iI]nt64|\\bInt(eger)?\\b", "int64"),
+    ("IntTensor|[iI]nt32", "int32"),
+    ("Byte|[uU][iI]nt8", "uint8"),
+    ("Char|[iI]nt8", "int8"),
+    ("Bool|bool_", "bool"),
+)
 """Words in annotations of tensors, and their dtypes."""
 _SCALARS = ("int", "float", "bool", "str")
 
@@ -185,7 +191,8 @@ class ReferenceFunction:
                 return [
                     value
                     + (value - true) * growth / rounding.unit
-                    + np.abs(value) * growth * rounding.share * roundings(f"{rounding.name}/{index}", value.shape)
+                    + np.maximum(np.abs(value) * growth, rounding.least)
+                    * (rounding.share * roundings(f"{rounding.name}/{index}", value.shape))
                     + np.nan_to_num((one - other) * (rounding.share * rounding.unit / _SINGLE), posinf=0.0, neginf=0.0)
                     if value.dtype.kind in "fc"
                     else value

@@ -35,8 +35,15 @@ Try = Callable[..., "Trial | str"]
 """Function that calls an operator with specs, attributes and values of some inputs; a text is its refusal. With True as
 a fourth argument it is a probe, with different numbers in floats."""
 
-_FORMS = ("R C", "C K", "K C", "C", "R", "C R", "B R C", "B C K", "B C", "B R C K", "R 1", "1", "", "R B")
-_PARAMETERS = ("weight", "bias", "gamma", "beta", "scale")
+_FORMS = (
+    *("R C", "C K", "K C", "C R", "K R", "R K", "C", "K", "R"),
+    *("B R C", "B C K", "B R K", "B C", "B R K C", "R 1", "1", "", "R B"),
+)
+_FIRST_FORMS = ("R C", "B R C", "B R K C", "C", "")
+"""Forms of the first input; others differ from them in letters alone."""
+_MATRICES = re.compile(r"^w(\d|_|$)|weight|proj|kernel|table")
+"""Names of inputs that have sizes of their own, as those of a linear layer have, or are one row for all others."""
+_ROWS = re.compile(r"gamma|beta|b(\d|_|$)|(?!.*weight).*(bias|mean|var|scale|shift)")
 """Names of inputs that are one row for all others, though broadcasting lets them be whole tensors."""
 _LENGTHS = re.compile(r"cu_|len|offs|ptr|table")
 """Names of integers with a structure, such as offsets of sequences or pages, which no simple values have."""
@@ -49,7 +56,7 @@ _SIZES = (
     {"R": 4, "C": 37, "B": 3, "K": 5, "F": 5, "G": 7, "H": 6},
     {"R": 3, "C": 8, "B": 2, "K": 6, "F": 2, "G": 4, "H": 5},
 )
-_MOST_TRIED = 1000
+_MOST_TRIED = 1500
 _POOLS = (
     ((4, 5, 3, 2, 6, 7), 37, 19),
     ((3, 6, 2, 5, 4, 7), 8, 12),
@@ -96,7 +103,8 @@ def signature_samples(
     usual = {each.name: _values(each)[0] for each in descriptor.attributes if each.is_required}
     first = [sizes] if sizes else []
     declared = descriptor.tensors.declaration
-    for least in (0, 1):
+    has_indices = any(dtype(rows[0][name]).kind in (Kind.INT, Kind.UINT) for name in inputs)
+    for least in (0, 1) if has_indices else (0,):
         calls = _Calls(descriptor=descriptor, attempt=attempt, usual=usual, row=rows[0], least=least)
         calls = replace(calls, tensors=read_declaration(declared)[0]) if declared else _sought(calls)
         base = (sizes or calls.sizes(_POOLS[0])) if calls.tensors else {}
@@ -112,8 +120,13 @@ def signature_samples(
     calls = replace(calls, row=main[0])
     tried = [(each, calls.trial(calls.call(each))) for each in [*first, *map(calls.sizes, _POOLS)]]
     bases = [sizes for sizes, trial in tried if isinstance(trial, Trial)]
-    if not bases:
-        return SignatureSamples(how=f"no sizes of its inputs are taken ({tried[0][1]}); give the descriptor `samples`")
+    if not bases or (sizes and calls.is_sought and isinstance(tried[0][1], str)):
+        how = f"no sizes of its inputs are taken ({tried[0][1]}); give the descriptor `samples`"
+        if calls.is_sought:
+            refused = calls.call(sizes or _SIZES[0])
+            given = (f"{x} {refused['dtypes'][x]} {format_shape(tuple(y))}" for x, y in refused["shapes"].items())
+            how = f"given {', '.join(given)}, {tried[0][1]}"
+        return SignatureSamples(how=how)
     if calls.is_sought:
         calls = _with_ranges(calls, bases[0])
         bases = [each for each in bases if isinstance(calls.trial(calls.call(each)), Trial)]
@@ -402,31 +415,54 @@ def _sought(calls: _Calls) -> _Calls:
         return calls
 
     def shaped(forms: Sequence[str]) -> _Calls:
-        sizes = [[DeclaredSize(False, 1, letter, 0) for letter in form.split()] for form in forms]
+        sizes = [[DeclaredSize(False, 1 + ("2" in name), name[-1], 0) for name in form.split()] for form in forms]
         tensors = [DeclaredTensor(name, False, "", "", "", row, False) for name, row in zip(names, sizes, strict=True)]
         return replace(calls, tensors=tensors)
 
     def is_taken(forms: Sequence[str]) -> bool:
-        """Return whether calls are taken, and without unintended broadcasting, which adds dimensions to outputs."""
+        """Return whether calls are taken, and without unintended broadcasting, which adds dimensions to outputs; a
+        lookup adds those of its indices."""
         built = shaped(forms)
-        trials = [built.trial(built.call(sizes)) for sizes in _SIZES]
         most = max(len(form.split()) for form in forms)
-        return all(isinstance(each, Trial) and all(out.rank <= most for out in each.outputs) for each in trials)
+        most += sum(len(form.split()) for form, is_whole in zip(forms, whole, strict=True) if is_whole)
+        trials = (built.trial(built.call(sizes)) for sizes in _SIZES)
+        return all(
+            isinstance(each, Trial) and all(out.rank <= most and out.elements for out in each.outputs)
+            for each in trials
+        )
 
-    ordered = [sorted(_FORMS, key=lambda form: form != "C") if name in _PARAMETERS else _FORMS for name in names]
-    pairs = chain.from_iterable(product(pair, repeat=len(names)) for pair in combinations(_FORMS, 2))
-    tried = chain(islice(product(*ordered), _MOST_TRIED), islice(pairs, 2 * _MOST_TRIED))
-    forms = list(next((each for each in tried if is_taken(each)), ()))
+    def forms_of(place: int, forms: Sequence[str]) -> Sequence[str]:
+        """Return forms of an input, the likely ones of its name first."""
+        name = names[place]
+        if _ROWS.match(name) and not (name == "b" and "a" in names):
+            return [form for form in forms if " " not in form or form == "R 1"]
+        if whole[place]:
+            return sorted(forms, key=lambda form: " " in form or form != "R")
+        if _MATRICES.search(name):
+            return sorted(forms, key=lambda form: 2 * ("B" in form) + (form in ("R C", "R 1")))
+        return forms
+
+    whole = [dtype(calls.row[name]).kind in (Kind.INT, Kind.UINT) for name in names]
+    found: Sequence[str] = ()
+    for last, halves in (("C", []), ("2C", ["R C", "C"])):  # functions that cut rows in halves take even sizes only
+        first, every = ([form.replace("C", last) for form in forms] for forms in (_FIRST_FORMS, _FORMS))
+        every = [*halves, *every]
+        rest = [forms_of(place, every) for place in range(1, len(names))]
+        likely = (islice(product([form], *rest), _MOST_TRIED >> place) for place, form in enumerate(first))
+        pairs = chain.from_iterable(product(pair, repeat=len(names)) for pair in combinations(every, 2))
+        tried = chain(chain.from_iterable(likely), islice((each for each in pairs if each[0] in first), _MOST_TRIED))
+        found = found or next((each for each in tried if is_taken(each)), ())
+    forms = list(found)
     places = [(at, index) for at, form in enumerate(forms) for index in range(len(form.split())) if at]
     # Together, as of a weight and its bias: rows of x are no rows of w in relu(x @ w.T + b).
     for chosen in chain.from_iterable(combinations(places, count) for count in (1, 2, 3)):
-        used = " ".join(forms).split()
-        letter, *others = {forms[at].split()[index] for at, index in chosen}
+        used = [each[-1] for each in " ".join(forms).split()]
+        letter, *others = {forms[at].split()[index][-1] for at, index in chosen}
         fresh = next((each for each in "FGH" if each not in used), letter)
         split = [form.split() for form in forms]
         for at, index in chosen:
-            split[at][index] = fresh
+            split[at][index] = split[at][index][:-1] + fresh
         candidate = [" ".join(each) for each in split]
         if not others and letter != "1" and used.count(letter) > len(chosen) and is_taken(candidate):
             forms = candidate
-    return shaped(forms) if forms else calls
+    return shaped(forms or ["R C"] * len(names)) if forms or calls.is_sought else calls
