@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
 from optest.api.baseline import offered_promises, offers, require_new
 from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
-from optest.api.compared_functions import as_compared_functions, other_inputs, with_case_sets
+from optest.api.compared_functions import as_compared_functions, shape_options, with_case_sets
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of, samples_of
 from optest.api.report import Report
@@ -74,15 +73,18 @@ from optest.reporting.typography import plural
 from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import ConfigFile, Settings, Value, environment, resolve
 from optest.spec import (
+    BAD_STATUSES,
     TIERS,
     VALIDATION,
     BackendTarget,
     CaseResult,
     OperatorDescriptor,
     RunSummary,
+    Status,
     TestCase,
     Tier,
     dtype,
+    format_shape,
 )
 from optest.spec.case import GRAPH
 from optest.store import write_atomically
@@ -92,6 +94,8 @@ _NAMED = 30
 """Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
 _SHORT = 3
 """Length up to which a word occurs in other names by chance, as ``ge`` and ``not`` do."""
+_NEARLY_ALL = 0.9
+"""Share of failed calls from which a function may be for other inputs than those that it is given."""
 _NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
@@ -135,9 +139,10 @@ def check(
         learned = {each.detail for result in results for each in result.verdict.checks if each.name == "arrays"}
         run, by_id = request.run, {case.id: case for case in request.run.cases}
         promises = offered_promises(results, by_id, run.driver)
-        promises = chain(promises, () if settings["shape"] else other_inputs(results, by_id))
         accepted = (*promises, *offers(results, run.driver.name), *_suggestions(results), *sorted(learned))
-        notes = [(note, "dim") for note in (*accepted, *_notes(request), *_other_references(settings, results))]
+        notes = [
+            (note, "dim") for note in (*accepted, *_notes(request, results), *_other_references(settings, results))
+        ]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())
             table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
@@ -598,8 +603,8 @@ def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
     return Settings({**settings.values, "jobs": Value(jobs)})
 
 
-def _notes(request: CheckRequest) -> list[str]:
-    """What was left out, and how much is expected to differ."""
+def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
+    """What was left out, what may be meant if nearly every call fails, and how much is expected to differ."""
     names_lacking = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
     notes = list(request.lacking) if names_lacking else []  # a function is for one operator only
     functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}
@@ -610,6 +615,18 @@ def _notes(request: CheckRequest) -> list[str]:
                 f"{function} launches Triton kernels: --backend triton needs no GPU and checks loads and stores"
             )
         cases = [each for each in request.run.cases if name in (each.descriptor.name, *each.descriptor.aliases)]
+        by_id = {each.id: each for each in cases}
+        failed = [by_id[each.id] for each in results if each.id in by_id and each.status in BAD_STATUSES]
+        called = failed + [by_id[each.id] for each in results if each.id in by_id and each.status is Status.PASSED]
+        if failed and len(failed) >= _NEARLY_ALL * len(called):
+            count, inputs = f"{len(failed)} of {len(called)} calls of {function} fail", failed[0].inputs
+            by_place = kernel_of(load_extension("function", function), name).by_place(failed[0])
+            if name.startswith(PREFIX) and not request.run.settings["shape"]:
+                given = ", ".join(f"{x.name} {x.spec.dtype.name} {format_shape(x.spec.shape)}" for x in inputs)
+                others = f"{shape_options(x.name for x in inputs)}, and {inputs[0].name}: torch.IntTensor for integers"
+                notes.append(f"{count}; if it is not for {given}, specify others: {others}")
+            elif by_place:
+                notes.append(f"{count}; by their places {', '.join(by_place)}; if that is wrong, rename them")
         if not cases or cases[0].descriptor.name.startswith(PREFIX):
             continue
         if not _takes_any(name, function, cases):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -19,12 +19,9 @@ from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, TILES
 from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest
 from optest.registry import load_extension
-from optest.reporting.failure_groups import by_operator
 from optest.settings import resolve
-from optest.spec import BAD_STATUSES, CaseResult, OperatorDescriptor, Sample, TestCase, format_shape
+from optest.spec import OperatorDescriptor, Sample
 
-_NEARLY_ALL = 0.9
-"""Share of failed calls from which the inputs found may not be those that a function is for."""
 _FLOATS = {"numpy": ("float32", "float16", "float64")}  # NumPy itself has no bfloat16
 
 
@@ -179,20 +176,6 @@ def _samples(
 def shape_options(names: Iterable[str]) -> str:
     """Return the options with which a user specifies the shape of each of these tensors."""
     return " ".join(f"--shape {name}={'…' if place else '8x16'}" for place, name in enumerate(names))
-
-
-def other_inputs(results: Iterable[CaseResult], cases: Mapping[str, TestCase]) -> Iterator[str]:
-    """Yield for each compared function of which nearly every call fails how to specify other inputs."""
-    for operator, members in by_operator(results).items():
-        failed = sum(each.status in BAD_STATUSES for each in members)
-        inputs = cases[members[0].id].inputs
-        if operator.startswith(PREFIX) and failed >= _NEARLY_ALL * len(members):
-            given = ", ".join(f"{each.name} {each.spec.dtype.name} {format_shape(each.spec.shape)}" for each in inputs)
-            yield (
-                f"{failed} of {len(members)} calls fail; if the function is not for {given}, "
-                f"specify others: {shape_options(each.name for each in inputs)}, whole numbers by annotation, as "
-                f"{inputs[0].name}: torch.IntTensor"
-            )
 
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:

@@ -13,11 +13,11 @@ from optest.spec import Attribute, TestCase, UnfitArguments
 Tensor = TypeVar("Tensor")
 
 _SAME = (
-    "input x self inp a; x input; other y b; query q; key k; value v; weight w gamma; bias b beta; index indices; "
-    "indices index idx; attn_mask mask attention_mask; target labels label; grad_output dy dout; is_causal causal; "
-    "scale softmax_scale sm_scale; dim axis axes; axis dim; dims axes axis perm; keepdim keepdims; "
-    "eps epsilon variance_epsilon; num_groups groups; normalized_shape shape norm_shape; kernel_size kernel ksize; "
-    "stride strides; padding pad pads; dilation dilations; k topk top_k; negative_slope slope"
+    "input x self inp a; x input; other y b; query q query_states; key k key_states; value v value_states; "
+    "weight w gamma table; bias b beta; index indices ids; indices index idx ids; attn_mask mask attention_mask; "
+    "target labels label; grad_output dy dout; is_causal causal; dim axis axes; axis dim; dims axes axis perm; "
+    "keepdim keepdims; eps epsilon variance_epsilon; num_groups groups; normalized_shape shape norm_shape; "
+    "kernel_size kernel ksize; stride strides; padding pad pads; dilation dilations; k topk top_k; negative_slope slope"
 )
 OTHER_NAMES = {first: tuple(rest) for first, *rest in (names.split() for names in _SAME.split(";"))}
 """Names that functions have for tensors and attributes of operators, in addition to the aliases of a descriptor."""
@@ -114,7 +114,9 @@ def bound_arguments(
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)
         elif not attribute.is_default(value, rank) and (implied is None or value != implied):
-            remedy = f" (add it, or ignores=({attribute.name!r},))" if attribute.implied else ""
+            remedy = (
+                f" (add it, or ignores=({attribute.name!r},))" if attribute.implied and attribute.is_required else ""
+            )
             return f"takes no {attribute.name}{remedy}, which is {value!r} here"
 
     indices = {name: names.index(name) for name in free if name in names}
@@ -154,6 +156,7 @@ def bound_arguments(
     declared = f"@optest.kernel({case.descriptor.name!r}, out={tuple(missing)})".replace("'", '"')
     remedy = f"; if it writes its result into {', '.join(missing)}: {declared}"
     is_for_outputs = not outputs and len(missing) == len(case.descriptor.tensors.outputs)
+    is_for_outputs &= not any(each in names_of(name) for name in names for each in missing)
     return f"needs {missing[0]}, which is left out here{remedy * is_for_outputs}" if missing else bound
 
 

@@ -111,6 +111,13 @@ class Kernel:
                 raise
             raise Fault(Reason.UNSUPPORTED, f"torch's {self.name} refuses it: {error}".partition("\n")[0]) from None
 
+    def by_place(self, case: TestCase) -> list[str]:
+        """Return which inputs parameters of other names get, by their places, as "ids is weight"."""
+        _, bound = self._binding(case)
+        places = {} if isinstance(bound, str) else {name: at for name, at in bound.items() if isinstance(at, int)}
+        named = {parameter: case.inputs[at].name for parameter, at in places.items()}
+        return [f"{parameter} is {name}" for parameter, name in named.items() if parameter not in names_of(name)]
+
     @property
     def name(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))

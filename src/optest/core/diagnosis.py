@@ -337,7 +337,7 @@ def _fit_of(comparison: Comparison, verdict: Verdict, guess: Hypothesis, distanc
         if of_structure:
             specs = [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in comparison.outputs]
             case = replace(case, outputs=tuple(specs))
-        elif guess.first_only:
+        elif guess.first_only or guess.exchanged:
             case = replace(case, outputs=())
         # Values first: most hypotheses are far off, and the terms cost several times as much.
         for each in (replace(case, descriptor=replace(case.descriptor, terms=None)), case):
@@ -371,6 +371,10 @@ def _expected_of(
         changed, of_case = expected[0], comparison.expected
         first = replace(of_case[0], value=changed.value, terms=changed.terms, alternatives=changed.alternatives)
         return [first, *of_case[1:]]
+    if hypothesis.exchanged:
+        swapped = (np.swapaxes(each.value, *hypothesis.exchanged) for each in expected)
+        pairs = zip(comparison.expected, swapped, strict=True)
+        return [_with_value(right, other) if other.shape == right.shape else right for right, other in pairs]
     pairs = zip(comparison.expected, expected, strict=True)
     return [other if not off or at in off else right for at, (right, other) in enumerate(pairs)]
 

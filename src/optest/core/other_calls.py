@@ -48,6 +48,7 @@ class Hypothesis:
 
     ``values`` replace expected outputs by index and need no reference; with ``unless_seen`` they hold only if the
     reference yields for ``inputs`` what it yields for the call. ``first_only``: the other outputs stay as expected.
+    ``exchanged`` are two dimensions of the outputs that the other call has in the other order.
     """
 
     words: str
@@ -56,6 +57,7 @@ class Hypothesis:
     values: Mapping[int, Array] | None = None
     unless_seen: bool = False
     first_only: bool = False
+    exchanged: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -75,7 +77,7 @@ def yields_shapes(hypothesis: Hypothesis, shapes: Sequence[tuple[int, ...]]) -> 
     """Return whether the operator takes the other call and yields outputs of ``shapes``; True without inference."""
     case = hypothesis.case
     infer = case.descriptor.infer
-    if infer is None:
+    if infer is None or hypothesis.exchanged:
         return True
     function = load_object(infer)
     by_name = {argument.name: argument.spec for argument in case.inputs}
@@ -474,6 +476,14 @@ def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
         yield Hypothesis(words=f"the causal mask or window were {how}", case=case, inputs=wrong.inputs)
 
 
+def _with_heads_behind(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield attention of (batch, sequence, heads, size) where the order is (batch, heads, sequence, size)."""
+    if wrong.case.descriptor.category == "attention" and all(each.ndim == 4 for each in wrong.inputs):
+        swapped = {at: np.ascontiguousarray(np.swapaxes(each, 1, 2)) for at, each in enumerate(wrong.inputs)}
+        words = "dimensions 1 and 2 of all tensors were exchanged: sequence and heads in place of heads and sequence"
+        yield replace(_with_input(wrong, swapped, words), exchanged=(1, 2))
+
+
 def _through(array: Array, narrow: DType) -> Array | None:
     """Its values rounded to a narrower dtype and back, None where the way back does not hold them."""
     values = round_to(array, narrow)
@@ -485,6 +495,7 @@ def _through(array: Array, narrow: DType) -> Array | None:
 
 CALLS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
     _of_other_positions,
+    _with_heads_behind,
     _with_other_attributes,
     _read_in_memory,
     _exchanged,

@@ -332,6 +332,12 @@ def exchanged_sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = N
     return attend(query, value, key, attn_mask, causal=is_causal)
 
 
+@planted("exchanged", "scaled_dot_product_attention", "heads and sequence", "dimensions 1 and 2 .* exchanged")
+def sdpa_of_heads_behind(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    query, key, value = (each.movedim(1, -2) for each in (query, key, value))
+    return attend(query, key, value, None, scale=scale).movedim(1, -2)
+
+
 @planted("exchanged", "where", "branches", "exchanged|condition were inverted")  # which is the same
 def exchanged_where(condition: Tensor, input: Tensor, other: Tensor) -> Tensor:
     return torch.where(condition, other, input)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from dataclasses import replace
+from math import prod, sqrt
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call
@@ -25,6 +26,10 @@ from optest.spec.declared_shapes import fitted
 
 _BOOL_MASKS = tuple((name, name, name, "bool") for name in EVERY_FLOAT)
 
+SCALE = replace(
+    attribute("scale|softmax_scale|sm_scale: float = None", "Factor of the scores; none means 1/√E."),
+    implied=lambda spec: 1.0 / sqrt(spec.shape[-1] or 1),
+)
 SOFTCAP = attribute(
     "softcap|logits_soft_cap: float = 0.0",
     "Scores s become softcap · tanh(s / softcap) before the mask, as in Gemma 2; 0 leaves them.",
@@ -44,7 +49,7 @@ DESCRIPTORS = in_module(
                 "is_causal: bool = False",
                 "Query i sees keys 0 to i, counted from the first of both, whatever their number.",
             ),
-            attribute("scale: float = None", "Factor of the scores; none means 1/√E."),
+            SCALE,
             attribute(
                 "enable_gqa: bool = False",
                 "Groups of heads of query share a head of key and value: h reads h // (heads / key heads).",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
+from optest.operators.attention.attention import SCALE, SOFTCAP, WINDOW, require_shared_heads, require_window
 from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call, data, in_dtypes, reshaped
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED
@@ -17,7 +17,6 @@ from optest.spec.declared_shapes import fitted
 
 _PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in EVERY_FLOAT)
 _PREFILL = tuple((*variant, variant[3]) for variant in _PAGED)
-SCALE = attribute("scale|softmax_scale: float = None", "Factor of the scores; none means 1/√E.")
 _KV_LAYOUT = attribute(
     "kv_layout: str = 'HND'",
     "Caches are blocks x key heads x tokens x E, or with NHD blocks x tokens x key heads x E, as in FlashAttention and "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
-from optest.operators.attention.cached_attention import SCALE, VIEWS
+from optest.operators.attention.attention import SCALE, SOFTCAP, WINDOW, require_shared_heads, require_window
+from optest.operators.attention.cached_attention import VIEWS
 from optest.operators.calls import MAIN_FLOATS, call, data
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
