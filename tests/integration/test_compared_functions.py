@@ -367,7 +367,7 @@ def test_what_is_missing_is_said() -> None:
     with pytest.raises(UsageError, match="given x float32 4x37, pair_numpy:of_no_shape raised ValueError: too wide"):
         compared("pair_numpy:of_no_shape", "pair_numpy:of_no_shape")
     text = compared("pair_numpy:of_no_shape", "pair_numpy:cumsum_slow", tier="smoke")[2]
-    assert "if the function is not for x float32 4x37, specify others: --shape x=8x16" in text
+    assert "fail; if it is not for x float32 4x37, specify others: --shape x=8x16" in text
     with pytest.raises(UsageError, match="--shape is for a function"):
         check({"backend": "numpy", "op": ("relu",), "shape": ("input0=4",)})
     counts, _, _ = compared("pair_numpy:needs_dim", "pair_numpy:needs_dim", attr=("dim=-1",), tier="smoke")
