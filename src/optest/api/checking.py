@@ -68,6 +68,7 @@ from optest.process import ForkServer
 from optest.registry import load_extension, load_object
 from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
+from optest.reporting.explain import texts
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
 from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
@@ -96,6 +97,7 @@ _SHORT = 3
 """Length up to which a word occurs in other names by chance, as ``ge`` and ``not`` do."""
 _NEARLY_ALL = 0.9
 """Share of failed calls from which a function may be for other inputs than those that it is given."""
+_OTHER_ATTRIBUTE = re.compile(r"as if (\w+) were ([^ ,]+)(?:, its default,)? not ")
 _NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
@@ -609,29 +611,37 @@ def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
     notes = list(request.lacking) if names_lacking else []  # a function is for one operator only
     functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}
     for name, function in functions.items():
-        globals_of_it = getattr(kernel_of(load_extension("function", function), name).function, "__globals__", {})
-        if any(type(value).__module__.startswith("triton.") for value in globals_of_it.values()):
-            notes.append(
-                f"{function} launches Triton kernels: --backend triton needs no GPU and checks loads and stores"
-            )
+        kernel = kernel_of(load_extension("function", function), name)
+        used = getattr(kernel.function, "__globals__", {}).values()
+        if any(type(value).__module__.startswith("triton.") for value in used):
+            how = "--backend triton needs no GPU and checks loads and stores"
+            notes.append(f"{function} launches Triton kernels: {how}")
         cases = [each for each in request.run.cases if name in (each.descriptor.name, *each.descriptor.aliases)]
         by_id = {each.id: each for each in cases}
         failed = [by_id[each.id] for each in results if each.id in by_id and each.status in BAD_STATUSES]
         called = failed + [by_id[each.id] for each in results if each.id in by_id and each.status is Status.PASSED]
         if failed and len(failed) >= _NEARLY_ALL * len(called):
             count, inputs = f"{len(failed)} of {len(called)} calls of {function} fail", failed[0].inputs
-            by_place = kernel_of(load_extension("function", function), name).by_place(failed[0])
+            by_place = kernel.by_place(failed[0])
             if name.startswith(PREFIX) and not request.run.settings["shape"]:
                 given = ", ".join(f"{x.name} {x.spec.dtype.name} {format_shape(x.spec.shape)}" for x in inputs)
                 others = f"{shape_options(x.name for x in inputs)}, and {inputs[0].name}: torch.IntTensor for integers"
                 notes.append(f"{count}; if it is not for {given}, specify others: {others}")
             elif by_place:
                 notes.append(f"{count}; by their places {', '.join(by_place)}; if that is wrong, rename them")
+        said = [text for each in results if each.id in by_id for text in texts(each.verdict.details.get("diagnosis"))]
+        as_if = Counter(found.groups() for text in said if (found := _OTHER_ATTRIBUTE.match(text)))
+        for (attribute, value), times in as_if.most_common(1):
+            if 2 * times > len(said) and not {*names_of(attribute)} & {*kernel.signatures[0].parameters}:
+                is_word = value.isidentifier() and value not in ("True", "False", "None")
+                stated = f"{attribute}={value!r}" if is_word else f"{attribute}={value}"
+                how = f"give it a parameter {stated} and raise NotImplementedError for other values"
+                notes.append(f"{function} computes {stated}; if it is meant for that alone, {how}")
         if not cases or cases[0].descriptor.name.startswith(PREFIX):
             continue
         if not _takes_any(name, function, cases):
             notes.append("; ".join([f"{function} takes no call of {name}", *_other_ways(name, function)]))
-        parameters = getattr(kernel_of(load_extension("function", function), name).function, "parameters", None)
+        parameters = getattr(kernel.function, "parameters", None)
         if callable(parameters) and any(True for _ in parameters()):  # of a torch.nn.Module
             how = "--reference MODULE:NAME --shape x=4x64 --dtype float32"
             notes.append(f"{function} has weights of its own, which no case knows: compare it with a function: {how}")

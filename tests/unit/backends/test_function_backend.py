@@ -107,6 +107,15 @@ MODULE = """
     def norm_over(x, these, weight=None, bias=None, eps=1e-5):
         return torch.nn.functional.layer_norm(x, these, weight, bias, eps)
 
+    def scaled_scores(query, key, value, sm_scale):
+        return (query @ key.mT * sm_scale).softmax(-1) @ value
+
+    def table_of(rows, values):
+        return values[rows]
+
+    def tanh_gelu(x):
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
     def strided_pool(x, kernel, strides=None, pad=0):
         return torch.nn.functional.max_pool2d(x, kernel, strides, pad)
 
@@ -381,6 +390,20 @@ def test_function_that_fits_no_case_leads_on() -> None:
 
 
 @pytest.mark.usefixtures("module")
+def test_what_may_be_meant_if_most_calls_fail() -> None:
+    pytest.importorskip("torch")
+    for name, meant in (
+        ("embedding=kernels_under_test:table_of", "by their places rows is weight, values is indices"),
+        ("gelu=kernels_under_test:tanh_gelu", "give it a parameter approximate='tanh' and raise NotImplementedError"),
+        ("softmax=kernels_under_test:softmax", ""),
+    ):
+        stream = io.StringIO()
+        check({"function": (name,), "isolate": "none", "jobs": 1, "case_set": ("ordinary",)}, stream=stream)
+        assert meant in stream.getvalue()
+        assert ("by their places" in stream.getvalue() or "give it" in stream.getvalue()) == bool(meant)
+
+
+@pytest.mark.usefixtures("module")
 def test_names_that_functions_have_for_tensors_and_attributes() -> None:
     pytest.importorskip("torch")
     for name, case_sets, most_skipped in (
@@ -389,12 +412,13 @@ def test_names_that_functions_have_for_tensors_and_attributes() -> None:
         ("max_pool2d=kernels_under_test:strided_pool", ("ordinary",), 3),
         ("add_rms_norm=kernels_under_test:fused_add_rms_norm", ("ordinary",), 1),
         ("scaled_dot_product_attention=kernels_under_test.py:attend", ("attributes",), 0),
+        ("scaled_dot_product_attention=kernels_under_test:scaled_scores", ("ordinary",), 2),
     ):
         outcome = asked(name, dtype=("float32",), case_set=case_sets)
         assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED}, name
         skipped = by_status(outcome, Status.SKIPPED)
         assert len(skipped) <= most_skipped < len(by_status(outcome, Status.PASSED)), name
-        lacking = r"takes no (normalized_shape \(add it|dilation|ceil_mode)"
+        lacking = r"takes no (normalized_shape \(add it|dilation|ceil_mode|is_causal|enable_gqa)"
         assert all(re.search(lacking, each.verdict.message) for each in skipped)
 
 
