@@ -333,7 +333,7 @@ def _other_ways(name: str, function: str) -> list[str]:
         fitting = [op for op in fitting if _takes_any(op, function, sample_cases(op))]
         found = fitting[0] if len(fitting) == 1 else None
     ways = [f"did you mean --function {found}={function}?"] if found else []
-    if nearest := name if name in operators else "" if found else next(iter(likely), ""):
+    if nearest := name if name in operators else "" if found else next((op for op in likely if op in whole), ""):
         ways.append(f"for {nearest}, give its parameters the names that optest explain {nearest} prints")
     return [*ways, "for a function that is no operator, name one that computes the same: --reference MODULE:NAME"]
 
