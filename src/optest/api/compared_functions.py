@@ -132,7 +132,7 @@ def _samples(
 
     derived = derived_with(names)
     if not derived.samples:
-        hint = f"specify all shapes: {shape_options(names)}"
+        hint = f"specify all shapes: {shape_options(names or inputs)}"
         if given:
             hint = "annotate whole numbers and floats: index: torch.LongTensor, w: torch.FloatTensor"
         if re.search("double|float64|dtype", derived.how):

@@ -39,6 +39,7 @@ _FORMS = (
     *("R C", "C K", "K C", "C R", "K R", "R K", "C", "K", "R"),
     *("B R C", "B C K", "B R K", "B C", "B R K C", "R 1", "1", "", "R B"),
 )
+"""Shapes of an input: a letter is a dimension, 2 before it doubles its size."""
 _FIRST_FORMS = ("R C", "B R C", "B R K C", "C", "")
 """Forms of the first input; others differ from them in letters alone."""
 _MATRICES = re.compile(r"^w(\d|_|$)|weight|proj|kernel|table")
@@ -405,7 +406,10 @@ def _with_ranges(calls: _Calls, sizes: Mapping[str, Any]) -> _Calls:
 
 
 def _sought(calls: _Calls) -> _Calls:
-    """Return calls with the first forms of required inputs that are taken, and as many different sizes as possible."""
+    """Return calls with the first forms of required inputs that are taken, and as many different sizes as possible.
+
+    A form has a letter for each dimension, and equal letters are equal sizes: a product takes "R C" and "C K".
+    """
     inputs = calls.descriptor.tensors.inputs
     names = [each.name for each in inputs if not each.optional and not each.variadic]
     if all(len(each) not in (1, len(names)) for each in calls.descriptor.dtype_variants or [("",)]):
