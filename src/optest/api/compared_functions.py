@@ -134,7 +134,7 @@ def _samples(
     if not derived.samples:
         hint = f"specify all shapes: {shape_options(names or inputs)}"
         if given:
-            hint = "annotate whole numbers and floats: index: torch.LongTensor, w: torch.FloatTensor"
+            hint = "change the shapes, or annotate integers and floats: index: torch.LongTensor, w: torch.FloatTensor"
         if re.search("double|float64|dtype", derived.how):
             hint = f"it is called in float64: cast what is no parameter, as weight.to({names[0]}.dtype)"
         what = "does not take what --shape specifies" if given else "takes none of the inputs tried"
