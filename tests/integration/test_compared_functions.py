@@ -86,6 +86,15 @@ def taken_rows(ids, table):
     assert table.ndim == 2
     return np.take(table, ids, axis=0)
 
+def tanh(x: np.ndarray):
+    return np.tanh(x)
+
+def infinite_end(x):
+    return np.concatenate([np.tanh(x[..., :-1]), np.full_like(x[..., :1], np.inf)], axis=-1)
+
+def infinite(x):
+    return np.full_like(x, -np.inf)
+
 def of_no_shape(x: np.ndarray):
     raise ValueError("too wide")
 
@@ -317,6 +326,13 @@ def cases_of(report: Any) -> Any:
     from optest.operators import operators
 
     return [case_from_wire(each.case, operators.get) for each in report.results]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("wrong", ["infinite_end", "infinite"])
+def test_infinity_is_near_to_no_number(wrong: str) -> None:
+    counts, _, text = compared(f"pair_numpy:{wrong}", "pair_numpy:tanh", case_set=("ordinary", "dtypes"))
+    assert counts.keys() == {"failed"}, text
 
 
 @pytest.mark.usefixtures("folder")

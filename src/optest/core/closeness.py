@@ -292,7 +292,9 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         is_smooth = slight <= _NOT_SMOOTH * spread
         error = np.abs(wide - true)
         is_near = is_smooth & (error <= radius + last)
-        margin = np.where(is_smooth, radius, 0.0) + _FACTOR * entry.unit_roundoff * np.abs(wide)
+        # Of infinity no share is a margin: it is near to no number.
+        size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+        margin = np.where(is_smooth, radius, 0.0) + _FACTOR * entry.unit_roundoff * size
         for each in (*coarse, *fine):
             is_near |= np.abs(wide - each) <= margin
         is_within = is_near | (error <= _FACTOR * spread + last)
