@@ -613,7 +613,8 @@ def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
     for name, function in functions.items():
         kernel = kernel_of(load_extension("function", function), name)
         used = getattr(kernel.function, "__globals__", {}).values()
-        if any(type(value).__module__.startswith("triton.") for value in used):
+        is_launcher = any(type(value).__module__.startswith("triton.") for value in used)
+        if is_launcher and request.run.driver.name != "triton":
             how = "--backend triton needs no GPU and checks loads and stores"
             notes.append(f"{function} launches Triton kernels: {how}")
         cases = [each for each in request.run.cases if name in (each.descriptor.name, *each.descriptor.aliases)]

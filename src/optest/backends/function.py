@@ -357,6 +357,8 @@ def _require_function(function: Any, what: str) -> None:
         )
         how += "  a function with the same result: --reference MODULE:NAME --shape x=4x64 --dtype float32"
         raise UsageError(f"{what} is a class, expected an instance or a function: {example}\n  {how}")
+    if type(function).__module__.startswith("triton."):
+        raise UsageError(f"{what} is a Triton kernel, expected the function that allocates its output and launches it")
     if not callable(function):
         raise UsageError(f"{what} is {function!r}, but should be a function")
 

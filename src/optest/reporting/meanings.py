@@ -304,6 +304,16 @@ NARROWER = (
     ),
     Narrower(
         reason=Reason.RAISED,
+        applies=lambda facts: (
+            facts.get("backend") == "triton"
+            and re.search("is_cuda|cuda['\"]|with CUDA", f"{facts.get('exception')} {facts.get('traceback_tail')}")
+            is not None
+        ),
+        remedy="there is no GPU here, so that the kernels are interpreted and tensors are on the CPU: put new tensors "
+        "where the inputs are, as device=x.device does, and leave out the assertion",
+    ),
+    Narrower(
+        reason=Reason.RAISED,
         applies=lambda facts: not facts.get("traceback_tail"),
         remedy="the line below raises it again",
     ),

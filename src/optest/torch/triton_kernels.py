@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from optest.backends.function import FunctionBackend
 from optest.errors import Unavailable
-from optest.registry import is_installed, version_of
+from optest.registry import is_installed, load_object, version_of
 from optest.settings.variables import environment, variable_by_default
 from optest.spec import TestCase
 from optest.torch.driver import TensorCalls
@@ -35,6 +36,9 @@ class TritonBackend(FunctionBackend):
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         self._device = device_for_triton(found)
         self._is_interpreted = self._device.type == "cpu"
+        drivers: Any = load_object("triton.backends:backends")
+        if self._is_interpreted and not any(each.driver.is_active() for each in drivers.values()):
+            load_object("triton.runtime.driver:driver").set_active(_InterpreterDriver())
         self._tensor_calls = TensorCalls(self._device)
 
     def unsupported(self, case: TestCase) -> str | None:
@@ -53,6 +57,22 @@ class TritonBackend(FunctionBackend):
 
     def doctor(self) -> Sequence[str]:
         return (*(f"{name} {version}" for name, version in self.versions().items()), f"kernels run on {self.device()}")
+
+
+class _InterpreterDriver:
+    """What Triton's driver says of a GPU, where there is none: modules ask it while they are imported, and autotuners.
+
+    The benchmarks of an autotuner's configurations are all equal, without a call, so that it takes the first one.
+    """
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_current_target(self) -> Any:
+        return load_object("triton.backends.compiler:GPUTarget")("cuda", 80, 32)
+
+    def get_benchmarker(self) -> Callable[..., Sequence[float]]:
+        return lambda _, quantiles=(0.5,): [1.0] * len(quantiles)
 
 
 def device_for_triton(found: torch.device | str | None) -> torch.device:
