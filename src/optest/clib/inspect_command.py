@@ -47,14 +47,6 @@ def inspect_command(
 
 def as_text(report: LibraryReport, *, signatures: bool = False) -> Iterator[str]:
     """Lines for a reader: what is wrong first, then operators, then signatures (all of them if asked for)."""
-    yield from _heading(report)
-    yield from _wrong(report)
-    yield from _operators_text(report)
-    if signatures or (report.mapping is None and not report.operators):
-        yield from _section("signatures", [str(each) for each in report.callable.values()], shown=None)
-
-
-def _heading(report: LibraryReport) -> Iterator[str]:
     header = report.header
     yield f"library    {report.paths[0]}"
     yield from (f"           {path}" for path in report.paths[1:])
@@ -66,6 +58,16 @@ def _heading(report: LibraryReport) -> Iterator[str]:
     if report.undeclared is not None:
         parts.append(f"{len(report.undeclared)} exported and declared nowhere")
     yield f"functions  {', '.join(parts)}"
+    missing = [f"{name}  ({_short(declared_at(header, name), header)})" for name in report.missing]
+    yield from _section("missing: declared, and exported by none of these files", missing)
+    unread = [*header.refused.values(), *header.problems]
+    yield from _section("cannot be read or called", [str(each) for each in unread])
+    undeclared = sorted(report.undeclared or (), key=lambda name: name.startswith("_"))
+    yield from _names("exported and declared nowhere", undeclared, lines=3)
+    yield from _section("drift: the mapping is not what the headers say", list(report.drift), shown=None)
+    yield from _operators_text(report)
+    if signatures or (report.mapping is None and not report.operators):
+        yield from _section("signatures", [str(each) for each in report.callable.values()], shown=None)
 
 
 def _files(files: Sequence[str]) -> str:
@@ -76,17 +78,6 @@ def _files(files: Sequence[str]) -> str:
 
 def _common_folder(files: Sequence[str]) -> Path:
     return Path(os.path.commonpath([Path(each).parent for each in files]))
-
-
-def _wrong(report: LibraryReport) -> Iterator[str]:
-    header = report.header
-    missing = [f"{name}  ({_short(declared_at(header, name), header)})" for name in report.missing]
-    yield from _section("missing: declared, and exported by none of these files", missing)
-    unread = [*header.refused.values(), *header.problems]
-    yield from _section("cannot be read or called", [str(each) for each in unread])
-    undeclared = sorted(report.undeclared or (), key=lambda name: name.startswith("_"))
-    yield from _names("exported and declared nowhere", undeclared, lines=3)
-    yield from _section("drift: the mapping is not what the headers say", list(report.drift), shown=None)
 
 
 def _short(place: str, header: Header) -> str:

@@ -85,7 +85,11 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
     library_mapping = None if file is None else read_mapping(file)
     try:
         paths = _paths(libraries, library_mapping)
-        exported = _exported(paths)
+        for path in paths:
+            if why := why_unfit(path):
+                raise Unavailable(f"library {path}", why)
+        functions = [exported_functions(path) for path in paths]
+        exported = frozenset().union(*functions) if all(functions) else None  # None if one of them does not tell
         loaded = open_library(paths) if exported is None else None
     except Unavailable as error:  # what is named on the command line and not there is an error of the command line
         raise UsageError(str(error)) from None
@@ -112,20 +116,6 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
 def _without(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
     left_out = frozenset(others)
     return tuple(name for name in names if name not in left_out)
-
-
-def _exported(paths: Sequence[str]) -> frozenset[str] | None:
-    """The functions of all files; None if one of them does not tell.
-
-    Raises:
-        Unavailable: for a file that is no shared object for this machine.
-    """
-    for path in paths:
-        why = why_unfit(path)
-        if why:
-            raise Unavailable(f"library {path}", why)
-    found = [exported_functions(path) for path in paths]
-    return frozenset().union(*found) if all(found) else None
 
 
 def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[str, ...]:

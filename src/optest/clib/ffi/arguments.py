@@ -144,36 +144,28 @@ def _address(type_: CType, value: Any) -> Any:
             raise Misfit(f"is {value}, which is no address ({type_})")
         return value
     if hasattr(value, "address"):
-        return _address_of_ours(value, type_, pointee)
+        # A buffer has an ``element``, a handle has a ``tag``, a workspace has neither.
+        element, tag = getattr(value, "element", None), getattr(value, "tag", "")
+        if element is not None and not element_matches(element, pointee):
+            raise Misfit(f"points at {element} elements, but should at {pointee.spelling} ({type_})")
+        if tag and pointee.kind is not CKind.VOID and tag != pointee.tag:
+            raise Misfit(f"is a handle of {tag}, but should be {type_}")
+        return value.address
     if isinstance(value, np.ndarray):
-        return _address_of_array(value, type_, pointee, writes)
+        try:
+            element = dtype_of(value.dtype)
+        except UnknownName:
+            raise Misfit(f"is an array of {value.dtype}, which has no counterpart in C") from None
+        if not element_matches(element, pointee):
+            raise Misfit(f"is an array of {element}, but should hold {pointee.spelling} ({type_})")
+        if writes and not value.flags.writeable:
+            raise Misfit(f"is an array that may not be written, but should be writeable ({type_})")
+        return int(value.ctypes.data)
     if isinstance(value, ctypes.c_void_p):
         return value.value
     if isinstance(value, bytes) and not writes and pointee.size <= 1:
         return value
     return _ctypes_pointer(value, type_, pointee)
-
-
-def _address_of_ours(value: Any, type_: CType, pointee: CType) -> Any:
-    """Of a buffer (it has an ``element``), a workspace, or a handle (it has a ``tag``)."""
-    element, tag = getattr(value, "element", None), getattr(value, "tag", "")
-    if element is not None and not element_matches(element, pointee):
-        raise Misfit(f"points at {element} elements, but should at {pointee.spelling} ({type_})")
-    if tag and pointee.kind is not CKind.VOID and tag != pointee.tag:
-        raise Misfit(f"is a handle of {tag}, but should be {type_}")
-    return value.address
-
-
-def _address_of_array(value: Any, type_: CType, pointee: CType, writes: bool) -> int:
-    try:
-        element = dtype_of(value.dtype)
-    except UnknownName:
-        raise Misfit(f"is an array of {value.dtype}, which has no counterpart in C") from None
-    if not element_matches(element, pointee):
-        raise Misfit(f"is an array of {element}, but should hold {pointee.spelling} ({type_})")
-    if writes and not value.flags.writeable:
-        raise Misfit(f"is an array that may not be written, but should be writeable ({type_})")
-    return int(value.ctypes.data)
 
 
 def _ctypes_pointer(value: Any, type_: CType, pointee: CType) -> Any:

@@ -85,21 +85,16 @@ class Types:
         match node:
             case c_ast.Typedef():
                 self.typedefs[node.name] = replace(self.of(node.type, node.name), spelling=node.name)
-            case c_ast.Decl(type=c_ast.FuncDecl()):
-                return self._prototype(node, where)
+            case c_ast.Decl(type=c_ast.FuncDecl() as function):
+                result, parameters = self.of(function.type), self._parameters(function.args)
+                prototype = Prototype(name=node.name, result=result, parameters=parameters, where=where)
+                _require_passable("its result", result)
+                for index, parameter in enumerate(parameters):
+                    _require_passable(prototype.label(index), parameter.type)
+                return prototype
             case c_ast.Decl():
                 self.of(node.type)
         return None
-
-    def _prototype(self, node: Any, where: str) -> Prototype:
-        function = node.type
-        result = self.of(function.type)
-        parameters = self._parameters(function.args)
-        prototype = Prototype(name=node.name, result=result, parameters=parameters, where=where)
-        _require_passable("its result", result)
-        for index, parameter in enumerate(parameters):
-            _require_passable(prototype.label(index), parameter.type)
-        return prototype
 
     def _parameters(self, arguments: Any) -> tuple[Parameter, ...]:
         found = []
@@ -108,15 +103,13 @@ class Types:
                 raise CannotExpress("it takes a variable number of arguments")
             if isinstance(node, c_ast.ID):
                 raise CannotExpress(f"parameter {node.name} has no type")
-            found.append(Parameter(name=node.name or "", type=self._decayed(node.type)))
+            type_ = self.of(node.type)
+            if type_.kind is CKind.FUNCTION:  # it is passed as a pointer to it; ``of`` reads an array as a pointer
+                type_ = _pointer_to(type_)
+            found.append(Parameter(name=node.name or "", type=type_))
         if len(found) == 1 and found[0].type.kind is CKind.VOID:
             return ()
         return tuple(found)
-
-    def _decayed(self, node: Any) -> CType:
-        """The type of a parameter: a function is a pointer to it, and an array is one to its elements everywhere."""
-        found = self.of(node)
-        return _pointer_to(found) if found.kind is CKind.FUNCTION else found
 
     def of(self, node: Any, name: str = "") -> CType:
         """The type of a syntax tree; ``name`` is that of the typedef in which it stands, for what has no tag."""
@@ -130,7 +123,10 @@ class Types:
             case c_ast.ArrayDecl():
                 return _pointer_to(self.of(node.type, name))
             case c_ast.FuncDecl():
-                return self._function(node)
+                result = self.of(node.type)
+                parameters = tuple(parameter.type for parameter in self._parameters(node.args))
+                spelling = f"{result} (*)({', '.join(map(str, parameters)) or 'void'})"
+                return CType(kind=CKind.FUNCTION, spelling=spelling, pointee=result, parameters=parameters)
             case c_ast.Typename():
                 return self.of(node.type, name)
             case c_ast.IdentifierType():
@@ -140,12 +136,6 @@ class Types:
             case c_ast.Struct() | c_ast.Union():
                 return self._struct(node, name)
         raise CannotExpress(f"{type(node).__name__} is not understood here")
-
-    def _function(self, node: Any) -> CType:
-        result = self.of(node.type)
-        parameters = tuple(parameter.type for parameter in self._parameters(node.args))
-        spelling = f"{result} (*)({', '.join(map(str, parameters)) or 'void'})"
-        return CType(kind=CKind.FUNCTION, spelling=spelling, pointee=result, parameters=parameters)
 
     def _named(self, names: list[str]) -> CType:
         if len(names) == 1 and names[0] in self.typedefs:
@@ -163,20 +153,16 @@ class Types:
     def _enum(self, node: Any, name: str) -> CType:
         tag = node.name or name
         if node.values is not None:
-            members = self._enumerators(node.values.enumerators)
+            members: dict[str, int] = {}
+            following = 0
+            for each in node.values.enumerators:
+                value = following if each.value is None else self.value(each.value)
+                members[each.name] = self.constants[each.name] = value
+                following = value + 1
             if tag:
                 self.enums[tag] = members
         spelling = f"enum {node.name}" if node.name else name or "enum"
         return CType(kind=CKind.ENUM, spelling=spelling, size=_ENUM_SIZE, tag=tag)
-
-    def _enumerators(self, nodes: list[Any]) -> dict[str, int]:
-        members: dict[str, int] = {}
-        following = 0
-        for each in nodes:
-            value = following if each.value is None else self.value(each.value)
-            members[each.name] = self.constants[each.name] = value
-            following = value + 1
-        return members
 
     def _struct(self, node: Any, name: str) -> CType:
         tag = node.name or name
@@ -217,9 +203,18 @@ class Types:
         """
         match node:
             case c_ast.Constant() if node.type == "char":
-                return _character(node.value)
+                text = node.value
+                inner = text[text.index("'") + 1 : -1].encode().decode("unicode_escape")
+                if len(inner) != 1:
+                    raise CannotExpress(f"{text} is not one character")
+                return ord(inner)
             case c_ast.Constant():
-                return _literal(node.value)
+                digits = node.value.rstrip("uUlL")
+                is_octal = digits.isdigit() and digits.startswith("0")
+                try:
+                    return int(digits, 8 if is_octal else 0)
+                except ValueError:
+                    raise CannotExpress(f"{node.value} is not an integer") from None
             case c_ast.ID() if node.name in self.constants:
                 return self.constants[node.name]
             case c_ast.UnaryOp() if node.op in _UNARY:
@@ -243,23 +238,6 @@ def _require_passable(what: str, type_: CType) -> None:
 def _pointer_to(pointee: CType) -> CType:
     star = pointee.spelling if pointee.kind is CKind.FUNCTION else f"{pointee} *".replace("* *", "**")
     return CType(kind=CKind.POINTER, spelling=star, size=_POINTER_SIZE, pointee=pointee)
-
-
-def _literal(text: str) -> int:
-    digits = text.rstrip("uUlL")
-    if digits.isdigit() and digits.startswith("0"):
-        return int(digits, 8)
-    try:
-        return int(digits, 0)
-    except ValueError:
-        raise CannotExpress(f"{text} is not an integer") from None
-
-
-def _character(text: str) -> int:
-    inner = text[text.index("'") + 1 : -1].encode().decode("unicode_escape")
-    if len(inner) != 1:
-        raise CannotExpress(f"{text} is not one character")
-    return ord(inner)
 
 
 def _divided(left: int, right: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -101,10 +101,18 @@ class _Reader:
 
     def _why_unparsed(self, words: Sequence[str], error: ParseError) -> str:
         """pycparser says where it stopped; the usual reason is a type that no header before has declared."""
-        unknown = _unknown_types(words, self._types.typedefs)
+        known, unknown = self._types.typedefs, []
+        for before, word, after in zip(("", *words), words, words[1:], strict=False):
+            stands_for_a_type = before in _BEFORE_A_TYPE and (after == "*" or after.isidentifier())
+            if stands_for_a_type and word.isidentifier() and word not in known and word not in _KEYWORDS:
+                unknown.append(word)
         if unknown:
-            return f"type {', '.join(unknown)} is not known; which header declares it?"
-        return f"it cannot be parsed ({_without_place(str(error))})"
+            return f"type {', '.join(dict.fromkeys(unknown))} is not known; which header declares it?"
+        message = str(error)
+        place, _, rest = message.partition(": ")
+        if place.rpartition(":")[2].isdigit():  # line and column of a text that only the parser sees
+            message = rest
+        return f"it cannot be parsed ({message.removeprefix(': ')})"
 
     def _is_own(self, declaration: Declaration | Macro) -> bool:
         return not declaration.is_system or str(Path(declaration.file).resolve()) in self._own_files
@@ -195,19 +203,3 @@ def _function_name(words: Sequence[str]) -> str:
     before = words[: words.index("(")] if "(" in words else []
     is_function = len(before) > 1 and before[0] != "typedef" and "{" not in before and before[-1].isidentifier()
     return before[-1] if is_function else ""
-
-
-def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
-    """Words that stand where a type stands, before a name or a star, and name no type."""
-    found = []
-    for before, word, after in zip(("", *words), words, words[1:], strict=False):
-        stands_for_a_type = before in _BEFORE_A_TYPE and (after == "*" or after.isidentifier())
-        if stands_for_a_type and word.isidentifier() and word not in known and word not in _KEYWORDS:
-            found.append(word)
-    return list(dict.fromkeys(found))
-
-
-def _without_place(message: str) -> str:
-    """pycparser's message without its ``file:line:column``, which counts in a text of our own."""
-    place, _, rest = message.partition(": ")
-    return rest.removeprefix(": ") if place.rpartition(":")[2].isdigit() else message.removeprefix(": ")

@@ -44,7 +44,13 @@ def problems_of_mapping(mapping: LibraryMapping) -> Iterable[str]:
             yield f"{where}.function is missing; it should be the name of a function"
         yield from _WHOLE_CALLS[where.partition("[")[0]].problems(f"{where}.arguments", call.arguments)
     yield from _problems_of_handle(mapping)
-    yield from _problems_of_protocol(mapping)
+    short = [name for name, entries in mapping.operators.items() if any(each.name for each in entries)]
+    if mapping.protocol != NO_PROTOCOL:
+        for part, pattern in msgspec.structs.asdict(mapping.protocol).items():
+            if "{name}" not in pattern:
+                yield f"protocol.{part} is {pattern!r}, but should contain {{name}}"
+    elif short:
+        yield f"operators.{short[0]} has create and run, so the file should name the functions, under protocol"
     if mapping.tensor != NO_OBJECT:
         yield from _problems_of_tensor("tensor", mapping.tensor)
     for name, alternatives in mapping.operators.items():
@@ -67,16 +73,6 @@ def _problems_of_handle(mapping: LibraryMapping) -> Iterable[str]:
             key = "create" if alternatives[0].name else "call"
             yield f"operators.{name}.{key} has handle, so the file should say how it is made, under handle"
             return
-
-
-def _problems_of_protocol(mapping: LibraryMapping) -> Iterable[str]:
-    short = [name for name, entries in mapping.operators.items() if any(each.name for each in entries)]
-    if mapping.protocol != NO_PROTOCOL:
-        for part, pattern in msgspec.structs.asdict(mapping.protocol).items():
-            if "{name}" not in pattern:
-                yield f"protocol.{part} is {pattern!r}, but should contain {{name}}"
-    elif short:
-        yield f"operators.{short[0]} has create and run, so the file should name the functions, under protocol"
 
 
 def _problems_of_entry(place: Place, entry: OperatorMapping) -> Iterable[str]:
