@@ -228,21 +228,6 @@ def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
     outcome.actual_squared += dot(actual, actual)
     outcome.target_squared += dot(target, target)
     outcome.product += dot(actual, target)
-    _find_worst(outcome, block, error, in_ulp, offset)
-
-
-def _of_wrong(used: Array, block: Judged) -> Array:
-    """The share of the allowance that each error takes, where elements are wrong or no numbers: more than 1 for every
-    wrong one."""
-    used[np.isnan(used)] = 0.0  # no error, where none is allowed; what else is no number is wrong
-    if block.wrong is not None:
-        if block.odd is not None:
-            used[block.wrong & block.odd] = inf
-        used[block.wrong & ~(used > 1.0)] = inf  # a bit of difference, or a bound that is no number
-    return used
-
-
-def _find_worst(outcome: Outcome, block: Judged, error: Array, in_ulp: Array, offset: int) -> None:
     used = error / block.bound
     worst = _largest(used, offset)
     if block.wrong is not None or not worst.value < inf:
@@ -254,3 +239,14 @@ def _find_worst(outcome: Outcome, block: Judged, error: Array, in_ulp: Array, of
         outcome.worst_target = block.target.item(place)
         outcome.worst_bound = block.bound.item(place)
         outcome.worst_ulp = in_ulp.item(place)
+
+
+def _of_wrong(used: Array, block: Judged) -> Array:
+    """The share of the allowance that each error takes, where elements are wrong or no numbers: more than 1 for every
+    wrong one."""
+    used[np.isnan(used)] = 0.0  # no error, where none is allowed; what else is no number is wrong
+    if block.wrong is not None:
+        if block.odd is not None:
+            used[block.wrong & block.odd] = inf
+        used[block.wrong & ~(used > 1.0)] = inf  # a bit of difference, or a bound that is no number
+    return used

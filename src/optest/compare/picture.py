@@ -51,18 +51,15 @@ class Drawing:
         column = place - row * self._columns
         np.maximum.at(self._levels, row // self._cell[0] * self._width + column // self._cell[1], levels)
         for which in (True, False):
-            self._sample(block, np.flatnonzero(wrong == which), which)
-
-    def _sample(self, block: Judged, at: Array, which: bool) -> None:
-        every, seen = self._every[which], self._seen[which]
-        chosen = at[-seen % every :: every]
-        self._seen[which] += at.size
-        actual, target = block.actual[chosen], block.target[chosen]
-        if actual.dtype.kind == "c":  # of two components the one that differs more
-            imaginary = np.abs(actual.imag - target.imag) > np.abs(actual.real - target.real)
-            actual, target = (np.where(imaginary, each.imag, each.real) for each in (actual, target))
-        pairs = zip(actual.tolist(), target.tolist(), strict=True)
-        self._samples[which] += [f"{float(got):.7g} {float(right):.7g}" for got, right in pairs]
+            at, every, seen = np.flatnonzero(wrong == which), self._every[which], self._seen[which]
+            chosen = at[-seen % every :: every]
+            self._seen[which] += at.size
+            actual, target = block.actual[chosen], block.target[chosen]
+            if actual.dtype.kind == "c":  # of two components the one that differs more
+                imaginary = np.abs(actual.imag - target.imag) > np.abs(actual.real - target.real)
+                actual, target = (np.where(imaginary, each.imag, each.real) for each in (actual, target))
+            pairs = zip(actual.tolist(), target.tolist(), strict=True)
+            self._samples[which] += [f"{float(got):.7g} {float(right):.7g}" for got, right in pairs]
 
     def picture(self) -> Picture:
         return Picture(

@@ -63,22 +63,19 @@ def words(stream: Stream, count: int) -> Iterator[Array]:
     scratch = np.empty_like(block)
     for start in range(0, count, BLOCK_WORDS):
         size = min(BLOCK_WORDS, count - start)
-        _mix(stream, start, block[:size], scratch[:size])
+        out, shifted = block[:size], scratch[:size]
+        # Words ``start``, ``start + 1``, …; arithmetic is modulo 2**64.
+        first, second = stream.tail()
+        np.add(_STEPS[:size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
+        np.right_shift(out, _SHIFTS[0], out=shifted)
+        np.bitwise_xor(out, shifted, out=out)
+        np.multiply(out, _FIRST, out=out)
+        np.add(out, np.array(second, np.uint64), out=out)
+        np.right_shift(out, _SHIFTS[1], out=shifted)
+        np.bitwise_xor(out, shifted, out=out)
+        np.multiply(out, _SECOND, out=out)
+        np.right_shift(out, _SHIFTS[2], out=shifted)
+        np.bitwise_xor(out, shifted, out=out)
         if start == 0:
-            block[:SMALL_WORDS] = stream.head(min(SMALL_WORDS, size))
-        yield block[:size]
-
-
-def _mix(stream: Stream, start: int, out: Array, scratch: Array) -> None:
-    """Write words ``start``, ``start + 1``, … into ``out``; arithmetic is modulo 2**64."""
-    first, second = stream.tail()
-    np.add(_STEPS[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
-    np.right_shift(out, _SHIFTS[0], out=scratch)
-    np.bitwise_xor(out, scratch, out=out)
-    np.multiply(out, _FIRST, out=out)
-    np.add(out, np.array(second, np.uint64), out=out)
-    np.right_shift(out, _SHIFTS[1], out=scratch)
-    np.bitwise_xor(out, scratch, out=out)
-    np.multiply(out, _SECOND, out=out)
-    np.right_shift(out, _SHIFTS[2], out=scratch)
-    np.bitwise_xor(out, scratch, out=out)
+            out[:SMALL_WORDS] = stream.head(min(SMALL_WORDS, size))
+        yield out

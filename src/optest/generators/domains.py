@@ -157,34 +157,21 @@ def special_values(dtype: DType, interval: Interval | None, largest: int = 0) ->
     if dtype.kind is Kind.BOOL:
         return np.array([False, True])
     if dtype.is_integer:
-        return _special_integers(dtype, interval)
-    values = np.array(_special_floats(dtype))
-    if largest:
-        values = np.where(np.isfinite(values), np.clip(values, -float(largest), float(largest)), values)
-    return np.concatenate((round_to(values, dtype), _nan_of_all_bits(dtype)))
-
-
-def _nan_of_all_bits(dtype: DType) -> Array:
-    """The NaN whose significand is all ones: rounded to fewer bits as a number is, it becomes 0. None in formats
-    without it."""
-    kind = numpy_dtype(dtype)
-    value: Array = np.array([2 ** (dtype.bits - 1) - 1], f"u{kind.itemsize}").view(kind)
-    return value[np.isnan(value)]
-
-
-def _special_floats(dtype: DType) -> list[float]:
+        pieces = integer_pieces(interval, dtype)
+        ends = {end for piece in pieces for end in piece}
+        powers_of_two = {sign * 2**power for power in range(dtype.bits) for sign in (1, -1)}
+        numbers = sorted(ends | powers_of_two | {0, dtype.min_int, dtype.max_int})
+        legal = [value for value in numbers if any(low <= value <= high for low, high in pieces)]
+        return round_to(np.array(legal, dtype=object), dtype)
     smallest_normal = 2.0**dtype.emin
     smallest = smallest_normal * 2.0 ** (1 - dtype.precision)
     powers = [2.0**power for power in (dtype.emin // 2, -1, 0, 1, dtype.precision - 1, dtype.precision, dtype.emax)]
     finite = [0.0, smallest, smallest_normal - smallest, smallest_normal, dtype.max_finite, *powers]
     infinite = [np.inf] if dtype.has_infinity else []
-    return [np.nan, *(sign * value for value in (*infinite, *finite) for sign in (1.0, -1.0))]
-
-
-def _special_integers(dtype: DType, interval: Interval | None) -> Array:
-    pieces = integer_pieces(interval, dtype)
-    ends = {end for piece in pieces for end in piece}
-    powers = {sign * 2**power for power in range(dtype.bits) for sign in (1, -1)}
-    numbers = sorted(ends | powers | {0, dtype.min_int, dtype.max_int})
-    legal = [value for value in numbers if any(low <= value <= high for low, high in pieces)]
-    return round_to(np.array(legal, dtype=object), dtype)
+    values = np.array([np.nan, *(sign * value for value in (*infinite, *finite) for sign in (1.0, -1.0))])
+    if largest:
+        values = np.where(np.isfinite(values), np.clip(values, -float(largest), float(largest)), values)
+    # The NaN whose significand is all ones becomes 0 if it is rounded to fewer bits as a number is.
+    kind = numpy_dtype(dtype)
+    all_bits: Array = np.array([2 ** (dtype.bits - 1) - 1], f"u{kind.itemsize}").view(kind)
+    return np.concatenate((round_to(values, dtype), all_bits[np.isnan(all_bits)]))

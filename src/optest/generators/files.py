@@ -47,19 +47,7 @@ def _bad(path: str, what: str) -> Fault:
 
 
 _RAW_IN_NUMPY = ("int4", "uint4", "float8_e4m3fn", "float8_e5m2", "bfloat16")
-
-
-def _typed(array: Array, path: str, dtype: DType) -> Array:
-    """``array`` in the wanted type, which it has to have already.
-
-    NumPy files know bfloat16, float8 and int4 only as raw bytes (``V2``, ``V1``).
-    """
-    target = numpy_dtype(dtype)
-    if array.dtype.newbyteorder("=") == target:
-        return array.astype(target, copy=False)
-    if dtype.name in _RAW_IN_NUMPY and array.dtype == np.dtype(("V", target.itemsize)):
-        return array.view(target)
-    raise _bad(path, f"holds {array.dtype.name}, but should hold {dtype}")
+"""Dtypes that NumPy files hold only as raw bytes (``V2``, ``V1``)."""
 
 
 def _read_npy(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -96,7 +84,12 @@ def _array_in(file: BinaryIO, path: str, spec: TensorSpec) -> Array:
     if shape != spec.shape:
         raise _bad(path, f"holds the shape {format_shape(shape)}, but should hold {format_shape(spec.shape)}")
     file.seek(0)
-    return _typed(np.lib.format.read_array(file, allow_pickle=False), path, spec.dtype)
+    array, target = np.lib.format.read_array(file, allow_pickle=False), numpy_dtype(spec.dtype)
+    if array.dtype.newbyteorder("=") == target:
+        return array.astype(target, copy=False)
+    if spec.dtype.name in _RAW_IN_NUMPY and array.dtype == np.dtype(("V", target.itemsize)):
+        return array.view(target)
+    raise _bad(path, f"holds {array.dtype.name}, but should hold {spec.dtype}")
 
 
 def _read_bin(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -131,16 +124,12 @@ def _read_pt(path: str, key: str | None, spec: TensorSpec) -> Array:
         raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
     if not isinstance(loaded, torch.Tensor):
         raise _bad(path, f"holds a {type(loaded).__name__}, but should hold a tensor or a dictionary of tensors")
-    return _from_torch(torch, loaded, path, spec)
-
-
-def _from_torch(torch: Any, tensor: Any, path: str, spec: TensorSpec) -> Array:
-    held = str(tensor.dtype).removeprefix("torch.")
+    held = str(loaded.dtype).removeprefix("torch.")
     if held != spec.dtype.name:
         raise _bad(path, f"holds {held}, but should hold {spec.dtype}")
-    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    dense = loaded.detach().resolve_conj().resolve_neg().contiguous()
     raw: Array = dense.reshape(-1).view(torch.uint8).numpy()
-    return raw.view(numpy_dtype(spec.dtype)).reshape(tuple(tensor.shape))
+    return raw.view(numpy_dtype(spec.dtype)).reshape(tuple(loaded.shape))
 
 
 def _read_safetensors(path: str, key: str | None, spec: TensorSpec) -> Array:

@@ -103,10 +103,6 @@ def check_fill(fill: Fill) -> None:
     missing = [name for name, (_, default) in declared.items() if default is _NEEDED and name not in fill.parameters]
     if missing:
         raise UsageError(f"generator {fill.kind} has no {missing[0]}, but needs one")
-    _check_range(fill)
-
-
-def _check_range(fill: Fill) -> None:
     if fill.kind not in _RANGES:
         return
     low, high = fill.parameters.get("low"), fill.parameters.get("high")

@@ -289,7 +289,15 @@ class _Lines:
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
         self.exit_status = summary.exit_status
         self.report = OperatorReport(results=tuple(results))
-        self.summary = _summary(self.report, self.driver)
+        tally = Tally()
+        for result in results:
+            tally.add(result)
+        left_out = len(self.driver.cases) - tally.finished
+        counted = tally.phrase() + f", {left_out} not run" * (left_out > 0)
+        lines = [f"{_title(self.driver)}: {counted} (seed {self.driver.seed})"]
+        lines += [f"  {count} skipped: {skip_text(why)}" for why, count in tally.skips.most_common(_SKIP_ROWS)]
+        lines += [f"  not destroyed by the test: {leak.what} made at {leak.made_at}" for leak in self.report.leaks]
+        self.summary = "\n".join(lines)
         self.close()
 
     def close(self) -> None:
@@ -303,18 +311,6 @@ def _repro(driver: TestFunction, case: TestCase) -> str:
         return f"test_operator(…, seed={case.seed}, only={number})"
     device, name = driver.on.name.lower(), case.descriptor.name
     return f"python {chosen.script} --{device} --seed {case.seed} --only {name}:{number} --debug"
-
-
-def _summary(report: OperatorReport, driver: TestFunction) -> str:
-    tally = Tally()
-    for result in report.results:
-        tally.add(result)
-    left_out = len(driver.cases) - tally.finished
-    counted = tally.phrase() + f", {left_out} not run" * (left_out > 0)
-    lines = [f"{_title(driver)}: {counted} (seed {driver.seed})"]
-    lines += [f"  {count} skipped: {skip_text(why)}" for why, count in tally.skips.most_common(_SKIP_ROWS)]
-    lines += [f"  not destroyed by the test: {leak.what} made at {leak.made_at}" for leak in report.leaks]
-    return "\n".join(lines)
 
 
 def _title(driver: TestFunction) -> str:

@@ -175,9 +175,6 @@ class Buffer:
             changed &= ~_owned(self.spec)
             if changed.any():
                 return self._in_gap(changed, pattern, inside)
-        return self._in_guards(pattern)
-
-    def _in_guards(self, pattern: bytes) -> Change | None:
         region = self.region
         zones = region.memory[: region.start], region.memory[region.end :]
         # A zone's length is a multiple of the element's, so it holds whole patterns from its start.

@@ -117,26 +117,22 @@ def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> 
 def _main(request: Mapping[str, Any], path: Path) -> None:
     faulthandler.enable()
     try:
-        answer = _timed(request)
+        model = runnable(request, **{name: request[name] for name in _SIZES})
+        with Border("the backend", Reason.RAISED):  # a call ends with arrays of this process: all of them are computed
+            call = Subject(who=model.backend, call=lambda: model.program.outputs(model.feeds))
+            (samples,) = measure([call], target_s=request["bench_time"])
+        answer: dict[str, Any] = {
+            "time": asdict(samples.call_time()),
+            "on": model.backend,
+            "program": str(model.program),
+            "batch": next(iter(model.feeds.values())).shape[:1] or [1],
+            "lines": [*model.notes, *Hooks(request, request["part"]).all_lines(model.program, model.feeds)],
+        }
     except Fault as fault:
         answer = {"failed": f"{fault.reason.value}: {fault.message}"}
     except OptestError as error:
         answer = {"refused": str(error)}
     write_atomically(path, json.dumps(answer).encode())
-
-
-def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
-    model = runnable(request, **{name: request[name] for name in _SIZES})
-    with Border("the backend", Reason.RAISED):  # a call ends with arrays of this process, so all of them are computed
-        call = Subject(who=model.backend, call=lambda: model.program.outputs(model.feeds))
-        (samples,) = measure([call], target_s=request["bench_time"])
-    return {
-        "time": asdict(samples.call_time()),
-        "on": model.backend,
-        "program": str(model.program),
-        "batch": next(iter(model.feeds.values())).shape[:1] or [1],
-        "lines": [*model.notes, *Hooks(request, request["part"]).all_lines(model.program, model.feeds)],
-    }
 
 
 if __name__ == "__main__":

@@ -184,19 +184,14 @@ def _as_float64(array: Array, dtype: DType) -> Array:
     if array.dtype.kind == "O":
         return np.array([_float_of(value, dtype) for value in array.flat], dtype=_FLOAT64).reshape(array.shape)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and dtype.name != "float64":
-        return _odd_float64(array)
+        plain = array.astype(_FLOAT64)
+        large = np.abs(plain) >= 2.0**53
+        if large.any():  # rounded to odd, so that one more rounding is the only one
+            units = array[large] >> array.dtype.type(11)
+            units |= (array[large] & array.dtype.type(0x7FF)) != 0
+            plain[large] = units.astype(_FLOAT64) * 2.0**11
+        return plain
     return widen(array).astype(_FLOAT64, copy=False)
-
-
-def _odd_float64(array: Array) -> Array:
-    """int64 or uint64 as float64; beyond 2^53 rounded to odd, so that one more rounding is the only one."""
-    plain = array.astype(_FLOAT64)
-    large = np.abs(plain) >= 2.0**53
-    if large.any():
-        units = array[large] >> array.dtype.type(11)
-        units |= (array[large] & array.dtype.type(0x7FF)) != 0
-        plain[large] = units.astype(_FLOAT64) * 2.0**11
-    return plain
 
 
 def _float_of(value: Any, dtype: DType) -> float:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from optest.process.guard import CannotStart, Ended, Guard
+from optest.process.guard import CannotStart, Guard
 
 _IDLE_GUARDS = 4
 _LATE_S = 15.0
@@ -63,10 +63,6 @@ def run(
         _give_back(guard)
     else:
         guard.close()
-    return _finished(ended)
-
-
-def _finished(ended: Ended) -> Finished:
     return Finished(
         returncode=ended.returncode,
         signal=ended.signal,
