@@ -54,8 +54,17 @@ def make_case(statement: Statement) -> TestCase | None:
         return None
     origins = statement.once("origins", ("attributes", "backend_config"), origins_of)
     case = _new_case(descriptor=statement.operator.descriptor, origins=origins, **computed._asdict(), **rest)
-    if statement.operator.spelled is not None:
-        return _in_own_words(case, statement)
+    spelled = statement.operator.spelled
+    if spelled is not None:
+        try:
+            return spelled.in_own_words(case)
+        except UnfitArguments as error:
+            # Inference has reported it already, unless the case expects an error.
+            if "expects_error" in statement.entry:
+                own = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
+                hint = f"whether a backend refuses it is tested with {own}"
+                statement.ledger.problem(statement.place("op"), str(error), hint)
+            return None
     if statement.common is not None:
         # Combinations that compute the same share the identifier and the signature.
         identifier, signature = statement.once(
@@ -130,20 +139,6 @@ def _invariants(statement: Statement) -> tuple[str, ...] | None:
     except UsageError as error:
         statement.ledger.error(place, error)
     return None if stated is None else tuple(stated)
-
-
-def _in_own_words(case: TestCase, statement: Statement) -> TestCase | None:
-    """What a spelling stands for; inference has said what is wrong with it, unless the case expects an error."""
-    spelled = statement.operator.spelled
-    assert spelled is not None
-    try:
-        return spelled.in_own_words(case)
-    except UnfitArguments as error:
-        if "expects_error" in statement.entry:
-            own = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
-            hint = f"whether a backend refuses it is tested with {own}"
-            statement.ledger.problem(statement.place("op"), str(error), hint)
-        return None
 
 
 # Attributes: layers merged under canonical names, checked by the operator, faults located

@@ -236,7 +236,12 @@ def _measured(measures: Sequence[Measure], reason: Reason | None, *, rounds_less
 
 def _how_much(measure: Measure) -> str:
     if measure.is_off and not measure.mismatched:
-        return _statistic(measure)
+        # A tensor-wide statistic failed though each element may be within its own bound.
+        return (
+            f"the errors are too large for rounding alone: z is {number(measure.statistic, 3)}, "
+            f"but should be {number(measure.statistic_limit, 3)} or less"
+            f" (over {plural(measure.compared, 'element')}; a bias, truncation or a narrow accumulator does this)"
+        )
     if measure.compared == 1:
         count = "the only element is off"
     elif measure.mismatched == measure.compared:
@@ -247,16 +252,12 @@ def _how_much(measure: Measure) -> str:
     if measure.worst_actual is None and measure.worst_expected is None:
         return count
     at = f"worst at {index_text(measure.worst_index)}: " if measure.worst_index else ""
-    return f"{count}; {at}{_worst(measure)}"
-
-
-def _worst(measure: Measure) -> str:
     got, expected = tell_apart(measure.worst_actual, measure.worst_expected, measure.dtype)
     bound = measure.worst_bound
     allowed = f" ± {number(bound, 2)}" if bound is not None and math.isfinite(bound) and bound > 0 else ""
     sizes = [each for each in (_ulps(measure.worst_ulp), _factor(measure.worst_used)) if each]
     aside = f" ({', '.join(sizes)})" if sizes else ""
-    return f"got {got}, but should be {expected}{allowed}{aside}"
+    return f"{count}; {at}got {got}, but should be {expected}{allowed}{aside}"
 
 
 def _ulps(ulp: float | None) -> str:
@@ -271,15 +272,6 @@ def _factor(used: float | None) -> str:
     if used < 1.1:
         return f"{used:.3g} x allowed"  # a miss by a hair should not read 1.0
     return f"{used:.1f} x allowed" if used < 1000 else f"{used:.1e} x allowed"
-
-
-def _statistic(measure: Measure) -> str:
-    """A tensor-wide statistic failed though each element may be within its own bound."""
-    return (
-        f"the errors are too large for rounding alone: z is {number(measure.statistic, 3)}, "
-        f"but should be {number(measure.statistic_limit, 3)} or less"
-        f" (over {plural(measure.compared, 'element')}; a bias, truncation or a narrow accumulator does this)"
-    )
 
 
 def rule_text(rule: RuleUsed) -> str:

@@ -40,11 +40,23 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
     cases = []
     for result in in_plan_order(results):
         tally.add(result)
-        cases.append(_case(result))
+        case = _plain(result)
+        case |= case["verdict"]
+        case["tolerance"] = rules_text(result.verdict.measures)
+        case["layouts"] = layouts_data(result)
+        cases.append({name: case[name] for name in CaseEntry.__struct_fields__})
+    run, counts = _plain(info), _plain(summary)
+    run["id"] = run["run_id"]
+    counts["duration_s"] = summary.duration_s if math.isfinite(summary.duration_s) else None
+    counts["by_operator"] = {
+        name: {status.value: each.statuses[status] for status in Status if each.statuses[status]}
+        for name, each in tally.operators.items()
+    }
+    counts["figures"] = figures_of(info, tally)
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
-        "run": _run(info),
-        "summary": _summary(info, summary, tally),
+        "run": {name: run[name] for name in RunEntry.__struct_fields__},
+        "summary": {name: counts[name] for name in SummaryEntry.__struct_fields__},
         "cases": cases,
     }
 
@@ -52,28 +64,3 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
 def _plain(noun: Any) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.json.decode(codec.encode(noun))
     return plain
-
-
-def _run(info: RunInfo) -> dict[str, Any]:
-    entry = _plain(info)
-    entry["id"] = entry["run_id"]
-    return {name: entry[name] for name in RunEntry.__struct_fields__}
-
-
-def _summary(info: RunInfo, summary: RunSummary, tally: Tally) -> dict[str, Any]:
-    entry = _plain(summary)
-    entry["duration_s"] = summary.duration_s if math.isfinite(summary.duration_s) else None
-    entry["by_operator"] = {
-        name: {status.value: each.statuses[status] for status in Status if each.statuses[status]}
-        for name, each in tally.operators.items()
-    }
-    entry["figures"] = figures_of(info, tally)
-    return {name: entry[name] for name in SummaryEntry.__struct_fields__}
-
-
-def _case(result: CaseResult) -> dict[str, Any]:
-    entry = _plain(result)
-    entry |= entry["verdict"]
-    entry["tolerance"] = rules_text(result.verdict.measures)
-    entry["layouts"] = layouts_data(result)
-    return {name: entry[name] for name in CaseEntry.__struct_fields__}

@@ -9,7 +9,6 @@ from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows, ti
 from optest.reporting.bias import leans, sentence
 from optest.reporting.check_summary import (
     HEAD,
-    OperatorLine,
     columns_of,
     folded,
     gap_reasons,
@@ -74,23 +73,22 @@ def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSum
     first, *rest = sum_up(info, lines, summary)
     told = [f"## {_mark(summary)} optest check: {escaped(first)}", ""]
     told += [line for each in rest for line in (escaped(each), "")]
-    return [*told, *_notes(info), *_operators(lines), *_gaps(lines), *_leans(results)]
-
-
-def _operators(lines: Sequence[OperatorLine]) -> list[str]:
+    told += _notes(info)
     rows = [
         [escaped(each.operator), *(str(counts.total() or "") for counts in columns_of(each)), escaped(each.remark())]
         for each in sorted(folded(lines), key=lambda line: -line.failed.total())
     ]
-    return _table([*HEAD, ""], rows, left={0, len(HEAD)}) if rows else []
-
-
-def _gaps(lines: Sequence[OperatorLine]) -> list[str]:
+    told += _table([*HEAD, ""], rows, left={0, len(HEAD)}) if rows else []
     reasons = [
         f"- {operators.total()} × skipped: {escaped(reason)} ({escaped(clip(', '.join(operators), 160))})"
         for reason, operators in gap_reasons(lines)
     ]
-    return _counted(reasons, _MOST_GAPS)
+    told += _counted(reasons, _MOST_GAPS)
+    biases = [
+        f"- on one side of the true values: {escaped(which)}: {escaped(sentence(each))}"
+        for which, each in leans(results)
+    ]
+    return [*told, *biases, ""] if biases else told
 
 
 def _counted(reasons: Sequence[str], most: int) -> list[str]:
@@ -98,14 +96,6 @@ def _counted(reasons: Sequence[str], most: int) -> list[str]:
     if len(reasons) > most:
         reasons = [*reasons[:most], f"- and for {plural(len(reasons) - most, 'other reason')}"]
     return [*reasons, ""] if reasons else []
-
-
-def _leans(results: Sequence[CaseResult]) -> list[str]:
-    lines = [
-        f"- on one side of the true values: {escaped(which)}: {escaped(sentence(each))}"
-        for which, each in leans(results)
-    ]
-    return [*lines, ""] if lines else []
 
 
 def _mark(summary: RunSummary) -> str:
@@ -161,7 +151,18 @@ def _failures(groups: Sequence[FailureGroup], room: int, info: RunInfo) -> list[
     """As many failures as there is room for, and how many are left out."""
     lines: list[str] = []
     for shown, group in enumerate(groups):
-        entry = _failure(group)
+        result = group.first
+        reason = f" {result.reason.value}" if result.reason else ""
+        more = f" and {len(group.others)} more like it" if group.others else ""
+        title = f"{result.status.value.upper()}{reason}: {escaped(result.id)}{more}"
+        text = group_block(group)
+        if len(text) > _LONGEST_BLOCK:
+            cut = len(text) - _LONGEST_BLOCK
+            kept = text[-_LONGEST_BLOCK // 2 :]
+            text = f"{text[: _LONGEST_BLOCK // 2]}\n… {plural(cut, 'character')} left out …\n{kept}"
+        # more backticks than any line of the text has in a row, so that nothing in it ends the block
+        fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+        entry = [f"<details><summary>{title}</summary>", "", f"{fence}text", text, fence, "", "</details>", ""]
         room -= _size(entry)
         if room < 0:
             left, total = (sum(1 + len(each.others) for each in part) for part in (groups[shown:], groups))
@@ -173,21 +174,6 @@ def _failures(groups: Sequence[FailureGroup], room: int, info: RunInfo) -> list[
             ]
         lines += entry
     return lines
-
-
-def _failure(group: FailureGroup) -> list[str]:
-    result = group.first
-    reason = f" {result.reason.value}" if result.reason else ""
-    more = f" and {len(group.others)} more like it" if group.others else ""
-    title = f"{result.status.value.upper()}{reason}: {escaped(result.id)}{more}"
-    text = group_block(group)
-    if len(text) > _LONGEST_BLOCK:
-        cut = len(text) - _LONGEST_BLOCK
-        kept = text[-_LONGEST_BLOCK // 2 :]
-        text = f"{text[: _LONGEST_BLOCK // 2]}\n… {plural(cut, 'character')} left out …\n{kept}"
-    # more backticks than any line of the text has in a row, so that nothing in it ends the block
-    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
-    return [f"<details><summary>{title}</summary>", "", f"{fence}text", text, fence, "", "</details>", ""]
 
 
 def escaped(text: str) -> str:
