@@ -199,6 +199,8 @@ def _outside(
         fails = outside(promise)
         inside = [each for each in rest if not Capability(**promise).lacks(each[0])]
         plain, kept_plain = (sum(f"{SET_TAG}ordinary" in case.tags for case, _ in calls) for calls in (rest, inside))
+        if not plain:  # it takes no ordinary call: a packed one is another form of the operator
+            plain, kept_plain = len(rest), len(inside)
         is_rest = "dtypes" in promise and not any(bad for _, bad in inside)  # a dtype may have one case
         is_clear = sum(fails) >= max(1 if is_rest else 2, _CLEAR_FAILURES * len(fails))
         if 0 < plain <= 2 * kept_plain and () not in promise.values() and is_clear:

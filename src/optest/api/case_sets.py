@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,10 @@ from optest.spec.case import GRAPH
 from optest.spec.references import Unrounded, undeclared_output_dtype
 from optest.spec.tensors import format_shape
 
+_LONG = 256
+"""Size above which a reference may loop over a dimension for long."""
+_FOREIGN = f"site-packages|{re.escape(str(Path(__file__).parents[1]))}"
+"""Folders of modules whose lines are not a reference's own."""
 _GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
 
@@ -141,12 +148,25 @@ def _attempt(
     reference = replace(reference, is_traced=False) if is_probe else reference
     if is_traced:
         tracemalloc.start()
+    lines = 0
+
+    def count(frame: Any, *_: Any) -> Any:
+        nonlocal lines
+        if re.search(_FOREIGN, frame.f_code.co_filename):
+            return None
+        lines += 1
+        return count
+
+    tracing = sys.gettrace()
+    if max((size for each in specs if each is not None for size in each.shape), default=0) > _LONG:
+        sys.settrace(count)
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             returned = reference(inputs, attributes)
         memory: float = tracemalloc.get_traced_memory()[1]  # 0 if nothing is traced
     finally:
+        sys.settrace(tracing)
         tracemalloc.stop()
     results = returned if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)
     arrays = [np.asarray(each.values if isinstance(each, Unrounded) else each) for each in results]
@@ -161,7 +181,7 @@ def _attempt(
     least = sum(each.nbytes for each, owner in zip(arrays, owners, strict=True) if all(owner is not x for x in inputs))
     # memory that a framework allocates is not traced
     is_known = memory >= least and all(isinstance(each, np.ndarray) for each in owners)
-    return Trial(inferred or outputs, memory if is_known else math.inf, arrays if is_probe else ())
+    return Trial(inferred or outputs, memory if is_known else math.inf, lines, arrays if is_probe else ())
 
 
 def _owner(array: Any) -> Any:

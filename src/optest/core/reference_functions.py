@@ -39,7 +39,7 @@ _NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16
 _WIDE = (np.dtype(np.float64), np.dtype(np.float32))
 _WHOLE = re.compile(
     r"(^|_)(idxs?|ind(ex|exes|ices|ptr)|ids?|tokens?|targets?|labels?|pos|positions?|([a-z]*seq|kv)?len(s|gths?)?|"
-    r"offs(ets?)?|ptr|slots?|perm|permutation|(block|page)_tables?)\d*(_|$)"
+    r"(group|expert|batch|segment)_(sizes|counts)|offs(ets?)?|ptr|slots?|perm|permutation|(block|page)_tables?)\d*(_|$)"
     r"(?!(.*_)?(emb\w*|weights?|bias|scales?|probs?|logits|scores?|values?|states?|enc\w*|features?|grad)$)"
 )
 """Words in the names of parameters for whole numbers below a size; not if the last word is one of floats."""

@@ -23,11 +23,12 @@ from optest.spec.declared_shapes import OFFSETS, DeclaredSize, DeclaredTensor, r
 
 
 class Trial(NamedTuple):
-    """Result of a call that an operator takes: its outputs, the peak of bytes that its reference allocated, and, of a
-    probe, what it returned."""
+    """Result of a call that an operator takes: its outputs, the peak of bytes that its reference allocated, how many
+    lines of Python that executed with a long dimension, and, of a probe, what it returned."""
 
     outputs: Sequence[TensorSpec] = ()
     memory: float = 0
+    lines: int = 0
     arrays: Sequence[Any] = ()
 
 
@@ -71,6 +72,8 @@ _MANY = (32_769, LARGE_SIZE)
 """Sizes of one more than the blocks that 15 and 16 bits count."""
 _MOST_ELEMENTS = 1 << 22
 _MOST_MEMORY = 1 << 29
+_MOST_LINES = 5_000
+"""Lines of Python that a reference executes; it is called some fifty times to find what roundings change."""
 _MOST_PAIRS = 16
 _RANKS: tuple[tuple[int, ...], ...] = ((), (2, 3), (2, 1, 3, 2))
 """Sizes for ``*lead``, in addition to one size."""
@@ -252,7 +255,9 @@ def _of_many(
                 number: calls.call({**base, name: (number,) if isinstance(base[name], tuple) else number})
                 for number in (257, 1025, TILES, *numbers)
             }
-            small, larger = calls.trial(by_number[257]), calls.trial(by_number[1025])
+            small = calls.trial(by_number[257])
+            loops = isinstance(small, Trial) and 4 * small.lines > _MOST_LINES
+            larger = small if loops else calls.trial(by_number[1025])
             if isinstance(small, Trial) and isinstance(larger, Trial):
                 break
         else:
@@ -261,10 +266,14 @@ def _of_many(
         is_linear = larger.memory < 6 * max(1.0, small.memory)
         has_room = math.isinf(larger.memory) or 16 * larger.memory <= _MOST_MEMORY
         elements = {number: sum(map(math.prod, call["shapes"].values())) for number, call in by_number.items()}
-        few = [n for n in numbers if (is_linear or (n <= TILES and has_room)) and elements[n] <= _MOST_ELEMENTS]
+        has_time = {n: (larger.lines - small.lines) * (n - 257) <= 768 * _MOST_LINES for n in by_number}
+        has_time = dict.fromkeys(by_number, False) if loops else has_time
+        is_small = {n: elements[n] <= _MOST_ELEMENTS and has_time[n] for n in by_number}
+        few = [n for n in numbers if (is_linear or (n <= TILES and has_room)) and is_small[n]]
         if len(few) < len(numbers):
-            notes.append(f"{words} not {numbers[len(few)]:,}: its reference may take too much memory")
-            few.append(TILES if has_room and elements[TILES] <= _MOST_ELEMENTS else 1025)
+            why = "may take too much memory" if has_time[numbers[len(few)]] else "loops over it"
+            notes.append(f"{words} not {numbers[len(few)]:,}: its reference {why}")
+            few += [TILES if has_room and is_small[TILES] else 1025 if has_time[1025] else 257]
         yield from (Sample(case_set="sizes", case=by_number[number]) for number in dict.fromkeys(few))
 
 
@@ -469,4 +478,10 @@ def _sought(calls: _Calls) -> _Calls:
         candidate = [" ".join(each) for each in split]
         if not others and letter != "1" and used.count(letter) > len(chosen) and is_taken(candidate):
             forms = candidate
+    for index in range(1, len(forms[0].split()) - 1) if forms else ():
+        first = forms[0].split()
+        shared = sum(first[index] in form.split() for form in forms)
+        first[index] = f"2{first[index]}"
+        if shared > 2 and is_taken(fewer_heads := [" ".join(first), *forms[1:]]):
+            forms = fewer_heads  # of keys and values than of queries
     return shaped(forms or ["R C"] * len(names)) if forms or calls.is_sought else calls

@@ -14,7 +14,7 @@ from optest.reporting.block_map import map_lines
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning, remedy_of
 from optest.reporting.patterns import layout_text, layouts_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
-from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, Verdict, dtype
+from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, dtype
 
 _MARKS = re.compile(r"^[ ^~]*[\^~][ ^~]*\n?", re.M)
 """Lines of a traceback that only underline the one above, which takes half of the few lines that are shown."""
@@ -43,6 +43,9 @@ _FLUSHING = 'Numerics(denormals="flush")'
 _LOST_NAN = (
     "a NaN got lost: comparisons with NaN are false, so whatever chooses between elements has to ask for it; "
     "0 / 0, as in the mean of nothing, is one"
+)
+_OWN_NAN = (
+    "the reference has NaN for this call itself; if it is not meant for it, let it raise: such calls are left out"
 )
 _NAN_WITH_A_RESULT = "the operator has a number for this NaN; docs/operators.md says which"
 
@@ -409,8 +412,9 @@ def _meaning(result: CaseResult) -> list[str]:
         return []
     if result.reason is None or result.status in STATUS_MEANINGS:
         return [f"  {result.status.value.upper()}: {meaning.remedy}"]
-    remedy = _remedy_of_nan(result.verdict) if result.reason is Reason.NAN else ""
-    usual = remedy_of(result.reason, {"backend": result.target.partition(":")[0], **result.verdict.details})
+    remedy = _remedy_of_nan(result) if result.reason is Reason.NAN else ""
+    known = {"backend": result.target.partition(":")[0], "operator": result.operator}
+    usual = remedy_of(result.reason, {**known, **result.verdict.details})
     if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS):
         remedy = _remedy_of_layout(result)
     elif result.reason is Reason.SIGNAL:
@@ -434,14 +438,15 @@ def _remedy_of_layout(result: CaseResult) -> str:
     return ""
 
 
-def _remedy_of_nan(verdict: Verdict) -> str:
+def _remedy_of_nan(result: CaseResult) -> str:
     """What to try where a NaN got lost, or where an operand was one; else empty."""
-    worst = next((measure for measure in verdict.measures if measure.is_off), None)
+    worst = next((measure for measure in result.verdict.measures if measure.is_off), None)
     if worst is None:
         return ""
     if worst.worst_expected == "nan":
-        return _LOST_NAN
-    operands = str(verdict.details.get("operands_there", "")).replace(",", "").split()
+        is_of_calls = "set:special" not in result.tags and result.operator.startswith("function.")
+        return _OWN_NAN if is_of_calls else _LOST_NAN
+    operands = str(result.verdict.details.get("operands_there", "")).replace(",", "").split()
     return _NAN_WITH_A_RESULT if worst.worst_actual == "nan" and "nan" in operands else ""
 
 

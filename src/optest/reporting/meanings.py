@@ -249,6 +249,17 @@ NARROWER = (
         remedy="write to a copy; if an output may be this input, name it under `in_place` of the mapping",
     ),
     Narrower(
+        reason=Reason.INPUT_MUTATED,
+        applies=lambda facts: facts.get("backend") in ("function", "triton") and "input" in facts,
+        remedy='write to a copy; if its output is to be there: @optest.kernel("{operator}", in_place=("{input}",))',
+    ),
+    Narrower(
+        reason=Reason.STATE,
+        applies=_has("view_of"),
+        remedy="return a view where the model does, and a copy where it does: what is written into one of the two is "
+        "seen in the other",
+    ),
+    Narrower(
         reason=Reason.STATE,
         applies=_has("printed"),
         remedy="take the printing out of the call, or put it behind a switch that is off: whoever embeds the library "

@@ -35,6 +35,17 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
     (Reason.NAN, {"waive": "equal_nan=True"}, "equal_nan=True skips this check"),
     (Reason.INPUT_MUTATED, {"backend": "scene"}, "declare the tensor D.INOUT"),
     (Reason.INPUT_MUTATED, {"backend": "ffi"}, "under `in_place` of the mapping"),
+    (
+        Reason.INPUT_MUTATED,
+        {"backend": "function", "operator": "relu", "input": "x"},
+        '@optest.kernel("relu", in_place=("x",))',
+    ),
+    (Reason.STATE, {"view_of": "input0"}, "return a view where the model does"),
+    (
+        Reason.RAISED,
+        {"backend": "triton", "exception": "Torch not compiled with CUDA enabled"},
+        "as device=x.device does",
+    ),
     (Reason.RAISED, {}, "the line below raises it again"),
     (Reason.RAISED, {"backend": "function", "traceback_tail": "…"}, "raise NotImplementedError"),
     (Reason.WRONG_ERROR, {"contradicted_by": "torch on the CPU"}, "make type and match of its expects_error what is"),

@@ -103,7 +103,7 @@ def require_memory_as_on_cpu(
         raise _has_foreign_memory(f"output{one} and output{other} are the same memory", "their")
     for number, index in sorted(with_inputs_on_cpu - with_inputs if promises_views else ()):
         message = f"output{number} should be a view of input{index}, but is a copy: what is written into one of them "
-        raise Fault(Reason.STATE, f"{message}does not change the other")
+        raise Fault(Reason.STATE, f"{message}does not change the other", details={"view_of": f"input{index}"})
 
 
 def _require_changed_tensors(
