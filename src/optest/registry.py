@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import re
 import sys
 import traceback
@@ -297,11 +298,17 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
 
 
 def load_file(path: Path, *, name: str = "") -> ModuleType:
-    """Import a Python file by its path, under its own stem or ``name``; files beside it can be imported while it loads.
+    """Import a Python file by its path, under its own stem or ``name``, or as the module of its package if it imports
+    others of that by relative names; files beside it can be imported while it loads.
 
     Raises:
         UsageError: if the file is none that Python can load. Whatever its code raises passes.
     """
+    parents = [*itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.resolve().parents)]
+    if parents and re.search(r"^\s*from \.", path.read_text(), re.MULTILINE):
+        root = parents[-1].parent
+        sys.path.insert(0, str(root))
+        return importlib.import_module(".".join(path.resolve().relative_to(root).with_suffix("").parts))
     name = name or path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -86,6 +86,24 @@ def taken_rows(ids, table):
     assert table.ndim == 2
     return np.take(table, ids, axis=0)
 
+def grouped(q: np.ndarray, k, v):
+    share = q.shape[2] // k.shape[2]
+    scores = np.einsum("bshd,bthd->bhst", q, np.repeat(k, share, axis=2))
+    return np.einsum("bhst,bthd->bshd", scores, np.repeat(v, share, axis=2))
+
+def grouped_by_remainder(q, k, v):
+    share = q.shape[2] // k.shape[2]
+    return grouped(q, np.tile(k, (1, 1, share, 1)), np.tile(v, (1, 1, share, 1)))
+
+def first_rows(x: np.ndarray, counts: "LongTensor"):
+    return x[: counts.min()]
+
+def summed_in_order(x: np.ndarray):
+    total = np.zeros(x.shape[1:], x.dtype)
+    for row in x:
+        total = total + row
+    return total
+
 def tanh(x: np.ndarray):
     return np.tanh(x)
 
@@ -360,7 +378,7 @@ def test_shapes_are_sought_and_the_command_fails_again() -> None:
 def test_sought_sizes_are_independent() -> None:
     given = {"case_set": ("ordinary",), "dtype": "float32"}
     wrong_ones = {"linear": "linear_of_rows", "affine": "affine_of_rows", "feed_forward": "feed_forward_of_outputs"}
-    wrong_ones |= {"attend": "attend_first_keys", "rotate": "rotated"}
+    wrong_ones |= {"attend": "attend_first_keys", "rotate": "rotated", "grouped": "grouped_by_remainder"}
     for slow, wrong in wrong_ones.items():
         assert compared(f"pair_numpy:{slow}", f"pair_numpy:{slow}", **given)[0].keys() == {"passed"}
         counts, _, text = compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}", **given)
@@ -371,9 +389,22 @@ def test_sought_sizes_are_independent() -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_calls_that_show_nothing_or_take_long_are_left_out() -> None:
+    outcome, _, text = compared("pair_numpy:first_rows", "pair_numpy:first_rows", shape=("x=4x5", "counts=3"))
+    assert outcome.keys() == {"passed", "skipped"}, text
+    report, text = compared("pair_numpy:summed_in_order", "pair_numpy:summed_in_order", case_set=("sizes",))[1:]
+    longest = [max(case.inputs[0].spec.shape) for case in cases_of(report)]
+    assert "dimension 0 of x not 32,769: its reference loops over it" in text
+    assert max(longest) > 4099  # columns
+    assert max(case.inputs[0].spec.shape[0] for case in cases_of(report)) == 1025
+
+
+@pytest.mark.usefixtures("folder")
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(UsageError, match="no default for dim"):
         compared("pair_numpy:cumsum_fast", "pair_numpy:needs_dim")
+    with pytest.raises(UsageError, match="--attr weight is for a tensor, expected a number"):
+        compared("pair_numpy:fast", "pair_numpy:slow", attr=("weight=3",))
     with pytest.raises(UsageError, match="not given for weight"):
         compared("pair_numpy:fast", "pair_numpy:slow", shape=("x=6x40",))
     with pytest.raises(UsageError, match="expected one of x"):

@@ -14,7 +14,8 @@ from optest.api.checking import check
 from optest.api.report import Report
 from optest.backends import backend_manager
 from optest.backends.function import _DECLARED
-from optest.errors import Unavailable
+from optest.errors import Unavailable, UsageError
+from optest.reporting.explain import explain
 from optest.settings.variables import environment
 from optest.spec import BAD_STATUSES, Reason, Status
 
@@ -113,3 +114,48 @@ def test_a_variable_that_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "triton")
     driver()
     assert environment().get("TRITON_INTERPRET") == (None if torch.accelerator.is_available() else "1")
+
+
+TUNED = """
+import torch
+import triton
+import triton.language as tl
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+IS_HIP = triton.runtime.driver.active.get_current_target().backend == "hip"
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128}, num_warps=8)], key=["n"])
+@triton.jit
+def neg_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, -tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def neg(x):
+    assert x.device == DEVICE
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    if x.numel():
+        neg_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+
+
+def relu(x):
+    return torch.empty(x.shape, device="cuda", dtype=x.dtype)
+
+
+exp = neg_kernel
+"""
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="about the interpreter")
+def test_modules_that_ask_the_driver_run_in_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = asked(tmp_path, monkeypatch, TUNED, "neg", case_set=("ordinary",))
+    assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
+    wrong = asked(tmp_path, monkeypatch, TUNED.replace("-tl.load", "tl.load"), "neg", case_set=("ordinary",))
+    assert Reason.VALUE in {each.reason for each in wrong.results}
+    of_cuda = asked(tmp_path, monkeypatch, TUNED, "relu", case_set=("ordinary",), dtype=("float32",))
+    assert "device=x.device" in explain(next(each for each in of_cuda.results if each.reason is Reason.RAISED))[-2]
+    with pytest.raises(UsageError, match="is a Triton kernel, expected the function that"):
+        asked(tmp_path, monkeypatch, TUNED, "exp")

@@ -86,9 +86,14 @@ def _samples(
         if each.is_required and each.name not in request.attributes:
             raise UsageError(
                 f"{reference.path} has no default for {each.name}, expected a value\n"
-                f"  give one: --attr {each.name}=…, or annotate it if it is a tensor: {each.name}: torch.Tensor"
+                f"  give one: --attr {each.name}=…, or annotate it if it is a tensor: {each.name}: torch.Tensor\n"
+                f"  taken for tensors: {', '.join(x.name for x in descriptor.tensors.inputs)}; annotate numbers: float"
             )
     inputs, given = [each.name for each in descriptor.tensors.inputs], request.shapes
+    if mistaken := [name for name in inputs if name in request.attributes]:
+        raise UsageError(
+            f"--attr {mistaken[0]} is for a tensor, expected a number\n  annotate it: {mistaken[0]}: float"
+        )
     names = [each.name for each in descriptor.tensors.inputs if not each.optional or each.name in given]
     if unknown := [name for name in given if name not in inputs]:
         raise UsageError(f"--shape is given for {unknown[0]}, expected one of {', '.join(inputs)} of {reference.path}")

@@ -67,7 +67,8 @@ class OnnxProgram:
             own, theirs = (getattr(each, what) for each in (self.before, graph))
             if own != theirs:
                 names = f"{', '.join(theirs) or 'none'}, but should have {', '.join(own)}, in this order"
-                raise UsageError(f"the optimised model has the {what} {names}")
+                how = f"torch.onnx.export(..., {what[:-1]}_names={list(own)}) names them so"
+                raise UsageError(f"the optimised model has the {what} {names}\n  {how}")
         return graph, variant
 
     @property

@@ -389,6 +389,19 @@ def test_function_that_fits_no_case_leads_on() -> None:
         assert re.search(meant, "".join(lines)), lines
 
 
+def test_file_of_a_package_imports_its_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "src" / "kernels_of_mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "parts.py").write_text("import numpy as np\n")
+    (package / "rows.py").write_text("from .parts import np\n\n\ndef neg(x: np.ndarray):\n    return np.negative(x)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    outcome = asked("src/kernels_of_mine/rows.py:neg", case_set=("ordinary",), dtype=("float32",))
+    assert by_status(outcome, Status.PASSED)
+    assert not outcome.exit_status
+
+
 @pytest.mark.usefixtures("module")
 def test_what_may_be_meant_if_most_calls_fail() -> None:
     pytest.importorskip("torch")
