@@ -30,7 +30,9 @@ from optest.spec.tensors import format_shape
 
 _LONG = 256
 """Size above which a reference may loop over a dimension for long."""
-_FOREIGN = f"site-packages|{re.escape(str(Path(__file__).parents[1]))}"
+_FOREIGN = "|".join(
+    map(re.escape, ("site-packages", str(Path(re.__file__).parents[1]), str(Path(__file__).parents[1])))
+)
 """Folders of modules whose lines are not a reference's own."""
 _GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""

@@ -72,8 +72,8 @@ _MANY = (32_769, LARGE_SIZE)
 """Sizes of one more than the blocks that 15 and 16 bits count."""
 _MOST_ELEMENTS = 1 << 22
 _MOST_MEMORY = 1 << 29
-_MOST_LINES = 5_000
-"""Lines of Python that a reference executes; it is called some fifty times to find what roundings change."""
+_MOST_LINES = 10_000
+"""Lines of Python that a reference executes in a trial; to find what roundings change it is called fifty times."""
 _MOST_PAIRS = 16
 _RANKS: tuple[tuple[int, ...], ...] = ((), (2, 3), (2, 1, 3, 2))
 """Sizes for ``*lead``, in addition to one size."""
