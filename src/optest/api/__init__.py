@@ -124,6 +124,8 @@ def check(
     """
     if isinstance(function, str):
         options["function"] = function
+    if callable(options.get("reference")):
+        raise UsageError("reference needs text for both: optest.check('my_kernels:fast', reference='my_kernels:slow')")
     given = _options(locals(), "stream", "function", "numerics")
     from optest.api.checking import check as check_given
 

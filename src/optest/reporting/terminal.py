@@ -149,7 +149,7 @@ class TerminalReporter:
             parts.append(f"{self._tally.bad} failing")
         own = done - self._done_before
         took_s = now - self._started
-        if done < total and (own >= _SHARE_BEFORE_ESTIMATE * total or (own and took_s >= _PROGRESS_EVERY_S)):
+        if done < total and (own >= _SHARE_BEFORE_ESTIMATE * total or (own > _FEW and took_s >= _PROGRESS_EVERY_S)):
             parts.append(f"about {duration(took_s / own * (total - done))} left")
         return ", ".join(parts)
 
