@@ -326,7 +326,11 @@ def _other_ways(name: str, function: str) -> list[str]:
     likely = [op for op in dict.fromkeys(names[x] for x in by_likeness) if op != name]
     likely = [op for op in likely if op in whole or (required <= known[op] and len(required) > 1)]
     likely.sort(key=lambda op: -len(parameters & known[op]))
-    likely += [names[x] for x in get_close_matches(plain, names) if parameters <= known[names[x]] and names[x] != name]
+    likely += [
+        names[x]
+        for x in get_close_matches(plain, names, cutoff=0.75)
+        if parameters <= known[names[x]] and names[x] != name
+    ]
     found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
     if not found and len(parameters) >= _SHORT:  # the parameters may name it
         fitting = [op for op in known if op != name and parameters <= known[op]]
