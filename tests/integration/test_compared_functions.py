@@ -110,6 +110,19 @@ def tanh(x: np.ndarray):
 def infinite_end(x):
     return np.concatenate([np.tanh(x[..., :-1]), np.full_like(x[..., :1], np.inf)], axis=-1)
 
+def inverse_distance(x: np.ndarray, y):
+    return 1 / np.abs(x - y)
+
+def finite_distance(x, y):
+    found = inverse_distance(x, y)
+    return np.where(np.isinf(found), x.dtype.type(100), found)
+
+def clamped_power(x: np.ndarray):
+    return np.minimum(np.exp(x), 65504)
+
+def power(x):
+    return np.exp(x)
+
 def infinite(x):
     return np.full_like(x, -np.inf)
 
@@ -351,6 +364,19 @@ def cases_of(report: Any) -> Any:
 def test_infinity_is_near_to_no_number(wrong: str) -> None:
     counts, _, text = compared(f"pair_numpy:{wrong}", "pair_numpy:tanh", case_set=("ordinary", "dtypes"))
     assert counts.keys() == {"failed"}, text
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("slow", "wrong", "kind"),
+    [
+        ("inverse_distance", "finite_distance", "float16"),
+        ("clamped_power", "power", "float16"),
+    ],
+)
+def test_no_number_is_near_to_infinity(slow: str, wrong: str, kind: str) -> None:
+    assert "failed" not in compared(f"pair_numpy:{slow}", f"pair_numpy:{slow}", dtype=kind)[0]
+    assert compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}", dtype=kind)[0]["failed"]
 
 
 @pytest.mark.usefixtures("folder")

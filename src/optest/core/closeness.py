@@ -291,13 +291,12 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         radius = _FACTOR * np.minimum(spread, _NOT_SMOOTH * slight)
         is_smooth = slight <= _NOT_SMOOTH * spread
         error = np.abs(wide - true)
-        is_near = is_smooth & (error <= radius + last)
-        # Of infinity no share is a margin: it is near to no number.
-        size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
-        margin = np.where(is_smooth, radius, 0.0) + _FACTOR * entry.unit_roundoff * size
+        is_number = np.isfinite(error)  # infinity is near to no number, however far roundings move it
+        is_near = is_smooth & is_number & (error <= radius + last)
+        margin = np.where(is_smooth, radius, 0.0) + _FACTOR * entry.unit_roundoff * np.abs(wide)
         for each in (*coarse, *fine):
-            is_near |= np.abs(wide - each) <= margin
-        is_within = is_near | (error <= _FACTOR * spread + last)
+            is_near |= (wide == each) | (np.isfinite(wide - each) & (np.abs(wide - each) <= margin))
+        is_within = is_near | (is_number & (error <= _FACTOR * spread + last))
     lowest = min(2.0**entry.emin, _LOWEST)
     return _Near(wide, true, np.asarray(is_within), np.asarray(is_within & ~is_near), radius, lowest)
 
@@ -330,4 +329,7 @@ def _near_zero(got: Array, true: Array, others: Sequence[Array]) -> AsRight | No
 
 
 def _spread(others: Sequence[Array], true: Array) -> Array:
-    return np.asarray(np.sqrt(np.mean([np.abs(each - true) ** 2 for each in others], axis=0)))
+    apart = np.abs(np.subtract(others, true))
+    largest = np.max(apart, axis=0)
+    scale = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)  # squares of 1e200 are infinite
+    return np.asarray(np.sqrt(np.mean((apart / scale) ** 2, axis=0)) * scale)
