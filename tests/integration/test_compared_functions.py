@@ -110,18 +110,13 @@ def tanh(x: np.ndarray):
 def infinite_end(x):
     return np.concatenate([np.tanh(x[..., :-1]), np.full_like(x[..., :1], np.inf)], axis=-1)
 
+@np.errstate(divide="ignore")
 def inverse_distance(x: np.ndarray, y):
     return 1 / np.abs(x - y)
 
 def finite_distance(x, y):
     found = inverse_distance(x, y)
     return np.where(np.isinf(found), x.dtype.type(100), found)
-
-def clamped_power(x: np.ndarray):
-    return np.minimum(np.exp(x), 65504)
-
-def power(x):
-    return np.exp(x)
 
 def infinite(x):
     return np.full_like(x, -np.inf)
@@ -367,16 +362,11 @@ def test_infinity_is_near_to_no_number(wrong: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    ("slow", "wrong", "kind"),
-    [
-        ("inverse_distance", "finite_distance", "float16"),
-        ("clamped_power", "power", "float16"),
-    ],
-)
-def test_no_number_is_near_to_infinity(slow: str, wrong: str, kind: str) -> None:
-    assert "failed" not in compared(f"pair_numpy:{slow}", f"pair_numpy:{slow}", dtype=kind)[0]
-    assert compared(f"pair_numpy:{wrong}", f"pair_numpy:{slow}", dtype=kind)[0]["failed"]
+def test_no_number_is_near_to_infinity() -> None:
+    pair = "pair_numpy:inverse_distance"
+    assert "failed" not in compared(pair, pair, dtype="float16")[0]
+    counts, _, text = compared("pair_numpy:finite_distance", pair, dtype="float16")
+    assert counts["failed"], text
 
 
 @pytest.mark.usefixtures("folder")

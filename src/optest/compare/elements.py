@@ -315,8 +315,7 @@ def _floats(
 def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType, saturate: bool) -> Array:
     """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value.
 
-    Beyond the overflow by more than the bound, that value is right only of a backend that may saturate. Next to a
-    reference of just the largest finite value, as of a clamp, infinity is wrong. A dtype without
+    Beyond the overflow by more than the bound, that value is right only of a backend that may saturate. A dtype without
     infinity has two modes by definition (OCP 8-bit floating point), NaN and the largest finite value: ml_dtypes
     has the one and torch the other.
     """
@@ -328,8 +327,7 @@ def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType,
         if not saturate:
             at_top &= np.abs(reference) - bound < overflow_threshold(dtype)
         same_infinity = np.isinf(reference) & (actual == reference)
-        is_infinite = (actual == np.copysign(np.inf, reference)) & (np.abs(reference) != dtype.max_finite)
-        overflowed = beyond & (is_infinite | at_top)
+        overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | at_top)
         return np.asarray(both_nan | same_infinity | overflowed)
     beyond |= np.isinf(reference)
     return np.asarray(both_nan | (beyond & (np.isnan(actual) | at_top)))
