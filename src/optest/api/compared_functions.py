@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from optest.api.case_sets import by_signature
+from optest.backends import backend_manager
 from optest.core.reference_functions import PREFIX, ReferenceFunction
 from optest.errors import UsageError
 from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, TILES
@@ -36,6 +37,8 @@ def as_compared_functions(given: Mapping[str, Any]) -> Mapping[str, Any]:
     path = settings["reference"] or ""
     if len(functions) != 1 or ":" not in path or "=" in functions[0] or settings["op"]:
         return given
+    if settings["backend"] == "triton":
+        backend_manager.get("triton")  # which decides whether kernels are interpreted before their module is imported
     try:
         second = [*inspect.signature(load_extension("reference", path)).parameters][1:2]
     except (TypeError, ValueError):

@@ -37,7 +37,7 @@ Try = Callable[..., "Trial | str"]
 a fourth argument it is a probe, with different numbers in floats."""
 
 _FORMS = (
-    *("R C", "C K", "K C", "C R", "K R", "R K", "C", "K", "R"),
+    *("R C", "C K", "K C", "C R", "K R", "R K", "C", "K", "R", "B"),
     *("B R C", "B C K", "B R K", "B C", "B R K C", "R 1", "1", "", "R B"),
 )
 """Shapes of an input: a letter is a dimension, 2 before it doubles its size."""

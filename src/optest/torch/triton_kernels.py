@@ -65,6 +65,13 @@ class _InterpreterDriver:
     The benchmarks of an autotuner's configurations are all equal, without a call, so that it takes the first one.
     """
 
+    @property
+    def utils(self) -> Any:
+        return self
+
+    def get_device_properties(self, _: object) -> Mapping[str, int]:
+        return {"multiprocessor_count": 8, "max_shared_mem": 1 << 16, "max_num_regs": 1 << 16, "warpSize": 32}
+
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
 

@@ -29,7 +29,8 @@ def require_compiler(backend: str) -> None:
     _load_compiler()
     known = torch._dynamo.list_backends(exclude_tags=())
     if backend not in known:
-        raise UnknownName("compile backend", backend, known)
+        hint = "one of your own: OPTEST_PLUGINS=MODULE, which registers it with torch._dynamo.register_backend"
+        raise UnknownName("compile backend", backend, known, hint=hint)
 
 
 def compiled(call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, refuses: bool) -> list[Any]:

@@ -179,7 +179,12 @@ def model_code(what: str) -> Iterator[None]:
             raise UsageError(f"{what} ended with status {error.code}; nothing was written\n  {_TRY}") from None
     except Exception as error:  # border: a model may raise anything
         text = f"{what} raised {type(error).__name__}: {error}"
-        raise UsageError(f"{text}{_frames(error)}\n  nothing was written; {_TRY}") from error
+        remedy = _TRY
+        if "relative import" in str(error):
+            remedy = f"a script is no module of its package; name a function of it: {what}:NAME"
+        elif isinstance(error, TypeError) and "missing" in str(error):
+            remedy = f"write a function that makes its inputs: def captured(): return {what.rpartition(':')[2]}(...)"
+        raise UsageError(f"{text}{_frames(error)}\n  nothing was written; {remedy}") from error
 
 
 _CALLS_MODELS = Path(__file__).parents[1] / "models" / "foreign.py"
