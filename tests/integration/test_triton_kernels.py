@@ -157,5 +157,7 @@ def test_modules_that_ask_the_driver_run_in_the_interpreter(tmp_path: Path, monk
     assert Reason.VALUE in {each.reason for each in wrong.results}
     of_cuda = asked(tmp_path, monkeypatch, TUNED, "relu", case_set=("ordinary",), dtype=("float32",))
     assert "device=x.device" in explain(next(each for each in of_cuda.results if each.reason is Reason.RAISED))[-2]
+    with pytest.raises(UsageError, match=r"kernel\.warmup compiles, which needs a GPU"):
+        asked(tmp_path, monkeypatch, f"{TUNED}\nneg_kernel.fn.warmup(1, 1, 1, BLOCK=64, grid=(1,))", "neg")
     with pytest.raises(UsageError, match="is a Triton kernel, expected the function that"):
         asked(tmp_path, monkeypatch, TUNED, "exp")

@@ -39,6 +39,7 @@ class TritonBackend(FunctionBackend):
         drivers: Any = load_object("triton.backends:backends")
         if self._is_interpreted and not any(each.driver.is_active() for each in drivers.values()):
             load_object("triton.runtime.driver:driver").set_active(_InterpreterDriver())
+            load_object("triton.runtime.interpreter:InterpretedFunction").warmup = _warmup
         self._tensor_calls = TensorCalls(self._device)
 
     def unsupported(self, case: TestCase) -> str | None:
@@ -57,6 +58,11 @@ class TritonBackend(FunctionBackend):
 
     def doctor(self) -> Sequence[str]:
         return (*(f"{name} {version}" for name, version in self.versions().items()), f"kernels run on {self.device()}")
+
+
+def _warmup(*_: object, **__: object) -> None:
+    """Refuse to compile a kernel, in place of the interpreter, which returns None."""
+    raise NotImplementedError("kernel.warmup compiles, which needs a GPU; launch a constant number of programs without")
 
 
 class _InterpreterDriver:
