@@ -305,7 +305,7 @@ def load_file(path: Path, *, name: str = "") -> ModuleType:
         UsageError: if the file is none that Python can load. Whatever its code raises passes.
     """
     parents = [*itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.resolve().parents)]
-    if parents and re.search(r"^\s*from \.", path.read_text(), re.MULTILINE):
+    if parents and re.search(r"^\s*from \.", path.read_text("utf-8", "replace"), re.MULTILINE):
         root = parents[-1].parent
         sys.path.insert(0, str(root))
         return importlib.import_module(".".join(path.resolve().relative_to(root).with_suffix("").parts))

@@ -610,7 +610,7 @@ def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
 
 
 def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
-    """What was left out, what may be meant if nearly every call fails, and how much is expected to differ."""
+    """Return what was left out, what may be meant if nearly every call fails, and how much is expected to differ."""
     names_lacking = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
     notes = list(request.lacking) if names_lacking else []  # a function is for one operator only
     functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}

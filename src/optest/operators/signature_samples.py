@@ -42,7 +42,7 @@ _FORMS = (
 )
 """Shapes of an input: a letter is a dimension, 2 before it doubles its size."""
 _FIRST_FORMS = ("R C", "B R C", "B R K C", "C", "")
-"""Forms of the first input; others differ from them in letters alone."""
+"""Forms of the first input; others differ from them only in letters."""
 _MATRICES = re.compile(r"^w(\d|_|$)|weight|proj|kernel|table")
 """Names of inputs that have sizes of their own, as those of a linear layer have, or are one row for all others."""
 _ROWS = re.compile(r"gamma|beta|b(\d|_|$)|(?!.*weight).*(bias|mean|var|scale|shift)")

@@ -66,7 +66,7 @@ def _warmup(*_: object, **__: object) -> None:
 
 
 class _InterpreterDriver:
-    """What Triton's driver says of a GPU, where there is none: modules ask it while they are imported, and autotuners.
+    """Answers of Triton's driver without a GPU: modules ask it while they are imported, and autotuners do, too.
 
     The benchmarks of an autotuner's configurations are all equal, without a call, so that it takes the first one.
     """
