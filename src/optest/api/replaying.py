@@ -252,7 +252,7 @@ def _written(outcome: Report, request: RunRequest, files: _Files) -> Iterable[st
 def _write_script(path: Path, replayed: Replayed) -> Iterable[str]:
     """The script, and beside it the tensors that it reads, if it reads any."""
     beside = path.with_suffix(".npz")
-    written = script_for(replayed, beside.name)
+    written = script_for(replayed, beside)
     write_atomically(path, written.text.encode())
     how = f"needs optest: {written.why_optest}" if written.why_optest else "needs no optest"
     reads = f", reads {beside.name}" if written.needs_tensors else ""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +73,8 @@ def ask_again(
 ) -> Sequence[Any]:
     """Ask the backend of a saved case again, in this process and through optest, and return its outputs in order.
 
-    ``plugins`` are modules to load, None those of ``OPTEST_PLUGINS``, also from this folder, as the command finds them;
-    ``options`` are those of the driver (``torch_device``).
+    ``plugins`` are modules to load, None those of ``OPTEST_PLUGINS``; ``options`` are those of the driver
+    (``torch_device``).
 
     Raises:
         Fault: as the backend does.
@@ -84,8 +83,6 @@ def ask_again(
     from optest.backends import backend_manager
     from optest.core.actual import actual_outputs
 
-    if "" not in sys.path:
-        sys.path.append("")  # a script has the folder that it lies in, not the one that it is called in
     bootstrap(plugins)
     saved = load_saved(path)
     case = case_from_wire(saved.facts["case"], operators.get)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from optest.backends import BackendDriver, Script, ScriptInput
 from optest.backends.abilities import WritesScripts
 from optest.core.kept_tensors import Archive, entry_name, read_archive, spec_of
 from optest.core.layers import is_composed
+from optest.registry import file_of_module
 from optest.reporting.explain import explain
 from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype
@@ -50,9 +52,9 @@ class WrittenScript:
     why_optest: str = ""
 
 
-def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
-    """Write the script of a result, beside which its saved tensors lie as ``file_name``."""
-    result, case = replayed.result, replayed.case
+def script_for(replayed: Replayed, beside: Path) -> WrittenScript:
+    """Write the script of a result; ``beside`` is the file in the script's folder that holds its saved tensors."""
+    result, case, file_name = replayed.result, replayed.case, beside.name
     archive = read_archive(replayed.tensors)
     inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
     driver = replayed.driver
@@ -62,18 +64,20 @@ def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
     elif isinstance(driver, WritesScripts):
         script = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
     if isinstance(script, str):
-        return _through_optest(replayed, script, file_name)
+        return _through_optest(replayed, script, beside)
     uses_saved = any("saved[" in line for line in script.lines)
     uses_path = uses_saved or any("Path(" in line for line in script.lines)
     exotic = _ML_DTYPES not in script.imports and any("ml_dtypes." in line for line in script.lines)
     imports = (_ML_DTYPES, *script.imports) if exotic else script.imports
     needs = ", ".join(dict.fromkeys(("numpy", *(("ml_dtypes",) if exotic else ()), *script.needs)))
+    found_by = _appended(_folders_of(script.needs), beside)
     header = [
         *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
-        *sorted(each for each in imports if each in _STANDARD),
-        *(("from pathlib import Path",) if uses_path else ()),
-        *(("",) if uses_path or _STANDARD & set(imports) else ()),
+        *sorted(each for each in (*imports, *(("import sys",) if found_by else ())) if each in _STANDARD),
+        *(("from pathlib import Path",) if uses_path or found_by else ()),
+        *(("",) if uses_path or found_by or _STANDARD & set(imports) else ()),
         "import numpy as np",
+        *found_by,
         *(each for each in imports if each not in _STANDARD),
         "",
     ]
@@ -85,25 +89,43 @@ def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
     return WrittenScript(text=_within_limit(header, body), needs_tensors=uses_saved, arrays=script.arrays)
 
 
-_STANDARD = frozenset({"import os", "import subprocess"})
+_STANDARD = frozenset({"import os", "import subprocess", "import sys"})
 _ML_DTYPES = "import ml_dtypes"
 
 
-def _through_optest(replayed: Replayed, why: str, file_name: str) -> WrittenScript:
+def _folders_of(modules: Iterable[str]) -> Iterable[Path]:
+    """The folders of an import path in which those of ``modules`` lie that are no installed packages."""
+    for module in modules:
+        file = file_of_module(module)
+        if file and not {"site-packages", "dist-packages"} & set(Path(file).parts):
+            yield Path(file).resolve().parents[module.count(".") + (Path(file).name == "__init__.py")]
+
+
+def _appended(folders: Iterable[Path], beside: Path) -> list[str]:
+    """Lines that append ``folders`` to the import path, relative to the script's own, which Python searches anyway."""
+    own = beside.resolve().parent
+    paths = dict.fromkeys(os.path.relpath(folder, own) for folder in folders if folder != own)
+    return [f"sys.path.append(str(Path(__file__).resolve().parent / {_quoted(path)}))" for path in paths]
+
+
+def _through_optest(replayed: Replayed, why: str, beside: Path) -> WrittenScript:
     """The driver is asked through optest; the script says why."""
     result, case = replayed.result, replayed.case
     count = max(1, len(result.verdict.measures), len(case.outputs))
     plugins = f", plugins={list(replayed.plugins)!r}" if replayed.plugins else ""
     plugins += f", options={dict(replayed.options)!r}" if replayed.options else ""
+    found_by = _appended((Path.cwd(), *_folders_of(replayed.plugins)), beside)
     header = [
         *_docstring(result, f"It needs optest, since {why}."),
+        *(("import sys",) if found_by else ()),
         "from pathlib import Path",
         "",
         "from optest.api.saving import ask_again",
         "",
     ]
     body = [
-        f"outputs = ask_again(Path(__file__).with_name({_quoted(file_name)}){plugins})",
+        *found_by,
+        f"outputs = ask_again(Path(__file__).with_name({_quoted(beside.name)}){plugins})",
         *_comparison(result, case, [f"outputs[{place}]" for place in range(count)]),
     ]
     return WrittenScript(text=_within_limit(header, body), needs_tensors=True, arrays={}, why_optest=why)

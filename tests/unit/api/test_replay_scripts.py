@@ -23,7 +23,6 @@ from optest.spec import CaseResult, Measure, Reason, Status, Verdict
 WITHOUT_OPTEST = """
 import runpy, sys
 sys.modules["optest"] = None
-sys.path.insert(0, ".")
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
@@ -353,7 +352,6 @@ def test_numpy_with_a_reference_of_ones_own(here: Path, monkeypatch: pytest.Monk
     run(plan="plan.yaml", quiet=2)
     outcome = replay([], "latest", {"quiet": 2}, script="out")
     script = here / "out" / "mine.py"
-    (here / "out" / "my_softmax.py").write_text((here / "my_softmax.py").read_text())
     ended = alone(script)
     assert "import my_softmax" in script.read_text()
     assert_shows_the_failure(script, outcome.results[0], ended)
@@ -406,14 +404,14 @@ def test_a_driver_that_cannot_say_is_asked_through_optest(here: Path) -> None:
     (here / "mine_plugin.py").write_text(PLUGIN)
     add = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x5", "--shape", "input1=4x5", "-q")
     assert in_shell(here, "-m", "optest", *add, "--backend", "mine").returncode == 1
-    ended = in_shell(here, "-m", "optest", "replay", "latest", "--script", "bad.py")
+    ended = in_shell(here, "-m", "optest", "replay", "latest", "--script", "out/bad.py")
     why = "backend mine does not say how a case runs without optest"
-    assert f"script: bad.py (needs optest: {why}, reads bad.npz)" in ended.stdout, ended.stdout + ended.stderr
-    text = (here / "bad.py").read_text()
+    assert f"script: out/bad.py (needs optest: {why}, reads bad.npz)" in ended.stdout, ended.stdout + ended.stderr
+    text = (here / "out" / "bad.py").read_text()
     assert f"It needs optest, since {why}." in text
     assert len(text.splitlines()) <= 30
     again = subprocess.run(
-        [sys.executable, "bad.py"], cwd=here, env=user_environment(PYTHONPATH="."), capture_output=True, text=True
+        [sys.executable, here / "out" / "bad.py"], cwd="/", env=user_environment(), capture_output=True, text=True
     )
     index, _ = got_in(again.stdout)
     assert index == (2, 1), again.stderr
@@ -500,7 +498,7 @@ def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op
     (case,) = api.cases(op="relu", dtype="float32", shape=f"input0={'x'.join(map(str, array.shape))}")
     write_archive(tmp_path / "t.npz", Archive(tensors={"input0": array}))
     replayed = Replayed(result=result_of(case, verdict), case=case, driver=Same(), tensors=tmp_path / "t.npz")
-    text = script_for(replayed, "t.npz").text
+    text = script_for(replayed, tmp_path / "t.npz").text
     (tmp_path / "s.py").write_text(text)
     compile(text, "s.py", "exec")
     return text
