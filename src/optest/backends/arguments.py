@@ -36,11 +36,12 @@ class Schema(str):
     """Type of a parameter in a framework's schema; unlike an annotation of Python it is always true."""
 
     def accepts(self, value: Any, default: Any, *, is_dtype: bool) -> bool:
-        """Return whether the value of an attribute has this type and, if it is a tuple, the length of the default."""
+        """Return whether the value of an attribute has this type and, if it is a tuple, the length of the default, which
+        is any where that is empty."""
         if value is None or is_dtype:
             return ("int" if is_dtype else "Optional") in self or (value is None and default is not EMPTY)
         words = {bool: ("bool",), int: ("int", "number", "float"), float: ("number", "float"), str: ("str",)}
-        is_long = isinstance(default, list) and isinstance(value, tuple) and len(value) not in (1, len(default) or 1)
+        is_long = isinstance(default, list) and isinstance(value, tuple) and len(value) not in (1, len(default) or len(value))
         return not is_long and self.removeprefix("Optional[").startswith(words.get(type(value), ("List[int]",)))
 
 
