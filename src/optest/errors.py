@@ -133,4 +133,5 @@ def nearest(name: str, known: Iterable[str], *, least: float = 0.6) -> str | Non
 def _nearest(name: str, known: tuple[str, ...], least: float) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=least)
+    found = found or [each for each in by_folded if sorted(each) == sorted(name.casefold())]
     return by_folded[found[0]] if found else None

@@ -52,9 +52,12 @@ def test_a_fault_is_named_with_what_comes_of_it(optest: Shell, tmp_path: Path) -
     written(tmp_path / "m.onnx")
     written(tmp_path / "o.onnx", by_erf)
     trace = ("model", "trace", "m.onnx", "--optimized", "o.onnx")
-    for mode, count in (("isolated", 1), ("accumulated", 3)):
-        ended = optest(*trace, "--mode", mode)
+    of_the_reference = ("--backend", "onnx-reference")  # which has no variants
+    for more, count in (("isolated",), 1), (("accumulated",), 3), (("isolated", *of_the_reference), 1):
+        ended = optest(*trace, "--mode", *more)
         assert (ended.status, f"first mismatch: m/gelu (Gelu); {count} of 6 values fail" in ended.out) == (1, True)
+    ended = optest(*trace, *of_the_reference, "--variant", "basic")
+    assert "onnx-reference has no variant basic, as it has no variants: leave --variant out" in ended.text
 
 
 @pytest.mark.parametrize("mode", ["isolated", "accumulated"])

@@ -207,7 +207,9 @@ class _Files:
         if path.is_dir() or path.suffix != ".py":
             return cls(tensors=tensors, scripts=_folder(path))
         if len(results) > 1:
-            raise UsageError(f"--script is the file {script}, but should be a folder for {len(results)} results")
+            one = f"optest replay '{results[0].id}' --script {script}"
+            wanted = f"a folder for {len(results)} results\n  or, for one of them: {one}"
+            raise UsageError(f"--script is the file {script}, but should be {wanted}")
         check_writable(path)
         return cls(tensors=tensors, scripts=path.parent, script=path)
 

@@ -163,10 +163,11 @@ def _read_plans(settings: Settings) -> _Written:
 def _require_a_selection(written: _Written, settings: Settings) -> None:
     if written.document is None and not written.sources and not settings["op"]:
         if settings["function"]:
+            compared = f" --reference {settings['reference']}" if settings["reference"] else ""
             raise UsageError(
                 "nothing to run: --function names no cases; add an operator and its inputs, or use check\n"
                 "  for example: optest run --op relu --dtype float32 --shape input0=4x4 --function my_kernels:relu\n"
-                f"  or for all of its case sets: optest check --function {settings['function'][0]}"
+                f"  or for all of its case sets: optest check --function {settings['function'][0]}{compared}"
             )
         raise UsageError(
             "nothing to run: give a plan (--plan FILE) or an operator\n"

@@ -18,7 +18,14 @@ from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.report import Report
 from optest.api.reports import default_report_path, report_files
-from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request, without_usual_deadline
+from optest.api.run_request import (
+    RunRequest,
+    driver_flags,
+    driver_options,
+    nothing_selected,
+    run_request,
+    without_usual_deadline,
+)
 from optest.backends import backend_manager
 from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
 from optest.backends.worker_abilities import EndsRuns
@@ -144,6 +151,7 @@ def run_cases(
         cases=request.cases,
         plugins=(*plugin_modules(), *request.plugins),
         driver=request.driver,
+        options=driver_options(settings, request.driver),
     )
     root, resume = Path(settings["runs_dir"]), settings["resume"]
     directory = RunDirectory.begin(root) if resume is None else RunDirectory.open(root, resume)

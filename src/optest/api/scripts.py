@@ -114,18 +114,22 @@ def _through_optest(replayed: Replayed, why: str, beside: Path) -> WrittenScript
     count = max(1, len(result.verdict.measures), len(case.outputs))
     plugins = f", plugins={list(replayed.plugins)!r}" if replayed.plugins else ""
     plugins += f", options={dict(replayed.options)!r}" if replayed.options else ""
-    found_by = _appended((Path.cwd(), *_folders_of(replayed.plugins)), beside)
+    from_here = os.path.relpath(Path.cwd(), beside.resolve().parent)
     header = [
         *_docstring(result, f"It needs optest, since {why}."),
-        *(("import sys",) if found_by else ()),
+        "import os",
+        "import sys",
         "from pathlib import Path",
         "",
         "from optest.api.saving import ask_again",
         "",
     ]
     body = [
-        *found_by,
-        f"outputs = ask_again(Path(__file__).with_name({_quoted(beside.name)}){plugins})",
+        f"saved = Path(__file__).resolve().with_name({_quoted(beside.name)})",
+        f"os.chdir(saved.parent / {_quoted(from_here)})  # files that the case names are found from here",
+        'sys.path.append("")',
+        *_appended(_folders_of(replayed.plugins), beside),
+        f"outputs = ask_again(saved{plugins})",
         *_comparison(result, case, [f"outputs[{place}]" for place in range(count)]),
     ]
     return WrittenScript(text=_within_limit(header, body), needs_tensors=True, arrays={}, why_optest=why)

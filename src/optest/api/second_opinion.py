@@ -1,4 +1,5 @@
-"""A second opinion of cases that a function under test fails: does it pass in a new process, and in torch?"""
+"""A second opinion of cases that a function under test fails: does it pass in a new process, and does its peer pass,
+which is torch's own function or, of a function that is compared with another one, that one itself?"""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import KnowsExpectations
 from optest.backends.function import FunctionBackend
 from optest.core.expected import is_own
+from optest.core.reference_functions import PREFIX
 from optest.core.runner import why_not_run
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import OptestError
@@ -34,18 +36,20 @@ _INCONCLUSIVE = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, R
 
 @contextmanager
 def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
-    """Yield the request; add to failing verdicts on functions whether the case passes in a new process, and in torch.
+    """Yield the request; add to failing verdicts whether the case passes in a new process, and if its peer runs it.
 
     Wrong values without a diagnosis are asked once more in a new worker, where no earlier call can have left anything.
-    Torch's own function runs in one worker of the backend torch, which starts at the first failure and may die. Nothing
-    of torch is added without it, for operators that it lacks, and for calls that should be refused; nothing at all is
-    added without workers.
+    The peer is torch's own function, or the function of ``--reference`` in the dtype of the case: where that is wrong
+    as well, a diagnosis by its float64 results would mislead, and is left out. It runs in one worker, which starts at
+    the first failure and may die. Nothing is added without torch, for operators that it lacks, and for calls that
+    should be refused; nothing at all is added without workers.
     """
     own = request.driver
     if not isinstance(own, FunctionBackend) or request.settings["isolate"] == "none":
         yield request
         return
-    torch = backend_manager.get("torch") if is_installed("torch") else None
+    is_compared = any(each.descriptor.category == "function" for each in request.cases)
+    peer = backend_manager.get("function" if is_compared else "torch") if is_compared or is_installed("torch") else None
     left_s, left_repeated, known = _MOST_S, _MOST_REPEATED, list[Expectations]()
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
@@ -53,7 +57,7 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
         verdict = request.revise(case, verdict)
         if verdict.status not in BAD_STATUSES:
             return verdict
-        verdict = beside_torch(case, verdict)
+        verdict = beside_peer(case, verdict)
         is_explained = verdict.details.get("diagnosis") or "fails" in verdict.details.get("torch", "")
         if not left_repeated or is_explained or verdict.reason not in (Reason.VALUE, Reason.NAN):
             return verdict
@@ -65,32 +69,42 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
                 verdict = dataclasses.replace(verdict, details={**verdict.details, "repeated": sentence})
         return verdict
 
-    def beside_torch(case: TestCase, verdict: Verdict) -> Verdict:
+    def beside_peer(case: TestCase, verdict: Verdict) -> Verdict:
         nonlocal left_s
-        is_ours = case.generator is None and is_own(case.descriptor.reference)
-        if torch is None or not is_ours or case.mode != FORWARD or case.expects_error is not None or left_s <= 0:
+        is_ours = is_compared or (case.generator is None and is_own(case.descriptor.reference))
+        if peer is None or not is_ours or case.mode != FORWARD or case.expects_error is not None or left_s <= 0:
             return verdict
-        target = BackendTarget(name="torch", device="cpu")
-        torch_case = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={})
+        name = case.descriptor.name
+        config = {peer.name: {name: name.removeprefix(PREFIX)}} if is_compared else {}
+        target = BackendTarget(name=peer.name, device=peer.device())
+        peer_case = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config=config)
         try:
             worker.start()  # before the clock: it may take long on a loaded machine
             began = time.monotonic()
-            torch_verdict = why_not_run(torch_case, torch) or worker.execute([torch_case]).verdicts[0]
+            peer_verdict = why_not_run(peer_case, peer) or worker.execute([peer_case]).verdicts[0]
             left_s -= time.monotonic() - began
         except OptestError:  # torch is installed, but cannot be loaded
             left_s = 0.0
             return verdict
-        if torch_verdict.status is Status.SKIPPED or torch_verdict.reason in _INCONCLUSIVE:
+        if peer_verdict.status is Status.SKIPPED or peer_verdict.reason in _INCONCLUSIVE:
             return verdict
+        is_wrong, details = peer_verdict.status in BAD_STATUSES, dict(verdict.details)
+        if is_compared:
+            if is_wrong and verdict.reason in (Reason.VALUE, Reason.NAN):
+                dtypes = ", ".join(
+                    dict.fromkeys(each.spec.dtype.name for each in case.inputs if each.spec.dtype.is_float)
+                )
+                sentence = f"{config[peer.name][name]} itself is off here, too, when it computes in {dtypes}"
+                details |= {"diagnosis": [f"{sentence}: its steps lose what float64 keeps, as by overflow"]}
+            return dataclasses.replace(verdict, details=details)
         outcome = "passes this case"
-        if torch_verdict.status in BAD_STATUSES:
-            if not known and isinstance(torch, KnowsExpectations) and (path := torch.expectations()):
-                known.append(read_expectations(path, operators=operators, versions=torch.versions()))
-            is_known = any(each.excused(torch_case, torch_verdict).status is Status.XFAILED for each in known)
-            why = "expected difference of backend torch" if is_known else torch_verdict.reason or torch_verdict.status
+        if is_wrong:
+            if not known and isinstance(peer, KnowsExpectations) and (path := peer.expectations()):
+                known.append(read_expectations(path, operators=operators, versions=peer.versions()))
+            is_known = any(each.excused(peer_case, peer_verdict).status is Status.XFAILED for each in known)
+            why = "expected difference of backend torch" if is_known else peer_verdict.reason or peer_verdict.status
             outcome = f"fails this case, too ({why})"
-        sentence = f"torch's own {case.descriptor.name} {outcome}"
-        return dataclasses.replace(verdict, details={**verdict.details, "torch": sentence})
+        return dataclasses.replace(verdict, details={**details, "torch": f"torch's own {name} {outcome}"})
 
     def new_worker(driver: BackendDriver) -> WorkerProcess:
         options = WorkerOptions(
@@ -102,5 +116,5 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
         )
         return WorkerProcess(options, driver.name, request.forks)
 
-    with tempfile.TemporaryDirectory(prefix="optest-") as folder, closing(new_worker(torch or own)) as worker:
+    with tempfile.TemporaryDirectory(prefix="optest-") as folder, closing(new_worker(peer or own)) as worker:
         yield dataclasses.replace(request, revise=revise)

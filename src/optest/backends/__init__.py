@@ -290,9 +290,7 @@ class BackendManager:
         """
         known = driver.variants if isinstance(driver, HasVariants) else ()
         if variant is not None and variant not in known:
-            hint = "a compiler of your own: optest run --plan CASES.yaml --compile-backend NAME" * (
-                driver.name == "torch"
-            )
+            hint = "a compiler of your own: --compile-backend NAME" * (driver.name == "torch")
             raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",), hint=hint)
         chosen = variant or next(iter(compared_variants(driver)[-1:]), None)
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)

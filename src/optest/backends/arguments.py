@@ -36,12 +36,13 @@ class Schema(str):
     """Type of a parameter in a framework's schema; unlike an annotation of Python it is always true."""
 
     def accepts(self, value: Any, default: Any, *, is_dtype: bool) -> bool:
-        """Return whether the value of an attribute has this type and, if it is a tuple, the length of the default, which
-        is any where that is empty."""
+        """Return whether the value of an attribute has this type and, if it is a tuple, the length of the default, if
+        that is not empty."""
         if value is None or is_dtype:
             return ("int" if is_dtype else "Optional") in self or (value is None and default is not EMPTY)
         words = {bool: ("bool",), int: ("int", "number", "float"), float: ("number", "float"), str: ("str",)}
-        is_long = isinstance(default, list) and isinstance(value, tuple) and len(value) not in (1, len(default) or len(value))
+        lengths = (1, len(default)) if isinstance(default, list) and default and isinstance(value, tuple) else None
+        is_long = lengths is not None and len(value) not in lengths
         return not is_long and self.removeprefix("Optional[").startswith(words.get(type(value), ("List[int]",)))
 
 
@@ -115,9 +116,8 @@ def bound_arguments(
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)
         elif not attribute.is_default(value, rank) and (implied is None or value != implied):
-            remedy = (
-                f" (add it, or ignores=({attribute.name!r},))" if attribute.implied and attribute.is_required else ""
-            )
+            may_be_told = any(kind in attribute.type for kind in ("bool", "int"))
+            remedy = f" (add it, or ignores=({attribute.name!r},) if shapes tell it)" if may_be_told else ""
             return f"takes no {attribute.name}{remedy}, which is {value!r} here"
 
     indices = {name: names.index(name) for name in free if name in names}

@@ -185,7 +185,7 @@ def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...])
     """The one value of an option that is not repeatable, None if it was not given."""
     if len(values) > 1:
         name = next((each for each in parameter.opts if each.startswith("--")), parameter.opts[-1])
-        several = "; a plan includes several files: include: [a.yaml, b.yaml]" if parameter.name == "plan" else ""
+        several = "; several at once are: optest run a.yaml b.yaml" if parameter.name == "plan" else ""
         several = f"; several values are {name} {parameter.metavar}" if "," in (parameter.metavar or "") else several
         raise click.UsageError(f"{name} is given {len(values)} times, but should be given once{several}")
     return values[0] if values else None

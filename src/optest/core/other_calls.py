@@ -103,7 +103,8 @@ def _with_other_attributes(wrong: WrongCall) -> Iterator[Hypothesis]:
             continue
         stated = case.attributes[attribute.name]
         seen = [stated]
-        for how, raw in _other_values(attribute, stated, rank):
+        usual = attribute.implied(case.inputs[0].spec) if attribute.implied and inputs and stated is None else None
+        for how, raw in _other_values(attribute, stated, rank, usual):
             value = _read(attribute, raw)
             if value is _ILLEGAL or any(type(value) is type(each) and value == each for each in seen):
                 continue
@@ -120,8 +121,9 @@ def _shown(value: Any) -> str:
     return str(list(value) if isinstance(value, tuple) else value)
 
 
-def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tuple[str, Any]]:
-    """Values of an attribute beside the stated one and how they come from it, its default first."""
+def _other_values(attribute: Attribute, stated: Any, rank: int, implied: Any) -> Iterator[tuple[str, Any]]:
+    """Values of an attribute beside the stated one, or what is ``implied`` by none, and how they come from it, its
+    default first."""
     if attribute.default is not REQUIRED:
         yield "default", attribute.default
     for choice in attribute.choices:
@@ -130,9 +132,10 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
         yield "other", not stated
     elif isinstance(stated, float) or (stated is None and attribute.type == "float"):
         yield from (("zero", 0.0), ("one", 1.0))
-        if stated:
-            yield from (("doubled", 2 * stated), ("halved", stated / 2), ("inverse", 1 / stated))
-            usual = _USUAL_EPS if 0 < stated < 2 * max(_USUAL_EPS) else ()
+        number = stated or implied
+        if isinstance(number, float) and number:
+            yield from (("doubled", 2 * number), ("halved", number / 2), ("inverse", 1 / number))
+            usual = _USUAL_EPS if 0 < number < 2 * max(_USUAL_EPS) else ()
             yield from ((f"usual {each}", each) for each in usual)
     elif isinstance(stated, int):
         yield from (("zero", 0), ("one", 1), ("negated", -stated), ("less", stated - 1), ("more", stated + 1))
@@ -149,7 +152,7 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
 
 
 _ILLEGAL = object()
-_USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3)
+_USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 2.0**-7, 2.0**-10, 2.0**-23)
 FIRST_POSITION = "position of the first query"
 """Attribute of hypotheses only, which no case can have: the references of attention read it."""
 

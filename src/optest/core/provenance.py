@@ -59,12 +59,15 @@ def fingerprint(
     cases: Sequence[TestCase],
     plugins: Iterable[str],
     driver: BackendDriver,
+    options: Mapping[str, Any],
 ) -> dict[str, str]:
-    """What a resumed run must find unchanged, by name: plans, plug-ins, command files and versions.
+    """What a resumed run must find unchanged, by name: plans, plug-ins, command files, versions and the driver's
+    ``options``.
 
     The first of ``plans`` is the one that was asked for, the others are included.
     """
     prints = {f"version of {name}": version for name, version in versions(driver).items()}
+    prints |= {f"option {name}": str(value) for name, value in options.items()}
     for place, plan in enumerate(plans):
         prints[f"included plan {plan}" if place else "plan"] = digest_of_file(plan)
     for module in plugins:
@@ -228,6 +231,6 @@ def changed(before: Mapping[str, str], now: Mapping[str, str], until: float = 0.
         elif name not in before:
             differences.append(f"{name} is new")
         elif before[name] != now[name]:
-            short = name.startswith("version")
+            short = name.startswith(("version", "option"))
             differences.append(f"{name} is {now[name]}, but was {before[name]}" if short else f"{name} has changed")
     return differences

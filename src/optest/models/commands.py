@@ -83,7 +83,7 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
             f"    optest model trace {given['optimized']} --backend torch --out b.safetensors\n"
             "    optest model diff a.safetensors b.safetensors"
         )
-    variant = variant_on(backend, given["variant"] or ("disabled" if given["optimized"] else None))
+    variant = variant_on(backend, given["variant"], "disabled" if given["optimized"] else "")
     for name, stated in stated_models(given, every_preset=every_preset):
         yield TestCase(
             descriptor=descriptor_of(f"{PREFIX}{name.partition('/')[0]}"),

@@ -47,8 +47,8 @@ def is_file(name: str) -> bool:
     return name.endswith(".onnx")
 
 
-def variant_on(backend: str, stated: str | None) -> str:
-    """The variant of a backend, which is its default if none is stated.
+def variant_on(backend: str, stated: str | None, usual: str = "") -> str:
+    """The variant of a backend: the stated one, else ``usual`` if there is such a one, else its default.
 
     Raises:
         UsageError: for a backend that runs no whole models, or has no such variant.
@@ -56,10 +56,11 @@ def variant_on(backend: str, stated: str | None) -> str:
     if backend == "torch":
         return stated or "eager"
     driver = _onnx_backend(backend)
-    known = driver.variants if isinstance(driver, HasVariants) else ("",)
+    known = driver.variants if isinstance(driver, HasVariants) else ()
     if stated and stated.partition("-")[0] not in known:
-        raise UsageError(f"backend {backend} has no variant {stated}, but {', '.join(known)}")
-    return stated or known[-1]
+        others = f"but {', '.join(known)}" if known else "as it has no variants: leave --variant out"
+        raise UsageError(f"backend {backend} has no variant {stated}, {others}")
+    return stated or next((each for each in known if each == usual), (*known, "")[len(known) - 1])
 
 
 def _onnx_backend(name: str) -> OnnxBackend:

@@ -103,11 +103,13 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
 
 def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, int, bool, int]:
     """Return the sort key of a group: by the kind of reason, few cases against the ``most`` of a group of the operator
-    last; then wrong shapes after wrong values, those with a diagnosis first, plain calls, and those with most cases."""
+    last; then wrong shapes and dtypes after wrong values, those with a diagnosis first, plain calls, then those with
+    most cases."""
     first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
     late = (_LATE.get(first.reason, 0) if first.reason else 0) or int(_is_narrowed(first))
-    return late, count <= _FEW * most, first.reason is Reason.SHAPE, _silence(first), not is_plain, -count
+    is_misshapen = first.reason in (Reason.SHAPE, Reason.DTYPE)
+    return late, count <= _FEW * most, is_misshapen, _silence(first), not is_plain, -count
 
 
 def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:

@@ -185,6 +185,10 @@ def _notes(runs: Sequence[_Run]) -> Iterator[str]:
     targets = dict.fromkeys(run.info.target for run in runs)
     if len(targets) > 1:
         yield f"the runs are of several targets: {', '.join(targets)}"
+    for option in dict.fromkeys(name for run in runs for name in run.info.fingerprint if name.startswith("option ")):
+        values = dict.fromkeys(run.info.fingerprint.get(option, "its default") for run in runs)
+        if len(values) > 1:
+            yield f"the runs differ in {option}: {', '.join(values)}"
     for run in runs:
         if not run.is_complete:
             yield f"run {run.info.run_id} did not come to its end; cases that it lacks are not shown as removed"

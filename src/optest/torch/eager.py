@@ -124,9 +124,10 @@ class TorchBackend(BackendDriver):
         return operator
 
     def _made(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """What the operator makes of the tensors, called as it is or, by another variant than eager, compiled."""
+        """What the operator makes of the tensors, called as it is or, by a variant or compiler other than eager,
+        compiled."""
         call = _as_function(operator, case)
-        variant = case.backend.variant or "eager"
+        variant = case.backend.variant or self._compiler or "eager"
         if variant == "eager":
             return call(*tensors)
         name, self._target = case.descriptor.name, replace(self._under_test(case), compiler=variant, same_strides=False)

@@ -30,7 +30,11 @@ _OPTIONS = (
         help=_TORCH_DEVICE,
     ),
     _of_the_backend(
-        name="compile_backend", metavar="NAME", commands=("run", "replay"), in_trends=True, help=_COMPILE_BACKEND
+        name="compile_backend",
+        metavar="NAME",
+        commands=("run", "check", "replay"),
+        in_trends=True,
+        help=_COMPILE_BACKEND,
     ),
     _of_the_backend(name="allow_fallback", repeat=True, metavar="OP,OP", help=_ALLOW_FALLBACK),
     _of_the_backend(

@@ -858,6 +858,29 @@ def test_a_function_is_asked_for_no_opinion_of_torch_without_it(
         assert asked.revise(run.cases[0], off) == off
 
 
+def test_what_its_reference_itself_gets_wrong_is_no_fault_of_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "overflows.py").write_text(
+        "import numpy as np\n"
+        "@np.errstate(all='ignore')\n"
+        "def norm(x: np.ndarray):\n    return x / np.sqrt((x * x).sum(-1, keepdims=True))\n"
+    )
+    given = {
+        "function": ("overflows:norm",),
+        "reference": "overflows:norm",
+        "shape": ("x=8x48",),
+        "dtype": ("float16",),
+    }
+    run = check_request({**given, "case_set": ("ordinary",), "isolate": "worker"}).run
+    ignored = Verdict(status=Status.FAILED, reason=Reason.VALUE, details={"diagnosis": ["as if x were ignored"]})
+    with with_second_opinion(run) as asked:
+        said = [asked.revise(case, ignored).details["diagnosis"][0] for case in run.cases]
+    assert "as if x were ignored" in said, "of numbers that it can square"
+    assert any("overflows:norm itself is off here, too, when it computes in float16" in each for each in said)
+
+
 @pytest.mark.torch
 def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)

@@ -69,7 +69,7 @@ PLACES: dict[str, Any] = {
 
 
 def printed(*cases: TestCase) -> str:
-    return fingerprint(plans=(), cases=cases, plugins=(), driver=backend_manager.get("numpy"))[NAME]
+    return fingerprint(plans=(), cases=cases, plugins=(), driver=backend_manager.get("numpy"), options={})[NAME]
 
 
 def test_every_field_of_a_case_counts_or_is_a_place() -> None:

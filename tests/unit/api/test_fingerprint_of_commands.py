@@ -29,7 +29,7 @@ def prints(place: Path, **config: Any) -> dict[str, str]:
         backend_config={"command": config},
         base_dir=str(place),
     )
-    return fingerprint(plans=[], cases=[case], plugins=[], driver=backend_manager.get("command"))
+    return fingerprint(plans=[], cases=[case], plugins=[], driver=backend_manager.get("command"), options={})
 
 
 def write(path: Path, content: bytes, at: float) -> None:
@@ -48,6 +48,15 @@ def test_the_tensors_of_a_case_are_no_files_of_its_command(tmp_path: Path) -> No
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"12345678")
     assert changed(before, prints(tmp_path, **config)) == []
+
+
+def test_the_options_of_a_backend_belong_to_its_run() -> None:
+    numpy = backend_manager.get("numpy")
+    one, other = (
+        fingerprint(plans=[], cases=[], plugins=[], driver=numpy, options={"compile_backend": name})
+        for name in ("eager", "mine")
+    )
+    assert changed(one, other) == ["option compile_backend is mine, but was eager"]
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -213,6 +213,18 @@ def test_the_precision_of_operands_is_what_torch_is_set_to(driver: BackendDriver
         torch.set_float32_matmul_precision(before)
 
 
+def test_a_compiler_of_ones_own_makes_the_calls_of_the_catalogue() -> None:
+    def doubled(graph: torch.fx.GraphModule, _: Any) -> Any:
+        return lambda *given: [2 * each for each in graph(*given)]
+
+    torch._dynamo.register_backend(doubled, name="optest_doubled")
+    driver = torch_eager.TorchBackend()
+    driver.configure({"compile_backend": "optest_doubled"})
+    case = case_of(operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch"))
+    (output,) = driver.run(case, [np.array(A, np.float32)])
+    assert output.tolist() == [[2 * each for each in row] for row in A]
+
+
 @pytest.mark.slow
 def test_a_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [np.array(A, np.float32)]

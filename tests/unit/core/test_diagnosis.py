@@ -235,6 +235,13 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
             "the mean were not subtracted",
         ),
         (
+            lambda x: (x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 2.0**-10)).astype(x.dtype),
+            "rms_norm",
+            [(6, 8)],
+            {"attributes": {"normalized_shape": [8]}, "generator": {"fill": "randn", "std": 0.05}},
+            "as if eps were 0.0009765625 not None",
+        ),
+        (
             unbiased,
             "layer_norm",
             [(6, 257)],
@@ -404,7 +411,7 @@ def test_a_call_that_fits_no_better_is_not_named(verdict_of: Diagnose) -> None:
 
     def normalised(x: Any, weight: Any) -> Any:
         wide = x.astype(np.float64)
-        return (wide / np.sqrt(np.mean(wide * wide, -1, keepdims=True) + 1e-6) * weight).astype(x.dtype)
+        return (wide / np.sqrt(np.mean(wide * wide, -1, keepdims=True) + 2.7e-6) * weight).astype(x.dtype)
 
     other = verdict_of(normalised, "rms_norm", (3, 16), (16,), attributes={"normalized_shape": [16]})
     assert "eps" not in "; ".join(other.details.get("diagnosis", ()))

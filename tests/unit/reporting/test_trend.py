@@ -89,6 +89,13 @@ def test_a_turn_while_nothing_changed_is_flaky(case: Make) -> None:
     assert [change.kind for change in trend_of(runs).changes] == [Kind.FLAKY]
 
 
+def test_another_option_of_the_backend_is_said() -> None:
+    runs = [journal(number, []) for number in (1, 2)]
+    for run, name in zip(runs, ("eager", "mine"), strict=True):
+        run.info.fingerprint["option compile_backend"] = name
+    assert trend_of(runs).notes == ("the runs differ in option compile_backend: eager, mine",)
+
+
 def test_rounds_that_differ_are_flaky(case: Make) -> None:
     runs = [journal(1, [case(P)]), journal(2, [case(P), case(F, round=1)])]
     assert [change.kind for change in trend_of(runs).changes] == [Kind.FLAKY]

@@ -36,6 +36,14 @@ def test_a_second_result_that_is_wrong_is_found() -> None:
     assert found.message.startswith("called a second time with the same values: output0: 120 of 120")
 
 
+@pytest.mark.parametrize("text", ["torch.exp(input0)", "torch.sum(input0, 1)"])
+def test_a_compiler_that_yields_nan_kept_no_values(text: str) -> None:
+    nan = judged(
+        f"optest_{text[6:9]}_nan", text, lambda *given: tuple(torch.full_like(each, torch.nan) for each in given[2])
+    )
+    assert nan.reason is Reason.NAN, nan
+
+
 def test_a_second_result_within_the_rule_passes() -> None:
     def rounded(n: int, _: Any, results: Any) -> Any:
         return tuple(torch.nextafter(each, each + 1) if n > 1 else each for each in results)
