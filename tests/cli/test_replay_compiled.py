@@ -90,6 +90,14 @@ def test_a_script_shows_what_compiled_calls_and_gradients_got_wrong(optest: Shel
         assert ": got " in done.stdout
 
 
+def test_a_script_compiles_a_call_of_the_catalogue(optest: Shell, folder: Path) -> None:
+    relu = ("--op", "relu", "--dtype", "float32", "--shape", "input0=64", "--backend", "torch")
+    assert optest("run", *relu, "--compile-backend", "wrong_forward", env=PLUGIN).status == 1
+    assert optest("replay", "--script", "relu.py", env=PLUGIN).status == 1
+    done = subprocess.run([sys.executable, str(folder / "relu.py")], capture_output=True, text=True, check=False)
+    assert done.stderr.rstrip().endswith("AssertionError"), done.stderr
+
+
 def test_a_script_of_right_gradients_passes(optest: Shell, folder: Path) -> None:
     assert optest("run", "--plan", "tiny.yaml").status == 0
     for name in ("gelu", "elu_", "matmul"):

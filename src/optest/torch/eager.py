@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from optest.backends.arguments import at_their_places
 from optest.errors import did_you_mean
 from optest.registry import load_object
 from optest.spec import Check, Fault, Numerics, Reason, TensorSpec, TestCase, dtype
-from optest.torch.calls.compiled import compiled, require_compiler
+from optest.torch.calls.compiled import compiled, compiled_function, require_compiler
 from optest.torch.calls.descriptors import CATEGORY
 from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no_operator
 from optest.torch.calls.device_under_test import DeviceUnderTest
@@ -126,14 +125,13 @@ class TorchBackend(BackendDriver):
     def _made(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """What the operator makes of the tensors, called as it is or, by a variant or compiler other than eager,
         compiled."""
-        call = _as_function(operator, case)
-        variant = case.backend.variant or self._compiler or "eager"
-        if variant == "eager":
+        call, name, target = _as_function(operator, case), case.descriptor.name, self._under_test(case)
+        if target.compiler is None:
             return call(*tensors)
-        name, self._target = case.descriptor.name, replace(self._under_test(case), compiler=variant, same_strides=False)
+        self._target = target
         try:
-            with settings_kept(f"what {variant} compiled"):
-                return compiled(call, tensors, self._target, refuses=case.expects_error is not None)
+            with settings_kept(f"what {target.compiler} compiled"):
+                return compiled(call, tensors, target, refuses=case.expects_error is not None)
         except Fault as fault:
             own = ("Unsupported", "data-dependent expression")  # what the call asks of values in Python
             if fault.reason is Reason.COMPILE and any(words in str(fault.details) for words in own):
@@ -151,7 +149,8 @@ class TorchBackend(BackendDriver):
         """Make a case that is a call of torch's own."""
         place = partial(self._on_device, case)
         self._target = self._under_test(case)
-        who = case.descriptor.name if self._compiler is None else f"what {self._compiler} compiled"
+        compiler = self._target.compiler
+        who = case.descriptor.name if compiler is None else f"what {compiler} compiled"
         if case.expects_error is not None:
             with settings_kept(who):
                 return answer(case, inputs, place, self._target)
@@ -159,14 +158,14 @@ class TorchBackend(BackendDriver):
             return answer(case, inputs, place, self._target)
 
     def _under_test(self, case: TestCase) -> DeviceUnderTest:
-        name = case.descriptor.name
+        name, compiler = case.descriptor.name, case.backend.variant or self._compiler
         return DeviceUnderTest(
             name,
             self._device,
-            self._compiler,
+            None if compiler == "eager" else compiler,
             name in self._may_fall_back,
             self._synchronize,
-            self._same_strides,
+            self._same_strides and case.descriptor.category == CATEGORY,
         )
 
     def compile_s(self) -> float | None:
@@ -206,6 +205,11 @@ class TorchBackend(BackendDriver):
             return ready_call(case, inputs, tensors, self._under_test(case))
         operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
         placed, listed = at_their_places(case, tensors), _as_function(operator, case)
+        target = self._target = self._under_test(case)
+        if target.compiler is not None:
+            function = compiled_function(listed, tensors, target, lambda function: function(*tensors))
+            what = f"torch:{target.device} compiled by {target.compiler}"
+            return ReadyCall(call=lambda: function(*tensors), outputs=lambda: list(function(*tensors)), what=what)
         return ReadyCall(call=lambda: operator(placed, attributes), outputs=lambda: listed(*tensors), what="")
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:

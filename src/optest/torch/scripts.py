@@ -259,15 +259,15 @@ def script_of(
     tensors = [_tensor(each, target.device, with_values=may_run) for each in inputs]
     names = [each.name for each in inputs]
     recording = Recording(dict(zip(names, tensors, strict=True)), target.device)
+    back: _Back | None = None
     if case.descriptor.category != CATEGORY:
         operator = TORCH_OPERATORS[case.descriptor.name]
         lines, outputs = _recorded(recording, lambda: operator(at_their_places(case, tensors), case.attributes))
-        return _script(inputs, target, lines, outputs, modules)
-    call = call_of(case)
-    back = _Back.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
-    lines, outputs = _recorded(
-        recording, lambda: call.on(call.changeable(tensors) if back else tensors, target.device)()
-    )
+    else:
+        call = call_of(case)
+        back = _Back.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
+        given = call.changeable(tensors) if back else tensors
+        lines, outputs = _recorded(recording, lambda: call.on(given, target.device)())
     if back is None and target.compiler is None:
         return _script(inputs, target, lines, outputs, modules)
     function = [f"def call({', '.join(names)}):", *_body(lines, outputs)]

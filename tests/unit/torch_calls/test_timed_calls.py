@@ -12,6 +12,7 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch_kit import by, case, tensor
 
+from optest.api import cases
 from optest.backends import backend_manager
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.runner import execute
@@ -51,6 +52,15 @@ def timed(of: Any, driver: TorchBackend, options: BenchOptions = QUICK) -> Bench
     assert execution.verdicts[0].status is Status.PASSED, execution.verdicts[0]
     assert execution.benchmark is not None
     return execution.benchmark
+
+
+def test_a_call_of_the_catalogue_is_timed_as_it_is_compiled() -> None:
+    compiler = Counted("optest_counted_relu")
+    (relu,) = cases(op="relu", dtype="float32", shape="input0=8")
+    found = timed(relu, by("optest_counted_relu"))
+    assert found.time is not None
+    assert found.time.who == "torch:cpu compiled by optest_counted_relu"
+    assert compiler.calls > found.time.calls
 
 
 def test_the_compiled_call_is_what_is_timed_and_is_compiled_before() -> None:
