@@ -266,8 +266,9 @@ def script_of(
     else:
         call = call_of(case)
         back = _Back.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
-        given = call.changeable(tensors) if back else tensors
-        lines, outputs = _recorded(recording, lambda: call.on(given, target.device)())
+        lines, outputs = _recorded(
+            recording, lambda: call.on(call.changeable(tensors) if back else tensors, target.device)()
+        )
     if back is None and target.compiler is None:
         return _script(inputs, target, lines, outputs, modules)
     function = [f"def call({', '.join(names)}):", *_body(lines, outputs)]
