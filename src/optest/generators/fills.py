@@ -15,9 +15,10 @@ from optest.spec import Fill
 _NEEDED: Any = object()
 """The default of a parameter that has to be stated."""
 
+_SIGNS: Mapping[str, tuple[str, Any]] = {"signs": ("signs", None), "dims": ("count", 1)}
 _PARAMETERS: Mapping[str, Mapping[str, tuple[str, Any]]] = {
-    "randn": {"mean": ("number", None), "std": ("positive number", None)},
-    "uniform": {"low": ("number", None), "high": ("number", None)},
+    "randn": {"mean": ("number", None), "std": ("positive number", None), **_SIGNS},
+    "uniform": {"low": ("number", None), "high": ("number", None), **_SIGNS},
     "randint": {"low": ("integer", None), "high": ("integer", None)},
     "integer-exact": {"terms": ("size", None), "operands": ("count", 2)},
     "ones": {},
@@ -70,6 +71,7 @@ _TYPES = {
     "size": ("an integer of 0 or more", lambda value: _is_integer(value) and value >= 0),
     "share": ("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
     "scalar": ("a number, or one as a string such as 'nan' or '1+2j'", _is_scalar),
+    "signs": ("some of -, + and 0", lambda text: isinstance(text, str) and text != "" and set(text) <= set("-+0")),
     "base fill": (f"one of {', '.join(_BASES)}", lambda value: value in _BASES),
     "nested list": (
         "a list of numbers, nested like the shape",

@@ -77,6 +77,13 @@ def normal(mean: float, std: float) -> Fill:
     return {"fill": "randn", "mean": mean, "std": std}
 
 
+ROWS_OF_EVERY_SIGN = {"fill": "randn", "signs": "-+0"}
+"""In a row of one sign, padding with 0 is the largest or the least element."""
+NEAR_OVERFLOW = {**uniform(104.0, 112.0), "signs": "-+"}
+"""Without the shift by the maximum, exp is infinite or 0 in float32 throughout a row; padding with 0 outweighs the
+negative rows. The range is narrow, so that every term still counts in the sum."""
+
+
 def without(stated: Call, *names: str) -> dict[str, Any]:
     """The call without some of its inputs."""
     shapes = {name: shape for name, shape in stated["shapes"].items() if name not in names}

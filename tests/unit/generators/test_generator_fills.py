@@ -175,6 +175,17 @@ def test_values_of_wide_types_hardly_repeat() -> None:
         assert np.unique(draw(name, "randn", shape=(200_000,))).size > least
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_slices_of_stated_signs_take_turns(dtype: str) -> None:
+    values = draw(dtype, "randn", {"signs": "-+0"}, shape=(6, 50)).astype(float)
+    assert (values[::3] < 0).all()
+    assert (values[1::3] >= 0).all()
+    assert all((row < 0).any() and (row > 0).any() for row in values[2::3])
+    planes = draw(dtype, "randn", {"signs": "-+", "dims": 2}, shape=(2, 5, 5)).astype(float)
+    assert (planes[0] < 0).all()
+    assert (planes[1] >= 0).all()
+
+
 def test_randn_with_mean_and_std() -> None:
     values = draw("float32", "randn", {"mean": 100, "std": 0.5})
     assert abs(values.astype(float).mean() - 100) < 0.02

@@ -1,13 +1,18 @@
-"""How thickly case sets cover layouts, sizes and attributes: no property of an operator hangs on a single case."""
+"""How thickly case sets cover layouts, sizes and attributes: no property of an operator hangs on a single case;
+and that padding with zeros shows in every size."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from math import prod
+from typing import Any
 
+import numpy as np
 import pytest
+from sample_questions import questions
+from sample_questions import widened_as_kernels_do as single
 
 from optest.api import bootstrap
 from optest.api.checking import sample_cases
@@ -160,3 +165,48 @@ def test_large_calls_and_six_dimensions() -> None:
     }
     six = {name for name, shapes in shapes_of.items() if any(len(shape) > 5 for shape in shapes)}
     assert (set(NAMES) - large, set(NAMES) - six) == (_NOT_LARGE, _NOT_SIX)
+
+
+Array = np.ndarray[Any, Any]
+Reduce = Callable[[Array, int], Array]
+
+
+def shares(x: Array, dim: int) -> Array:
+    exponentials = np.exp(x - x.max(dim, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(dim, keepdims=True))
+
+
+def log_of_sum(x: Array, dim: int) -> Array:
+    largest = x.max(dim, keepdims=True)
+    return np.asarray(np.log(np.exp(x - largest).sum(dim)) + largest.squeeze(dim))
+
+
+PADDED: dict[str, Reduce] = {
+    "softmax": shares,
+    "log_softmax": lambda x, dim: np.log(shares(x, dim)),
+    "logsumexp": log_of_sum,
+    "amax": np.max,
+    "argmin": np.argmin,
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_with_zeros_is_found_in_every_size(name: str) -> None:
+    """Rows have zeros behind them up to a power of two, as by a masked load: the smoke test and each size show it."""
+    seen = 0
+    for asked in questions(name):
+        if not {"tier:smoke", "set:sizes"} & set(asked.case.tags) or asked.case.attributes["dim"] is None:
+            continue
+        (argument,), (dim,) = asked.case.inputs, np.atleast_1d(asked.case.attributes["dim"])
+        size = argument.spec.shape[dim] if argument.spec.elements and argument.spec.dtype.is_float else 0
+        if size & (size - 1):  # others need no padding
+            wider = [(0, 0)] * argument.spec.rank
+            wider[dim] = (0, (1 << size.bit_length()) - size)
+
+            def kernel(inputs: Sequence[Any], _: object, wider: Any = wider, dim: int = dim, size: int = size) -> Array:
+                reduced = PADDED[name](np.pad(single(inputs[0]), wider), dim)
+                return reduced[..., :size] if reduced.ndim == len(wider) else reduced
+
+            assert not asked.is_answered(kernel), asked.case.name
+            seen += 1
+    assert seen > 20

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, call, data
+from optest.operators.calls import MAIN_FLOATS, ROWS_OF_EVERY_SIGN, call, data
 from optest.operators.describe import BOOL, DIM, NUMBERS, attribute, in_module
 from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, sizes_of
 from optest.operators.samples import refused, standard, variations
@@ -56,6 +56,7 @@ DESCRIPTORS = in_module(
         "equal elements, −0 and 0 among them, may have any order.",
     ),
     signature="input -> values, indices",
+    generator=ROWS_OF_EVERY_SIGN,
     dtype_variants=NUMBERS,
 )
 

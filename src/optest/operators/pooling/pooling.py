@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, call
+from optest.operators.calls import MAIN_FLOATS, ROWS_OF_EVERY_SIGN, call
 from optest.operators.describe import FLOATS, NUMBERS, accumulate, attribute, exact, in_module
 from optest.operators.samples import of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_rank
@@ -40,6 +40,7 @@ DESCRIPTORS = in_module(
             _CEIL,
         ),
         dtype_variants=NUMBERS,
+        generator={**ROWS_OF_EVERY_SIGN, "dims": 2},
         rule=exact("one of the elements; of −0 and +0 either"),
         description="Largest element of each window; NaN if there is one. Integers are padded with their smallest.",
     ),

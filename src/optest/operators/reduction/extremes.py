@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, SIZES, call, table
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, ROWS_OF_EVERY_SIGN, SIZES, call, table
 from optest.operators.describe import BOOL, NUMBERS, attribute, exact, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
@@ -33,6 +33,7 @@ from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, 
 
 ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; none means all.")
 _EVERY = (*NUMBERS, *BOOL)
+_ROWS = {"largest": ROWS_OF_EVERY_SIGN, "least": {**ROWS_OF_EVERY_SIGN, "signs": "+-0"}}
 _EXACT = exact("torch: an element of the input, or its index")
 _TRUTH = exact("torch: a truth value")
 
@@ -45,6 +46,7 @@ DESCRIPTORS = in_module(
             attributes=(ONE_DIM, KEEPDIM),
             infer="infer_max",
             samples="max_samples",
+            generator=_ROWS[word.casefold()],
             description=f"{word} element; with dim also its index, the first of equal ones. NaN wins over numbers.",
         )
         for name, word in (("max", "Largest"), ("min", "Least"))
@@ -55,6 +57,7 @@ DESCRIPTORS = in_module(
             aliases=(alias,),
             attributes=(DIMS, KEEPDIM),
             infer="infer_amax",
+            generator=_ROWS[word.casefold()],
             description=f"{word} element over dimensions. NaN wins over numbers.",
         )
         for name, alias, word in (("amax", "reduce_max", "Largest"), ("amin", "reduce_min", "Least"))
@@ -67,6 +70,7 @@ DESCRIPTORS = in_module(
             dtype_variants=NUMBERS,
             infer="infer_argmax",
             samples="argmax_samples",
+            generator=_ROWS[word],
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
             "NaN wins over numbers.",
         )
