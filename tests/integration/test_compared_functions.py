@@ -292,6 +292,18 @@ def blend(x, alpha=1.0, eps=1e-6, p=0.5, training=False, block_size=64):
 def blend_by_default(x, alpha=1.0, eps=1e-6, p=0.5, training=False, block_size=64):
     return x / (x.abs() + 1e-6)
 
+def lerp(a, b, alpha=0.3, *, most=100.0):
+    return (a * (1 - alpha) + b * alpha).clamp(max=most)
+
+def lerp_by_default(a, b, alpha=0.3, *, most=100.0):
+    return lerp(a, b, most=most)
+
+def lerp_without_most(a, b, alpha=0.3, *, most=100.0):
+    return lerp(a, b, alpha)
+
+def lerp_of_two(a, b):
+    return lerp(a, b)
+
 def rms(x):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
@@ -496,11 +508,20 @@ def test_numbers_are_varied_where_they_make_a_difference() -> None:
     pytest.importorskip("torch")
     outcome, text = of_torch("blend", "blend", case_set=("attributes",))
     assert outcome == {"passed"}, text
-    assert "p, block_size only at the default; --attr p=1.0" in text
+    assert "p, block_size only at the default, as other values change nothing; --attr p=1.0" in text
     assert "not {'training': True}: two calls have two results" in text
     text = of_torch("blend_by_default", "blend", case_set=("attributes",))[1]
     assert "alpha=2.0" in text
     assert "eps=0.125" in text
+    shape = ("a=4x32", "b=4x32")
+    for fast, outcomes, words in (
+        ("lerp", {"passed"}, ""),
+        ("lerp_by_default", {"passed", "failed"}, "as if alpha were 0.3, its default, not 0.6"),
+        ("lerp_without_most", {"passed", "failed"}, "as if most were 100.0, its default, not 1.0"),
+        ("lerp_of_two", {"skipped"}, "takes no alpha"),
+    ):
+        outcome, text = of_torch(fast, "lerp", case_set=("attributes",), shape=shape)
+        assert (outcome, words in text) == (outcomes, True), text
 
 
 @pytest.mark.usefixtures("folder")

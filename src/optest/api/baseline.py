@@ -190,7 +190,7 @@ def _outside(
     floats = {each.spec.dtype for case in every for each in case.inputs if each.spec.dtype.is_float}
     dtypes = tuple(sorted({*dtypes, *(each.name for each in floats if each.bits <= widest)}))
     for promise, which in (
-        ({"broadcasts": False}, "with inputs of different shapes"),
+        ({"broadcasts": False}, "with inputs that are broadcast"),
         ({"layouts": kept("layouts", layout_of, compared)}, "with inputs in other layouts"),
         ({"promotes": False}, "of mixed dtypes"),
         ({"ranks": ranks}, f"of other than {' to '.join(map(str, sorted({*ranks[:1], *ranks[-1:]})))} dimensions"),

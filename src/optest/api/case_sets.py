@@ -141,7 +141,7 @@ def _attempt(
     def filled(name: str, spec: TensorSpec) -> Array:
         numbers: Any = values.get(name, np.full(spec.elements, spec.dtype.is_inexact))
         if is_probe and name not in values:
-            numbers = 4 * np.random.default_rng(spec.rank).standard_normal(spec.elements)
+            numbers = 4 * np.random.default_rng(names.index(name)).standard_normal(spec.elements)
             numbers = numbers[np.abs(numbers).argsort()]  # the last are the maximum and the minimum
         return np.asarray(numbers).astype(numpy_dtype(spec.dtype)).reshape(spec.shape)
 

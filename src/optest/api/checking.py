@@ -645,7 +645,8 @@ def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
         if not cases or cases[0].descriptor.name.startswith(PREFIX):
             continue
         if not _takes_any(name, function, cases):
-            notes.append("; ".join([f"{function} takes no call of {name}", *_other_ways(name, function)]))
+            ways = [f"it {why}"] if (why := kernel.cannot_write(cases[0])) else _other_ways(name, function)
+            notes.append("; ".join([f"{function} takes no call of {name}", *ways]))
         parameters = getattr(kernel.function, "parameters", None)
         if callable(parameters) and any(True for _ in parameters()):  # of a torch.nn.Module
             how = "--reference MODULE:NAME --shape x=4x64 --dtype float32"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from optest.backends.arguments import at_their_places
 from optest.errors import UsageError, did_you_mean
-from optest.spec import Argument, OperatorDescriptor, TensorSpec, TestCase, dtype, dtype_names
+from optest.registry import load_object
+from optest.spec import Argument, OperatorDescriptor, TensorSpec, TestCase, UnfitArguments, dtype, dtype_names
 
 LAYOUTS = ("dense", "strided", "overlapping", "negative")
 """Of an input in memory: row by row without gaps; with gaps, another order or an offset; with elements that share a
@@ -17,8 +22,8 @@ place; with a dimension that runs backwards."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
     """Promises for one operator: ``dtypes`` and ``ranks`` of its main inputs, ``layouts`` of all, empty for any;
-    ``broadcasts`` that inputs may differ in shape, ``promotes`` that main inputs and weights may differ in dtype,
-    ``refuses`` that wrong calls are refused by an exception."""
+    ``broadcasts`` that inputs may be repeated along others, ``promotes`` that main inputs and weights may have several
+    dtypes, ``refuses`` that wrong calls are refused by an exception."""
 
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
@@ -50,12 +55,12 @@ class Capability:
         """Why the case is outside of it, None if it is inside."""
         if case.expects_error is not None and not self.refuses:
             return "it does not promise to refuse wrong calls (refuses=True)"
-        if not self.broadcasts and len({each.spec.shape for each in case.inputs}) > 1:
-            return "it takes inputs of one shape"
         of_dtype, descriptor = _main_inputs(case), case.descriptor
         sides = {each.name for each in descriptor.tensors.inputs if each.optional} | {"weight", "bias"}
         has_operands = descriptor.category in _OPERANDS or descriptor.is_promoting
         of_rank = [each for each in of_dtype if has_operands and each.name not in sides] or of_dtype[:1]
+        if not self.broadcasts and _is_broadcast(case, case.inputs if has_operands else of_dtype):
+            return "it broadcasts no input to the shape of another"
         floats = [each for each in _main_inputs(case, with_weights=True) if each.spec.dtype.is_inexact]
         if not self.promotes and any(len({each.spec.dtype for each in alike}) > 1 for alike in (of_dtype, floats)):
             return "it takes inputs of one dtype"
@@ -67,6 +72,41 @@ class Capability:
             if self.layouts and (layout := layout_of(each.spec)) not in self.layouts:
                 return f"it takes {' or '.join(self.layouts)} tensors, but {each.name} is {layout}"
         return None
+
+
+def _is_broadcast(case: TestCase, operands: Sequence[Argument]) -> bool:
+    """Return whether the operator repeats an operand along another: it takes the other's size, with outputs of the same
+    shapes, where the operand has the size 1 or no dimension.
+
+    Lengths, heads, weights and masks are no broadcasting. NumPy's rule decides if the operator has no inference.
+    """
+    infer = load_object(case.descriptor.infer)
+
+    def inferred(place: int, sizes: Mapping[str, int]) -> list[tuple[int, ...]] | None:
+        """Return the outputs' shapes for other sizes at a place that is counted from the end; None for a refusal."""
+        specs = []
+        for each in case.inputs:
+            shape, size = each.spec.shape, [sizes[each.path]] if each.path in sizes else []
+            shape = (*shape[: max(0, len(shape) - place)], *size, *shape[len(shape) - place + 1 :]) if size else shape
+            specs.append(TensorSpec(dtype=each.spec.dtype, shape=shape))
+        with suppress(UnfitArguments, ValueError, TypeError, LookupError, ArithmeticError):
+            if infer is None:
+                return [np.broadcast_shapes(*(each.shape for each in specs))]
+            return [each.shape for each in infer(at_their_places(case, specs), case.attributes)]
+        return None
+
+    shapes = {each.path: each.spec.shape for each in operands}
+    outputs = inferred(0, {})
+    for path, shape in shapes.items() if outputs and len({*shapes.values()}) > 1 else ():
+        for place in range(1, len(shape) + 2) if 0 not in shape else ():
+            sizes = {name: each[-place] for name, each in shapes.items() if len(each) >= place}
+            if path in sizes:
+                doubled = {name: 2 * size for name, size in sizes.items()}
+                if sizes[path] != 1 or {*sizes.values()} == {1} or inferred(place, doubled):  # 2 of 8 heads as 1 of 4
+                    continue
+            if any(inferred(place, {path: size}) == outputs for name, size in sizes.items() if size != sizes.get(path)):
+                return True
+    return False
 
 
 def _main_inputs(case: TestCase, *, with_weights: bool = False) -> list[Argument]:

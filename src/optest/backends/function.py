@@ -65,10 +65,9 @@ class Kernel:
         """Return why the function cannot run the case, None if it can."""
         if outside := self.promised.lacks(case):
             return f"{self.name}: {outside}"
-        if why := self._cannot_write(case):
-            return f"{self.name} {why}"
         _, bound = self._binding(case)
-        return f"{self.name} {bound}" if isinstance(bound, str) else None
+        why = bound if isinstance(bound, str) else self.cannot_write(case)
+        return f"{self.name} {why}" if why else None
 
     def call(self, case: TestCase, arrays: str, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
         """Call the function with the tensors and the attributes that it takes; ``arrays`` decides the type of dtypes.
@@ -113,10 +112,14 @@ class Kernel:
 
     def by_place(self, case: TestCase) -> list[str]:
         """Return which inputs parameters of other names get, by their places, as "ids is weight"."""
+        named = self._parameters(case)
+        return [f"{parameter} is {name}" for name, parameter in named.items() if parameter not in names_of(name)]
+
+    def _parameters(self, case: TestCase) -> dict[str, str]:
+        """Return the parameters of the inputs that have one each."""
         _, bound = self._binding(case)
         places = {} if isinstance(bound, str) else {name: at for name, at in bound.items() if isinstance(at, int)}
-        named = {parameter: case.inputs[at].name for parameter, at in places.items()}
-        return [f"{parameter} is {name}" for parameter, name in named.items() if parameter not in names_of(name)]
+        return {case.inputs[at].name: parameter for parameter, at in places.items()}
 
     @property
     def name(self) -> str:
@@ -155,11 +158,25 @@ class Kernel:
         indices: Any = {} if isinstance(bound, str) else bound
         return [case.inputs[at].name if type(at := indices.get(name)) is int else name for name in self.in_place]
 
-    def _cannot_write(self, case: TestCase) -> str:
+    def decorator(self, case: TestCase, changed: Sequence[str]) -> str:
+        """Return the decorator for a function that leaves its outputs in inputs that it changes, completed by others of
+        the shape and dtype of an output."""
+        kinds = {each.name: (each.spec.shape, each.spec.dtype) for each in case.inputs}
+        rest = [*changed, *(name for name in kinds if name not in changed and len(changed) < len(case.outputs))]
+        named = ""
+        for output in case.outputs:
+            fitting = [name for name in rest if kinds.get(name) == (output.shape, output.dtype)] or ["…"]
+            rest = [name for name in rest if name != fitting[0]]
+            named += f'"{self._parameters(case).get(fitting[0], fitting[0])}", '
+        return f'@optest.kernel("{case.descriptor.name}", in_place=({named[: -2 if len(case.outputs) > 1 else -1]}))'
+
+    def cannot_write(self, case: TestCase) -> str:
         """Return why the function cannot write the outputs of the case into its parameters, "" if it can."""
         places = self.outputs(case) or self.in_place
         if places and case.outputs and len(places) != len(case.outputs):
-            return f"writes {len(places)} outputs, and the case has {len(case.outputs)}"
+            names = ", ".join(case.descriptor.tensors.output_names(len(case.outputs)) or ())
+            how = "out=(…) names one for each" if self.out else self.decorator(case, self.inputs_written(case))
+            return f"writes {len(places)}, not {len(case.outputs)} outputs ({names}): {how}"
         specs = {each.name: each.spec for each in case.inputs}
         for name, output in zip(self.inputs_written(case), case.outputs, strict=False):
             spec = specs.get(name)
@@ -467,6 +484,10 @@ class FunctionBackend(BackendDriver):
     def writes_inputs(self, case: TestCase) -> Sequence[str]:
         """The inputs that the function leaves its outputs in."""
         return found.inputs_written(case) if (found := self._kernel(case)) else ()
+
+    def in_place_decorator(self, case: TestCase, changed: Sequence[str]) -> str:
+        """Return the line that declares changed inputs as places of the outputs, "" if there is none."""
+        return found.decorator(case, changed) if (found := self._kernel(case)) else ""
 
     def import_late(self) -> None:
         load_object("optest.backends.arrays:to_array")

@@ -4,7 +4,7 @@ are a list of arrays in the operator's order."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,7 +231,7 @@ def _call(
     if margins.before_call is not None:
         margins.before_call()
     returned = _call_on_ours(run, case, [each.array for each in private], further, interrupted)
-    _require_unchanged(case, inputs, private, mutated_inputs(driver, case))
+    _require_unchanged(case, inputs, private, driver)
     return returned
 
 
@@ -265,9 +265,10 @@ def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:
     raise Fault(Reason.STATE, f"the backend changed the case's attributes from {dict(attributes)} to {changed}")
 
 
-def _require_unchanged(
-    case: TestCase, before: Sequence[Array], after: Sequence[Padded], mutates: Collection[str]
-) -> None:
+def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Padded], driver: BackendDriver) -> None:
+    mutates = mutated_inputs(driver, case)
+    reports: dict[str, str] = {}
+    details: dict[str, Any] = {}
     for argument, given, padded in zip(case.inputs, before, after, strict=True):
         left = padded.array
         if change := padded.written(f"{argument.path} ({argument.name})"):
@@ -284,12 +285,15 @@ def _require_unchanged(
                 details={"input": argument.name},
             )
         index = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(changed)))[: changed.ndim]
-        raise Fault(
-            Reason.INPUT_MUTATED,
+        reports[argument.name] = (
             f"{int(changed.sum())} of {changed.size} elements of {argument.path} ({argument.name}) were changed; "
-            f"the first at {list(index)}: {given[index]} became {left[index]}",
-            details={"input": argument.name, "index": list(index)},
+            f"the first at {list(index)}: {given[index]} became {left[index]}"
         )
+        details = details or {"input": argument.name, "index": list(index)}
+    if reports:
+        if describe := getattr(driver, "in_place_decorator", None):
+            details["decorator"] = describe(case, [*reports])
+        raise Fault(Reason.INPUT_MUTATED, "\n".join(reports.values()), details=details)
 
 
 def _are_same(one: Array, other: Array) -> bool:

@@ -191,14 +191,21 @@ def _of_attributes(
     usual, attributes = calls.descriptor.bind(calls.usual), calls.descriptor.attributes
     endless = [each.name for each in attributes if not _values(each) and each.name not in calls.dimensions()]
     plain, numbers = calls.trial(calls.call(small), "") if calls.is_sought else "", dict[str, Any]()
+    why = {
+        name: "as its name lets results differ" if _UNVARIED.search(name) else "as it is no number" for name in endless
+    }
     for name, number in [(each, number) for each in endless for number in _other_numbers(each, usual[each])]:
         if name not in numbers and isinstance(plain, Trial):
             trial, again = (calls.trial(calls.call(small, attributes={name: number}), "") for _ in range(2))
-            numbers |= {name: number} if _are_alike(trial, again) and not _are_alike(trial, plain) else {}
-    if fixed := [name for name in endless if name not in numbers]:
+            unclear = "" if _are_alike(trial, again) else "as two calls have two results"
+            refused = f"as {number} is refused: {trial}" if isinstance(trial, str) else unclear
+            why[name] = refused or ("as other values change nothing" if _are_alike(trial, plain) else "")
+            numbers |= {} if why[name] else {name: number}
+    for reason in dict.fromkeys(why[name] for name in endless if name not in numbers):
+        fixed = [name for name in endless if name not in numbers and why[name] == reason]
         example = f"--attr {fixed[0]}={next(iter(_other_numbers(fixed[0], usual[fixed[0]])), '…')} sets another"
-        how = example if calls.is_sought else "choices=(…) would be varied"
-        notes.append(f"{', '.join(fixed)} only at the default; {how}")
+        how = f", {reason}; {example}" if calls.is_sought else "; choices=(…) would be varied"
+        notes.append(f"{', '.join(fixed)} only at the default{how}")
     others = [(each.name, value) for each in attributes for value in _values(each) if value != usual[each.name]]
     pairs = [dict(pair) for pair in combinations(others, 2) if pair[0][0] != pair[1][0]]
     changes = [*({name: value} for name, value in [*others, *numbers.items()]), *pairs[:_MOST_PAIRS]]
@@ -379,7 +386,7 @@ def _other_numbers(name: str, usual: Any) -> Sequence[Any]:
     """Return numbers to try for an attribute, none unless its default is a number."""
     if type(usual) not in (int, float) or _UNVARIED.search(name):
         return ()
-    numbers = (2 * usual, usual // 2, usual + 1) if type(usual) is int else (2 * usual, usual / 2, usual + 0.5)
+    numbers = (2 * usual, usual // 2, usual + 1) if type(usual) is int else (2 * usual, usual / 2, usual + 0.5, 1.0)
     return [each for each in ((0.125,) if "eps" in name else ()) + numbers if each != usual]
 
 

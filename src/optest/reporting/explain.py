@@ -60,6 +60,7 @@ _TOLD_ELSEWHERE = frozenset(
     {
         *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays", "waive", "repeated", "torch", "hint"),
         *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis", "not_run", "suggested_tolerance"),
+        "decorator",
     }
 )
 

@@ -250,8 +250,8 @@ NARROWER = (
     ),
     Narrower(
         reason=Reason.INPUT_MUTATED,
-        applies=lambda facts: facts.get("backend") in ("function", "triton") and "input" in facts,
-        remedy='write to a copy; if its output is to be there: @optest.kernel("{operator}", in_place=("{input}",))',
+        applies=_has("decorator"),
+        remedy="write to a copy; if its outputs are to be there, in their order: {decorator}",
     ),
     Narrower(
         reason=Reason.STATE,

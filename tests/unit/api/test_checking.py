@@ -691,7 +691,7 @@ def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "adds", **some)
     (line,) = [each for each in text.splitlines() if words in each]
     assert line.startswith("add: ")
-    for which in ("with inputs of different shapes", "with inputs in other layouts", "of mixed dtypes"):
+    for which in ("with inputs that are broadcast", "with inputs in other layouts", "of mixed dtypes"):
         assert f"calls {which}" in line, line
     lacks = eval(f"lambda case: {line.partition('return ')[2]}", {"Capability": Capability})
     backend_manager.register(Adds("promises", np.asarray, lacks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from optest.core.runner import execute, why_not_run
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
-from optest.spec import Fault, Reason, Status, TestCase
+from optest.spec import Fault, Reason, Status, TensorSpec, TestCase
 
 DENSE_FLOATS = Capability(dtypes=("float32", "float64"), ranks=(2,), layouts=("dense",), refuses=False)
 
@@ -141,3 +142,60 @@ def test_dtypes_and_ranks_are_about_the_main_inputs() -> None:
         ]
         assert len(ranks) > 10, name
         assert not any(each[tensor] == rank for each in ranks for tensor, rank in outside.items()), name
+
+
+@pytest.mark.parametrize(
+    ("name", "outside", "inside"),
+    [
+        ("add", {"37 4x37", "4x37 4x1", "1x1 129", "() 4x37", "0x3 1x3"}, {"4x37 4x37"}),
+        ("where", {"4x1 4x37 4x37", "4x37 () 4x37"}, {"4x37 4x37 4x37"}),
+        ("matmul", {"2x5x7 7x3", "3x1x5x7 3x2x7x4"}, {"5x7 7x3", "1x9 9x64", "3x1 1x5"}),
+        ("gemm", {"5x7 7x3 3", "5x7 7x3 5x1"}, {"5x7 7x3 5x3"}),
+        ("bmm", set(), {"2x3x1 2x1x5"}),
+        ("linear", set(), {"5x7 3x7 3", "3x1 5x1 5"}),
+        ("layer_norm", set(), {"4x37 37 37", "3x1 1 1"}),
+        ("conv2d", set(), {"2x3x7x9 4x3x3x2 4"}),
+        ("embedding", set(), {"7x1 9"}),
+        ("cross_entropy", set(), {"3x1 3"}),
+        ("rope", set(), {"1x2x5x8 5x4 5x4"}),
+        (
+            "scaled_dot_product_attention",
+            {"3x2x9x16 3x1x17x16 3x1x17x16"},
+            {"2x4x5x16 2x2x9x16 2x2x9x16", "1x1x3x16 1x1x17x16 1x1x17x16", "2x2x9x8 2x2x17x8 2x2x17x8 9x17"},
+        ),
+    ],
+)
+def test_broadcasting_is_repetition_of_an_input(name: str, outside: set[str], inside: set[str]) -> None:
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for case in sample_cases(name):
+        shapes = " ".join("x".join(map(str, each.spec.shape)) or "()" for each in case.inputs)
+        if case.expects_error is None:
+            found[Capability(broadcasts=False).lacks(case) is not None].add(shapes)
+    assert outside <= found[True]
+    assert inside <= found[False]
+    assert bool(outside) == bool(found[True])
+
+
+def test_one_head_of_keys_for_all_of_queries_is_no_broadcasting() -> None:
+    grouped = next(x for x in sample_cases("sdpa") if x.attributes["enable_gqa"] and x.inputs[0].spec.rank == 4)
+    for heads in ((2, 1), (3, 1), (8, 1)):
+        inputs = tuple(
+            replace(each, spec=TensorSpec(dtype=each.spec.dtype, shape=(2, heads[place > 0], *each.spec.shape[2:])))
+            for place, each in enumerate(grouped.inputs)
+        )
+        for is_grouped in (True, False):
+            case = replace(grouped, inputs=inputs, attributes={**grouped.attributes, "enable_gqa": is_grouped})
+            assert bool(Capability(broadcasts=False).lacks(case)) != is_grouped
+
+
+def test_numpy_decides_what_is_broadcast_without_inference() -> None:
+    plain = replace(sample_cases("add")[0].descriptor, infer=None)
+    lacks = {
+        " ".join("x".join(map(str, each.spec.shape)) for each in case.inputs): Capability(broadcasts=False).lacks(
+            replace(case, descriptor=plain)
+        )
+        for case in sample_cases("add")
+    }
+    assert lacks["4x37 4x1"]
+    assert lacks["37 4x37"]
+    assert not lacks["4x37 4x37"]

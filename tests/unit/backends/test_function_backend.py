@@ -19,6 +19,7 @@ from optest.api.run_request import run_request
 from optest.backends import function
 from optest.cli import main
 from optest.errors import UsageError
+from optest.reporting.explain import explain
 from optest.spec import CaseResult, Reason, Status
 
 pytestmark = pytest.mark.torch  # the functions' module imports it
@@ -141,6 +142,19 @@ MODULE = """
 
     def writes_into_c(a, b, c) -> None:
         c[...] = a + b
+
+    def norm_in_place(input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
+        residual += input
+        scale = torch.rsqrt(residual.pow(2).mean(-1, keepdim=True) + epsilon)
+        input[...] = residual * scale * weight
+
+    @optest.kernel("add_rms_norm", in_place=("input",))
+    def norm_half_declared(input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
+        norm_in_place(input, residual, weight, epsilon)
+
+    @optest.kernel("add_rms_norm", in_place=("input", "residual"))
+    def norm_declared(input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
+        norm_in_place(input, residual, weight, epsilon)
 
     @optest.kernel("add", dtypes=("float32",), in_place=("a",))
     def adds_to_a(a, b):
@@ -267,6 +281,22 @@ def test_a_module_gets_what_its_forward_takes(name: str) -> None:
 def test_inputs_that_are_written_go_by_the_names_of_parameters() -> None:
     outcome = asked("kernels_under_test:adds_to_a", op=("add",), dtype=("float32",), case_set=("ordinary",))
     assert len(by_status(outcome, Status.PASSED)) > 3
+    assert not by_status(outcome, Status.FAILED)
+
+
+@pytest.mark.usefixtures("module")
+def test_the_decorator_for_all_changed_inputs_is_printed() -> None:
+    pytest.importorskip("torch")
+    pasted = '@optest.kernel("add_rms_norm", in_place=("input", "residual"))'
+    given: dict[str, Any] = {"op": ("add_rms_norm",), "dtype": ("float32",), "case_set": ("ordinary",)}
+    first = by_status(asked("kernels_under_test:norm_in_place", **given), Status.FAILED)[0]
+    assert first.reason is Reason.INPUT_MUTATED
+    assert "input1 (other)" in first.verdict.message
+    assert any(line.endswith(pasted) for line in explain(first))
+    skipped = by_status(asked("kernels_under_test:norm_half_declared", **given), Status.SKIPPED)
+    assert any(f"(out, residual): {pasted}" in each.verdict.message for each in skipped)
+    outcome = asked("kernels_under_test:norm_declared", **given)
+    assert by_status(outcome, Status.PASSED)
     assert not by_status(outcome, Status.FAILED)
 
 

@@ -37,7 +37,7 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
     (Reason.INPUT_MUTATED, {"backend": "ffi"}, "under `in_place` of the mapping"),
     (
         Reason.INPUT_MUTATED,
-        {"backend": "function", "operator": "relu", "input": "x"},
+        {"decorator": '@optest.kernel("relu", in_place=("x",))'},
         '@optest.kernel("relu", in_place=("x",))',
     ),
     (Reason.STATE, {"view_of": "input0"}, "return a view where the model does"),
