@@ -52,18 +52,14 @@ def refuse_untrusted(context: PlanContext, *, is_top: bool) -> None:
         return
     for path, part, combination in document.parts():
         with ledger.reading(document.source, combination):
-            _refuse_in(part, path, context)
+            for place, what in _code_named_in(part, path):
+                words = what if isinstance(what, list) else [what]
+                command = " ".join(words) if all(isinstance(word, str) for word in words) else shown(what)
+                ledger.problem(place, f"--untrusted refuses what the plan would run: {command}")
+            for name in _files_of_fills(part):
+                _refuse_path(name, (*path, "generator"), context)
     if is_top and isinstance(document.report.get("path"), str):
         _refuse_path(document.report["path"], ("report", "path"), context)
-
-
-def _refuse_in(entry: Entry, path: Path, context: PlanContext) -> None:
-    for place, what in _code_named_in(entry, path):
-        words = what if isinstance(what, list) else [what]
-        command = " ".join(words) if all(isinstance(word, str) for word in words) else shown(what)
-        context.ledger.problem(place, f"--untrusted refuses what the plan would run: {command}")
-    for name in _files_of_fills(entry):
-        _refuse_path(name, (*path, "generator"), context)
 
 
 def _refuse_path(name: str, place: Place, context: PlanContext) -> None:

@@ -255,7 +255,13 @@ def quantize_samples() -> Iterator[Sample]:
         for zero_point in ("int8", "uint8"):
             each = (source, "float32", zero_point)
             yield from variations("ordinary", [*_either(each, (5, 37), 37), *_either(each, (3, 4, 33), 4)])
-    yield from _dtypes()
+    for variant in QUANTIZED:
+        stated = {"dtype": "int8"} if variant[-1] == "int64" else {}
+        yield Sample(case_set="dtypes", case=_of_variant(variant, stated))
+    for result in INTEGERS:
+        kinds = ("float32", "float32", "int32")
+        yield Sample(case_set="dtypes", case=call({"dtype": result}, dtypes=kinds[:2], input=(4, 9), scale=()))
+        yield Sample(case_set="dtypes", case=_by_tensor(kinds, (4, 9), dtype=result))
     yield from in_every_layout([_by_channel(names, (5, 7), 5, axis=0)])
     for n in SIZES:
         yield from variations("sizes", _either(("float32", "float32", "uint8"), (3, n), n))
@@ -273,16 +279,6 @@ def quantize_samples() -> Iterator[Sample]:
         yield from variations("attributes", [bounded])
     fills = {"input": {"fill": "arange", "start": -12.0, "step": 1 / 64}, "scale": full(0.1)}
     yield from variations("attributes", [_by_tensor(("float16", "float16", "int8"), (16, 97), fills)])
-
-
-def _dtypes() -> Iterator[Sample]:
-    for variant in QUANTIZED:
-        stated = {"dtype": "int8"} if variant[-1] == "int64" else {}
-        yield Sample(case_set="dtypes", case=_of_variant(variant, stated))
-    for result in INTEGERS:
-        names = ("float32", "float32", "int32")
-        yield Sample(case_set="dtypes", case=call({"dtype": result}, dtypes=names[:2], input=(4, 9), scale=()))
-        yield Sample(case_set="dtypes", case=_by_tensor(names, (4, 9), dtype=result))
 
 
 def _of_variant(variant: tuple[str, ...], attributes: Mapping[str, Any], generator: Any = None) -> dict[str, Any]:

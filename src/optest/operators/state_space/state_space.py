@@ -10,7 +10,7 @@ from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, Call, c
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given, require_rank
-from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
 from optest.spec.declared_shapes import fitted
 
 _ACTIVATION = attribute(
@@ -172,24 +172,20 @@ def infer_selective_scan(specs: Specs, attributes: Attributes) -> Outputs:
     more = f"D?: {parameter}, z?: {row}, delta_bias?: {parameter}"
     n, outputs = fitted(specs, f"{tensors}, {more} -> {row}, P[batch, dim, states]")
     for name, spec in (("B", specs[3]), ("C", specs[4])):
-        _require_states(name, spec, n)
+        assert spec is not None
+        groups = spec.shape[1] if spec.rank == 4 else 1
+        fixed, varied = (n.dim, n.states), (n.batch, n.states, n.length)
+        if spec.shape not in (fixed, varied, (n.batch, groups, *varied[1:])) or not groups or n.dim % groups:
+            raise UnfitArguments(
+                f"{name} is {format_shape(spec.shape)}, but should be {format_shape(fixed)} or {format_shape(varied)}, "
+                f"or have a divisor of {n.dim} for groups before the states"
+            )
+        wanted = n.P if spec.rank == 2 else n.T
+        if spec.dtype != wanted:
+            raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}")
     if n.P != n.T and not (n.T.bits == 16 and dtype("float32") == n.P):
         raise UnfitArguments(f"A is {n.P}, but should be float32 beside 16 bits, else {n.T}")
     return outputs if attributes.get("return_last_state") else outputs[:1]
-
-
-def _require_states(name: str, spec: TensorSpec | None, n: Any) -> None:
-    assert spec is not None
-    groups = spec.shape[1] if spec.rank == 4 else 1
-    fixed, varied = (n.dim, n.states), (n.batch, n.states, n.length)
-    if spec.shape not in (fixed, varied, (n.batch, groups, *varied[1:])) or not groups or n.dim % groups:
-        raise UnfitArguments(
-            f"{name} is {format_shape(spec.shape)}, but should be {format_shape(fixed)} or {format_shape(varied)}, "
-            f"or have a divisor of {n.dim} for groups before the states"
-        )
-    wanted = n.P if spec.rank == 2 else n.T
-    if spec.dtype != wanted:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}")
 
 
 def selective_scan_domain(_specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:

@@ -22,7 +22,16 @@ def value_of(value: Any) -> Any:
         Misfit: for what no call can hold.
     """
     if isinstance(value, str):
-        return _of_text(value)
+        if _TORCH_CONSTANT.fullmatch(value):
+            return TorchName(value)
+        if _DEVICE.fullmatch(value):
+            return Device(value)
+        if value[:1] + value[-1:] in ("()", "[]"):
+            try:
+                return _without_tensors(parse_value(value), value)
+            except NotLiteral:
+                return value
+        return _WORDS.get(value, value)
     if isinstance(value, list):
         return [value_of(each) for each in value]
     if value is None or isinstance(value, (bool, int, float)):
@@ -42,19 +51,6 @@ def _is_word(value: Any) -> bool:
 
 def _dtype_called(word: str) -> TorchName:
     return TorchName(f"torch.{dtype_of(word).name}")
-
-
-def _of_text(text: str) -> Any:
-    if _TORCH_CONSTANT.fullmatch(text):
-        return TorchName(text)
-    if _DEVICE.fullmatch(text):
-        return Device(text)
-    if text[:1] + text[-1:] in ("()", "[]"):
-        try:
-            return _without_tensors(parse_value(text), text)
-        except NotLiteral:
-            return text
-    return _WORDS.get(text, text)
 
 
 _WORDS = {

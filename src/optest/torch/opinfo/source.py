@@ -277,7 +277,15 @@ def _tensor_keys(tensors: Sequence[torch.Tensor], place: Mapping[str, Any]) -> d
     shapes, dtypes, fills = {}, {}, {}
     for index, tensor in enumerate(tensors):
         path = f"input{index}"
-        _require_plain(tensor)
+        kind, name = type(tensor), str(tensor.dtype).removeprefix("torch.")
+        if kind not in (torch.Tensor, torch.nn.Parameter):
+            raise Unstatable(f"a tensor is a {kind.__name__}")
+        if tensor.layout is not torch.strided:
+            raise Unstatable(f"a tensor is {str(tensor.layout).removeprefix('torch.')}")
+        if tensor.is_quantized or tensor.device.type != "cpu":
+            raise Unstatable(f"a tensor is {'quantized' if tensor.is_quantized else f'on {tensor.device}'}")
+        if name not in dtype_names():
+            raise Unstatable(f"a tensor is {name}, which optest does not know")
         try:
             digest = digest_of(array_of(tensor))
         except ValueError:
@@ -285,19 +293,6 @@ def _tensor_keys(tensors: Sequence[torch.Tensor], place: Mapping[str, Any]) -> d
         shape, strides, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
         is_plain = strides == contiguous_strides(shape) and not offset
         shapes[path] = [*shape] if is_plain else {"shape": [*shape], "strides": [*strides], "offset": offset}
-        dtypes[path] = str(tensor.dtype).removeprefix("torch.")
+        dtypes[path] = name
         fills[path] = {"fill": "opinfo", **place, "tensor": index, "digest": digest}
     return {"shapes": shapes, "dtypes": dtypes, "generator": fills}
-
-
-def _require_plain(tensor: torch.Tensor) -> None:
-    kind = type(tensor)
-    if kind not in (torch.Tensor, torch.nn.Parameter):
-        raise Unstatable(f"a tensor is a {kind.__name__}")
-    if tensor.layout is not torch.strided:
-        raise Unstatable(f"a tensor is {str(tensor.layout).removeprefix('torch.')}")
-    if tensor.is_quantized or tensor.device.type != "cpu":
-        raise Unstatable(f"a tensor is {'quantized' if tensor.is_quantized else f'on {tensor.device}'}")
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name not in dtype_names():
-        raise Unstatable(f"a tensor is {name}, which optest does not know")
