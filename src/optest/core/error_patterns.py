@@ -325,7 +325,7 @@ def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _partial_sums(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield hypotheses that the sum in softmax left out its last terms."""
+    """Yield hypotheses that the sum in softmax left out its last terms, or has terms of a padding with 0."""
     if wrong.case.descriptor.name != "softmax" or (only := _one_output(wrong)) is None or not only[2].ndim:
         return
     axis = wrong.case.attributes["dim"]
@@ -334,6 +334,13 @@ def _partial_sums(wrong: WrongCall) -> Iterator[Hypothesis]:
         total = only[2].take(np.arange(cut), axis).sum(axis, keepdims=True)
         words = f"the sum left out the last {size - cut} of {size} along dimension {axis}"
         yield _relation(wrong, words, {0: only[2] / total})
+    x = widen(wrong.inputs[0])
+    top = np.maximum(x.max(axis, keepdims=True, initial=0), 0)
+    powers = np.exp(x - top)
+    for padded in sorted({1 << (size - 1).bit_length(), *(-(-size // tile) * tile for tile in TILES)} - {size}):
+        total = powers.sum(axis, keepdims=True) + (padded - size) * np.exp(-top)
+        words = f"dimension {axis} of {size} were padded with 0, not with -inf, to {padded} or more"
+        yield _relation(wrong, words, {0: powers / total})
 
 
 def _without_shift(wrong: WrongCall) -> Iterator[Hypothesis]:

@@ -443,8 +443,14 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield calls that read elements beyond the lengths of sequences or their ends, or padding as zeros."""
+    """Yield calls that read elements beyond the lengths of sequences or their ends, or padding as zeros, which a
+    reduction may add itself."""
     case, inputs = wrong.case, wrong.inputs
+    axis = case.attributes.get("dim") if case.descriptor.category == "reduction" else None
+    for at in axis if isinstance(axis, tuple) else () if axis is None else (axis,):
+        padded = np.moveaxis(np.moveaxis(inputs[0], at, 0)[[*range(inputs[0].shape[at]), 0]], 0, at).copy()
+        np.moveaxis(padded, at, 0)[-1] = 0
+        yield _with_input(wrong, {0: padded}, f"dimension {at} of {case.inputs[0].name} were padded with 0")
     columns = {each.shape[1] for each in inputs if each.dtype.kind in "iu" and each.ndim == 2}
     offsets = {}
     for index, array in enumerate(inputs if len(inputs) > 2 else ()):

@@ -235,6 +235,20 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
             "the mean were not subtracted",
         ),
         (
+            lambda x: softmax(np.pad(x, ((0, 0), (0, 27))), 1)[:, :37],
+            "softmax",
+            [(4, 37)],
+            {"attributes": {"dim": 1}, "generator": "randn"},
+            "as if dimension 1 of 37 were padded with 0, not with -inf, to 64 or more",
+        ),
+        (
+            lambda x: np.maximum(x.max(0), 0),
+            "amax",
+            [(4, 9)],
+            {"attributes": {"dim": [0]}},
+            "as if dimension 0 of input were padded with 0",
+        ),
+        (
             lambda x: (x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 2.0**-10)).astype(x.dtype),
             "rms_norm",
             [(6, 8)],
