@@ -508,7 +508,7 @@ def test_numbers_are_varied_where_they_make_a_difference() -> None:
     pytest.importorskip("torch")
     outcome, text = of_torch("blend", "blend", case_set=("attributes",))
     assert outcome == {"passed"}, text
-    assert "p, block_size only at the default, as other values change nothing; --attr p=1.0" in text
+    assert "p, block_size only at the default; --attr p=1.0" in text
     assert "not {'training': True}: two calls have two results" in text
     text = of_torch("blend_by_default", "blend", case_set=("attributes",))[1]
     assert "alpha=2.0" in text

@@ -116,9 +116,9 @@ def bound_arguments(
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)
         elif not attribute.is_default(value, rank) and (implied is None or value != implied):
-            may_be_told = any(kind in attribute.type for kind in ("bool", "int"))
-            remedy = f" (add it, or ignores=({attribute.name!r},) if shapes tell it)" if may_be_told else ""
-            return f"takes no {attribute.name}{remedy}, which is {value!r} here"
+            may_be_told = re.match("bool|int", attribute.type) and not attribute.names_dimensions
+            remedy = f": add it, or ignores=({attribute.name!r},) if shapes tell it" if may_be_told else ""
+            return f"takes no {attribute.name}, which is {value!r} here{remedy}"
 
     indices = {name: names.index(name) for name in free if name in names}
     aliased = dict(indices)

@@ -159,16 +159,13 @@ class Kernel:
         return [case.inputs[at].name if type(at := indices.get(name)) is int else name for name in self.in_place]
 
     def decorator(self, case: TestCase, changed: Sequence[str]) -> str:
-        """Return the decorator for a function that leaves its outputs in inputs that it changes, completed by others of
-        the shape and dtype of an output."""
-        kinds = {each.name: (each.spec.shape, each.spec.dtype) for each in case.inputs}
-        rest = [*changed, *(name for name in kinds if name not in changed and len(changed) < len(case.outputs))]
-        named = ""
-        for output in case.outputs:
-            fitting = [name for name in rest if kinds.get(name) == (output.shape, output.dtype)] or ["…"]
-            rest = [name for name in rest if name != fitting[0]]
-            named += f'"{self._parameters(case).get(fitting[0], fitting[0])}", '
-        return f'@optest.kernel("{case.descriptor.name}", in_place=({named[: -2 if len(case.outputs) > 1 else -1]}))'
+        """Return the decorator for a function that leaves its outputs in the ``changed`` inputs or, as far as these are
+        fewer, in others of the shape and dtype of an output."""
+        kinds = {(each.shape, each.dtype) for each in case.outputs}
+        rest = [each.name for each in case.inputs if (each.spec.shape, each.spec.dtype) in kinds]
+        places = list(dict.fromkeys([*changed, *rest]))[: len(case.outputs)]
+        names = tuple(self._parameters(case).get(name, name) for name in places)
+        return f'@optest.kernel("{case.descriptor.name}", in_place={names})'.replace("'", '"')
 
     def cannot_write(self, case: TestCase) -> str:
         """Return why the function cannot write the outputs of the case into its parameters, "" if it can."""

@@ -191,21 +191,14 @@ def _of_attributes(
     usual, attributes = calls.descriptor.bind(calls.usual), calls.descriptor.attributes
     endless = [each.name for each in attributes if not _values(each) and each.name not in calls.dimensions()]
     plain, numbers = calls.trial(calls.call(small), "") if calls.is_sought else "", dict[str, Any]()
-    why = {
-        name: "as its name lets results differ" if _UNVARIED.search(name) else "as it is no number" for name in endless
-    }
     for name, number in [(each, number) for each in endless for number in _other_numbers(each, usual[each])]:
         if name not in numbers and isinstance(plain, Trial):
             trial, again = (calls.trial(calls.call(small, attributes={name: number}), "") for _ in range(2))
-            unclear = "" if _are_alike(trial, again) else "as two calls have two results"
-            refused = f"as {number} is refused: {trial}" if isinstance(trial, str) else unclear
-            why[name] = refused or ("as other values change nothing" if _are_alike(trial, plain) else "")
-            numbers |= {} if why[name] else {name: number}
-    for reason in dict.fromkeys(why[name] for name in endless if name not in numbers):
-        fixed = [name for name in endless if name not in numbers and why[name] == reason]
+            numbers |= {name: number} if _are_alike(trial, again) and not _are_alike(trial, plain) else {}
+    if fixed := [name for name in endless if name not in numbers]:
         example = f"--attr {fixed[0]}={next(iter(_other_numbers(fixed[0], usual[fixed[0]])), '…')} sets another"
-        how = f", {reason}; {example}" if calls.is_sought else "; choices=(…) would be varied"
-        notes.append(f"{', '.join(fixed)} only at the default{how}")
+        how = example if calls.is_sought else "choices=(…) would be varied"
+        notes.append(f"{', '.join(fixed)} only at the default; {how}")
     others = [(each.name, value) for each in attributes for value in _values(each) if value != usual[each.name]]
     pairs = [dict(pair) for pair in combinations(others, 2) if pair[0][0] != pair[1][0]]
     changes = [*({name: value} for name, value in [*others, *numbers.items()]), *pairs[:_MOST_PAIRS]]
