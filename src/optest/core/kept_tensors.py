@@ -209,17 +209,14 @@ def element_error(actual: Array, expected: Array) -> Array | None:
     """``|actual - expected|`` of every element as float64, None for other shapes; equal infinities and NaN give 0."""
     if actual.shape != expected.shape:
         return None
-    one, other = (_floating(widen(np.ascontiguousarray(each))) for each in (actual, expected))
+    wide = (widen(np.ascontiguousarray(each)) for each in (actual, expected))
+    one, other = (each if each.dtype.kind in "fc" else each.astype(np.float64) for each in wide)
     with np.errstate(all="ignore"):
         error = np.abs(one - other)
     same = (one == other) | (np.isnan(one) & np.isnan(other))
     # What is contiguous has one dimension at least; a scalar has none.
     errors: Array = np.asarray(np.where(same, 0.0, error), dtype=np.float64).reshape(actual.shape)
     return errors
-
-
-def _floating(values: Array) -> Array:
-    return values if values.dtype.kind in "fc" else values.astype(np.float64)
 
 
 def _spec(described: Mapping[str, Any]) -> TensorSpec:

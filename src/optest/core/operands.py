@@ -63,19 +63,13 @@ def with_definition(case: TestCase, verdict: Verdict) -> Verdict:
         return verdict
     if verdict.reason in _VALUES:
         worst = next((measure for measure in verdict.measures if measure.mismatched), None)
-        if worst is None or not (_is_exact(worst) or isinstance(worst.worst_expected, str) or _has_nan(verdict)):
+        has_nan = "nan" in str(verdict.details.get("operands_there", "")).replace(",", "").split()
+        is_exact = worst is not None and worst.rule is not None and worst.rule.name == "exact"
+        if worst is None or not (is_exact or isinstance(worst.worst_expected, str) or has_nan):
             return verdict
     elif verdict.reason is not Reason.DTYPE or any(each.spec.dtype.is_inexact for each in case.inputs):
         return verdict
     return replace(verdict, details={**verdict.details, "definition": case.descriptor.description})
-
-
-def _is_exact(measure: Measure) -> bool:
-    return measure.rule is not None and measure.rule.name == "exact"
-
-
-def _has_nan(verdict: Verdict) -> bool:
-    return "nan" in str(verdict.details.get("operands_there", "")).replace(",", "").split()
 
 
 def _at(array: Array, measure: Measure) -> str | None:

@@ -251,7 +251,8 @@ class _Reader:
         name = key.value
         if "\0" in name:
             self._fault(key, path[:-1], "a key holds a NUL, which no text of a plan may", _NO_NUL)
-        if not _is_text(_tag(key)):
+        tag = _tag(key)
+        if not (type(tag) is tuple and len(tag) == 1 and type(tag[0]) is str):
             if name and isinstance(value, ScalarNode) and value.value == "":
                 hint = "sizes stand in brackets, such as [2, 3], or are written 2x3"
                 self._fault(key, path, f"{name} stands alone, but should be a key with a value", hint)
@@ -307,10 +308,6 @@ def _check_aliases(root: Node, file: str) -> None:
 def _tag(node: Node) -> Any:
     """What the composer left in place of a tag; PyYAML's stubs take it for a string."""
     return node.tag
-
-
-def _is_text(tag: Any) -> bool:
-    return type(tag) is tuple and len(tag) == 1 and type(tag[0]) is str
 
 
 def _named(path: Path) -> str:

@@ -207,11 +207,6 @@ def _stop_timers(before: list[bool], after: list[bool]) -> None:
             signal.setitimer(timer, 0)
 
 
-def _errors_of_warnings() -> list[Any]:
-    """Filters that make exceptions of warnings; frameworks add others when they are loaded."""
-    return [each for each in warnings.filters if each[0] == "error"]
-
-
 def _changes_of_warnings(before: list[Any], after: list[Any]) -> Iterator[Change]:
     kinds = dict.fromkeys(each[2].__name__ for each in after if each not in before)
     listed = ", ".join(kinds) or "the filters that do"
@@ -327,7 +322,11 @@ if sys.platform == "linux":
             changes=_changes_of_timers,
             put_back=_stop_timers,
         ),
-        "warnings": _Part(read=_errors_of_warnings, changes=_changes_of_warnings, put_back=_put_warnings),
+        "warnings": _Part(  # filters that make exceptions of them; frameworks add others when they are loaded
+            read=lambda: [each for each in warnings.filters if each[0] == "error"],
+            changes=_changes_of_warnings,
+            put_back=_put_warnings,
+        ),
         "locale": _Part(
             read=lambda: _setlocale()(_ALL_LOCALES, None) or b"",
             changes=lambda before, after: [

@@ -33,17 +33,12 @@ def hide_duplicates(session: pytest.Session, results: Results) -> None:
     """Leave one item of each execution in a worker's list, and those that pytest has to look at, each by itself."""
     hidden: set[int] = set()
     for items in results.sharing():
-        alike = [item for item in items if not _is_marked(item)]
+        # a conftest.py may skip this very item, or say that it may fail; the words of a file are told by the result
+        alike = [item for item in items if not any(mark.name in _OF_ONE_ITEM for mark in item.iter_markers())]
         if len(alike) > 1:
             alike[0].duplicates = alike[1:]
             hidden.update(map(id, alike[1:]))
     session.items[:] = [item for item in session.items if id(item) not in hidden]
-
-
-def _is_marked(item: CaseItem) -> bool:
-    """Whether somebody, a ``conftest.py``, says of this very item that it is skipped or may fail; the words of a file
-    are told by the result."""
-    return any(mark.name in _OF_ONE_ITEM for mark in item.iter_markers())
 
 
 def attach(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -304,7 +304,8 @@ def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> l
     """Facts that the message does not say yet, then what the process and the exception said."""
     lines = [f"  {name.replace('_', ' ')}: {value}" for name, value in _facts(details, message)]
     if command := details.get("command"):
-        lines.append(f"  command: {printable(_command(command))}")
+        words = command if isinstance(command, (list, tuple)) else None
+        lines.append(f"  command: {printable(str(command) if words is None else shlex.join(map(str, words)))}")
     exception = str(details.get("exception") or "")
     if exception and exception not in message and (exception.partition(": ")[2] or exception) not in message:
         lines += _quoted("exception", exception)
@@ -327,10 +328,6 @@ def _facts(details: Mapping[str, Any], message: str) -> list[tuple[str, str]]:
         if text not in message:
             facts.append((printable(name), text))
     return facts[:_SHOWN_DETAILS]
-
-
-def _command(command: Any) -> str:
-    return shlex.join(map(str, command)) if isinstance(command, (list, tuple)) else str(command)
 
 
 def _quoted(title: str, text: Any) -> list[str]:

@@ -276,7 +276,8 @@ def _terms(
         return [as_array(each.abs()) for each in found_for.dense(tensors)]
 
     absolute, squared = made(torch.abs, 1), made(lambda each: each.abs().square(), 2)
-    counts = made(_own_ones if call.changes else _ones, 0)
+    # of a call in place they are in memory of their own: torch writes into no repeated element
+    counts = made((lambda each: _ones(each).contiguous()) if call.changes else _ones, 0)
     return [
         Terms(one, two, int(np.max(count, initial=0.0)))
         for one, two, count in zip(absolute, squared, counts, strict=True)
@@ -285,8 +286,3 @@ def _terms(
 
 def _ones(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ones((), dtype=torch.float64).expand(tensor.shape)
-
-
-def _own_ones(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a call in place: torch writes into no repeated element."""
-    return _ones(tensor).clone(memory_format=torch.contiguous_format)

@@ -81,7 +81,8 @@ def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, An
         for with_numbers in (True, False):
             changed = _changed(entry, division, with_numbers)
             after = _yields(changed)
-            if after is None or _has_lost_elements(before, after):
+            has_elements = any(0 not in shape for shape in before)  # a slice from 12 to 16 of 8 elements has none
+            if after is None or (has_elements and all(0 in shape for shape in after)):
                 continue
             is_divided = after == [tuple(map(division, shape)) for shape in before]
             if (is_divided or lenient is None) and _is_refused(changed):
@@ -90,11 +91,6 @@ def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, An
                 return changed, division
             lenient = lenient or (changed, division)
     return lenient
-
-
-def _has_lost_elements(before: Shapes, after: Shapes) -> bool:
-    """Whether nothing could be compared any more: a slice from 12 to 16 of what has 8 elements now."""
-    return any(0 not in shape for shape in before) and all(0 in shape for shape in after)
 
 
 def _counts(entry: Entry) -> bool:

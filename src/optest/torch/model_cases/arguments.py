@@ -44,15 +44,6 @@ _DTYPES = ("dtype", "out_dtype")
 """Keyword arguments that are dtypes: there ``fp16`` and ``float16`` can mean nothing else."""
 
 
-def _is_word(value: Any) -> bool:
-    """Text that torch has no constant of, and that is not None."""
-    return isinstance(value, str) and not _TORCH_CONSTANT.fullmatch(value) and value not in _WORDS
-
-
-def _dtype_called(word: str) -> TorchName:
-    return TorchName(f"torch.{dtype_of(word).name}")
-
-
 _WORDS = {
     "None": None,
     "True": True,
@@ -100,5 +91,7 @@ def keywords(
                 hint = "kwmap: {dim: -1, keepdim: true}"
                 raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
             with at_path(*path):
-                found[name] = _dtype_called(value) if name in _DTYPES and _is_word(value) else read(value, path)
+                is_word = isinstance(value, str) and not _TORCH_CONSTANT.fullmatch(value) and value not in _WORDS
+                is_dtype = name in _DTYPES and is_word
+                found[name] = TorchName(f"torch.{dtype_of(value).name}") if is_dtype else read(value, path)
     return found
