@@ -177,10 +177,11 @@ def is_run(options: Mapping[str, Any]) -> bool:
 def _run_named(name: str, settings: Settings) -> RunDirectory:
     """The run; the latest is the latest of a plan or an operator, and of this plan if one is given."""
     root, plan = Path(settings["runs_dir"]), settings["plan"]
+    path = plan and os.path.realpath(plan)
     if name != _LATEST:
         return RunDirectory.open(root, name)
     directory = latest_run(
-        root, lambda before: is_run(before) and (not plan or _is_same_file(before.get("plan"), plan))
+        root, lambda before: is_run(before) and (not plan or os.path.realpath(str(before.get("plan"))) == path)
     )
     if directory is not None:
         return directory
@@ -206,10 +207,6 @@ def _options(directory: RunDirectory) -> Mapping[str, Any]:
 def _resumed(settings: Settings) -> tuple[RunDirectory, RunInfo | None]:
     directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
     return directory, read_journal(directory.journal_path).info
-
-
-def _is_same_file(one: Any, other: str) -> bool:
-    return isinstance(one, str) and os.path.realpath(one) == os.path.realpath(other)
 
 
 def what_failed(runs_dir: str, run: str) -> Earlier:

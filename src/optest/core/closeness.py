@@ -88,7 +88,8 @@ def as_close_as_roundings_allow(
     near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
     near = _against_other_inputs(rounded, near, fails)
     noise: list[list[Array]] = []
-    if with_gradients and rounded.step and any(map(_may_be_zero, true)):  # an output can be only noise around zero
+    largest = [_largest(each) if each.dtype.kind in "fc" else 0.0 for each in true] if with_gradients else []
+    if rounded.step and any(0.0 < each <= _FACTOR * _AROUND_ZERO for each in largest):  # may be noise around zero only
         noise = rounded.draws(share=_DOUBLE / rounded.step, takes_apart=takes_apart)  # with roundings of float64 itself
     return [
         _near_zero(np.asarray(got), true[index], [each[index] for each in noise])
@@ -299,10 +300,6 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         is_within = is_near | (is_number & (error <= _FACTOR * spread + last))
     lowest = min(2.0**entry.emin, _LOWEST)
     return _Near(wide, true, np.asarray(is_within), np.asarray(is_within & ~is_near), radius, lowest)
-
-
-def _may_be_zero(values: Array) -> bool:
-    return values.dtype.kind in "fc" and 0.0 < _largest(values) <= _FACTOR * _AROUND_ZERO
 
 
 def _near_zero(got: Array, true: Array, others: Sequence[Array]) -> AsRight | None:

@@ -148,7 +148,10 @@ def _likeness(one: Call, other: Call) -> int:
 
 
 def _scaled(descriptor: OperatorDescriptor, own: Sequence[Sample]) -> Iterator[Sample]:
-    for is_there, scaled in ((_is_large, _with_many_rows), (_has_six_dimensions, _in_six_dimensions)):
+    for is_there, scaled in (
+        (lambda shape: prod(shape) > _MILLION and prod(shape[:-1]) >= LARGE_SIZE, _with_many_rows),
+        (lambda shape: len(shape) >= _SIX and prod(shape) > 0, _in_six_dimensions),
+    ):
         if not any(each.tier is not Tier.FULL and any(map(is_there, _shapes(each))) for each in own):
             yield from islice(_taken(descriptor, own, scaled), 1)
 
@@ -197,14 +200,6 @@ def _given(descriptor: OperatorDescriptor, specs: Mapping[str, TensorSpec]) -> l
     """The inputs at the places of the signature."""
     signature = descriptor.tensors
     return [*specs.values()] if signature.is_variadic else [specs.get(each.name) for each in signature.inputs]
-
-
-def _is_large(shape: Sequence[int]) -> bool:
-    return prod(shape) > _MILLION and prod(shape[:-1]) >= LARGE_SIZE
-
-
-def _has_six_dimensions(shape: Sequence[int]) -> bool:
-    return len(shape) >= _SIX and prod(shape) > 0
 
 
 def _shapes(sample: Sample) -> list[tuple[int, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +56,8 @@ class Results:
             following = [item.following]
         stream = self._stream_of[id(item.case)]
         mine = [each for each in following if self._stream_of.get(id(each.case)) is stream]
-        return list(takewhile(_is_certain, mine))
+        is_skipped = [any(mark.name in ("skip", "skipif") for mark in each.own_markers) for each in mine]
+        return mine[: [*is_skipped, True].index(True)]
 
     def sharing(self) -> Iterator[list[CaseItem]]:
         """The items of each execution, the first stands for the others."""
@@ -83,10 +83,6 @@ def _device_share(items: Sequence[CaseItem]) -> tuple[int, int] | None:
     """Which part of the devices this process uses: worker gwK of pytest-xdist the K-th, None without xdist."""
     worker = getattr(items[0].config, "workerinput", None) if items else None
     return None if worker is None else (int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]))
-
-
-def _is_certain(item: CaseItem) -> bool:
-    return not any(mark.name in ("skip", "skipif") for mark in item.own_markers)
 
 
 RESULTS = pytest.StashKey[Results]()
