@@ -22,6 +22,7 @@ from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
+from optest.torch.calls.recompiled_calls import require_values_followed
 from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
 from optest.torch.cases import names_in
 from optest.torch.devices import (
@@ -131,7 +132,11 @@ class TorchBackend(BackendDriver):
         self._target = target
         try:
             with settings_kept(f"what {target.compiler} compiled"):
-                return compiled(call, tensors, target, refuses=case.expects_error is not None)
+                outputs = compiled(call, tensors, target, refuses=case.expects_error is not None)
+                if case.expects_error is None:
+                    reverses = case.descriptor.category == "elementwise"
+                    require_values_followed(call, tensors, outputs, target, reverses=reverses)
+                return outputs
         except Fault as fault:
             own = ("Unsupported", "data-dependent expression")  # what the call asks of values in Python
             if fault.reason is Reason.COMPILE and any(words in str(fault.details) for words in own):

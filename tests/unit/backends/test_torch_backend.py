@@ -225,6 +225,30 @@ def test_a_compiler_of_ones_own_makes_the_calls_of_the_catalogue() -> None:
     assert output.tolist() == [[2 * each for each in row] for row in A]
 
 
+@pytest.mark.parametrize("keeps_memory", [False, True])
+def test_a_compiler_that_keeps_its_first_results_is_found_in_calls_of_the_catalogue(keeps_memory: bool) -> None:
+    def keeping(graph: torch.fx.GraphModule, _: Any) -> Any:
+        first: list[torch.Tensor] = []
+
+        def call(*given: torch.Tensor) -> list[torch.Tensor]:
+            results = graph(*given)
+            first[:] = first or [each.clone() for each in results]
+            if keeps_memory:
+                first[0].copy_(results[0])
+            return first
+
+        return call
+
+    torch._dynamo.register_backend(keeping, name=f"optest_keeping_{keeps_memory}")
+    driver = torch_eager.TorchBackend()
+    driver.configure({"compile_backend": f"optest_keeping_{keeps_memory}"})
+    for name, kind in (("exp", "float32"), ("bitwise_not", "int32")):
+        case = case_of(operators.get(name), spec(kind, 2, 2), backend=BackendTarget(name="torch"))
+        with pytest.raises(Fault, match="later calls" if keeps_memory else "what it yielded before") as caught:
+            driver.run(case, [np.array(A, kind)])
+        assert caught.value.reason is Reason.STATE
+
+
 @pytest.mark.slow
 def test_a_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [np.array(A, np.float32)]

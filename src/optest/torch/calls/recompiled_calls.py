@@ -73,6 +73,38 @@ def require_later_calls_right(first: FirstCall) -> None:
         _call_with_changed_values(first)
 
 
+def require_values_followed(
+    call: Callable[..., list[Any]],
+    tensors: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+    target: DeviceUnderTest,
+    *,
+    reverses: bool,
+) -> None:
+    """Call what was compiled of ``call``, which yielded ``results``, once more with half the values of its inputs; with
+    ``reverses`` integers get their elements in the reverse order, else they stay.
+
+    Raises:
+        Fault: STATE if it yields the same again where torch does not, or writes into the results.
+    """
+    others = [copied(each) for each in tensors]
+    for each in others:
+        if each.numel() and (is_inexact(each) or reverses):
+            (_halve if is_inexact(each) else _reverse)(each)
+    try:
+        plain, changed = ([leaf.cpu() for leaf in call(*given)] for given in (tensors, others))
+    except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
+        return
+    who, kept = f"what {target.compiler} compiled", [np.array(as_array(each)) for each in results]
+    again = [as_array(each) for each in target.compiled(others)] if target.compiled else []
+    if not same_bits(kept, [as_array(each) for each in results]):
+        raise Fault(Reason.STATE, f"the results of the first call are written by later calls of {who}")
+    for one, two, expected, other in zip(kept, again, plain, changed, strict=False):
+        if same_bits([one], [two]) and _differ(expected, other) and _is_nearly(one, expected):
+            how = "with half the values of its inputs" if any(map(is_inexact, tensors)) else "with other inputs"
+            raise Fault(Reason.STATE, f"{how}, {who} yields what it yielded before: it kept the first results")
+
+
 def _call_with_the_same_values(first: FirstCall) -> None:
     others = _in_other_memory(first)
     given = first.call.changeable(others)
