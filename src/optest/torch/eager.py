@@ -44,6 +44,10 @@ from optest.torch.tensors import DTYPE_NAMES, Inexpressible, to_torch, torch_dty
 _NEEDS_VALUES = re.compile(r"meta tensor|'meta' backend|device type meta")
 
 
+_OF_ANY_INTEGERS = frozenset({"elementwise", "comparison", "logic", "bitwise", "conversion", "reduction"})
+"""Categories of operators whose integers are no indices or lengths."""
+
+
 class TorchBackend(BackendDriver):
     """Runs the operator that torch has under the descriptor's name."""
 
@@ -134,7 +138,7 @@ class TorchBackend(BackendDriver):
             with settings_kept(f"what {target.compiler} compiled"):
                 outputs = compiled(call, tensors, target, refuses=case.expects_error is not None)
                 if case.expects_error is None:
-                    reverses = case.descriptor.category == "elementwise"
+                    reverses = case.descriptor.category in _OF_ANY_INTEGERS
                     require_values_followed(call, tensors, outputs, target, reverses=reverses)
                 return outputs
         except Fault as fault:
