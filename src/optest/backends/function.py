@@ -17,7 +17,7 @@ from typing import Any
 from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import Schema, bound_arguments, names_of, value_taken
 from optest.backends.capabilities import Capability, layout_of
-from optest.errors import Unavailable, UsageError
+from optest.errors import Unavailable, UnknownName, UsageError
 from optest.guests import Guest, Option
 from optest.registry import is_installed, load_extension, load_object
 from optest.spec import Check, CheckState, OperatorDescriptor, TestCase, dtype
@@ -251,7 +251,8 @@ def kernel(
 
     ``out`` names parameters for tensors that it writes the outputs into, in the operator's order; one that is called
     like an output of the operator needs no mention. ``in_place`` names inputs of the operator, or the
-    parameters that take them, that it leaves its outputs in. What it returns does not count, then.
+    parameters that take them, that it leaves its outputs in. What it returns does not count, then. A second decorator
+    for the same operator adds to the first.
 
     Raises:
         UsageError: for a dtype or a layout that does not exist, another word in ``arrays``, or a parameter that
@@ -260,13 +261,27 @@ def kernel(
     if arrays and arrays not in ARRAYS:
         raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, expected one of {', '.join(ARRAYS)}")
 
-    tensors: dict[str, Any] = {"dtypes": tuple(dtypes), "ranks": tuple(ranks), "layouts": tuple(layouts)}
-    promised = Capability(**tensors, broadcasts=broadcasts, promotes=promotes, refuses=refuses)
-
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         _require_function(function, f"kernel for {operator}")
-        more: dict[str, Any] = {"numerics": numerics, "out": tuple(out), "in_place": tuple(in_place)}
-        declared = Kernel(operator, function, promised, tuple(ignores), arrays, **more)
+        before = kernel_of(function, operator)
+        promised = Capability(
+            dtypes=tuple(dtypes) or before.promised.dtypes,
+            ranks=tuple(ranks) or before.promised.ranks,
+            layouts=tuple(layouts) or before.promised.layouts,
+            broadcasts=broadcasts and before.promised.broadcasts,
+            promotes=promotes and before.promised.promotes,
+            refuses=refuses or before.promised.refuses,
+        )
+        declared = Kernel(
+            operator,
+            function,
+            promised,
+            (*ignores, *before.ignores),
+            arrays or before.arrays,
+            numerics=numerics or before.numerics,
+            out=tuple(out) or before.out,
+            in_place=tuple(in_place) or before.in_place,
+        )
         for name in ignores:
             if name in declared.signatures[0].parameters:
                 raise UsageError(
@@ -390,13 +405,20 @@ def _stated(text: str) -> Kernel:
 
 
 def kernel_of(function: Callable[..., Any], operator: str = "", name: str = "") -> Kernel:
-    """The kernel that a function is declared as, else one without promises for ``operator``, or that of its name:
-    ``name``, which it may have in its module alone."""
+    """The kernel that a function is declared as, by any name of the operator, else one without promises for
+    ``operator``, or that of its name: ``name``, which it may have in its module alone."""
     for declared in reversed(_KERNELS):
-        if declared.function is function and operator in ("", declared.operator):
+        if declared.function is function and (not operator or _canonical(operator) == _canonical(declared.operator)):
             return declared
     name = operator or name or str(getattr(function, "__name__", ""))
     return Kernel(name, function, Capability(refuses=False))
+
+
+def _canonical(operator: str) -> str:
+    """Return the operator's own name for one of its names, others as they are."""
+    with suppress(UnknownName):
+        return str(load_object("optest.operators:operators").get(operator).name)
+    return operator
 
 
 class FunctionBackend(BackendDriver):
