@@ -170,6 +170,11 @@ def quantised_in_float32(x: np.ndarray):
     factor = 127 / np.abs(wide).max(-1, keepdims=True, initial=1e-3)
     return np.rint(wide * factor).astype(np.int8), (1 / factor).astype(x.dtype)
 
+def quantised_in_steps(x: np.ndarray):
+    wide = x.astype(np.promote_types(x.dtype, np.float32))
+    scale = np.abs(wide).max(-1, keepdims=True, initial=1e-3) / np.float32(127)
+    return np.rint(wide / scale).astype(np.int8), scale.astype(x.dtype)
+
 def quantised_downwards(x: np.ndarray):
     scale = np.abs(x).max(-1, keepdims=True, initial=1e-3) / x.dtype.type(127)
     return np.trunc(x / scale).astype(np.int8), scale
@@ -596,6 +601,14 @@ def test_outputs_go_by_the_keys_of_the_reference() -> None:
     counts, _, text = compared("pair_numpy:moments_of_other_names", "pair_numpy:moments", **options)
     assert counts.keys() == {"failed"}
     assert "but should be ['count', 'largest', 'mean']" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_halves_of_a_step_are_what_arithmetic_makes_of_them() -> None:
+    options = {"case_set": ("layouts", "ordinary"), "dtype": "float16", "shape": ("x=8x64",)}
+    for seed in range(1, 9):
+        outcomes, _, text = compared("pair_numpy:quantised_in_steps", "pair_numpy:quantised", seed=seed, **options)
+        assert outcomes.keys() == {"passed"}, text
 
 
 @pytest.mark.usefixtures("folder")

@@ -158,7 +158,8 @@ def bound_arguments(
     remedy = f"; if it writes its result into {', '.join(missing)}: {declared}"
     is_for_outputs = not outputs and len(missing) == len(case.descriptor.tensors.outputs)
     is_for_outputs &= not any(each in names_of(name) for name in names for each in missing)
-    return f"needs {missing[0]}, which is left out here{remedy * is_for_outputs}" if missing else bound
+    remedy = remedy if is_for_outputs else ": give it a default, or wrap the function"
+    return f"needs {missing[0]}, which is left out here{remedy}" if missing else bound
 
 
 EMPTY, KEYWORD_ONLY = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY

@@ -71,19 +71,19 @@ def as_close_as_roundings_allow(
     fails: tuple[type[Exception], ...],
     *,
     with_gradients: bool = False,
-    own_results: Sequence[Array] | None = None,
+    own_results: Sequence[Sequence[Array]] = (),
 ) -> list[Any]:
     """Return for each output a mask of its right elements, with a doubt if it is inconclusive; None if unknown.
 
     ``fails`` are the exceptions of a call that refuses inputs with their elements in another order. Whole numbers are
-    unknown without ``own_results``, those of the call in the dtypes of the case.
+    unknown without ``own_results``, those of the call in the dtypes of the case, then those in other dtypes.
     """
     true = rounded.exact()
     takes_apart = _agree(rounded.moved(0, 0.0, takes_apart=True), true, _FINE * rounded.step)
     if len(true) != len(actual):
         return [None] * len(actual)
     near = _near_to(rounded, actual, true, takes_apart=takes_apart)
-    if own_results is not None:
+    if own_results:
         near = _with_own_results(rounded, near, actual, true, own_results, takes_apart=takes_apart)
     near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
     near = _against_other_inputs(rounded, near, fails)
@@ -103,20 +103,20 @@ def _with_own_results(
     near: Sequence[_Near | None],
     actual: Sequence[Any],
     true: Sequence[Array],
-    own: Sequence[Array],
+    own: Sequence[Sequence[Array]],
     *,
     takes_apart: bool,
 ) -> list[_Near | None]:
     """Return ``near`` with the outputs of whole numbers and truth values, which follow from rounded numbers, and with
-    NaN or infinity where ``own``, the results in the dtypes of the case, have it in place of another one.
+    NaN or infinity where the first of ``own``, the results in the dtypes of the case, have it in place of another one.
 
     Right are ``own``, the results for errors of up to eight roundings, and whole numbers between these if they move
     evenly, as ``round(1000 * x)`` does; indices of the largest element do not. Only those of ``own`` and of float64 are
-    right where the inputs lie on the jump.
+    right where the inputs lie on the jump, which they do not if these differ: ``round(x / scale)`` at half of a step.
     """
     found = [
         one and one.as_own(result, dtype_of(np.asarray(got).dtype).max_finite)
-        for one, result, got in zip(near, own, actual, strict=True)
+        for one, result, got in zip(near, own[0], actual, strict=True)
     ]
     whole = [place for place, each in enumerate(true) if each.dtype.kind in "iub" and np.ndim(actual[place])]
     if rounded.step <= _DOUBLE or all(np.array_equal(actual[place], true[place]) for place in whole):
@@ -129,7 +129,8 @@ def _with_own_results(
         draws = [each[place] for each in (*ones, *eights)]
         if got.shape != wanted.shape or any(each.shape != wanted.shape for each in draws):
             continue
-        is_right = np.logical_or.reduce([got == each for each in (wanted, own[place]) if each.shape == got.shape])
+        known = [wanted, *(each[place] for each in own if each[place].shape == got.shape)]
+        is_right = np.logical_or.reduce([got == each for each in known])
         is_within = np.logical_or.reduce([got == each for each in draws])
         number, exact, *wide = (each.astype(np.float64) for each in (got, wanted, *draws))
         some, every = [exact, *wide[: len(ones)]], [exact, *wide]
@@ -138,6 +139,7 @@ def _with_own_results(
         is_within |= is_even & (np.min(every, axis=0) <= number) & (number <= np.max(every, axis=0))
         # An input that lies on the jump itself, as of x > 0, needs no arithmetic and has one right result.
         is_on_jump = np.logical_or.reduce([each[place] != wanted for each in tiny])
+        is_on_jump &= np.logical_and.reduce([each == wanted for each in known])
         is_within = is_right | (is_within & ~is_on_jump)
         radius = np.max(np.abs(np.subtract(every, exact)), axis=0)
         found[place] = _Near(number, exact, is_within, np.zeros_like(is_within), radius, 1.0)

@@ -202,10 +202,14 @@ class ReferenceFunction:
         given = [each for each in inputs if each is not None]
         length = self._longest_sum(given, outputs, exact)
         rounded = RoundedCall.of(evaluate, given, actual)
-        own = exact
-        with suppress(Fault):  # without a kernel for this dtype
-            narrow = self._outputs(inputs, attributes, without_casts=False)
-            own = narrow if len(narrow) == len(exact) else exact
+        halves = [each is not None and each.dtype.itemsize == 2 and each.dtype.kind not in "iub" for each in inputs]
+        single = [each.astype(np.float32) if half else each for each, half in zip(inputs, halves, strict=True)]
+        own = []
+        for arrays in (inputs, single) if any(halves) else (inputs,):
+            own.append(exact)
+            with suppress(Fault):  # without a kernel for this dtype
+                narrow = self._outputs(arrays, attributes, without_casts=False)
+                own[-1] = narrow if len(narrow) == len(exact) else exact
         return as_close_as_roundings_allow(rounded, actual, (Fault,), own_results=own)
 
     def placed(self, returned: Any, inputs: Sequence[np.dtype[Any]], *, is_own: bool = False) -> list[Any]:

@@ -304,11 +304,6 @@ NARROWER = (
     Narrower(reason=Reason.RAISED, applies=_has("hint"), remedy="{hint}"),
     Narrower(
         reason=Reason.RAISED,
-        applies=lambda facts: facts.get("backend") == "function" and bool(facts.get("traceback_tail")),
-        remedy="read the traceback; if the call is not meant for it, raise NotImplementedError, and the call is a gap",
-    ),
-    Narrower(
-        reason=Reason.RAISED,
         applies=lambda facts: re.search("active drivers|accessed from Triton", str(facts.get("exception"))) is not None,
         remedy="Triton compiles nothing for tensors of the CPU: --backend triton takes the accelerator or, if there is "
         "none, its interpreter (TRITON_INTERPRET=1)",
@@ -322,6 +317,11 @@ NARROWER = (
         ),
         remedy="there is no GPU here, so that the kernels are interpreted and tensors are on the CPU: put new tensors "
         "where the inputs are, as device=x.device does, and leave out the assertion",
+    ),
+    Narrower(
+        reason=Reason.RAISED,
+        applies=lambda facts: facts.get("backend") in ("function", "triton") and bool(facts.get("traceback_tail")),
+        remedy="read the traceback; if the call is not meant for it, raise NotImplementedError, and the call is a gap",
     ),
     Narrower(
         reason=Reason.RAISED,

@@ -16,7 +16,7 @@ import optest
 from optest.api.checking import check, check_request
 from optest.api.report import Report
 from optest.api.run_request import run_request
-from optest.backends import function
+from optest.backends import Capability, function
 from optest.cli import main
 from optest.errors import UsageError
 from optest.reporting.explain import explain
@@ -444,6 +444,18 @@ def test_what_may_be_meant_if_most_calls_fail() -> None:
         check({"function": (name,), "isolate": "none", "jobs": 1, "case_set": ("ordinary",)}, stream=stream)
         assert meant in stream.getvalue()
         assert ("by their places" in stream.getvalue() or "give it" in stream.getvalue()) == bool(meant)
+
+
+def test_decorators_of_one_operator_add_up_and_are_found_by_its_other_names() -> None:
+    @optest.kernel("scaled_dot_product_attention", dtypes=("float32",), ignores=("enable_gqa",))
+    @optest.kernel("scaled_dot_product_attention", ranks=(4,), broadcasts=False)
+    def attend(q: object, k: object, v: object) -> None: ...
+
+    for name in ("", "sdpa", "scaled_dot_product_attention"):
+        found = function.kernel_of(attend, name)
+        assert found.promised == Capability(dtypes=("float32",), ranks=(4,), broadcasts=False, refuses=False)
+        assert found.ignores == ("enable_gqa",)
+    assert function.kernel_of(attend, "softmax").promised == Capability(refuses=False)
 
 
 @pytest.mark.usefixtures("module")
