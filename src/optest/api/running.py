@@ -34,7 +34,7 @@ from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
 from optest.guests import run_hooks
-from optest.plan import PlanDocument, case_plan, command_line
+from optest.plan import case_plan, command_line
 from optest.plan.expectations import remedy
 from optest.plan.request import OF_CASES
 from optest.process import ForkServer
@@ -227,7 +227,13 @@ def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steeri
 
 
 def _report_files(request: RunRequest) -> dict[str, Path | None]:
-    """What the command line and the plan ask for; the plan's path is relative to it."""
+    """What the command line and the plan ask for; the plan's path is relative to it.
+
+    Reports that a plan asks for take the place of earlier ones, and of no other file.
+
+    Raises:
+        UsageError: if another file is there, or an untrusted plan leads out of its folder.
+    """
     settings = request.settings
     formats, path = set(settings["report"]), settings["report_path"]
     stated = request.document.report if request.document is not None else {}
@@ -235,21 +241,14 @@ def _report_files(request: RunRequest) -> dict[str, Path | None]:
         formats.add(stated["format"])
     if path is not None or request.document is None or "path" not in stated:
         return report_files(formats, None if path is None else Path(path))
-    return _files_of_the_plan(formats, request.document, untrusted=settings["untrusted"])
-
-
-def _files_of_the_plan(formats: Collection[str], document: PlanDocument, *, untrusted: bool) -> dict[str, Path | None]:
-    """Reports that a plan asks for take the place of earlier ones, and of no other file.
-
-    Raises:
-        UsageError: if another file is there, or an untrusted plan leads out of its folder.
-    """
-    stated, allowed = document.report["path"], (os.path.dirname(document.path) or ".",) if untrusted else ()
-    files = report_files(formats, resolve_path(document.folder(), stated, allowed))
+    document = request.document
+    stated_path = document.report["path"]
+    allowed = (os.path.dirname(document.path) or ".",) if settings["untrusted"] else ()
+    files = report_files(formats, resolve_path(document.folder(), stated_path, allowed))
     for file in files.values():
         if file is not None and resolve_path("", str(file), allowed).is_file() and not is_report(file):
             raise UsageError(
-                f"report path {stated} leads to {file}, which is no report of optest's\n"
+                f"report path {stated_path} leads to {file}, which is no report of optest's\n"
                 f"  at {document.where(('report', 'path'))}\n"
                 f"  choose another path, remove the file, or say on the command line: --report-path {file}"
             )

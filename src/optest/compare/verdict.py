@@ -373,7 +373,25 @@ def _measure(
 ) -> Measure:
     known: dict[str, Any] = {}
     if outcome.detailed:
-        known = _details(outcome, expected, shape)
+        error, relative, in_ulp, worst = outcome.error, outcome.relative, outcome.in_ulp, outcome.worst
+        norm = math.sqrt(outcome.actual_squared) * math.sqrt(outcome.target_squared)
+        known = {
+            "worst_index": _place(worst.place, shape),
+            "worst_actual": _plain(outcome.worst_actual),
+            "worst_expected": _plain(outcome.worst_target),
+            "worst_bound": _finite(outcome.worst_bound),
+            "worst_used": _finite(worst.value),
+            "worst_ulp": _finite(outcome.worst_ulp) if expected.dtype.is_inexact else None,
+            "max_abs_error": _finite(error.value) if error.place >= 0 else None,
+            "max_abs_index": _place(error.place, shape),
+            "max_rel_error": _finite(relative.value) if relative.place >= 0 else None,
+            "max_rel_index": _place(relative.place, shape),
+            "max_ulp_error": _finite(in_ulp.value) if in_ulp.place >= 0 else None,
+            "max_ulp_index": _place(in_ulp.place, shape),
+            "rmse": _finite(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
+            "cosine": outcome.product / norm if norm > 0 and math.isfinite(norm) else None,
+            "where": outcome.sketch.phrase() if outcome.sketch is not None else "",
+        }
         known["rounding"] = outcome.sides.rounding(reference) if outcome.sides is not None else None
     return _new_measure(
         output=expected.name,
@@ -387,28 +405,6 @@ def _measure(
         rule=allowance.used,
         **known,
     )
-
-
-def _details(outcome: Outcome, expected: Expected, shape: tuple[int, ...]) -> dict[str, Any]:
-    error, relative, in_ulp, worst = outcome.error, outcome.relative, outcome.in_ulp, outcome.worst
-    norm = math.sqrt(outcome.actual_squared) * math.sqrt(outcome.target_squared)
-    return {
-        "worst_index": _place(worst.place, shape),
-        "worst_actual": _plain(outcome.worst_actual),
-        "worst_expected": _plain(outcome.worst_target),
-        "worst_bound": _finite(outcome.worst_bound),
-        "worst_used": _finite(worst.value),
-        "worst_ulp": _finite(outcome.worst_ulp) if expected.dtype.is_inexact else None,
-        "max_abs_error": _finite(error.value) if error.place >= 0 else None,
-        "max_abs_index": _place(error.place, shape),
-        "max_rel_error": _finite(relative.value) if relative.place >= 0 else None,
-        "max_rel_index": _place(relative.place, shape),
-        "max_ulp_error": _finite(in_ulp.value) if in_ulp.place >= 0 else None,
-        "max_ulp_index": _place(in_ulp.place, shape),
-        "rmse": _finite(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
-        "cosine": outcome.product / norm if norm > 0 and math.isfinite(norm) else None,
-        "where": outcome.sketch.phrase() if outcome.sketch is not None else "",
-    }
 
 
 @lru_cache(maxsize=4096)

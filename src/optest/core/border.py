@@ -59,12 +59,20 @@ class Border:
 
 def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
     """A fault that names the exception and shows the last frames of the code that raised it."""
+    # The last 4 frames outside of optest, among them the last one that is of no installed package: frameworks call
+    # through more of their own than are shown.
+    frames = traceback.extract_tb(error.__traceback__)
+    foreign = [frame for frame in frames if not any(own in frame.filename for own in _OWN_FRAMES)]
+    shown, own = foreign[-4:], [frame for frame in foreign if "-packages" not in frame.filename]
+    if own and own[-1] not in shown:
+        shown[0] = own[-1]
+    traceback_tail = "".join(traceback.format_list(shown)).rstrip()
     text = text_of(error)
     exception = f"{type(error).__name__}: {text}" if text else type(error).__name__
     details: dict[str, Any] = {
         "exception": exception,
         "exception_types": [each.__name__ for each in type(error).__mro__],
-        "traceback_tail": _foreign_frames(error),
+        "traceback_tail": traceback_tail,
     }
     if hint := getattr(error, "optest_hint", ""):  # from a driver that knows a remedy; not __notes__, which JAX uses
         details["hint"] = hint
@@ -78,14 +86,3 @@ def text_of(error: BaseException, most: int = 4000) -> str:
     except Exception as second:  # noqa: BLE001 - border: an exception that cannot be shown is still one
         return f"(its __str__ raised {type(second).__name__})"
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
-
-
-def _foreign_frames(error: BaseException, most: int = 4) -> str:
-    """Return the last frames of a traceback outside of optest, among them the last one that is of no installed package:
-    frameworks call through more of their own than are shown."""
-    frames = traceback.extract_tb(error.__traceback__)
-    foreign = [frame for frame in frames if not any(own in frame.filename for own in _OWN_FRAMES)]
-    shown, own = foreign[-most:], [frame for frame in foreign if "-packages" not in frame.filename]
-    if own and own[-1] not in shown:
-        shown[0] = own[-1]
-    return "".join(traceback.format_list(shown)).rstrip()

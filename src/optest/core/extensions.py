@@ -31,7 +31,15 @@ def load_extensions(plugins: Iterable[str] | None = None) -> None:
     for name, path in load_entry_points("optest.backends"):
         backend_manager.register_path(name, path)
     for name, path in load_entry_points("optest.operators"):
-        _register_operators(name, load_extension(f"operator entry point {name!r}", path))
+        extension = load_extension(f"operator entry point {name!r}", path)
+        descriptors = extension if isinstance(extension, (tuple, list)) else (extension,)
+        for descriptor in descriptors:
+            if not isinstance(descriptor, OperatorDescriptor):
+                raise UsageError(
+                    f"entry point {name!r} of optest.operators is {type(descriptor).__name__}, "
+                    "but should be an OperatorDescriptor or a tuple of them"
+                )
+            operators.register(descriptor)
 
 
 def _load(modules: Iterable[str]) -> None:
@@ -47,14 +55,3 @@ def _load(modules: Iterable[str]) -> None:
     for module in modules:
         load_plugins([module])
         refuse_patches(patches, f"plug-in {module!r}")
-
-
-def _register_operators(name: str, extension: object) -> None:
-    descriptors = extension if isinstance(extension, (tuple, list)) else (extension,)
-    for descriptor in descriptors:
-        if not isinstance(descriptor, OperatorDescriptor):
-            raise UsageError(
-                f"entry point {name!r} of optest.operators is {type(descriptor).__name__}, "
-                "but should be an OperatorDescriptor or a tuple of them"
-            )
-        operators.register(descriptor)

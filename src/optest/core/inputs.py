@@ -28,18 +28,16 @@ def make_inputs(
         random = None if case.generator is None else numpy_generator(case)
         inputs, known = resolve_generator(case.generator).generate(case, random)
         if case.generator is not None:
-            _require_declared_specs(case, inputs)
+            if not isinstance(inputs, (tuple, list)) or len(inputs) != len(case.inputs):
+                got = f"{len(inputs)} inputs" if isinstance(inputs, (tuple, list)) else type(inputs).__name__
+                raise Fault(Reason.BAD_CASE, f"the generator yields {got}, but should yield {len(case.inputs)} arrays")
+            for argument, array in zip(case.inputs, inputs, strict=True):
+                declared = f"{numpy_dtype(argument.spec.dtype)}{list(argument.spec.shape)}"
+                got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+                if got != declared:
+                    raise Fault(
+                        Reason.BAD_CASE, f"the generator yields {argument.name} as {got}, but should yield {declared}"
+                    )
     for array in inputs:
         array.setflags(write=False)
     return inputs, known
-
-
-def _require_declared_specs(case: TestCase, inputs: Any) -> None:
-    if not isinstance(inputs, (tuple, list)) or len(inputs) != len(case.inputs):
-        got = f"{len(inputs)} inputs" if isinstance(inputs, (tuple, list)) else type(inputs).__name__
-        raise Fault(Reason.BAD_CASE, f"the generator yields {got}, but should yield {len(case.inputs)} arrays")
-    for argument, array in zip(case.inputs, inputs, strict=True):
-        declared = f"{numpy_dtype(argument.spec.dtype)}{list(argument.spec.shape)}"
-        got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-        if got != declared:
-            raise Fault(Reason.BAD_CASE, f"the generator yields {argument.name} as {got}, but should yield {declared}")

@@ -80,9 +80,27 @@ def fingerprint(
         prints[f"{_BUILT if may_be_built and _is_binary(path) else 'command file '}{path}"] = digest_of_file(path)
     if isinstance(driver, ReadsFiles):
         prints |= {f"file {path}": digest_of_file(path) for path in driver.files_of(cases)}
-    for path in sorted(_data_files(cases)):
+    inputs_in_files = (
+        Path(case.base_dir, str(argument.fill.parameters.get("path", "")))
+        for case in cases
+        for argument in case.inputs
+        if argument.fill.kind == "file"
+    )
+    for path in sorted({path.resolve() for path in inputs_in_files if path.is_file()}):
         prints[f"data file {path}"] = digest_of_file(path)
-    prints["the selected cases or what is allowed for them"] = _digest_of_cases(cases)
+    # Over everything that a case says but for where it was written. Cases of a product share most values, so that each
+    # value is written out once; its identity stands for it, since the cases keep it.
+    digest = hashlib.blake2b(digest_size=16)
+    written: dict[tuple[int, ...], str] = {}
+    for case in cases:
+        values = _beside_the_key(case)
+        identities = tuple(map(id, values))
+        if identities not in written:
+            if len(written) >= MAX_WRITTEN:
+                written.clear()
+            written[identities] = repr(values)
+        digest.update(f"{case.id!r}{case.key}{written[identities]}".encode())
+    prints["the selected cases or what is allowed for them"] = digest.hexdigest()
     return prints
 
 
@@ -117,25 +135,6 @@ def _prints_of_code(what: str, module: str) -> dict[str, str]:
     for neighbour, path in neighbours_of_module(module):
         prints[f"{what}, its module {neighbour}"] = digest_of_file(path)
     return prints
-
-
-def _digest_of_cases(cases: Sequence[TestCase]) -> str:
-    """Over everything that a case says but for where it was written.
-
-    Cases of a product share most values, so that each value is written out once; its identity stands for it, since
-    the cases keep it.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    written: dict[tuple[int, ...], str] = {}
-    for case in cases:
-        values = _beside_the_key(case)
-        identities = tuple(map(id, values))
-        if identities not in written:
-            if len(written) >= MAX_WRITTEN:
-                written.clear()
-            written[identities] = repr(values)
-        digest.update(f"{case.id!r}{case.key}{written[identities]}".encode())
-    return digest.hexdigest()
 
 
 MAX_WRITTEN = 10_000
@@ -187,17 +186,6 @@ def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
             if path.is_file() and not path.with_name(f"{path.name}.key").exists():
                 files[path.resolve()] = False
     return files
-
-
-def _data_files(cases: Sequence[TestCase]) -> set[Path]:
-    """Files that hold inputs, as far as they exist."""
-    stated = (
-        Path(case.base_dir, str(argument.fill.parameters.get("path", "")))
-        for case in cases
-        for argument in case.inputs
-        if argument.fill.kind == "file"
-    )
-    return {path.resolve() for path in stated if path.is_file()}
 
 
 def _words(step: object) -> Iterable[str]:

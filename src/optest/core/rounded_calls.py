@@ -121,7 +121,12 @@ class RoundedCall:
 
     @classmethod
     def of(cls, evaluate: Evaluate, inputs: Sequence[Array], actual: Sequence[Array]) -> RoundedCall:
-        units = _units(inputs, actual)
+        # Results coarser than every input are those of a call with an explicit dtype, to which torch first casts the
+        # inputs: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
+        units = [_unit(array) for array in inputs]
+        coarsest = max((_unit(each) for each in actual), default=0.0)
+        if coarsest > max(units, default=0.0):
+            units = [unit and coarsest for unit in units]
         step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
         least = max((smallest_rounding(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0)
         return cls(evaluate, inputs, units, step, least)
@@ -149,17 +154,6 @@ class RoundedCall:
     def draws(self, *, share: float = 1.0, takes_apart: bool) -> list[list[Array]]:
         """Return the outputs for each draw of roundings, scaled by ``share``."""
         return [self.moved(number, sign * share, takes_apart=takes_apart) for number, sign in _DRAWS]
-
-
-def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
-    """Return the unit roundoff of each input, 0 for inputs that are not rounded.
-
-    Results coarser than every input are those of a call with an explicit dtype, to which torch first casts the inputs:
-    ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
-    """
-    units = [_unit(array) for array in inputs]
-    coarsest = max((_unit(each) for each in actual), default=0.0)
-    return [unit and coarsest for unit in units] if coarsest > max(units, default=0.0) else units
 
 
 def _unit(array: Array) -> float:

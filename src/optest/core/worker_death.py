@@ -129,19 +129,16 @@ def stderr_report(tail: str) -> StderrReport | None:
     reports = [*_ADDRESS_SANITIZER.finditer(tail), *_UNDEFINED_BEHAVIOUR.finditer(tail)]
     if reports:
         report = max(reports, key=lambda match: match.start())
-        return StderrReport(words=_with_frames(report["kind"], tail[report.end() :]), reason=Reason.SANITIZER)
+        # The first line of the report and the first frames of the library's own code below it.
+        frames: list[str] = []
+        for frame in _FRAME.finditer(tail[report.end() :]):
+            if _CALLER.search(frame["frame"]) or len(frames) == _FRAMES:
+                break
+            frames.append(frame["frame"])
+        words = "\n  ".join([report["kind"], *frames])
+        return StderrReport(words=words, reason=Reason.SANITIZER)
     ours = list(_OURS.finditer(tail))
     if not ours:
         return None
     named = ours[-1]["reason"]
     return StderrReport(words=ours[-1]["words"], reason=Reason(named) if named in Reason.__members__ else None)
-
-
-def _with_frames(kind: str, rest: str) -> str:
-    """The first line of a report and the first frames of the library's own code below it."""
-    frames: list[str] = []
-    for frame in _FRAME.finditer(rest):
-        if _CALLER.search(frame["frame"]) or len(frames) == _FRAMES:
-            break
-        frames.append(frame["frame"])
-    return "\n  ".join([kind, *frames])

@@ -429,7 +429,13 @@ class WorkerProcess:
         self, child: Child, page: PhasePage, cases: Sequence[TestCase], died: Died, began: float
     ) -> ExecutionResult:
         """The same of a fork of the worker, which goes on with what it was asked ahead."""
-        phase, said = Phase(died.phase), _said_by_fork(child, died.number)
+        phase = Phase(died.phase)
+        # What the fork wrote to standard output and error before it died; the log comes a little later.
+        ends = time.monotonic() + _LOG_S
+        while end_mark(died.number) not in (tail := child.stderr_tail(_REPORT_BYTES)) and time.monotonic() < ends:
+            time.sleep(_LOOK_S)
+        before = tail.partition(end_mark(died.number))[0].rstrip()
+        said = before[max((each.end() for each in END_MARK.finditer(before)), default=0) :].lstrip("\n")
         tail = said[-_TAIL_CHARACTERS:]
         verdict = death(phase, died.returncode, died.signal, tail, stderr_report(said))
         if self._is_not_of_this_case(cases, phase, died.signal, tail):
@@ -488,15 +494,6 @@ class _DiedAtLoad(Exception):
 
 def _answer_spoilt(how: str, tail: str) -> Verdict:
     return descriptors_spoilt(f"its answer is not to be trusted, since {how}", {"stderr_tail": tail})
-
-
-def _said_by_fork(child: Child, number: int) -> str:
-    """What a fork of the worker wrote to standard output and error before it died; the log comes a little later."""
-    ends = time.monotonic() + _LOG_S
-    while end_mark(number) not in (tail := child.stderr_tail(_REPORT_BYTES)) and time.monotonic() < ends:
-        time.sleep(_LOOK_S)
-    before = tail.partition(end_mark(number))[0].rstrip()
-    return before[max((each.end() for each in END_MARK.finditer(before)), default=0) :].lstrip("\n")
 
 
 def _ends_in(child: Child, timeout_s: float) -> bool:

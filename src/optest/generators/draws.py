@@ -171,14 +171,12 @@ def integers_by_bits(dtype: DType, largest: int, pieces: Pieces | None) -> Draw:
 
 
 def _laid_into(values: Array, pieces: Pieces) -> Array:
-    laid = [_laid_into_one(values, low, high) for low, high in pieces]
+    laid = []
+    for low, high in pieces:
+        distance = np.abs(values) % np.array(min(high - low + 1, 2**63 - 1))
+        inside = high - distance if high <= 0 else low + distance
+        laid.append(np.where((values >= low) & (values <= high), values, inside))
     return laid[0] if len(laid) == 1 else np.where(values < 0, laid[0], laid[1])
-
-
-def _laid_into_one(values: Array, low: int, high: int) -> Array:
-    distance = np.abs(values) % np.array(min(high - low + 1, 2**63 - 1))
-    inside = high - distance if high <= 0 else low + distance
-    return np.where((values >= low) & (values <= high), values, inside)
 
 
 def nonzero_integers(dtype: DType, largest: int, signs: tuple[bool, bool]) -> Draw:

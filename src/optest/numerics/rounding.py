@@ -84,7 +84,14 @@ def _to_float(values: Array, dtype: DType, overflow: str, denormals: str) -> Arr
             rounded = values.astype(numpy_dtype(dtype))  # NumPy casts float64 to both in one step
     else:
         rounded = _narrow(values, dtype)
-    return _flush(rounded, dtype) if denormals == "flush" else rounded
+    if denormals != "flush":
+        return rounded
+    # Replace subnormal numbers by zeros of their sign.
+    codes = bits(rounded)
+    sign = codes.dtype.type(1 << (dtype.bits - 1))
+    exponent = codes.dtype.type((1 << (dtype.bits - 1)) - (1 << (dtype.precision - 1)))
+    flushed: Array = np.where(codes & exponent, codes, codes & sign)
+    return flushed.view(rounded.dtype)
 
 
 def _to_complex(array: Array, dtype: DType, overflow: str, denormals: str) -> Array:
@@ -164,15 +171,6 @@ def _of_leading_bits(name: str) -> Array:
     leading = np.arange(1 << 12, dtype=np.uint32) << _BELOW_LEADING
     result: Array = leading.view(np.float32).astype(numpy_dtype(dtype_called(name)))
     return result
-
-
-def _flush(rounded: Array, dtype: DType) -> Array:
-    """Replace subnormal numbers by zeros of their sign."""
-    codes = bits(rounded)
-    sign = codes.dtype.type(1 << (dtype.bits - 1))
-    exponent = codes.dtype.type((1 << (dtype.bits - 1)) - (1 << (dtype.precision - 1)))
-    flushed: Array = np.where(codes & exponent, codes, codes & sign)
-    return flushed.view(rounded.dtype)
 
 
 def _as_float64(array: Array, dtype: DType) -> Array:

@@ -200,9 +200,19 @@ class _Graph:
 
     def model(self) -> Model:
         schema, op = schema_of(self.node.op), self.node.op
-        attributes, parameters = _divided(schema, self.node.attributes)
+        # Attributes of the node as it takes them, and with its place each that is an input of the node.
+        attributes: dict[str, Any] = {}
+        parameters: list[tuple[int, str, Any]] = []
+        places = {each.name: place for place, each in enumerate(schema.inputs)}
+        for name, value in self.node.attributes.items():
+            if value is None:
+                continue
+            if name in schema.attributes:
+                attributes[name] = ELEMENT_TYPES[value.name] if isinstance(value, DType) else value
+            else:
+                parameters.append((places[name], name, value))
         names = [self._input(each) for each in self.node.inputs or range(len(self.asked.specs))]
-        for place, name, value in parameters:
+        for place, name, value in sorted(parameters):
             names += [""] * (place - len(names) + 1)
             names[place] = self._constant(name, _parameter(schema.inputs[place], schema, value, self._common_dtype))
         while names and not names[-1]:
@@ -248,21 +258,6 @@ class _Graph:
         type_ = ELEMENT_TYPES[dtype_of(values.dtype).name]
         self.constants.append(helper.make_tensor(name, type_, values.shape, values.tobytes(), raw=True))
         return name
-
-
-def _divided(schema: Any, stated: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[int, str, Any]]]:
-    """Attributes of the node as it takes them, and with its place each that is an input of the node."""
-    attributes: dict[str, Any] = {}
-    parameters: list[tuple[int, str, Any]] = []
-    places = {each.name: place for place, each in enumerate(schema.inputs)}
-    for name, value in stated.items():
-        if value is None:
-            continue
-        if name in schema.attributes:
-            attributes[name] = ELEMENT_TYPES[value.name] if isinstance(value, DType) else value
-        else:
-            parameters.append((places[name], name, value))
-    return attributes, sorted(parameters)
 
 
 def _parameter(formal: Any, schema: Any, value: Any, common: DType) -> np.ndarray[Any, Any]:

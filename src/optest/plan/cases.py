@@ -55,7 +55,21 @@ def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanH
             with ledger.reading(context.source):
                 refuse_untrusted(context, is_top=context is contexts[-1])
         _check_defaults(contexts, known, ledger)
-        _check_names(documents, ledger)
+        # A name is taken once, in all plans that run together.
+        first: dict[str, tuple[PlanDocument, int]] = {}
+        named = [
+            (plan, index, entry["name"])
+            for plan in documents
+            for index, entry in enumerate(plan.cases)
+            if "name" in entry
+        ]
+        for plan, index, name in named:
+            other, taken_by = first.setdefault(name, (plan, index))
+            if other is not plan or taken_by != index:
+                line = other.source.case_lines[taken_by]
+                place = f"line {line}" if other is plan else f"{other.path}:{line}"
+                with ledger.reading(plan.source):
+                    ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")
         if host.backend_names is not None:
             check_backend_names(contexts, host.backend_names, ledger)
         problems = document.problems if document is not None else ()
@@ -186,21 +200,3 @@ def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledg
                     ledger.unknown(
                         ("defaults", "tolerance", name), UnknownName("output of any operator in the plan", name, names)
                     )
-
-
-def _check_names(documents: Sequence[PlanDocument], ledger: Ledger) -> None:
-    """A name is taken once, in all plans that run together."""
-    first: dict[str, tuple[PlanDocument, int]] = {}
-    named = [
-        (document, index, entry["name"])
-        for document in documents
-        for index, entry in enumerate(document.cases)
-        if "name" in entry
-    ]
-    for document, index, name in named:
-        other, taken_by = first.setdefault(name, (document, index))
-        if other is not document or taken_by != index:
-            line = other.source.case_lines[taken_by]
-            place = f"line {line}" if other is document else f"{other.path}:{line}"
-            with ledger.reading(document.source):
-                ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")

@@ -7,10 +7,9 @@ from typing import Any
 
 from optest.plan.layers import Statement
 from optest.plan.operator_lookup import KnownOperator
-from optest.plan.product import Product
 from optest.plan.request import COMMAND_LINE
 from optest.plan.values import shown
-from optest.spec import DEFAULT_PRIORITY, Argument, TestCase
+from optest.spec import DEFAULT_PRIORITY, TestCase
 
 
 def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
@@ -22,7 +21,19 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
     rows = [("op", case.descriptor.name, case.origins.get("op", case.where or "default"))]
     rows += [("id", case.id, case.origins.get("name", "made from the case")), ("key", case.key, "signature and seed")]
     for argument in case.inputs:
-        rows += _argument_rows(case, argument)
+        spec, path = argument.spec, argument.path
+        shape_origin = case.origins.get(f"{path}.shape") or case.origins.get("shapes", "as input0")
+        rows += [
+            (f"{path}.name", argument.name, "operator"),
+            (f"{path}.dtype", spec.dtype.name, case.origins.get("dtypes", "operator")),
+            (f"{path}.shape", shown(list(spec.shape)), shape_origin),
+        ]
+        if not spec.is_plain:
+            rows.append((f"{path}.strides", shown(list(spec.strides or ())), shape_origin))
+            rows.append((f"{path}.offset", str(spec.offset), shape_origin))
+        if case.generator is None:
+            unstated = "operator" if case.descriptor.generator is not None else "default"
+            rows.append((f"{path}.fill", str(argument.fill), case.origins.get("generator", unstated)))
     of_outputs = "operator" if case.descriptor.infer is not None else case.origins.get("shapes", "default")
     rows += [(f"output{index}", str(spec), of_outputs) for index, spec in enumerate(case.outputs)]
     rows += [
@@ -34,36 +45,8 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
             rows.append((name, value, case.origins.get(name, "operator")))
     if invariants := case.descriptor.invariants if case.invariants is None else case.invariants:
         rows.append(("invariants", ", ".join(invariants), case.origins.get("invariants", "operator")))
-    rows += _tolerance_rows(case)
-    rows.append(("seed", str(case.seed), case.origins.get("seed", "default")))
-    rows.append(("backend", case.backend.label(), case.origins.get("backend", "default")))
-    for backend, options in case.backend_config.items():
-        for key, value in options.items():
-            what = f"backend_config.{backend}.{key}"
-            rows.append((what, shown(value), case.origins.get(what) or case.origins.get("backend_config", "default")))
-    return rows + _expectation_rows(case)
-
-
-def _argument_rows(case: TestCase, argument: Argument) -> list[tuple[str, str, str]]:
-    spec, path = argument.spec, argument.path
-    shape_origin = case.origins.get(f"{path}.shape") or case.origins.get("shapes", "as input0")
-    rows = [
-        (f"{path}.name", argument.name, "operator"),
-        (f"{path}.dtype", spec.dtype.name, case.origins.get("dtypes", "operator")),
-        (f"{path}.shape", shown(list(spec.shape)), shape_origin),
-    ]
-    if not spec.is_plain:
-        rows.append((f"{path}.strides", shown(list(spec.strides or ())), shape_origin))
-        rows.append((f"{path}.offset", str(spec.offset), shape_origin))
-    if case.generator is None:
-        unstated = "operator" if case.descriptor.generator is not None else "default"
-        rows.append((f"{path}.fill", str(argument.fill), case.origins.get("generator", unstated)))
-    return rows
-
-
-def _tolerance_rows(case: TestCase) -> list[tuple[str, str, str]]:
     ordered = sorted(case.tolerances, key=lambda layer: layer.layer, reverse=True)
-    return [
+    rows += [
         (
             f"tolerance.{layer.output}" if layer.output else "tolerance",
             str(layer.tolerance),
@@ -71,6 +54,13 @@ def _tolerance_rows(case: TestCase) -> list[tuple[str, str, str]]:
         )
         for layer in ordered
     ]
+    rows.append(("seed", str(case.seed), case.origins.get("seed", "default")))
+    rows.append(("backend", case.backend.label(), case.origins.get("backend", "default")))
+    for backend, options in case.backend_config.items():
+        for key, value in options.items():
+            what = f"backend_config.{backend}.{key}"
+            rows.append((what, shown(value), case.origins.get(what) or case.origins.get("backend_config", "default")))
+    return rows + _expectation_rows(case)
 
 
 def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
@@ -121,7 +111,17 @@ def origins_of(statement: Statement) -> dict[str, str]:
         for key in _MAPPINGS & statement.entry.keys():
             origins.update(dict.fromkeys(_parts_of(operator, key, statement.entry[key]), origins[key]))
         if statement.ledger.combination is not None:
-            origins.update(_origins_of_axes(statement, statement.ledger.combination[0]))
+            product = statement.ledger.combination[0]
+            # Where the values were written that differ from combination to combination.
+            for unit in product.units:
+                places = [
+                    f"{context.source.file}:{product.lines[product.axes[axis].key]} product" for axis in unit.axes
+                ]
+                if unit.own_axis is None:
+                    names = [", ".join(product.axes[axis].names) for axis in unit.axes]
+                    named = [f"{name} of {place}" for name, place in zip(names, places, strict=True)]
+                    places = [where_key(statement, unit.target[0]), *named]
+                origins[_word_of(operator, unit.target)] = ", ".join(places)
     for key, value in statement.flags.items():
         if key == "shapes":
             origins.update(dict.fromkeys((_word_of(operator, (key, name)) for name in value), COMMAND_LINE))
@@ -155,18 +155,3 @@ def _word_of(operator: KnownOperator, target: tuple[str, ...]) -> str:
         side, index = operator.locate(rest[0])
         return f"{side}{index}.shape"
     return ".".join(target) if key == "backend_config" else key
-
-
-def _origins_of_axes(statement: Statement, product: Product) -> dict[str, str]:
-    """Where the values were written that differ from combination to combination."""
-    source = statement.context.source
-    assert source is not None
-    origins: dict[str, str] = {}
-    for unit in product.units:
-        places = [f"{source.file}:{product.lines[product.axes[axis].key]} product" for axis in unit.axes]
-        if unit.own_axis is None:
-            names = [", ".join(product.axes[axis].names) for axis in unit.axes]
-            named = [f"{name} of {place}" for name, place in zip(names, places, strict=True)]
-            places = [where_key(statement, unit.target[0]), *named]
-        origins[_word_of(statement.operator, unit.target)] = ", ".join(places)
-    return origins

@@ -262,25 +262,7 @@ def contexts_of(document: PlanDocument | None, request: CaseRequest, fills: Fill
 
 def _flags_of(request: CaseRequest, ledger: Ledger) -> dict[str, Any]:
     """The flags as a case of a plan would state them."""
-    attributes, config = _split_attributes(request, ledger)
-    generator, tolerance = request.generator, request.tolerance
-    stated = {
-        "dtypes": request.dtypes or None,
-        "shapes": {name: Layout(shape) for name, shape in request.shapes.items()} or None,
-        "attributes": attributes or None,
-        "backend_config": config or None,
-        "generator": read_generator(generator) if generator else None,
-        "reference": request.reference,
-        "tolerance": ToleranceChoice(every=tolerance) if tolerance is not None else None,
-        "seed": request.seed,
-        "timeout": request.timeout_s,
-        "retries": request.retries,
-    }
-    return {key: value for key, value in stated.items() if value is not None}
-
-
-def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Part the flags' attributes from those that go into ``backend_config``."""
+    # Part the flags' attributes from those that go into ``backend_config``.
     attributes: dict[str, Any] = {}
     config: dict[str, Any] = dict(request.backend_config)
     for key, value in request.attributes.items():
@@ -295,7 +277,20 @@ def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, A
             for step in reversed(steps):
                 nested = {step: nested}
             config = _merged_deeply(config, nested)
-    return attributes, config
+    generator, tolerance = request.generator, request.tolerance
+    stated = {
+        "dtypes": request.dtypes or None,
+        "shapes": {name: Layout(shape) for name, shape in request.shapes.items()} or None,
+        "attributes": attributes or None,
+        "backend_config": config or None,
+        "generator": read_generator(generator) if generator else None,
+        "reference": request.reference,
+        "tolerance": ToleranceChoice(every=tolerance) if tolerance is not None else None,
+        "seed": request.seed,
+        "timeout": request.timeout_s,
+        "retries": request.retries,
+    }
+    return {key: value for key, value in stated.items() if value is not None}
 
 
 def _target(

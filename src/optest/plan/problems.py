@@ -110,7 +110,18 @@ def all_at_once(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[
     """
     rank = {file: index for index, file in enumerate(files)}
     found = sorted(dict.fromkeys(problems), key=lambda problem: (rank.get(problem.file, -1), problem.line))
-    told = _folded(found)
+    # The same fault in one case after the other is told a few times, then counted.
+    kinds = [_kind_of(problem) for problem in found]
+    all_of, last_of, seen = Counter(kinds), dict(zip(kinds, found, strict=True)), Counter[Problem]()
+    told: list[Problem] = []
+    for problem, kind in zip(found, kinds, strict=True):
+        seen[kind] += 1
+        if seen[kind] <= MAX_ALIKE or all_of[kind] == MAX_ALIKE + 1:
+            told.append(problem)
+        elif seen[kind] == MAX_ALIKE + 1:
+            rest = all_of[kind] - MAX_ALIKE
+            message = f"and {rest} more like it, the last in line {last_of[kind].line}"
+            told.append(Problem(message=message, file=kind.file, line=problem.line, path=kind.path, stands_for=rest))
     if len(told) > MAX_PROBLEMS:
         more = sum(problem.stands_for for problem in told[MAX_PROBLEMS:])
         first = told[MAX_PROBLEMS]
@@ -118,22 +129,6 @@ def all_at_once(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[
         last = Problem(message=message, file=first.file, line=first.line, stands_for=more)
         return [*told[:MAX_PROBLEMS], last]
     return told
-
-
-def _folded(problems: Sequence[Problem]) -> list[Problem]:
-    """The same fault in one case after the other is told a few times, then counted."""
-    kinds = [_kind_of(problem) for problem in problems]
-    all_of, last, seen = Counter(kinds), dict(zip(kinds, problems, strict=True)), Counter[Problem]()
-    shown: list[Problem] = []
-    for problem, kind in zip(problems, kinds, strict=True):
-        seen[kind] += 1
-        if seen[kind] <= MAX_ALIKE or all_of[kind] == MAX_ALIKE + 1:
-            shown.append(problem)
-        elif seen[kind] == MAX_ALIKE + 1:
-            rest = all_of[kind] - MAX_ALIKE
-            more = f"and {rest} more like it, the last in line {last[kind].line}"
-            shown.append(Problem(message=more, file=kind.file, line=problem.line, path=kind.path, stands_for=rest))
-    return shown
 
 
 def _kind_of(problem: Problem) -> Problem:

@@ -52,7 +52,15 @@ def read_product(
     named, misnamed = _units_of_axes(axes, index_of, set(references(list(written.values()))))
     units += named
     misfits += [*misnamed, *_clashes(plain, axes, units)]
-    product = Product(path=path, axes=axes, units=tuple(units), labels=_labels_of(axes))
+    # ``m=64`` for each row; for an axis of several names ``m=64, k=128``.
+    labels = [
+        [
+            ", ".join(f"{name}={label_of(value)}" for name, value in zip(axis.names, row, strict=True))
+            for row in axis.rows
+        ]
+        for axis in axes
+    ]
+    product = Product(path=path, axes=axes, units=tuple(units), labels=labels)
     product.lines = {axis.key: source.line_of((*path, "product", axis.key)) for axis in axes}
     faults: _Faults = {}
     for unit in units:
@@ -256,14 +264,3 @@ def _read_alike(name: str, one: Any, other: Any) -> bool:
     except ValidationError:
         return False
     return repr(first) == repr(second) if isinstance(first, GeneratorChoice) else bool(first == second)
-
-
-def _labels_of(axes: Sequence[Axis]) -> list[list[str]]:
-    """``m=64`` for each row; for an axis of several names ``m=64, k=128``."""
-    return [
-        [
-            ", ".join(f"{name}={label_of(value)}" for name, value in zip(axis.names, row, strict=True))
-            for row in axis.rows
-        ]
-        for axis in axes
-    ]

@@ -132,7 +132,18 @@ def parse_source(raw: bytes, file: str) -> Source:
         PlanError: if it is too large, not UTF-8, not YAML, empty, several documents, no mapping, nested too deeply,
             or if its aliases stand for too much. Traps and duplicate keys are collected in ``faults`` instead.
     """
-    root = _compose(_checked_text(raw, file), file)
+    if len(raw) > MAX_BYTES:
+        size = len(raw) / 2**20
+        raise _fatal(file, 0, f"the file is {size:.1f} MB large, but should be at most {MAX_BYTES // 2**20} MB")
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = raw[error.start]
+        raise _fatal(
+            file, line, f"the text has the byte 0x{byte:02x}, but should be UTF-8", "save it as UTF-8"
+        ) from None
+    root = _compose(raw, file)
     if not isinstance(root, MappingNode):
         is_list = isinstance(root, SequenceNode)
         what, line = "the file is empty", 1
@@ -165,21 +176,6 @@ def load_value(text: str) -> Any:
     for problem in reader.faults.values():
         raise ValueError(problem.message + (f"; {problem.hint}" if problem.hint else ""))
     return value
-
-
-def _checked_text(raw: bytes, file: str) -> bytes:
-    if len(raw) > MAX_BYTES:
-        size = len(raw) / 2**20
-        raise _fatal(file, 0, f"the file is {size:.1f} MB large, but should be at most {MAX_BYTES // 2**20} MB")
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        byte = raw[error.start]
-        raise _fatal(
-            file, line, f"the text has the byte 0x{byte:02x}, but should be UTF-8", "save it as UTF-8"
-        ) from None
-    return raw
 
 
 _NO_NUL = "write the text without \\0"

@@ -85,9 +85,21 @@ def kept_run(journal: Journal) -> KeptRun:
     """What a history needs of a journal that says when its run began."""
     assert journal.info is not None
     results: dict[str, list[KeptResult]] = {}
-    for each in journal.results:
-        kept = _kept(each)
-        for name, key in each.keys.items():
+    for result in journal.results:
+        used = [each.worst_used for each in result.verdict.measures if each.worst_used is not None]
+        time = result.benchmark.time if result.benchmark is not None else None
+        kept = KeptResult(
+            id=result.id,
+            key=result.key,
+            operator=result.operator,
+            status=result.status,
+            attempts=result.attempts,
+            used=max(used, default=None),
+            seconds=time.median_s if time is not None else result.timings.run_s,
+            is_timed=time is not None,
+            gist=gist(result) if result.status in _TOLD else "",
+        )
+        for name, key in result.keys.items():
             results.setdefault(name, []).append(replace(kept, id=name, key=key))
     return KeptRun(info=journal.info, results=results)
 
@@ -104,22 +116,6 @@ def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
             if run.target == now.target and run.info.started_at < info.started_at and 2 * len(own) >= len(now.results):
                 runs.insert(0, replace(run, results=own))
     return runs
-
-
-def _kept(result: CaseResult) -> KeptResult:
-    used = [each.worst_used for each in result.verdict.measures if each.worst_used is not None]
-    time = result.benchmark.time if result.benchmark is not None else None
-    return KeptResult(
-        id=result.id,
-        key=result.key,
-        operator=result.operator,
-        status=result.status,
-        attempts=result.attempts,
-        used=max(used, default=None),
-        seconds=time.median_s if time is not None else result.timings.run_s,
-        is_timed=time is not None,
-        gist=gist(result) if result.status in _TOLD else "",
-    )
 
 
 def is_flaky(known: Sequence[tuple[KeptRun, bool]], case: str) -> bool:

@@ -75,7 +75,38 @@ def _run_suite(info: RunInfo, summary: RunSummary, finished: int) -> ET.Element:
 
 def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
     suite = _empty_suite(_name(result), [result], info, place)
-    _add(suite, _properties(result))
+    # What a person or a query wants to know of one case; empty ones are left out.
+    used = [each.worst_used for each in result.verdict.measures if each.worst_used is not None]
+    shapes = (f"{name}={format_shape(tuple(shape))}" for name, shape in result.shapes.items())
+    properties = {
+        "status": result.status.value,
+        "reason": result.reason.value if result.reason else "",
+        "operator": result.operator,
+        "computes": result.identifier,
+        "key": result.key,
+        "seed": str(result.seed),
+        "dtypes": ",".join(result.dtypes),
+        "shapes": " ".join(shapes),
+        "layouts": "; ".join(f"{path}={layout_text(spec)}" for path, spec in layouts_of(result).items()),
+        "attributes": " ".join(f"{name}={value}" for name, value in result.attributes.items()),
+        "rule": rules_text(result.verdict.measures),
+        "allowance_used": number(max(used, key=lambda each: math.inf if math.isnan(each) else each), 4) if used else "",
+        "evidence": result.verdict.evidence.value if result.verdict.evidence else "",
+        "backend": result.backend,
+        "chip": result.chip or "",
+        "device": result.device or "",
+        "reference": result.reference,
+        "isolation": result.isolation,
+        "attempts": str(result.attempts),
+        "time_s": f"{spent_s(result):.6f}",
+        "compile_s": "" if result.timings.compile_s is None else f"{result.timings.compile_s:.6f}",
+        "duplicate_of": result.duplicate_of or "",
+        "tags": ",".join(result.tags),
+        "description": " ".join(result.description.split()),
+        "where": result.where,
+        "repro": result.repro,
+    }
+    _add(suite, properties)
     _add_case(suite, result, block(result))
     return _closed(suite)
 
@@ -142,40 +173,6 @@ def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
         why = brief(plain(result)) if told_in_brief else _first_fact(result)
         node = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
         node.text = _legal(text)
-
-
-def _properties(result: CaseResult) -> dict[str, str]:
-    """What a person or a query wants to know of one case; empty ones are left out."""
-    used = [each.worst_used for each in result.verdict.measures if each.worst_used is not None]
-    shapes = (f"{name}={format_shape(tuple(shape))}" for name, shape in result.shapes.items())
-    return {
-        "status": result.status.value,
-        "reason": result.reason.value if result.reason else "",
-        "operator": result.operator,
-        "computes": result.identifier,
-        "key": result.key,
-        "seed": str(result.seed),
-        "dtypes": ",".join(result.dtypes),
-        "shapes": " ".join(shapes),
-        "layouts": "; ".join(f"{path}={layout_text(spec)}" for path, spec in layouts_of(result).items()),
-        "attributes": " ".join(f"{name}={value}" for name, value in result.attributes.items()),
-        "rule": rules_text(result.verdict.measures),
-        "allowance_used": number(max(used, key=lambda each: math.inf if math.isnan(each) else each), 4) if used else "",
-        "evidence": result.verdict.evidence.value if result.verdict.evidence else "",
-        "backend": result.backend,
-        "chip": result.chip or "",
-        "device": result.device or "",
-        "reference": result.reference,
-        "isolation": result.isolation,
-        "attempts": str(result.attempts),
-        "time_s": f"{spent_s(result):.6f}",
-        "compile_s": "" if result.timings.compile_s is None else f"{result.timings.compile_s:.6f}",
-        "duplicate_of": result.duplicate_of or "",
-        "tags": ",".join(result.tags),
-        "description": " ".join(result.description.split()),
-        "where": result.where,
-        "repro": result.repro,
-    }
 
 
 def _first_fact(result: CaseResult) -> str:

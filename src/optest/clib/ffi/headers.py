@@ -34,22 +34,6 @@ def read_headers(headers: Iterable[str | Path]) -> Header:
         UsageError: for a header that does not exist; if the preprocessor refuses every one.
         Unavailable: if there is no C compiler.
     """
-    files, folders = _files(headers)
-    text, refused = preprocess(files, folders)
-    reader = _Reader({str(path.resolve()) for path in files})
-    declarations, macros = cut(text)
-    for declaration in declarations:
-        reader.take(declaration)
-    for macro in macros:
-        reader.take_macro(macro)
-    for path, message in refused.items():
-        why = next((line for line in message.splitlines() if "error" in line), message.splitlines()[-1])
-        reader.problems.append(Problem(message="this header cannot be read", file=str(path), hint=why))
-    return reader.header(files)
-
-
-def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
-    """The files to read and the folders to search."""
     files: list[Path] = []
     folders: list[Path] = []
     for each in map(Path, headers):
@@ -64,7 +48,17 @@ def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
     if not files:
         named = f" in {', '.join(map(str, folders))}; files ending in .h are looked for, others by name"
         raise UsageError(f"no header was found{named if folders else ''}")
-    return files, list(dict.fromkeys(folders))
+    text, refused = preprocess(files, list(dict.fromkeys(folders)))
+    reader = _Reader({str(path.resolve()) for path in files})
+    declarations, macros = cut(text)
+    for declaration in declarations:
+        reader.take(declaration)
+    for macro in macros:
+        reader.take_macro(macro)
+    for path, message in refused.items():
+        why = next((line for line in message.splitlines() if "error" in line), message.splitlines()[-1])
+        reader.problems.append(Problem(message="this header cannot be read", file=str(path), hint=why))
+    return reader.header(files)
 
 
 class _Reader:

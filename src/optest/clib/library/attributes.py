@@ -67,7 +67,20 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
         value = case.attributes.get(name)
         if not any(_is(value, each, first) for each in (values if isinstance(values, list) else [values])):
             raise Gap(f"{function} has no {name} of {value!r}")
-    _require_not_passed(case, entry)
+    # What is not passed has to be what C takes by itself.
+    by_name = tensors_of(case) if entry.implied else {}
+    for attribute in case.descriptor.attributes:
+        name, default = attribute.name, attribute.default
+        value = case.attributes.get(name, default)
+        if name in entry.implied:
+            implied = _implied_value(entry.implied[name], by_name)
+            required = default if implied is None else implied
+            if value != required:
+                raise Gap(f"{function} takes {required!r} for {name} without being told, but it is {value!r}")
+            continue
+        is_free = name in entry.read.known_attributes and name not in entry.always
+        if not is_free and value != default and not (name in entry.always and value == always(case, entry)[name]):
+            raise Gap(f"{function} does not take the attribute {name}, which is {value!r}")
     tensors = [*(each.spec for each in case.inputs), *case.outputs]
     is_wide = case.expects_error is None and any(spec.dtype.name == "float64" for spec in tensors)
     for argument in entry.read.attributes:
@@ -82,7 +95,17 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
                 f"the attribute {argument.name} is {value!r}, but C takes a float, which is too coarse beside float64; "
                 f"state {_narrow(value)!r}"
             )
-    _require_tensors(case, entry)
+    # Attributes that C has as tensors are numbers which these can hold, and one of them at least is there.
+    made = entry.read.made_tensors
+    for name in made:
+        value = value_with_defaults(case, entry, name)
+        kind = (case.outputs[0] if case.outputs else case.inputs[0].spec).dtype  # outputs may not follow from inputs
+        if not isinstance(value, (int, float)) and value not in BOUNDS:
+            raise Gap(f"the attribute {name} is {value!r}, but C takes a tensor of a number")
+        if not kind.is_inexact and not isinstance(value, str) and not _is_held(value, kind):
+            raise Gap(f"the attribute {name} is {value!r}, which {kind} cannot hold in a tensor")
+    if made and all(case.attributes.get(name) is None for name in made):
+        raise Gap(f"{' and '.join(made)} are none, so there is nothing to pass")
 
 
 def _is(value: Any, required: Any, first: TensorSpec | None) -> bool:
@@ -91,24 +114,6 @@ def _is(value: Any, required: Any, first: TensorSpec | None) -> bool:
         return bool(value == required)
     one = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
     return type(one) is int and one in (-1, first.rank - 1)
-
-
-def _require_not_passed(case: TestCase, entry: OperatorMapping) -> None:
-    """Raise a gap for an attribute that is not passed and has another value than C takes by itself."""
-    tensors = tensors_of(case) if entry.implied else {}
-    for attribute in case.descriptor.attributes:
-        name, default = attribute.name, attribute.default
-        value = case.attributes.get(name, default)
-        if name in entry.implied:
-            implied = _implied_value(entry.implied[name], tensors)
-            required = default if implied is None else implied
-            if value != required:
-                function = entry.any_function
-                raise Gap(f"{function} takes {required!r} for {name} without being told, but it is {value!r}")
-            continue
-        is_free = name in entry.read.known_attributes and name not in entry.always
-        if not is_free and value != default and not (name in entry.always and value == always(case, entry)[name]):
-            raise Gap(f"{entry.any_function} does not take the attribute {name}, which is {value!r}")
 
 
 def _implied_value(rule: Any, tensors: Mapping[str, TensorSpec]) -> Any:
@@ -142,20 +147,6 @@ def _taken_instead(argument: Argument, value: Any, entry: OperatorMapping) -> st
         fits = is_number and (len(listed) == 1 or argument.index < len(listed))
         return "" if fits else f"one number or {argument.index + 1} and more"
     return "" if is_number and len(listed) == 1 else "a number"
-
-
-def _require_tensors(case: TestCase, entry: OperatorMapping) -> None:
-    """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there."""
-    made = entry.read.made_tensors
-    for name in made:
-        value = value_with_defaults(case, entry, name)
-        kind = (case.outputs[0] if case.outputs else case.inputs[0].spec).dtype  # outputs may not follow from inputs
-        if not isinstance(value, (int, float)) and value not in BOUNDS:
-            raise Gap(f"the attribute {name} is {value!r}, but C takes a tensor of a number")
-        if not kind.is_inexact and not isinstance(value, str) and not _is_held(value, kind):
-            raise Gap(f"the attribute {name} is {value!r}, which {kind} cannot hold in a tensor")
-    if made and all(case.attributes.get(name) is None for name in made):
-        raise Gap(f"{' and '.join(made)} are none, so there is nothing to pass")
 
 
 def whole_limits(kind: DType) -> tuple[int, int]:

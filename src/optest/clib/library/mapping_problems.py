@@ -91,7 +91,22 @@ def _problems_of_entry(place: Place, entry: OperatorMapping) -> Iterable[str]:
     wrong = [*_wrong_calls(place, entry), *_wrong_use_of_tensor(place, entry)]
     yield from wrong
     if not wrong:
-        yield from _unread(place, entry)
+        # Further keys that nobody reads, or nobody could.
+        passed = list(dict.fromkeys(each.name for each in entry.read.passed if each.kind in ("attribute", "tensor")))
+        for key in ("choices", "left_out"):
+            for name in getattr(entry, key):
+                if name not in passed:
+                    listed = ", ".join(passed) or "none"
+                    yield f"{place(key)} names {name!r}, which call does not pass; it passes {listed}"
+        arrays = list(dict.fromkeys(each.name for each in entry.read.attributes if each.array is not None))
+        for each in entry.read.passed:
+            if each.kind == "count" and each.name not in arrays:
+                listed = ", ".join(arrays) or "none"
+                yield f"{place('')} counts {each.name!r}, which nothing passes as an array; arrays: {listed}"
+        for name, sizes in entry.implied.items():
+            for size in sizes if isinstance(sizes, (list, tuple)) else (sizes,):
+                if isinstance(size, str) and ("[" in size or "." in size) and not SIZE.fullmatch(size):
+                    yield f"{place(f'implied.{name}')} has {size!r}, but should look like 'input[-1]' or 'out.dtype'"
         yield from _without_shape(place, entry)
 
 
@@ -162,24 +177,6 @@ def _wrong_use_of_tensor(place: Place, entry: OperatorMapping) -> Iterable[str]:
         why = wrong_in_template(c_object.arguments, entry.dims) if is_of_a_tensor(c_object.name) else ""
         if why:
             yield f"{place('call')} has {c_object.name.removeprefix('tensor ')} as tensor, {why}"
-
-
-def _unread(place: Place, entry: OperatorMapping) -> Iterable[str]:
-    """What of the further keys nobody reads, or nobody could."""
-    passed = list(dict.fromkeys(each.name for each in entry.read.passed if each.kind in ("attribute", "tensor")))
-    for key in ("choices", "left_out"):
-        for name in getattr(entry, key):
-            if name not in passed:
-                yield f"{place(key)} names {name!r}, which call does not pass; it passes {', '.join(passed) or 'none'}"
-    arrays = list(dict.fromkeys(each.name for each in entry.read.attributes if each.array is not None))
-    for each in entry.read.passed:
-        if each.kind == "count" and each.name not in arrays:
-            known = ", ".join(arrays) or "none"
-            yield f"{place('')} counts {each.name!r}, which nothing passes as an array; arrays: {known}"
-    for name, rule in entry.implied.items():
-        for size in rule if isinstance(rule, (list, tuple)) else (rule,):
-            if isinstance(size, str) and ("[" in size or "." in size) and not SIZE.fullmatch(size):
-                yield f"{place(f'implied.{name}')} has {size!r}, but should look like 'input[-1]' or 'out.dtype'"
 
 
 def _without_shape(place: Place, entry: OperatorMapping) -> Iterable[str]:

@@ -224,7 +224,15 @@ def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
     slot.poison = poison
     slot.values = values
     if not slot.is_small:
-        _fill_large(slot, poison, values)
+        # An input on pages of its own may be read alone until it is filled again: a write is a crash, with its address.
+        if slot.is_protected:
+            buffer.region.protect(writeable=True)
+        buffer.cover(poison, elements=slot.is_output)
+        if values is not None:
+            buffer.put(values)
+        slot.is_protected = not slot.is_output and buffer.region.is_protectable
+        if slot.is_protected:
+            buffer.region.protect(writeable=False)
         return
     blank = slot.blanks.get(poison) or _blank(slot, poison)
     np.copyto(buffer.region.memory, blank.memory)
@@ -233,19 +241,6 @@ def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
     if values is not None:
         buffer.put(values)
         _take_image(slot)
-
-
-def _fill_large(slot: _Slot, poison: Poison, values: Array | None) -> None:
-    """An input on pages of its own may be read alone until it is filled again: a write is a crash, with its address."""
-    buffer = slot.buffer
-    if slot.is_protected:
-        buffer.region.protect(writeable=True)
-    buffer.cover(poison, elements=slot.is_output)
-    if values is not None:
-        buffer.put(values)
-    slot.is_protected = not slot.is_output and buffer.region.is_protectable
-    if slot.is_protected:
-        buffer.region.protect(writeable=False)
 
 
 def _blank(slot: _Slot, poison: Poison) -> _Blank:

@@ -103,7 +103,21 @@ def _of_first(call: SampleCall, entry: OperatorMapping, *, is_special: bool) -> 
     if entry.dims:
         yield from _fills(call, entry, is_special=is_special)
         return
-    yield from _extremes(call, entry)
+    # Integers that another integer type or a float does not hold: each input in turn, then all of them.
+    for name in call.dtypes(entry):
+        kind = dtype(name)
+        if not kind.is_integer:
+            continue
+        typed = call.of_dtype(name)
+        inputs = [
+            each
+            for each in call.inputs
+            if typed.dtypes_of_inputs[each] == name and SAME in entry.dtypes_of.get(each, (SAME,))  # no positions
+        ]
+        beyond = {32: 2**24 + 1, 64: 2**53 + 1}.get(kind.bits, 3)
+        for value in (kind.min_int or 1 << (kind.bits - 1), kind.max_int, beyond):
+            for names in (*([each] for each in inputs), *([inputs] if len(inputs) > 1 else ())):
+                yield "extremes", typed.with_keys(generator={each: {"fill": "full", "value": value} for each in names})
     yield from (("large", each) for each in large(call))
 
 
@@ -286,21 +300,3 @@ def _far_indices(call: SampleCall, entry: OperatorMapping) -> Named:
             for grown in call.with_sizes({old: rows}):
                 last = grown.with_keys(generator={tensor: {"fill": "full", "value": rows - 1}})
                 yield "indices", last.with_dtypes({tensor: name})
-
-
-def _extremes(call: SampleCall, entry: OperatorMapping) -> Named:
-    """Integers that another integer type or a float does not hold: each input in turn, then all of them."""
-    for name in call.dtypes(entry):
-        kind = dtype(name)
-        if not kind.is_integer:
-            continue
-        typed = call.of_dtype(name)
-        inputs = [
-            each
-            for each in call.inputs
-            if typed.dtypes_of_inputs[each] == name and SAME in entry.dtypes_of.get(each, (SAME,))  # no positions
-        ]
-        beyond = {32: 2**24 + 1, 64: 2**53 + 1}.get(kind.bits, 3)
-        for value in (kind.min_int or 1 << (kind.bits - 1), kind.max_int, beyond):
-            for names in (*([each] for each in inputs), *([inputs] if len(inputs) > 1 else ())):
-                yield "extremes", typed.with_keys(generator={each: {"fill": "full", "value": value} for each in names})

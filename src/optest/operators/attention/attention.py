@@ -21,7 +21,7 @@ from optest.operators.shapes import (
     given,
     optional,
 )
-from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 from optest.spec.declared_shapes import fitted
 
 _BOOL_MASKS = tuple((name, name, name, "bool") for name in EVERY_FLOAT)
@@ -75,7 +75,16 @@ def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> 
     require_window(attributes)
     batch = (_grouped_batch if attributes.get("enable_gqa") else broadcast_shapes)(n.q, n.k, n.v)
     if (mask := optional(specs, 3)) is not None:
-        _require_mask(mask, n.T, (*batch, n.queries, n.keys), attributes)
+        scores = (*batch, n.queries, n.keys)
+        if attributes.get("is_causal"):
+            raise UnfitArguments("attn_mask is given and is_causal is true, but should be one of them")
+        if mask.dtype.kind is not Kind.BOOL and mask.dtype != n.T:
+            raise UnfitArguments(f"attn_mask is {mask.dtype}, but should be bool or {n.T}, as query")
+        if mask.rank < 2 or not broadcasts_to(mask.shape, scores):
+            raise UnfitArguments(
+                f"attn_mask is {format_shape(mask.shape)}, but should have 2 dimensions or more and broadcast to "
+                f"{format_shape(scores)}"
+            )
     return (dense(n.T, (*batch, n.queries, n.width)),)
 
 
@@ -101,18 +110,6 @@ def _grouped_batch(query: Shape, key: Shape, value: Shape) -> Shape:
 def require_shared_heads(name: str, heads: int, of_query: int) -> None:
     if not heads or of_query % heads:
         raise UnfitArguments(f"{name} has {heads} heads, but should have a divisor of {of_query}, as query has")
-
-
-def _require_mask(mask: TensorSpec, query: DType, scores: Shape, attributes: Attributes) -> None:
-    if attributes.get("is_causal"):
-        raise UnfitArguments("attn_mask is given and is_causal is true, but should be one of them")
-    if mask.dtype.kind is not Kind.BOOL and mask.dtype != query:
-        raise UnfitArguments(f"attn_mask is {mask.dtype}, but should be bool or {query}, as query")
-    if mask.rank < 2 or not broadcasts_to(mask.shape, scores):
-        raise UnfitArguments(
-            f"attn_mask is {format_shape(mask.shape)}, but should have 2 dimensions or more and broadcast to "
-            f"{format_shape(scores)}"
-        )
 
 
 def attention_length(specs: Specs, _attributes: Attributes) -> int:

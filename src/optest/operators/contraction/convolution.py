@@ -361,22 +361,6 @@ def walk_of(spec: TensorSpec, weight: TensorSpec, attributes: Attributes, rank: 
         UnfitArguments: for what torch.nn.functional.conv1d, conv2d and conv3d refuse.
     """
     groups = attributes.get("groups", 1)
-    _require_shapes(spec, weight, groups, rank)
-    sizes, kernel = spec.shape[-rank:], weight.shape[-rank:]
-    stride = _each("stride", attributes.get("stride", (1,)), rank, least=1)
-    dilation = _each("dilation", attributes.get("dilation", (1,)), rank, least=1)
-    spans = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
-    padding = _padding(attributes.get("padding", (0,)), spans, stride, rank)
-    padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
-    if any(size < span for size, span in zip(padded, spans, strict=True)):
-        raise UnfitArguments(
-            f"weight spans {format_shape(spans)}, but should fit into the padded input {format_shape(padded)}"
-        )
-    out = tuple((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
-    return Walk(kernel=kernel, stride=stride, dilation=dilation, padding=padding, out=out, groups=groups)
-
-
-def _require_shapes(spec: TensorSpec, weight: TensorSpec, groups: int, rank: int) -> None:
     if weight.rank != rank + 2:
         raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have {rank + 2} dimensions")
     if spec.rank not in (rank + 1, rank + 2):
@@ -395,6 +379,18 @@ def _require_shapes(spec: TensorSpec, weight: TensorSpec, groups: int, rank: int
             f"input {format_shape(spec.shape)} has {channels} channels, but should have {weight.shape[1] * groups}, "
             f"as weight is {format_shape(weight.shape)} with {groups} groups"
         )
+    sizes, kernel = spec.shape[-rank:], weight.shape[-rank:]
+    stride = _each("stride", attributes.get("stride", (1,)), rank, least=1)
+    dilation = _each("dilation", attributes.get("dilation", (1,)), rank, least=1)
+    spans = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+    padding = _padding(attributes.get("padding", (0,)), spans, stride, rank)
+    padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
+    if any(size < span for size, span in zip(padded, spans, strict=True)):
+        raise UnfitArguments(
+            f"weight spans {format_shape(spans)}, but should fit into the padded input {format_shape(padded)}"
+        )
+    out = tuple((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
+    return Walk(kernel=kernel, stride=stride, dilation=dilation, padding=padding, out=out, groups=groups)
 
 
 def _padding(stated: Sequence[int] | str, spans: Shape, stride: Shape, rank: int) -> tuple[tuple[int, int], ...]:

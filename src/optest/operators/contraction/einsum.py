@@ -175,7 +175,20 @@ def read_equation(text: str, shapes: Sequence[Shape]) -> Equation:
     if len(terms) != len(shapes):
         raise UnfitArguments(f"equation {text!r} has {len(terms)} operands, but should have {len(shapes)}")
     operands = tuple(_labels(term, text, len(shape)) for term, shape in zip(terms, shapes, strict=True))
-    sizes = _sizes(operands, shapes, text)
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(operands, shapes, strict=True):
+        own: dict[str, int] = {}
+        for label, size in zip(labels, shape, strict=True):
+            if own.setdefault(label, size) != size:
+                raise UnfitArguments(
+                    f"{label} in equation {text!r} is {own[label]} and {size} in one operand {format_shape(shape)}, "
+                    "but should be one size"
+                )
+        for label, size in own.items():
+            known = sizes.get(label, 1)
+            if known != size and 1 not in (known, size):
+                raise UnfitArguments(f"{label} in equation {text!r} is {size}, but should be {known} or 1")
+            sizes[label] = size if known == 1 else known
     if arrow:
         hidden = sum(label.startswith(".") for label in sizes) if "..." in right else 0
         output = _labels(right, text, hidden + len(right.replace("...", "")))
@@ -198,21 +211,3 @@ def _labels(term: str, text: str, rank: int) -> Labels:
     if hidden < 0 or (hidden and not dots):
         raise UnfitArguments(f"{term!r} in equation {text!r} should have {rank} labels, as its operand has dimensions")
     return (*before, *(f".{index}" for index in range(hidden, 0, -1)), *after)
-
-
-def _sizes(operands: Sequence[Labels], shapes: Sequence[Shape], text: str) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for labels, shape in zip(operands, shapes, strict=True):
-        own: dict[str, int] = {}
-        for label, size in zip(labels, shape, strict=True):
-            if own.setdefault(label, size) != size:
-                raise UnfitArguments(
-                    f"{label} in equation {text!r} is {own[label]} and {size} in one operand {format_shape(shape)}, "
-                    "but should be one size"
-                )
-        for label, size in own.items():
-            known = sizes.get(label, 1)
-            if known != size and 1 not in (known, size):
-                raise UnfitArguments(f"{label} in equation {text!r} is {size}, but should be {known} or 1")
-            sizes[label] = size if known == 1 else known
-    return sizes

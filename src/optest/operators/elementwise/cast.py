@@ -76,48 +76,16 @@ def cast_samples() -> Iterator[Sample]:
         ("complex64", "bool"),
     ):
         yield _cast("dtypes", *parts, input=(4, 37))
-    yield from _pairs()
-    yield from in_every_layout([plain, call({"dtype": "float32"}, input=(4, 37), dtypes=["bfloat16"])])
-    yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
-    yield from _special()
-    yield from _ties()
-
-
-def _cast(name: str, source: str, target: str, **stated: Any) -> Sample:
-    return Sample(case_set=name, case=call({"dtype": target}, dtypes=[source], **stated))
-
-
-def _pairs() -> Iterator[Sample]:
-    """Every type into every other: integers at the ends of their range, floats that every target holds.
-
-    Random values are small, so that a conversion of one type by way of another, or without its sign, is right there.
-    """
+    # Every type into every other: integers at the ends of their range, floats that every target holds. Random values
+    # are small, so that a conversion of one type by way of another, or without its sign, is right there.
     for (source,) in REAL:
         for (target,) in REAL:
             if source != target:
                 values = _numbers(dtype(source), dtype(target)) if dtype(source).is_float else _whole(dtype(source))
                 pair = _table("pairs", source, target, values)
                 yield pair if {source, target} in _SELDOM else replace(pair, tier=Tier.FULL)
-
-
-def _whole(source: DType) -> list[Any]:
-    if source.name == "bool":
-        return [True, False, True]
-    ends = [source.min_int, source.max_int, source.max_int // 2, source.max_int // 2 + 1, 0, 1, 2, 7]
-    return [*ends, *((-1, -2, -8) if source.min_int < 0 else ())]
-
-
-def _numbers(source: DType, target: DType) -> list[Any]:
-    """With fractions, negative ones where the target has a sign, and one that needs the target's highest bit."""
-    values: list[Any] = [0.0, 0.5, 1.0, 1.5, 2.75, 7.0]
-    if target.name == "bool" or target.is_float:
-        return [*values, -0.0, -1.5, -7.0, 96.0, "inf", "-inf", "nan"]
-    top = 2.0 ** ((target.max_int + 1).bit_length() - 2)  # half of what is beyond the range
-    highest = {"float8_e4m3fn": 256.0, "float8_e5m2": 2.0**15, "float16": 2.0**15}.get(source.name, top)
-    return [*values, min(top, highest), *((-0.75, -2.0, -7.5) if target.min_int < 0 else ())]
-
-
-def _special() -> Iterator[Sample]:
+    yield from in_every_layout([plain, call({"dtype": "float32"}, input=(4, 37), dtypes=["bfloat16"])])
+    yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
     odd_nans = {"generator": "optest.operators.every_value:OddNans"}
     for source, target in (
         ("float32", "bfloat16"),
@@ -135,18 +103,15 @@ def _special() -> Iterator[Sample]:
             attributes = {"dtype": target, "saturate": saturate}
             far = call(attributes, input=(4, 37), generator={"fill": "arange", "start": -60000.0, "step": 811.0})
             yield from variations("attributes", [far], dtypes=("float32", "int32"))
-            beyond = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
-            yield from variations("attributes", [table(beyond, attributes)], dtypes=("float32",))
-    for source, target, values in _BELOW_THE_OVERFLOW:
-        yield _table("special", source, target, [sign * value for value in values for sign in (1, -1)])
+            outside = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
+            yield from variations("attributes", [table(outside, attributes)], dtypes=("float32",))
+    for source, target, limits in _BELOW_THE_OVERFLOW:
+        yield _table("special", source, target, [sign * value for value in limits for sign in (1, -1)])
     for source in ("int64", "int32", "int16"):
         yield from (
             _cast("special", source, to, input=(4, 37), generator="special") for to in ("int8", "uint8", "int32")
         )
-
-
-def _ties() -> Iterator[Sample]:
-    """Halves between neighbours, fractions towards zero, whatever is not 0 as true."""
+    # Halves between neighbours, fractions towards zero, whatever is not 0 as true.
     for target, bits in (("float16", 10), ("bfloat16", 7)):
         steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
         beside = [value + 2.0**-22 for value in steps] + [value - 2.0**-22 for value in steps]
@@ -154,23 +119,15 @@ def _ties() -> Iterator[Sample]:
     for target, bits in (("float8_e4m3fn", 3), ("float8_e5m2", 2)):
         steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
         yield _table("ties", "float32", target, [sign * value for value in steps for sign in (1, -1)])
-    parts = [
+    fractions = [
         sign * (whole + part) for whole in (0, 1, 2, 99) for part in (0.0, 0.25, 0.5, 0.75, 0.999) for sign in (1, -1)
     ]
     for source in ("float32", "float16", "bfloat16", "float64"):
-        yield from (_table("ties", source, target, parts) for target in ("int8", "int32", "int64"))
+        yield from (_table("ties", source, target, fractions) for target in ("int8", "int32", "int64"))
         yield _table("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
     yield _table("ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)])
     yield _table("ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)])
-    yield from _wrapped()
-    yield from _rounded_once()
-    yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
-    yield _table("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
-    yield _table("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
-
-
-def _wrapped() -> Iterator[Sample]:
-    """Integers beyond the range of the result, which the domain keeps random ones from, and those with a top bit."""
+    # Integers beyond the range of the result, which the domain keeps random ones from, and those with a top bit.
     beyond = [127, 128, 129, 200, 255, 256, 32767]
     beyond = [*beyond, *(-value for value in beyond)]
     wide = [*beyond, 32768, 65535, 65536, -32769, 2**31 - 1, -(2**31)]
@@ -187,10 +144,7 @@ def _wrapped() -> Iterator[Sample]:
     yield _table("ties", "float64", "int32", exact)
     yield _table("ties", "float64", "int64", [*exact, 2.0**40 + 1, -(2.0**52) - 1])
     yield _table("ties", "float32", "int64", [2.0**31, 2.0**40, -(2.0**62)])
-
-
-def _rounded_once() -> Iterator[Sample]:
-    """Beside a tie by less than float32 sees: on the way through it, the tie is all that is left."""
+    # Beside a tie by less than float32 sees: on the way through it, the tie is all that is left.
     for target, bits in (("float16", 10), ("bfloat16", 7)):
         ties = [1.0 + k * 2.0**-bits + 2.0 ** -(bits + 1) for k in range(4)]
         beside = [sign * (tie + epsilon) for tie in ties for epsilon in (2.0**-40, -(2.0**-40)) for sign in (1, -1)]
@@ -202,6 +156,30 @@ def _rounded_once() -> Iterator[Sample]:
     yield _table(
         "ties", "int64", "float32", [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
     )
+    yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+    yield _table("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
+    yield _table("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
+
+
+def _cast(name: str, source: str, target: str, **stated: Any) -> Sample:
+    return Sample(case_set=name, case=call({"dtype": target}, dtypes=[source], **stated))
+
+
+def _whole(source: DType) -> list[Any]:
+    if source.name == "bool":
+        return [True, False, True]
+    ends = [source.min_int, source.max_int, source.max_int // 2, source.max_int // 2 + 1, 0, 1, 2, 7]
+    return [*ends, *((-1, -2, -8) if source.min_int < 0 else ())]
+
+
+def _numbers(source: DType, target: DType) -> list[Any]:
+    """With fractions, negative ones where the target has a sign, and one that needs the target's highest bit."""
+    values: list[Any] = [0.0, 0.5, 1.0, 1.5, 2.75, 7.0]
+    if target.name == "bool" or target.is_float:
+        return [*values, -0.0, -1.5, -7.0, 96.0, "inf", "-inf", "nan"]
+    top = 2.0 ** ((target.max_int + 1).bit_length() - 2)  # half of what is beyond the range
+    highest = {"float8_e4m3fn": 256.0, "float8_e5m2": 2.0**15, "float16": 2.0**15}.get(source.name, top)
+    return [*values, min(top, highest), *((-0.75, -2.0, -7.5) if target.min_int < 0 else ())]
 
 
 def _table(name: str, source: str, target: str, values: list[Any]) -> Sample:

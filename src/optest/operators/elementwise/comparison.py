@@ -42,14 +42,6 @@ DESCRIPTORS = in_module(
 
 def order_samples(generator: Any = None) -> Iterator[Sample]:
     yield from binary(EVERYTHING, generator=generator)
-    yield from _ties()
-    yield from _neighbours()
-
-
-equality_samples = partial(order_samples, FEW)
-
-
-def _ties() -> Iterator[Sample]:
     few = call(input=(16, 37), other=(16, 37), generator=FEW)
     yield from variations("ties", [few], dtypes=(*EVERY_FLOAT, "int8", "int32", "int64", "uint8"))
     table = [0.0, -0.0, 1.0, -1.0, "inf", "-inf", "nan"]
@@ -61,10 +53,7 @@ def _ties() -> Iterator[Sample]:
     yield from variations(
         "ties", [call(input=(9,), other=(9,), generator=alike)], dtypes=EVERY_FLOAT
     )  # nothing broadcasts
-
-
-def _neighbours() -> Iterator[Sample]:
-    """Numbers one unit apart: what tolerance, subtraction, float32 or a lost sign take for equal."""
+    # Numbers one unit apart: what tolerance, subtraction, float32 or a lost sign take for equal.
     for name, bits in (("float32", 23), ("float16", 10), ("bfloat16", 7), ("float64", 52)):
         close = [
             1.0,
@@ -85,11 +74,7 @@ def _neighbours() -> Iterator[Sample]:
     yield from variations("neighbours", [grid(beyond, beyond)], dtypes=("int64",))
     unsigned = [0, 1, 127, 128, 200, 255]
     yield from variations("neighbours", [grid(unsigned, unsigned)], dtypes=("uint8",))
-    yield from _neighbours_of_two_types()
-
-
-def _neighbours_of_two_types() -> Iterator[Sample]:
-    """Numbers whose bits are alike in the narrower or the unsigned type of the two."""
+    # Numbers whose bits are alike in the narrower or the unsigned type of the two.
     wide, narrow = [2**32 + 1, 1, 2**32 - 1, -1, 2**32], [1, -1, 0]
     signed, unsigned = [-1, 1, -128, 127, -2], [255, 1, 128, 127, 254]
     beyond_half = [2048, 2049, 70_000, 70_001, 2**24]
@@ -101,3 +86,6 @@ def _neighbours_of_two_types() -> Iterator[Sample]:
         (("int32", "float32"), beyond_half, beyond_half),
     ):
         yield Sample(case_set="neighbours", case={**grid(rows, columns), "dtypes": list(names)})
+
+
+equality_samples = partial(order_samples, FEW)

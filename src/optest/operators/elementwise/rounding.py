@@ -115,20 +115,16 @@ _LARGE = [
 ]
 
 
-def _steps() -> Iterator[Sample]:
-    """Whole numbers and halves of both signs, right beside them, and beyond the range of integers."""
+def whole_number_samples() -> Iterator[Sample]:
+    """Of floor, ceil and trunc."""
+    yield from unary(NUMBERS)
+    # Whole numbers and halves of both signs, right beside them, and beyond the range of integers.
     yield from variations("ties", [table(_HALVES), line(-31.75, 32.0, count=256)], dtypes=EVERY_FLOAT)
     beside = [
         sign * (whole + part) for whole in (1.0, 1.5, 2.5) for part in (2.0**-20, -(2.0**-20)) for sign in (1, -1)
     ]
     beside += [0.5 - 2.0**-25, -0.5 + 2.0**-25]  # floor(x + 0.5) makes 1 of it
     yield from variations("ties", [table(beside), table(_LARGE)], dtypes=("float32", "float64"))
-
-
-def whole_number_samples() -> Iterator[Sample]:
-    """Of floor, ceil and trunc."""
-    yield from unary(NUMBERS)
-    yield from _steps()
     yield from of_every_value()
 
 

@@ -51,12 +51,7 @@ def of_rows(call_of: Callable[..., Call], *, has_mean: bool = True) -> Iterator[
     yield from variations("epsilon", [filled(call_of((4,), 65, eps=1e-6), normal(0.0, 1e-3))], dtypes=("float64",))
     yield from variations("long", [call_of((3,), 1 << 20)], dtypes=("float32",), tier=Tier.FULL)
     yield from zero_mean([call_of((3,), 4097), call_of((64,), 33)])
-    yield from variations("special", [_with_odd_rows(call_of)], dtypes=MAIN_FLOATS)
-    yield from variations("special", [filled(call_of((16,), 37), {"fill": "special"})], dtypes=MAIN_FLOATS)
-
-
-def _with_odd_rows(call_of: Callable[..., Call]) -> Call:
-    """NaN and infinity stay in their row; one value far from the others; signed zeros."""
+    # NaN and infinity stay in their row; one value far from the others; signed zeros.
     rows = [
         ["nan", 1.0, 2.0, 3.0],
         [1.0, 2.0, 3.0, "inf"],
@@ -68,4 +63,6 @@ def _with_odd_rows(call_of: Callable[..., Call]) -> Call:
     ]
     case = call_of((7,), 4)
     values = [rows] if len(case["shapes"]["input"]) == 3 else rows
-    return filled(case, {"fill": "data", "values": values})
+    odd_rows = filled(case, {"fill": "data", "values": values})
+    yield from variations("special", [odd_rows], dtypes=MAIN_FLOATS)
+    yield from variations("special", [filled(call_of((16,), 37), {"fill": "special"})], dtypes=MAIN_FLOATS)

@@ -133,7 +133,26 @@ def layer_norm_samples() -> Iterator[Sample]:
     yield from of_weight_and_bias(calls)
     yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
     yield from of_rows(whole)
-    yield from _with_statistics(whole)
+    # Three outputs: of every dtype, size and kind of input, since none of them shows in the result alone.
+    with_statistics = [
+        whole((4,), 37, statistics=True),
+        whole((3,), 5, 7, statistics=True),
+        whole((2, 3), 16, statistics=True),
+    ]
+    yield from variations("statistics", with_statistics, dtypes=(*MAIN_FLOATS, "float64"))
+    yield from variations(
+        "statistics", [without(with_statistics[0], "bias"), without(with_statistics[0], "weight", "bias")]
+    )
+    yield from in_every_layout(with_statistics[:1])
+    for half in ("float16", "bfloat16"):
+        yield from variations("statistics", [{**with_statistics[0], "dtypes": [half, "float32", "float32"]}])
+    yield from variations("statistics", [whole((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
+    for eps, fill in ((1e-5, normal(0.0, 1e-3)), (0.125, normal(0.0, 0.5)), (1e-5, {"fill": "full", "value": 7.25})):
+        rows = filled(whole((4,), 65, eps=eps, statistics=True), fill)
+        yield from variations("statistics", [rows], dtypes=MAIN_FLOATS)
+    far = filled(whole((4,), 257, statistics=True), normal(30.0, 0.5))
+    yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=MAIN_FLOATS)
+    yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
     yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
     yield from of_one_element(whole((1,), 1), dtypes=("float32",))
     yield from refused(
@@ -143,23 +162,6 @@ def layer_norm_samples() -> Iterator[Sample]:
         call({"normalized_shape": [4]}, input=(3, 4), weight=(4,), bias=(1,)),
         call({"normalized_shape": []}, input=(3, 4)),
     )
-
-
-def _with_statistics(whole: Callable[..., Call]) -> Iterator[Sample]:
-    """Three outputs: of every dtype, size and kind of input, since none of them shows in the result alone."""
-    calls = [whole((4,), 37, statistics=True), whole((3,), 5, 7, statistics=True), whole((2, 3), 16, statistics=True)]
-    yield from variations("statistics", calls, dtypes=(*MAIN_FLOATS, "float64"))
-    yield from variations("statistics", [without(calls[0], "bias"), without(calls[0], "weight", "bias")])
-    yield from in_every_layout(calls[:1])
-    for half in ("float16", "bfloat16"):
-        yield from variations("statistics", [{**calls[0], "dtypes": [half, "float32", "float32"]}])
-    yield from variations("statistics", [whole((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
-    for eps, fill in ((1e-5, normal(0.0, 1e-3)), (0.125, normal(0.0, 0.5)), (1e-5, {"fill": "full", "value": 7.25})):
-        rows = filled(whole((4,), 65, eps=eps, statistics=True), fill)
-        yield from variations("statistics", [rows], dtypes=MAIN_FLOATS)
-    far = filled(whole((4,), 257, statistics=True), normal(30.0, 0.5))
-    yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=MAIN_FLOATS)
-    yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
 
 
 def add_rms_norm_samples() -> Iterator[Sample]:

@@ -256,7 +256,14 @@ def cumsum_samples() -> Iterator[Sample]:
     yield from standard(calls, variants, sized=sized({"dim": 1}))
     dims = [call({"dim": dim}, input=(2, 3, 5)) for dim in (0, 1, 2, -1, -2, -3)]
     yield from variations("attributes", [*dims, call({"dim": 0}, input=()), call({"dim": -1}, input=())])
-    yield from _ways_of_onnx()
+    # Full checks alone: who makes torch's operator has no such attributes.
+    shapes = ((0, (33, 5)), (1, (3, 37)), (-1, (2, 3, 5)), (1, (2, 1025, 3)), (0, ()), (1, (3, 0)))
+    for exclusive, reverse in ((True, False), (False, True), (True, True)):
+        ways = {"exclusive": exclusive, "reverse": reverse}
+        ways_of_onnx = [call({"dim": dim, **ways}, input=shape) for dim, shape in shapes]
+        yield from variations("attributes", ways_of_onnx, dtypes=(*MAIN_FLOATS, "int32"), tier=Tier.FULL)
+        special_rows = table(rows_with_specials(), {"dim": 1, **ways})
+        yield from variations("attributes", [special_rows], dtypes=("float32",), tier=Tier.FULL)
     yield from _into_other_dtypes()
     for name in ("int8", "int16", "int32", "uint8", "int64"):  # beyond what they hold, and of int64 it wraps
         largest = {"fill": "full", "value": dtype(name).max_int}
@@ -269,17 +276,6 @@ def cumsum_samples() -> Iterator[Sample]:
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call({"dim": 0}, input=(3, 0))])
     yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)))
-
-
-def _ways_of_onnx() -> Iterator[Sample]:
-    """Full checks alone: who makes torch's operator has no such attributes."""
-    shapes = ((0, (33, 5)), (1, (3, 37)), (-1, (2, 3, 5)), (1, (2, 1025, 3)), (0, ()), (1, (3, 0)))
-    for exclusive, reverse in ((True, False), (False, True), (True, True)):
-        ways = {"exclusive": exclusive, "reverse": reverse}
-        calls = [call({"dim": dim, **ways}, input=shape) for dim, shape in shapes]
-        yield from variations("attributes", calls, dtypes=(*MAIN_FLOATS, "int32"), tier=Tier.FULL)
-        specials = table(rows_with_specials(), {"dim": 1, **ways})
-        yield from variations("attributes", [specials], dtypes=("float32",), tier=Tier.FULL)
 
 
 def dot_samples() -> Iterator[Sample]:
