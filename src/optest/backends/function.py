@@ -261,13 +261,16 @@ def kernel(
     if arrays and arrays not in ARRAYS:
         raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, expected one of {', '.join(ARRAYS)}")
 
+    tensors: dict[str, Any] = {"dtypes": tuple(dtypes), "ranks": tuple(ranks), "layouts": tuple(layouts)}
+    stated = Capability(**tensors, broadcasts=broadcasts, promotes=promotes, refuses=refuses)
+
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         _require_function(function, f"kernel for {operator}")
         before = kernel_of(function, operator)
         promised = Capability(
-            dtypes=tuple(dtypes) or before.promised.dtypes,
-            ranks=tuple(ranks) or before.promised.ranks,
-            layouts=tuple(layouts) or before.promised.layouts,
+            dtypes=stated.dtypes or before.promised.dtypes,
+            ranks=stated.ranks or before.promised.ranks,
+            layouts=stated.layouts or before.promised.layouts,
             broadcasts=broadcasts and before.promised.broadcasts,
             promotes=promotes and before.promised.promotes,
             refuses=refuses or before.promised.refuses,

@@ -446,6 +446,7 @@ def test_what_may_be_meant_if_most_calls_fail() -> None:
         assert ("by their places" in stream.getvalue() or "give it" in stream.getvalue()) == bool(meant)
 
 
+@pytest.mark.usefixtures("module")
 def test_decorators_of_one_operator_add_up_and_are_found_by_its_other_names() -> None:
     @optest.kernel("scaled_dot_product_attention", dtypes=("float32",), ignores=("enable_gqa",))
     @optest.kernel("scaled_dot_product_attention", ranks=(4,), broadcasts=False)
