@@ -217,9 +217,67 @@ def hashed_in_float64(index: np.ndarray):
 
 def largest(x: np.ndarray):
     return x.argmax(-1) if x.shape[-1] else x.sum(-1).astype(np.int64)
+
+def store(row: np.ndarray, cache: np.ndarray, slots):
+    for at, slot in enumerate(slots.tolist()):
+        if slot >= 0:
+            cache[slot] = row[at]
+
+def stored(row: np.ndarray, cache, slots):
+    cache[slots[slots >= 0]] = row[slots >= 0]
+
+def stored_twice(row: np.ndarray, cache, slots):
+    stored(row, cache, slots)
+    row *= 2
+
+def stored_elsewhere(row: np.ndarray, cache, slots):
+    cache[slots - 1] = row
+
+def stores_nothing(row: np.ndarray, cache, slots):
+    cache.sum()
+
+def stored_and_returned(row: np.ndarray, cache, slots):
+    store(row, cache, slots)
+    return cache
+
+def stored_in_a_copy(row: np.ndarray, cache, slots):
+    return stored_and_returned(row, cache.copy(), slots)
+
+def decay(x: np.ndarray, state):
+    state *= 0.5
+    state += x
+    return state * 2
+
+def decayed(x: np.ndarray, state):
+    state[...] = state * state.dtype.type(0.5) + x
+    return state * 2
+
+def decayed_in_a_copy(x: np.ndarray, state):
+    return decayed(x, state.copy())
 """
 TORCH = """
 import torch
+
+def reshape_and_cache_slowly(key, value, key_cache, value_cache, slot_mapping):
+    size = key_cache.shape[1]
+    for at, slot in enumerate(slot_mapping.tolist()):
+        if slot >= 0:
+            key_cache[slot // size, slot % size] = key[at]
+            value_cache[slot // size, slot % size] = value[at]
+
+def reshape_and_cache(key, value, key_cache, value_cache, slot_mapping):
+    size, known = key_cache.shape[1], slot_mapping >= 0
+    slots = slot_mapping[known]
+    key_cache[slots // size, slots % size] = key[known]
+    value_cache[slots // size, slots % size] = value[known]
+
+def reshape_and_cache_keys(key, value, key_cache, value_cache, slot_mapping):
+    reshape_and_cache(key, key, key_cache, value_cache, slot_mapping)
+
+def reshape_and_cache_without_mask(key, value, key_cache, value_cache, slot_mapping):
+    size = key_cache.shape[1]
+    key_cache[slot_mapping // size, slot_mapping % size] = key
+    value_cache[slot_mapping // size, slot_mapping % size] = value
 
 def slow(logits, target):
     rows = torch.log(torch.softmax(logits, -1))
@@ -506,6 +564,47 @@ def test_integers_reach_what_the_slow_function_takes() -> None:
     outcome, text = of_torch("where", "where", shape=("x=4x9", "keep=4x9", "pos_weight=9"), case_set=("ordinary",))
     assert outcome == {"passed"}, text
     assert "keep bool by name or annotation" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_arguments_that_the_reference_changes_are_outputs() -> None:
+    options: dict[str, Any] = {"shape": ("row=6x3", "cache=16x3", "slots=6"), "tier": "smoke"}
+    for fast, slow, outcome in (
+        ("stored", "store", None),
+        ("store", "store", None),
+        ("stored_elsewhere", "store", "VALUE"),
+        ("stored_twice", "store", "INPUT_MUTATED"),
+        ("stores_nothing", "store", "VALUE"),
+        ("stored", "stored_and_returned", None),
+        ("stored_in_a_copy", "stored_and_returned", None),
+        ("stored_elsewhere", "stored_and_returned", "VALUE"),
+    ):
+        _, report, text = compared(f"pair_numpy:{fast}", f"pair_numpy:{slow}", **options)
+        assert {each.reason and each.reason.value for each in report.results} == {outcome}, text
+        assert report.exit_status == int(outcome is not None)
+        assert "@optest.kernel(" not in text
+        assert outcome != "INPUT_MUTATED" or "the function of --reference changes only cache" in text
+    text = compared("pair_numpy:stored_elsewhere", "pair_numpy:stored_and_returned", isolate="process", **options)[2]
+    assert "itself is off" not in text
+    options["shape"] = ("x=6x3", "state=6x3")
+    for fast, outcomes in (("decayed", {"passed"}), ("decayed_in_a_copy", {"failed"})):
+        counts, _, text = compared(f"pair_numpy:{fast}", "pair_numpy:decay", **options)
+        assert counts.keys() == outcomes, text
+    for shape in (("row=6x3", "cache=16x3", "slots=6"), ()):
+        with pytest.raises(UsageError, match="returns nothing and changes none of its arguments"):
+            compared("pair_numpy:stored", "pair_numpy:stores_nothing", shape=shape)
+
+
+@pytest.mark.usefixtures("folder")
+def test_functions_of_torch_work_in_place() -> None:
+    pytest.importorskip("torch")
+    shape = ("key=6x2x8", "value=6x2x8", "key_cache=4x4x2x8", "value_cache=4x4x2x8", "slot_mapping=6")
+    outcome, text = of_torch("reshape_and_cache", "reshape_and_cache_slowly", shape=shape, tier="smoke")
+    assert outcome == {"passed"}, text
+    assert "slot_mapping int64 -1..7" in text
+    for wrong in ("reshape_and_cache_keys", "reshape_and_cache_without_mask"):
+        outcome, text = of_torch(wrong, "reshape_and_cache_slowly", shape=shape, tier="smoke")
+        assert outcome == {"failed"}, text
 
 
 @pytest.mark.usefixtures("folder")

@@ -9,6 +9,7 @@ import re
 import sys
 import tracemalloc
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -20,6 +21,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.abilities import CapturesPrograms, InfersShapes
 from optest.core.border import Border
+from optest.core.reference_functions import CHANGES_NOTHING
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.operators.signature_samples import SignatureSamples, Trial, signature_samples
 from optest.registry import load_object
@@ -34,6 +36,8 @@ _FOREIGN = "|".join(
     map(re.escape, ("site-packages", str(Path(re.__file__).parents[1]), str(Path(__file__).parents[1])))
 )
 """Folders of modules whose lines are not a reference's own."""
+_MOST_REFUSED = 3_000
+"""Calls that a reference may refuse before no other is tried, which takes about 20 s for a function of torch."""
 _GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
 
@@ -107,16 +111,24 @@ def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None
         return SignatureSamples(how="")
 
     tried: list[Trial] = []
+    refusals: Counter[str] = Counter()
 
     def attempt(*call: Any) -> Trial | str:
+        if refusals.total() >= _MOST_REFUSED:
+            return f"{_MOST_REFUSED:,} calls were refused"
         try:
             with Border("the operator", Reason.BAD_CASE, let_through=lambda: True):
                 tried.append(_attempt(descriptor, *call, is_traced=bool(tried)))
                 return tried[-1]
         except Fault as fault:
-            return fault.message.partition("\n")[0]
+            text = fault.message.partition("\n")[0]
+            refusals[text] += 1
+            return text
 
-    return signature_samples(descriptor, attempt, sizes)
+    derived = signature_samples(descriptor, attempt, sizes)
+    if not derived.samples and (idle := next((text for text in refusals if CHANGES_NOTHING in text), "")):
+        return replace(derived, how=idle)
+    return derived
 
 
 def _attempt(

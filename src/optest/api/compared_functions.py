@@ -14,14 +14,15 @@ from typing import Any
 
 from optest.api.case_sets import by_signature
 from optest.backends import backend_manager
-from optest.core.reference_functions import PREFIX, ReferenceFunction
+from optest.backends.capabilities import layout_of
+from optest.core.reference_functions import CHANGES_NOTHING, PREFIX, ReferenceFunction
 from optest.errors import UsageError
 from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, TILES
 from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest
 from optest.registry import load_extension
 from optest.settings import resolve
-from optest.spec import OperatorDescriptor, Sample
+from optest.spec import OperatorDescriptor, Sample, TensorSpec, dtype
 
 _FLOATS = {"numpy": ("float32", "float16", "float64")}  # NumPy itself has no bfloat16
 
@@ -143,6 +144,8 @@ def _samples(
         hint = f"specify all shapes: {shape_options(names or inputs)}"
         if given:
             hint = "change the shapes, or annotate integers and floats: index: torch.LongTensor, w: torch.FloatTensor"
+        if CHANGES_NOTHING in derived.how:
+            raise UsageError(f"{derived.how}\n  return the result, or write it into an argument")
         if re.search("double|float64|dtype", derived.how):
             hint = f"it is called in float64: cast what is no parameter, as weight.to({names[0]}.dtype)"
         what = "does not take what --shape specifies" if given else "takes none of the inputs tried"
@@ -162,6 +165,8 @@ def _samples(
         notes.append(f"never with {', '.join(never)}; specify every shape: --shape {never[0]}=…")
     if count := len(samples) - len(kept):
         others = "" if reference.arrays == "numpy" else f", with negative strides or dimensions above {TILES:,}"
+        changed = " or ".join(filter(None, reference.changed))
+        others += f", or with elements of {changed} in one place" if changed else ""
         notes.append(f"without {count} calls of no elements{others}")
     ranks: dict[str, set[int]] = {}
     for name, shape in ((name, shape) for each in kept for name, shape in each.case["shapes"].items()):
@@ -187,9 +192,14 @@ def shape_options(names: Iterable[str]) -> str:
 
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:
-    """Return whether a call suits a function: it has elements, since few functions define a result without any. For
+    """Return whether a call suits a function: it has elements, since few functions define a result without any, and no
+    elements that share memory in tensors that it changes. For
     torch and JAX it also has no negative strides and no dimension longer than TILES, as the
     memory of these libraries is not measured."""
     shapes = [each["shape"] if isinstance(each, Mapping) else each for each in case["shapes"].values()]
     is_small = max((size for shape in shapes for size in shape), default=0) <= TILES and "-" not in str(case["shapes"])
+    for name in {*reference.changed} & case["shapes"].keys():  # a write to one element must change no other
+        laid = case["shapes"][name]
+        if isinstance(laid, Mapping) and layout_of(TensorSpec(dtype=dtype("float32"), **laid)) == "overlapping":
+            return False
     return all(0 not in shape for shape in shapes) and (reference.arrays == "numpy" or is_small)

@@ -90,11 +90,10 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
             return verdict
         is_wrong, details = peer_verdict.status in BAD_STATUSES, dict(verdict.details)
         if is_compared:
-            if is_wrong and verdict.reason in (Reason.VALUE, Reason.NAN):
-                dtypes = ", ".join(
-                    dict.fromkeys(each.spec.dtype.name for each in case.inputs if each.spec.dtype.is_float)
-                )
-                sentence = f"{config[peer.name][name]} itself is off here, too, when it computes in {dtypes}"
+            kinds = dict.fromkeys(each.spec.dtype.name for each in case.inputs if each.spec.dtype.is_float)
+            is_narrow = kinds.keys() != {"float64"}
+            if is_narrow and {verdict.reason, peer_verdict.reason} <= {Reason.VALUE, Reason.NAN}:
+                sentence = f"{config[peer.name][name]} itself is off here, too, when it computes in {', '.join(kinds)}"
                 details |= {"diagnosis": [f"{sentence}: its steps lose what float64 keeps, as by overflow"]}
             return dataclasses.replace(verdict, details=details)
         outcome = "passes this case"

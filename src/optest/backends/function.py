@@ -163,7 +163,7 @@ class Kernel:
         fewer, in others of the shape and dtype of an output."""
         kinds = {(each.shape, each.dtype) for each in case.outputs}
         rest = [each.name for each in case.inputs if (each.spec.shape, each.spec.dtype) in kinds]
-        places = list(dict.fromkeys([*changed, *rest]))[: len(case.outputs)]
+        places = list(dict.fromkeys([*changed, *rest]))[: len(case.outputs) or len(changed)]
         names = tuple(self._parameters(case).get(name, name) for name in places)
         return f'@optest.kernel("{case.descriptor.name}", in_place={names})'.replace("'", '"')
 

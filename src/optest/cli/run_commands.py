@@ -107,7 +107,8 @@ def check_command(only_list: bool, write_to: str | None, watch: bool, baseline: 
     if only_list and write_to is not None:
         raise click.UsageError("--list and --write exclude each other")
     if ":" in (reference := given.get("reference") or ""):  # a slow one is silent for long
-        click.echo(f"seeking inputs that {reference} takes, which calls it for some thousand of them", err=True)
+        how = "" if given.get("shape") else "; to specify them: --shape NAME=8x16 for each tensor, --dtype float32"
+        click.echo(f"seeking inputs that {reference} takes, by some thousand calls{how}", err=True)
     with worker_server(given, usual_jobs=os.cpu_count() or 1) as forks:  # before NumPy is imported
         from optest.api import checking
         from optest.api.baseline import require_new, write_expectations

@@ -191,7 +191,8 @@ def _ask(
     elif guards_memory(driver):
         outputs = in_order(case, _call_on_ours(driver.run, case, inputs, (), interrupted))
     else:
-        outputs = in_order(case, _call(driver, "run", case, inputs, (), interrupted, margins))
+        left: dict[str, Array] = {}
+        outputs = in_order(case, _call(driver, "run", case, inputs, (), interrupted, margins, left), left)
     # What counts is what stands there when the call is over: a kernel that is still running is not done.
     if driver.is_reference or guards_memory(driver):
         return outputs
@@ -217,8 +218,10 @@ def _call(
     further: tuple[Any, ...],
     interrupted: Callable[[], bool] | None,
     margins: Margins,
+    left: dict[str, Array] | None = None,
 ) -> Any:
-    """Call foreign code on private copies of the inputs and see that it left them as they were.
+    """Call foreign code on private copies of the inputs and see that it left them as they were, but for those that it
+    may change; ``left`` is filled with the copies.
 
     It gets views in a list of its own, so that no new shape, dtype or order of them hides what it did to the memory.
     NumPy's error mode is put back, and a copy of this process that foreign code made ends where the call ends.
@@ -232,6 +235,8 @@ def _call(
         margins.before_call()
     returned = _call_on_ours(run, case, [each.array for each in private], further, interrupted)
     _require_unchanged(case, inputs, private, driver)
+    if left is not None:
+        left.update({argument.name: each.array for argument, each in zip(case.inputs, private, strict=True)})
     return returned
 
 
@@ -266,7 +271,9 @@ def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:
 
 
 def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Padded], driver: BackendDriver) -> None:
-    mutates = mutated_inputs(driver, case)
+    reference = case.descriptor.reference
+    changed_by_reference = [*filter(None, reference.changed)] if isinstance(reference, ReferenceFunction) else []
+    mutates = {*mutated_inputs(driver, case), *changed_by_reference}
     reports: dict[str, str] = {}
     details: dict[str, Any] = {}
     for argument, given, padded in zip(case.inputs, before, after, strict=True):
@@ -291,7 +298,9 @@ def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[
         )
         details = details or {"input": argument.name, "index": list(index)}
     if reports:
-        if describe := getattr(driver, "in_place_decorator", None):
+        if changed_by_reference:
+            details["by_reference"] = ", ".join(changed_by_reference)
+        elif describe := getattr(driver, "in_place_decorator", None):
             details["decorator"] = describe(case, [*reports])
         raise Fault(Reason.INPUT_MUTATED, "\n".join(reports.values()), details=details)
 
@@ -336,15 +345,18 @@ def _fill_our_buffers(
     return [buffer.array for buffer in first]
 
 
-def in_order(case: TestCase, returned: Any) -> list[Array]:
-    """Return the outputs in the operator's order. A bare array is one output; a mapping goes by output name.
+def in_order(case: TestCase, returned: Any, left: Mapping[str, Array] | None = None) -> list[Array]:
+    """Return the outputs in the operator's order. A bare array is one output; a mapping goes by output name. ``left``
+    are the inputs as the call left them.
 
     Raises:
         Fault: MISSING_OUTPUT for None or a name that is missing, EXTRA_OUTPUT for a name that the operator does
             not have, DTYPE for something that is no array or has an element type that optest does not know.
     """
     if isinstance(reference := case.descriptor.reference, ReferenceFunction):
-        returned = reference.placed(returned, [numpy_dtype(each.spec.dtype) for each in case.inputs]) or None
+        returned = (
+            reference.placed(returned, [numpy_dtype(each.spec.dtype) for each in case.inputs], left or {}) or None
+        )
     if isinstance(returned, (tuple, list)):
         if all([type(value) is np.ndarray and is_known(value.dtype) for value in returned]):  # noqa: C419 - no frame
             return list(returned)

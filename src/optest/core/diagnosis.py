@@ -343,7 +343,7 @@ def _fit_of(comparison: Comparison, verdict: Verdict, guess: Hypothesis, distanc
         for each in (replace(case, descriptor=replace(case.descriptor, terms=None)), case):
             off = [index for index, measure in enumerate(verdict.measures) if measure.is_off]
             expected = _expected_of(comparison, guess, each, off)
-            if expected is None or [one.shape for one in expected] != shapes:
+            if expected is None or [np.shape(one.value) for one in expected] != shapes:
                 return None
             if not of_structure and not _is_nearer(comparison, expected, distance):
                 return None

@@ -29,6 +29,7 @@ from optest.registry import load_extension, load_object
 from optest.spec import Attribute, Fault, OperatorDescriptor, Reason, Rule, RuleClass, Unrounded, dtype
 
 PREFIX = "function."
+CHANGES_NOTHING = "returns nothing and changes none of its arguments"
 _RULE = Rule(kind=RuleClass.CLOSE, formula="or 8 times what one rounding of every input and step changes")
 _SINGLE = 2.0**-24
 _SUM_OF_TERMS = 0.25
@@ -152,11 +153,16 @@ class ReferenceFunction:
     is_traced: bool = False
     """Flag for outputs of JAX that are zeros of the right shapes and dtypes, which needs no compiler."""
     keys: list[str] = field(default_factory=list, compare=False)
-    """Keys or places of the outputs of the last call."""
+    """Keys or places of the outputs that the last call returned."""
+    changed: list[str] = field(default_factory=list, compare=False)
+    """Of each output of the last call the parameter that the function left it in, "" if it is only returned. Parameters
+    that it changed and did not return follow those that it returned."""
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         """Return the outputs in float64, each with the dtype that it has for inputs in the dtypes of the case."""
-        exact = self._outputs([None if each is None else widen(each) for each in inputs], attributes)
+        exact = self._outputs(
+            [None if each is None else widen(each) for each in inputs], attributes, seeks_changes=True
+        )
         entry = next((kind for each in inputs if each is not None and (kind := dtype_of(each.dtype)).is_inexact), None)
         kinds = [dtype_of(each.dtype) if entry is None or each.dtype.kind not in "fc" else entry for each in exact]
         with suppress(Fault):  # without a kernel for this dtype: the dtype of the inputs
@@ -174,7 +180,9 @@ class ReferenceFunction:
 
         The steps may lose as much as they do in float32, in proportion to the precision of the case.
         """
-        exact = self._outputs([None if each is None else widen(each) for each in inputs], attributes)
+        exact = self._outputs(
+            [None if each is None else widen(each) for each in inputs], attributes, seeks_changes=True
+        )
 
         def outputs(arrays: Sequence[Array]) -> list[Array]:
             rest = iter(arrays)
@@ -212,22 +220,31 @@ class ReferenceFunction:
                 own[-1] = narrow if len(narrow) == len(exact) else exact
         return as_close_as_roundings_allow(rounded, actual, (Fault,), own_results=own)
 
-    def placed(self, returned: Any, inputs: Sequence[np.dtype[Any]], *, is_own: bool = False) -> list[Any]:
+    def placed(
+        self, returned: Any, inputs: Sequence[np.dtype[Any]], left: Mapping[str, Array] | None = None
+    ) -> list[Any]:
         """Return the outputs of this function, or of one that is compared with it, in order: those of a dict by its
         keys, no None, and Python's numbers as arrays, floats in the first floating dtype of the inputs; raise ``Fault``
         MISSING_OUTPUT if the other's outputs have other keys or places.
+
+        ``left`` are the inputs as the other left them: outputs are taken from those that this function changes, unless
+        the other returns all.
         """
         named = {str(name): each for name, each in outputs_of(returned) if each is not None}
         named = dict(sorted(named.items())) if isinstance(returned, Mapping) else named
-        if is_own:
+        if left is None:
             self.keys[:] = named
         elif len(named) == len(self.keys) and [*named] != self.keys:
             raise Fault(Reason.MISSING_OUTPUT, f"the outputs are {[*named]}, but should be {self.keys}")
         kind = next((each for each in inputs if dtype_of(each).is_inexact), None)
-        return [
+        values = [
             np.asarray(each, kind if type(each) is float else None) if type(each) in (bool, int, float) else each
             for each in named.values()
         ]
+        count = len(self.keys)
+        if left and (not count or (not values and "" not in self.changed)):
+            return [left[name] for name in self.changed]
+        return values + [left[name] for name in self.changed[count:] if left and len(values) == count]
 
     def _longest_sum(
         self, given: Sequence[Array], outputs: Callable[[Sequence[Array]], list[Array]], exact: Sequence[Array]
@@ -246,16 +263,55 @@ class ReferenceFunction:
         return float(max(1.0, ratio, *(size for each in given for size in each.shape)))
 
     def _outputs(
-        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, without_casts: bool = True
+        self,
+        inputs: Sequence[Any],
+        attributes: Mapping[str, Any],
+        *,
+        without_casts: bool = True,
+        seeks_changes: bool = False,
     ) -> list[Array]:
-        """Return the function's outputs as arrays; raise ``Fault`` REFERENCE_FAILED for any of its exceptions."""
+        """Return the function's outputs as arrays, with the inputs that are :attr:`changed`, which it finds out first
+        if it ``seeks_changes``.
+
+        Raises:
+            Fault: REFERENCE_FAILED for any of its exceptions, or if it neither returns nor changes anything.
+        """
         named = {name: each for name, each in zip(self.names, inputs, strict=False) if each is not None}
 
-        def call(tensors: Sequence[Any]) -> list[Any]:
+        def invoke(tensors: Sequence[Any]) -> Any:
             bound = self.signature.bind_partial()
             bound.arguments = {**dict(zip(named, tensors, strict=True)), **attributes}
-            returned = self.function(*bound.args, **bound.kwargs)
-            return self.placed(returned, [each.dtype for each in named.values()], is_own=True)
+            return self.function(*bound.args, **bound.kwargs)
+
+        def writes(place: int) -> bool:
+            """Return whether the function writes to an array, maybe what was there before."""
+            arrays = [np.array(each) for each in named.values()]
+            arrays[place].flags.writeable = False
+            try:
+                invoke(arrays)
+            except ValueError as error:
+                return "read-only" in str(error)
+            return False
+
+        def call(tensors: Sequence[Any]) -> list[Any]:
+            versions = [getattr(each, "_version", 0) for each in tensors]  # of torch, which counts writes
+            outputs = self.placed(invoke(tensors), [each.dtype for each in named.values()])
+            if seeks_changes:
+                found = {
+                    name: each
+                    for place, (name, each) in enumerate(
+                        zip(named, tensors, strict=True) if self.arrays != "jax" else ()
+                    )
+                    if getattr(each, "_version", 0) != versions[place]
+                    or to_array(each).tobytes() != named[name].tobytes()
+                    or (self.arrays == "numpy" and not outputs and writes(place))
+                }
+                own = [next((name for name, each in found.items() if each is output), "") for output in outputs]
+                self.changed[:] = [*own, *(name for name in found if name not in own)]
+                if not self.changed:
+                    raise Fault(Reason.REFERENCE_FAILED, f"{self.path} {CHANGES_NOTHING}")
+            by_name = dict(zip(named, tensors, strict=True))
+            return outputs + [by_name[name] for name in self.changed[len(outputs) :]]
 
         with Border(self.path, Reason.REFERENCE_FAILED), np.errstate(all="ignore"):
             if self.arrays == "torch":

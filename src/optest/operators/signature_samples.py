@@ -51,7 +51,7 @@ _LENGTHS = re.compile(r"cu_|len|offs|ptr|table")
 """Names of integers with a structure, such as offsets of sequences or pages, which no simple values have."""
 _COUNTS, _STARTS, _SLOTS = re.compile(r"len(s|gths?)?\d*(_|$)"), re.compile(r"cu_|offs|ptr"), re.compile("slot|perm")
 """Names of integers that include the size, that ascend to it, and of which no two are equal."""
-_UNIQUE, _COUNT = "unique", "count"
+_UNIQUE, _COUNT, _PADDED = "unique", "count", "padded"
 _UNVARIED = re.compile("drop|seed|tol|iter")
 """Names of numbers with which another random or approximate result would be right as well."""
 _SIZES = (
@@ -149,7 +149,7 @@ def signature_samples(
         samples += [_refilled(each, call, floats) for each in of_every_magnitude([bare])]
     samples += _of_attributes(calls, bases, main, notes)
     samples += [Sample(case_set="dtypes", case=calls.call(bases[0], row)) for row in rows]
-    drawn = [each.name for each in calls.tensors if each.kind not in (OFFSETS, _UNIQUE)]
+    drawn = [each.name for each in calls.tensors if each.kind not in (OFFSETS, _UNIQUE, _PADDED)]
     samples += in_every_layout(whole[:1], names=drawn)
     samples += chain.from_iterable(in_layouts_at_once([call]) for call in whole[:2])
     samples += _of_sizes(calls, bases, main, notes)
@@ -347,9 +347,11 @@ class _Calls:
                 ends = [0, *accumulate(islice(cycle((1, 3, 0, 2)), max(0, shapes[each.name][0] - 1)))]
                 values = [end * at // max(1, ends[-1]) for at in ends] if ends[-1] or not end else []
                 fills[each.name] = {"fill": "data", "values": values}
-            elif each.kind == _UNIQUE:
+            elif each.kind in (_UNIQUE, _PADDED):
                 count = shapes[each.name][0]
                 values = [end - 1 - at * (end // count) for at in range(count)] if count <= end else []
+                if each.kind == _PADDED and values[1:]:
+                    values[count // 2] = -1
                 fills[each.name] = {"fill": "data", "values": values}
             elif each.name in indices:
                 end = max(self.least + 1, end + (each.kind == _COUNT))
@@ -393,7 +395,7 @@ def _are_alike(one: Trial | str, other: Trial | str) -> bool:
 
 def _with_ranges(calls: _Calls, sizes: Mapping[str, Any]) -> _Calls:
     """Return calls whose integers reach the largest size of another input that is taken and makes a difference, or at
-    least is taken. Lengths include it, starts of sequences ascend to it."""
+    least is taken. Lengths include it, starts of sequences ascend to it, and -1 is among slots if it is ignored."""
     for own in sorted(calls.tensors, key=lambda each: not _COUNTS.search(each.name)):
         if dtype(calls.row[own.name]).kind not in (Kind.INT, Kind.UINT):
             continue
@@ -411,6 +413,16 @@ def _with_ranges(calls: _Calls, sizes: Mapping[str, Any]) -> _Calls:
                 taken = [changed]
                 break
         calls = (taken or [calls])[0]
+        is_padded = [each.name == own.name and each.kind == _UNIQUE for each in calls.tensors]
+        tensors = [
+            each._replace(kind=_PADDED) if may else each for may, each in zip(is_padded, calls.tensors, strict=True)
+        ]
+        ignored, call = [], replace(calls, tensors=tensors).call(sizes)
+        for padding in (-1, -2) if any(is_padded) else ():  # which differ where they count from the end
+            values = call["generator"][own.name]["values"]
+            values[:] = [padding if each < 0 else each for each in values]
+            ignored.append(calls.trial(call, ""))
+        calls = replace(calls, tensors=tensors) if ignored and _are_alike(*ignored) else calls
     return calls
 
 

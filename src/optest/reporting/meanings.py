@@ -250,6 +250,11 @@ NARROWER = (
     ),
     Narrower(
         reason=Reason.INPUT_MUTATED,
+        applies=_has("by_reference"),
+        remedy="write to a copy; the function of --reference changes only {by_reference}",
+    ),
+    Narrower(
+        reason=Reason.INPUT_MUTATED,
         applies=_has("decorator"),
         remedy="write to a copy; if its outputs are to be there, in their order: {decorator}",
     ),
