@@ -36,8 +36,8 @@ _FOREIGN = "|".join(
     map(re.escape, ("site-packages", str(Path(re.__file__).parents[1]), str(Path(__file__).parents[1])))
 )
 """Folders of modules whose lines are not a reference's own."""
-_MOST_REFUSED = 3_000
-"""Calls that a reference may refuse before no other is tried, which takes about 20 s for a function of torch."""
+_MOST_REFUSED = 8_000
+"""Calls that a reference may refuse before no other is tried, which takes a minute for a function of torch."""
 _GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
 
