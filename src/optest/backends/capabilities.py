@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from optest.backends.arguments import at_their_places
 from optest.errors import UsageError, did_you_mean
 from optest.registry import load_object
@@ -91,7 +89,7 @@ def _is_broadcast(case: TestCase, operands: Sequence[Argument]) -> bool:
             specs.append(TensorSpec(dtype=each.spec.dtype, shape=shape))
         with suppress(UnfitArguments, ValueError, TypeError, LookupError, ArithmeticError):
             if infer is None:
-                return [np.broadcast_shapes(*(each.shape for each in specs))]
+                return [load_object("numpy:broadcast_shapes")(*(each.shape for each in specs))]
             return [each.shape for each in infer(at_their_places(case, specs), case.attributes)]
         return None
 

@@ -40,6 +40,7 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
         {"decorator": '@optest.kernel("relu", in_place=("x",))'},
         '@optest.kernel("relu", in_place=("x",))',
     ),
+    (Reason.INPUT_MUTATED, {"by_reference": "cache"}, "the function of --reference changes only cache"),
     (Reason.STATE, {"view_of": "input0"}, "return a view where the model does"),
     (
         Reason.RAISED,
