@@ -81,8 +81,8 @@ def require_values_followed(
     *,
     reverses: bool,
 ) -> None:
-    """Call what was compiled of ``call``, which yielded ``results``, once more with half the values of its inputs; with
-    ``reverses`` integers get their elements in the reverse order, else they stay.
+    """Call what was compiled of ``call``, which yielded ``results``, once more with the elements of its inputs in the
+    reverse order, and half of their values; integers stay without ``reverses``.
 
     Raises:
         Fault: STATE if it yields the same again where torch does not, or writes into the results.
@@ -90,7 +90,9 @@ def require_values_followed(
     others = [copied(each) for each in tensors]
     for each in others:
         if each.numel() and (is_inexact(each) or reverses):
-            (_halve if is_inexact(each) else _reverse)(each)
+            _reverse(each)  # a quotient, a comparison or a sign does not follow the half of all
+        if each.numel() and is_inexact(each):
+            _halve(each)
     try:
         plain, changed = ([leaf.cpu() for leaf in call(*given)] for given in (tensors, others))
     except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
@@ -101,7 +103,7 @@ def require_values_followed(
         raise Fault(Reason.STATE, f"the results of the first call are written by later calls of {who}")
     for one, two, expected, other in zip(kept, again, plain, changed, strict=False):
         if same_bits([one], [two]) and _differ(expected, other) and _is_nearly(one, expected):
-            how = "with half the values of its inputs" if any(map(is_inexact, tensors)) else "with other inputs"
+            how = "with other values of its inputs"
             raise Fault(Reason.STATE, f"{how}, {who} yields what it yielded before: it kept the first results")
 
 
