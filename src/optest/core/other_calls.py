@@ -122,8 +122,8 @@ def _shown(value: Any) -> str:
 
 
 def _other_values(attribute: Attribute, stated: Any, rank: int, implied: Any) -> Iterator[tuple[str, Any]]:
-    """Values of an attribute beside the stated one, or what is ``implied`` by none, and how they come from it, its
-    default first."""
+    """Yield other values of an attribute than that of the case, or than the ``implied`` one, and how they come from it,
+    its default first."""
     if attribute.default is not REQUIRED:
         yield "default", attribute.default
     for choice in attribute.choices:

@@ -61,8 +61,8 @@ def fingerprint(
     driver: BackendDriver,
     options: Mapping[str, Any],
 ) -> dict[str, str]:
-    """What a resumed run must find unchanged, by name: plans, plug-ins, command files, versions and the driver's
-    ``options``.
+    """Return what a resumed run must find unchanged, by name: plans, plug-ins, command files, versions and the
+    driver's ``options``.
 
     The first of ``plans`` is the one that was asked for, the others are included.
     """

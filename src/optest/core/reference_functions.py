@@ -155,8 +155,8 @@ class ReferenceFunction:
     keys: list[str] = field(default_factory=list, compare=False)
     """Keys or places of the outputs that the last call returned."""
     changed: list[str] = field(default_factory=list, compare=False)
-    """Of each output of the last call the parameter that the function left it in, "" if it is only returned. Parameters
-    that it changed and did not return follow those that it returned."""
+    """Parameters that the function left the outputs of its last call in, "" for one that is only returned. Those that
+    it changed and did not return come last."""
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         """Return the outputs in float64, each with the dtype that it has for inputs in the dtypes of the case."""

@@ -48,7 +48,7 @@ def is_file(name: str) -> bool:
 
 
 def variant_on(backend: str, stated: str | None, usual: str = "") -> str:
-    """The variant of a backend: the stated one, else ``usual`` if there is such a one, else its default.
+    """Return the variant of a backend: the one asked for, else ``usual`` if there is such a one, else its default.
 
     Raises:
         UsageError: for a backend that runs no whole models, or has no such variant.

@@ -78,7 +78,7 @@ def normal(mean: float, std: float) -> Fill:
 
 
 ROWS_OF_EVERY_SIGN = {"fill": "randn", "signs": "-+0"}
-"""In a row of one sign, padding with 0 is the largest or the least element."""
+"""Rows of one sign, in which padding with 0 is the largest or the least element, and rows of both."""
 NEAR_OVERFLOW = {**uniform(104.0, 112.0), "signs": "-+"}
 """Without the shift by the maximum, exp is infinite or 0 in float32 throughout a row; padding with 0 outweighs the
 negative rows. The range is narrow, so that every term still counts in the sum."""

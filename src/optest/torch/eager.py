@@ -128,8 +128,7 @@ class TorchBackend(BackendDriver):
         return operator
 
     def _made(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """What the operator makes of the tensors, called as it is or, by a variant or compiler other than eager,
-        compiled."""
+        """Return what the operator makes of tensors, compiled if another variant or compiler than eager is asked."""
         call, name, target = _as_function(operator, case), case.descriptor.name, self._under_test(case)
         if target.compiler is None:
             return call(*tensors)

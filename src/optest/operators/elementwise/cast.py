@@ -173,7 +173,7 @@ def _whole(source: DType) -> list[Any]:
 
 
 def _numbers(source: DType, target: DType) -> list[Any]:
-    """With fractions, negative ones where the target has a sign, and one that needs the target's highest bit."""
+    """Return fractions and whole numbers, negative ones for a signed target, and one that needs its highest bit."""
     values: list[Any] = [0.0, 0.5, 1.0, 1.5, 2.75, 7.0]
     if target.name == "bool" or target.is_float:
         return [*values, -0.0, -1.5, -7.0, 96.0, "inf", "-inf", "nan"]

@@ -116,7 +116,7 @@ _LARGE = [
 
 
 def whole_number_samples() -> Iterator[Sample]:
-    """Of floor, ceil and trunc."""
+    """Yield the samples of floor, ceil and trunc."""
     yield from unary(NUMBERS)
     # Whole numbers and halves of both signs, right beside them, and beyond the range of integers.
     yield from variations("ties", [table(_HALVES), line(-31.75, 32.0, count=256)], dtypes=EVERY_FLOAT)
