@@ -308,7 +308,7 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
                     fits += [] if outputs is None else [(hypothesis, outputs)]
     named: list[tuple[Hypothesis, Sequence[Expected]]] = []
     for hypothesis, outputs in sorted(fits, key=lambda each: -history.fitting[each[0].kind]):
-        if not any(_are_equal(outputs, same) for _, same in named):
+        if not any(hypothesis.words == other.words or _are_equal(outputs, same) for other, same in named):
             named.append((hypothesis, outputs))
     if not 0 < len(named) <= (1 if elements < _LEAST_OF_A_CALL else _MOST_FITS):
         return ""

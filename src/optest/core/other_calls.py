@@ -273,8 +273,9 @@ def _scaled_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
     for size in array.shape:
         factors |= {f"√{size}": np.sqrt(size), f"1/√{size}": 1 / np.sqrt(size), f"{size}": size, f"1/{size}": 1 / size}
     for words, factor in factors.items():
-        values = (widen(array) * factor).astype(array.dtype)
-        yield _with_input(wrong, {0: values}, f"{wrong.case.inputs[0].name} were multiplied by {words}")
+        multiplied = array.astype(np.promote_types(array.dtype, np.float32)) * float(factor)
+        for values in (widen(array) * factor, multiplied.astype(array.dtype)):  # by a kernel in double, or in float
+            yield _with_input(wrong, {0: values}, f"{wrong.case.inputs[0].name} were multiplied by {words}")
 
 
 def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:

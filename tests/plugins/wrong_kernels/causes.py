@@ -695,6 +695,11 @@ def scaled_softmax(input: Tensor, dim: int = -1) -> Tensor:
     return torch.softmax(input.double() * math.log(2), dim).to(input.dtype)
 
 
+@planted("scaled", "softmax", "powers of 2, multiplied in the dtype of the input", "multiplied by ln 2")
+def rounded_softmax(input: Tensor, dim: int = -1) -> Tensor:
+    return torch.softmax(input * math.log(2), dim)
+
+
 @planted("scaled", "logsumexp", "twice the input", "multiplied by 2")
 def scaled_logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return torch.logsumexp(2 * input.double(), dim, keepdim).to(input.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
         (lambda x: (x * 0.5625).astype(x.dtype), "clone", [(64,)], {}, "0.5625 = 9/16"),
         (lambda x: np.argmax(x, 1) + 1, "argmax", [(40, 30)], {"attributes": {"dim": 1}}, "difference is 1"),
         (lambda x: softmax(x, -1), "softmax", [(4, 5)], {"attributes": {"dim": 0}}, "dim were -1, its default, not 0"),
+        (lambda x: softmax(x * math.log(2), -1), "softmax", [(2, 3, 5)], {}, "by ln 2"),
+        (lambda x: softmax(x.astype(np.float64) * math.log(2), -1).astype(x.dtype), "softmax", [(2, 3, 5)], {}, "ln 2"),
         (lambda x, y: x + y, "add", [(9,), (9,)], {"attributes": {"alpha": 3.0}}, "alpha were 1.0"),
         (lambda x, y: y - x, "sub", [(9,), (9,)], {}, "exchanged"),
         (lambda x, y, _: product(x, y.T), "linear", [(3, 4), (5, 4), (5,)], {}, "bias were ignored"),
