@@ -121,23 +121,27 @@ def offered_promises(
             rest = ",".join(sorted(sets - {"special"}))
             yield f"{operator}: only calls with NaN, infinity or extreme values fail; without these: --set {rest}"
         every = [cases[each.id] for each in members if each.id in cases and cases[each.id].expects_error is None]
+        wrong = [cases[each.id] for each in compared if each.status in BAD_STATUSES and each.reason in _OF_VALUES]
+        # Wrong values in other dtypes than float64, which kernels may compute in float32, are no lack of support.
+        wrong = [case for case in wrong if "float64" not in str(case.dtypes)]
         promised: dict[str, Any] = {}
         counts: list[str] = []
-        while clearest := max(_outside(calls, every), key=itemgetter(0), default=None):
-            _, words, promise, calls = clearest
+        while True:
+            options = [
+                each
+                for each in _outside(calls, every)
+                if "dtypes" not in each[2] or not any(map(Capability(**each[2]).lacks, wrong))
+            ]
+            if not options:
+                break
+            _, words, promise, calls = max(options, key=itemgetter(0))
             promised |= promise
             counts.append(words)
         failed = [f"{SET_TAG}ordinary" in case.tags for case, is_bad in calls if is_bad]
         if not promised or any(failed) or len(failed) > _PLAIN_FAILURES * len(calls):
             continue
-        hidden = [
-            each for each in compared if each.status in BAD_STATUSES and Capability(**promised).lacks(cases[each.id])
-        ]
-        # Wrong values in other dtypes than float64, which kernels may compute in float32, are no lack of support.
-        lacks_dtype = Capability(dtypes=promised.get("dtypes", ())).lacks
-        others = [each for each in hidden if lacks_dtype(cases[each.id])]
-        others = [each for each in others if "float64" not in str(cases[each.id].dtypes)]
-        if _is_slight(hidden) or any(each.reason in _OF_VALUES for each in others):
+        lacking = Capability(**promised).lacks
+        if _is_slight([each for each in compared if each.status in BAD_STATUSES and lacking(cases[each.id])]):
             continue
         arguments = ", ".join(f"{name}={value!r}" for name, value in promised.items()).replace("'", '"')
         if runs_programs(driver):

@@ -715,10 +715,18 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
     cases = check_request({"op": ("add",), "tier": "parity", "backend": "numpy"}).run.cases
     cases = [case for case in cases if case.expects_error is None]
 
-    def offered(fails: Callable[[Any], bool], verdict: Any = SimpleNamespace(measures=(), details={})) -> str:  # noqa: B008
+    def offered(
+        fails: Callable[[Any], bool],
+        verdict: Any = SimpleNamespace(measures=(), details={}),  # noqa: B008
+        reason: Callable[[Any], Reason] = lambda _: Reason.RAISED,
+    ) -> str:
         results = [
             SimpleNamespace(
-                id=case.id, operator="add", status=Status.FAILED if fails(case) else Status.PASSED, verdict=verdict
+                id=case.id,
+                operator="add",
+                status=Status.FAILED if fails(case) else Status.PASSED,
+                reason=reason(case) if fails(case) else None,
+                verdict=verdict,
             )
             for case in cases
         ]
@@ -733,6 +741,13 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
     assert offered(lambda case: case is mixed[0]) == "", "of one call"
     assert offered(lambda case: case in mixed[::2]) == "", "of half of them"
     assert offered(lambda case: case in mixed) == "promotes=False)"
+    booleans = [case for case in cases if {each.spec.dtype.name for each in case.inputs} == {"bool"}]
+    assert booleans
+    assert offered(lambda case: case in mixed + booleans).startswith("promotes=False, dtypes=(")
+    off = offered(
+        lambda case: case in mixed + booleans, reason=lambda c: Reason.VALUE if c in booleans else Reason.DTYPE
+    )
+    assert off == "promotes=False)", "wrong values of bool are no lack of support, and hide no other promise"
     assert offered(lambda case: ranks(case) != {2}) == "ranks=(2,))"
     assert offered(lambda case: ranks(case) == {3}) == "", "the others are no range"
     for share, said in ((0.9, ""), (0.01, ""), (0.9, "actual / expected is one ratio: the ratio is 1.01")):
@@ -752,6 +767,7 @@ def test_other_case_sets_are_offered_if_special_values_fail(operator: str, is_of
             id=case.id,
             operator=operator,
             status=Status.FAILED if "set:special" in case.tags else Status.PASSED,
+            reason=Reason.NAN if "set:special" in case.tags else None,
             verdict=SimpleNamespace(measures=(), details={}),
         )
         for case in cases
@@ -833,7 +849,8 @@ def test_offered_promise_excludes_all_failures(
     statuses |= {case.id: Status.SKIPPED for case in cases if "bfloat16" in str(case.dtypes)}
     plain = SimpleNamespace(measures=(), details={})
     results = [
-        SimpleNamespace(id=name, operator=operator, status=status, verdict=plain) for name, status in statuses.items()
+        SimpleNamespace(id=name, operator=operator, status=status, reason=Reason.RAISED, verdict=plain)
+        for name, status in statuses.items()
     ]
     lines = list(offered_promises(results, {case.id: case for case in cases}, FunctionBackend()))  # type: ignore[arg-type]
     if not promise:
