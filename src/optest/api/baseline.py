@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timezone
 from operator import itemgetter
 from pathlib import Path
@@ -28,7 +28,8 @@ from optest.store import check_writable, write_atomically
 _ULP = 64.0
 """An operator that is farther off is wrong rather than less exact than its rule."""
 _MOST_OFFERS = 3
-_OF_VALUES = (Reason.VALUE, Reason.NAN)
+_OF_SUPPORT = (Reason.RAISED, Reason.EXIT_CODE, Reason.COMPILE, Reason.DTYPE)
+"""What a call of a dtype that a function is not meant for may end with, beside bool and float64."""
 _CLEAR_FAILURES = 0.8
 """Smallest share of failures among the calls that a promise excludes."""
 _PLAIN_FAILURES = 0.1
@@ -121,20 +122,11 @@ def offered_promises(
             rest = ",".join(sorted(sets - {"special"}))
             yield f"{operator}: only calls with NaN, infinity or extreme values fail; without these: --set {rest}"
         every = [cases[each.id] for each in members if each.id in cases and cases[each.id].expects_error is None]
-        wrong = [cases[each.id] for each in compared if each.status in BAD_STATUSES and each.reason in _OF_VALUES]
-        # Wrong values in other dtypes than float64, which kernels may compute in float32, are no lack of support.
-        wrong = [case for case in wrong if "float64" not in str(case.dtypes)]
+        wrong = {each.id for each in compared if each.status in BAD_STATUSES and each.reason not in _OF_SUPPORT}
         promised: dict[str, Any] = {}
         counts: list[str] = []
-        while True:
-            options = [
-                each
-                for each in _outside(calls, every)
-                if "dtypes" not in each[2] or not any(map(Capability(**each[2]).lacks, wrong))
-            ]
-            if not options:
-                break
-            _, words, promise, calls = max(options, key=itemgetter(0))
+        while clearest := max(_outside(calls, every, wrong), key=itemgetter(0), default=None):
+            _, words, promise, calls = clearest
             promised |= promise
             counts.append(words)
         failed = [f"{SET_TAG}ordinary" in case.tags for case, is_bad in calls if is_bad]
@@ -165,11 +157,12 @@ def _is_slight(failed: Sequence[CaseResult]) -> bool:
 
 
 def _outside(
-    rest: Sequence[tuple[TestCase, bool]], every: Sequence[TestCase]
+    rest: Sequence[tuple[TestCase, bool]], every: Sequence[TestCase], wrong: Set[str]
 ) -> Iterator[tuple[int, str, dict[str, Any], list[Any]]]:
     """Yield promises outside of which calls fail, each with how many more of these fail than pass, a description of
-    the calls outside, the promise, and the calls inside; ``every`` are also the cases that were skipped. Calls without
-    elements, which may fail as such, do not count."""
+    the calls outside, the promise, and the calls inside; ``every`` are also the cases that were skipped, ``wrong`` the
+    ids of those that were neither refused nor of another dtype. Calls without elements, which may fail as such, do not
+    count."""
     counted = [(case, bad) for case, bad in rest if all(each.spec.elements for each in case.inputs)]
 
     def outside(promise: Mapping[str, Any]) -> list[bool]:
@@ -190,9 +183,11 @@ def _outside(
         ranks = ()  # a list with gaps says which calls happen to fail, not what a function is for
     dtypes = kept("dtypes", lambda spec: spec.dtype.name, every, _CLEAR_FAILURES)
     widest = max((dtype(name).bits for name in dtypes if dtype(name).is_float), default=0)
-    # A float no wider than one that passes stays: losing its precision is a fault, computing float64 narrower a choice.
     floats = {each.spec.dtype for case in every for each in case.inputs if each.spec.dtype.is_float}
-    dtypes = tuple(sorted({*dtypes, *(each.name for each in floats if each.bits <= widest)}))
+    # Losing the precision of a narrower float is a fault (few kernels take 8 bits), and so are wrong results, but for
+    # float64, which kernels may compute in float32, and for bool.
+    stays = {each.spec.dtype.name for case, _ in rest if case.id in wrong for each in case.inputs} - {"float64", "bool"}
+    dtypes = tuple(sorted({*dtypes, *stays, *(each.name for each in floats if 16 <= each.bits < widest)}))
     for promise, which in (
         ({"broadcasts": False}, "with inputs that are broadcast"),
         ({"layouts": kept("layouts", layout_of, compared)}, "with inputs in other layouts"),
@@ -207,7 +202,8 @@ def _outside(
             plain, kept_plain = len(rest), len(inside)
         is_rest = "dtypes" in promise and not any(bad for _, bad in inside)  # a dtype may have one case
         is_clear = sum(fails) >= max(1 if is_rest else 2, _CLEAR_FAILURES * len(fails))
-        if 0 < plain <= 2 * kept_plain and () not in promise.values() and is_clear:
+        least = 1 if "dtypes" in promise else plain / 2  # a kernel may be for one dtype of many
+        if plain and kept_plain >= least and () not in promise.values() and is_clear:
             yield 2 * sum(fails) - len(fails), f"{plural(sum(fails), 'call')} {which}", dict(promise), inside
 
 

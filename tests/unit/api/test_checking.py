@@ -741,13 +741,16 @@ def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> 
     assert offered(lambda case: case is mixed[0]) == "", "of one call"
     assert offered(lambda case: case in mixed[::2]) == "", "of half of them"
     assert offered(lambda case: case in mixed) == "promotes=False)"
-    booleans = [case for case in cases if {each.spec.dtype.name for each in case.inputs} == {"bool"}]
-    assert booleans
-    assert offered(lambda case: case in mixed + booleans).startswith("promotes=False, dtypes=(")
-    off = offered(
-        lambda case: case in mixed + booleans, reason=lambda c: Reason.VALUE if c in booleans else Reason.DTYPE
-    )
-    assert off == "promotes=False)", "wrong values of bool are no lack of support, and hide no other promise"
+
+    def of(*names: str) -> list[Any]:
+        return [case for case in cases if {each.spec.dtype.name for each in case.inputs} <= {*names}]
+
+    assert offered(lambda case: case in mixed + of("bool")).startswith("promotes=False, dtypes=(")
+    bytes_, half = of("int8"), of("float16")
+    off = offered(lambda case: case in mixed + bytes_, reason=lambda c: Reason.VALUE if c in bytes_ else Reason.DTYPE)
+    assert off == "promotes=False)", "wrong values of int8 are no lack of support, and hide no other promise"
+    assert offered(lambda case: case not in half, reason=lambda _: Reason.DTYPE) == 'dtypes=("float16",))'
+    assert offered(lambda case: case not in half, reason=lambda _: Reason.UNWRITTEN) == ""
     assert offered(lambda case: ranks(case) != {2}) == "ranks=(2,))"
     assert offered(lambda case: ranks(case) == {3}) == "", "the others are no range"
     for share, said in ((0.9, ""), (0.01, ""), (0.9, "actual / expected is one ratio: the ratio is 1.01")):
