@@ -143,10 +143,11 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
     if not rounds_less and looks_rounded_between(measure):
-        lines.append(
+        lines += [
             f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
-            "What is expected is computed in float32 and rounded once, at the end"
-        )
+            "What is expected is computed in float32 and rounded once, at the end",
+            f'  if its steps are meant so, it declares numerics=Numerics(accumulator="{measure.dtype}")',
+        ]
     return lines
 
 
