@@ -54,7 +54,10 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
     if found:
         context.echo(_written(found[0], Path(given["out"])))
     else:
-        context.echo("node: none by itself; each is right alone, and what the backend makes of several is not")
+        context.echo(
+            "node: none by itself; each is right alone, and what the backend makes of several is not; a compiler of "
+            "torch sees the model's own calls there: optest capture records them for optest run --compile-backend"
+        )
     return 1
 
 

@@ -74,9 +74,8 @@ def outputs_of(case: TestCase) -> Status:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "gpt2" else [pytest.mark.heavy]) for name in CONFIGS]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", CONFIGS)
 def test_each_planted_fault_is_named_at_its_node_and_nothing_else(name: str, tmp_path: Path) -> None:
     honest = model(name, config=CONFIGS[name], preset="balanced")
     assert outputs_of(honest) is Status.PASSED
@@ -304,3 +303,40 @@ def test_values_of_a_config_may_be_lists(text: str, entries: dict[str, Any]) -> 
 def test_a_program_says_how_it_computes(tmp_path: Path) -> None:
     text = str(program_of(model(written(tmp_path / "m.onnx"), backend="openvino", variant="f32")))
     assert "6 nodes of float32, which openvino runs in its own way" in text
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("copies", "is_right", "words"),
+    [
+        (True, False, "compiled yields what it yielded before: it kept the first results"),
+        (False, False, "the results of the first call are written by later calls"),
+        (True, True, ""),
+    ],
+)
+def test_compiled_model_is_called_with_other_values(tmp_path: Path, copies: bool, is_right: bool, words: str) -> None:
+    import torch
+
+    (tmp_path / "net.py").write_text(
+        "import torch\n\ndef make():\n    return torch.nn.Linear(4, 3), {'input': torch.rand(2, 4)}\n"
+    )
+    kept: list[Any] = []
+
+    def compiler(module: Any, _: Any) -> Any:
+        def call(*given: Any) -> Any:
+            made = module.forward(*given)
+            if not kept:
+                kept.extend(made)
+            if not copies:
+                for one, other in zip(kept, made, strict=True):
+                    one.copy_(other)
+            return made if is_right else tuple(each.clone() if copies else each for each in kept)
+
+        return call
+
+    torch._dynamo.reset()
+    name = f"optest_keeps_results_{copies}_{is_right}"
+    torch._dynamo.register_backend(compiler, name=name)
+    base = model(f"{tmp_path / 'net.py'}:make", backend="torch", variant=name)
+    verdict = execute([with_part(base, "outputs", "outputs", values="linear")], ModelDriver()).verdicts[0]
+    assert (verdict.reason, words in verdict.message) == (None if is_right else Reason.STATE, True), verdict

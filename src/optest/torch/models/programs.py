@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.torch.calls.compiled import require_compiler
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.recompiled_calls import require_values_followed
 from optest.torch.devices import open_device
 from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
 from optest.torch.models.graphs import Graph, exported_content, graph_of
@@ -54,6 +56,7 @@ class TorchProgram:
         self._names = [*model.inputs(0)]
         self._graph, self._shapes = graph, _shapes(feeds)
         self._keeping: torch.nn.Module | None = None
+        self._called_again: set[torch.nn.Module] = set()
         self._tapped: tuple[Mapping[str, Array], dict[str, Array]] | None = None
 
     def __str__(self) -> str:
@@ -154,6 +157,15 @@ class TorchProgram:
         try:
             with torch.no_grad():
                 made = module(**tensors)
+                if isinstance(module, torch._dynamo.OptimizedModule) and module not in self._called_again:
+                    self._called_again.add(module)
+
+                    def called(each: Any, *given: torch.Tensor) -> list[torch.Tensor]:
+                        return tensors_in(each(**dict(zip(tensors, given, strict=True))))
+
+                    again = DeviceUnderTest("model", self._device, self._variant, compiled=lambda x: called(module, *x))
+                    plain, given = partial(called, module._orig_mod), [*tensors.values()]
+                    require_values_followed(plain, given, tensors_in(made), again, reverses=True)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise Fault(Reason.COMPILE, f"torch.compile: {str(error).strip().partition(chr(10))[0]}") from error
         return [from_torch(each) for each in tensors_in(made)]
