@@ -261,14 +261,10 @@ def _within_limit(header: Sequence[str], body: Sequence[str]) -> str:
     """At most thirty lines: where there are more, short statements that follow each other share one."""
     packed = [line for line in body if line]
     while len(header) + len(packed) > MOST_LINES:
-        places = [place for place in range(1, len(packed)) if all(map(_is_simple, packed[place - 1 : place + 1]))]
+        fixed = [line.startswith((" ", "#")) or line.endswith(":") for line in packed]  # no other statement beside it
+        places = [place for place in range(1, len(packed)) if not any(fixed[place - 1 : place + 1])]
         if not places:
             break
         place = min(places, key=lambda each: len(packed[each - 1]) + len(packed[each]))
         packed[place - 1 : place + 1] = [f"{packed[place - 1]}; {packed[place]}"]
     return "\n".join([*header, *packed]) + "\n"
-
-
-def _is_simple(line: str) -> bool:
-    """Whether another statement may stand on the same line."""
-    return not line.startswith((" ", "#")) and not line.endswith(":")

@@ -58,7 +58,8 @@ class OperatorLine:
             (why, _), *_ = _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})
             return f"nothing ran: {why}"
         shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "gaps": self.gaps}
-        return "; ".join(f"{word} in {_by_set(counts)}" for word, counts in shown.items() if counts)
+        by_set = {word: [f"{name} {n}" for name, n in counts.most_common()] for word, counts in shown.items() if counts}
+        return "; ".join(f"{word} in {', '.join(texts)}" for word, texts in by_set.items())
 
 
 def case_set_of(result: CaseResult) -> str:
@@ -81,10 +82,6 @@ def _place(result: CaseResult) -> tuple[str, str, int, int]:
 def in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
     """Operators by the alphabet, their cases in the order in which they are written, however they finished."""
     return sorted(results, key=_place)
-
-
-def _by_set(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
 
 def operator_lines(results: Iterable[CaseResult]) -> list[OperatorLine]:

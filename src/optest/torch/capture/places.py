@@ -86,7 +86,8 @@ def warnings_at_the_model() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         is_between_model_and_torch = filename.startswith(_OWN) or filename == _HANDS_ON
-        frame = _caller_of_warnings() if is_between_model_and_torch else None
+        callers = (each for each in _of_model(sys._getframe()) if each.f_code.co_filename != warnings.__file__)
+        frame = next(callers, None) if is_between_model_and_torch else None
         if frame is not None:
             filename, lineno, line = frame.f_code.co_filename, frame.f_lineno, None
         shown(message, category, filename, lineno, file, line)
@@ -97,10 +98,6 @@ def warnings_at_the_model() -> Iterator[None]:
     finally:
         if warnings.showwarning is show:  # a model may have set its own
             warnings.showwarning = shown
-
-
-def _caller_of_warnings() -> FrameType | None:
-    return next((each for each in _of_model(sys._getframe(1)) if each.f_code.co_filename != warnings.__file__), None)
 
 
 # The text of the code around a line of a file: a call that spans several lines is shown as one.
