@@ -192,7 +192,10 @@ def test_a_refusal_stays_one(optest: Shell, plan: Callable[[str], Path], tmp_pat
     assert "nothing was run" in optest("run", "--plan", "plan.yaml", env=env).err
 
 
-@pytest.mark.parametrize("command", ["run --op relu --shape input0=6x1001", "check --op relu --set sizes"])
+@pytest.mark.parametrize(
+    "command",
+    ["run --op relu --shape input0=6x1001", pytest.param("check --op relu --set sizes", marks=pytest.mark.heavy)],
+)
 def test_shrink_is_told_below_the_failure(optest: Shell, tmp_path: Path, command: str) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS)
     ended = optest(*command.split(), "--dtype", "float32", "--function", "relu=kernels:lost_tail", "--shrink")

@@ -430,7 +430,7 @@ def cases_of(report: Any) -> Any:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("wrong", ["infinite_end", "infinite"])
+@pytest.mark.parametrize("wrong", [pytest.param("infinite_end", marks=pytest.mark.heavy), "infinite"])
 def test_infinity_is_near_to_no_number(wrong: str) -> None:
     counts, _, text = compared(f"pair_numpy:{wrong}", "pair_numpy:tanh", case_set=("ordinary", "dtypes"))
     assert counts.keys() == {"failed"}, text
@@ -445,7 +445,9 @@ def test_no_number_is_near_to_infinity() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("wrong", ["zeros", "other_eps", "no_tail"])
+@pytest.mark.parametrize(
+    "wrong", [*(pytest.param(each, marks=pytest.mark.heavy) for each in ("zeros", "other_eps")), "no_tail"]
+)
 def test_wrong_functions_of_numpy_fail(wrong: str) -> None:
     counts, report, text = compared(f"pair_numpy:{wrong}", "pair_numpy:slow", shape=SHAPES, dtype="float32")
     assert counts["failed"] > 3, text

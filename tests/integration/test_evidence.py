@@ -42,7 +42,7 @@ def test_every_operator_that_takes_floats_has_calls_of_a_width(monkeypatch: pyte
         calls.float_operators()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_torch_raises_no_alarm_at_any_width() -> None:
     done = script("widths", "--seeds", "2", "--jobs", "1", *(word for op in HANDFUL for word in ("--op", op)))

@@ -132,7 +132,7 @@ OPERATORS = sorted({which.partition("/")[0] for which, _ in FAULTS.values()})
 
 
 @pytest.mark.parametrize(
-    "operator", [pytest.param(each, marks=() if each in ("dot", "norm") else pytest.mark.heavy) for each in OPERATORS]
+    "operator", [pytest.param(each, marks=() if each == "dot" else pytest.mark.heavy) for each in OPERATORS]
 )
 def test_the_right_library_passes(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str

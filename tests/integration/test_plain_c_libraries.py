@@ -137,18 +137,26 @@ def test_honest_libraries_pass(libraries: Libraries, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fault", "asked", "reason"),
     [
-        ("nnd", "STRIDES_IGNORED", case("relu", PADDED), Reason.READ_OUT_OF_BOUNDS),
+        pytest.param(
+            "nnd", "STRIDES_IGNORED", case("relu", PADDED), Reason.READ_OUT_OF_BOUNDS, marks=pytest.mark.heavy
+        ),
         ("nnd", "SHAPES_UNCHECKED", HONEST["nnd"][6], Reason.NOT_REFUSED),
         ("nnd", "DESCRIPTORS_LEAK", case("relu", [4, 5]), Reason.LEAK),
-        ("nnd", "REFUSALS_LEAK", HONEST["nnd"][6], Reason.LEAK),
-        ("nnd", "REFUSALS_OPEN_FILES", HONEST["nnd"][6], Reason.LEAK),
+        pytest.param("nnd", "REFUSALS_LEAK", HONEST["nnd"][6], Reason.LEAK, marks=pytest.mark.heavy),
+        pytest.param("nnd", "REFUSALS_OPEN_FILES", HONEST["nnd"][6], Reason.LEAK, marks=pytest.mark.heavy),
         ("nnd", "WORKSPACE_OVERRUN", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
-        ("nnd", "WORKSPACE_STALE", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
+        pytest.param(
+            "nnd",
+            "WORKSPACE_STALE",
+            case("softmax", [4, 5], attributes={"dim": 1}),
+            Reason.WORKSPACE,
+            marks=pytest.mark.heavy,
+        ),
         ("nnd", "DILATION_OF_THE_OTHER_AXIS", case("conv2d", *WEIGHTED, attributes=CONV), Reason.VALUE),
         ("nnd", "VALUES_ARE_NOT_CACHED", HONEST["nnd"][-1], Reason.VALUE),
         ("plx", "ROW_IS_NOT_CLEARED", case("matmul", [5, 7], [7, 3]), Reason.STATE),
-        ("plx", "ROWS_LEAK", case("matmul", [65, 66], [66, 65]), Reason.LEAK),
-        ("gx", "EPSILON_IGNORED", HONEST["gx"][0], Reason.VALUE),
+        pytest.param("plx", "ROWS_LEAK", case("matmul", [65, 66], [66, 65]), Reason.LEAK, marks=pytest.mark.heavy),
+        pytest.param("gx", "EPSILON_IGNORED", HONEST["gx"][0], Reason.VALUE, marks=pytest.mark.heavy),
         ("gx", "INDICES_UNCHECKED", HONEST["gx"][5], Reason.NOT_REFUSED),
         ("ctx", "IGNORES_STRIDE", HONEST["ctx"][0], Reason.OUT_OF_BOUNDS),
     ],

@@ -151,7 +151,7 @@ def test_hardware_and_its_own_build(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
-        ("kernels/add.py", "y[:] = x", "VALUE"),
+        pytest.param("kernels/add.py", "y[:] = x", "VALUE", marks=pytest.mark.heavy),
         ("kernels/add.py", "y[:] = x + n; x[0] = 1", "INPUT_MUTATED"),
         ("kernels/add.py", "#error", "COMPILE"),
         ("test_add.py", SCENE.replace("level=2", "level=3"), "BAD_CASE"),

@@ -142,18 +142,30 @@ def outcome(project: Path, done: subprocess.CompletedProcess[str]) -> tuple[int,
 @pytest.mark.parametrize(
     ("file", "words", "status", "count"),
     [
-        ("test_scenes.py", ("--device", "0-1"), 0, 5),
+        pytest.param("test_scenes.py", ("--device", "0-1"), 0, 5, marks=pytest.mark.heavy),
         (
             "test_scenes.py",
             ("--platform", "a2a3", "--device", "4-7", "--manual", "include", "--max-parallel", "2"),
             0,
             5,
         ),
-        ("test_scenes.py", ("--level", "2", "--runtime", "tensormap_and_ringbuffer", "--case", "TestPlus::"), 0, 3),
-        ("test_scenes.py", ("--platform", "a5"), 5, 4),
+        pytest.param(
+            "test_scenes.py",
+            ("--level", "2", "--runtime", "tensormap_and_ringbuffer", "--case", "TestPlus::"),
+            0,
+            3,
+            marks=pytest.mark.heavy,
+        ),
+        pytest.param("test_scenes.py", ("--platform", "a5"), 5, 4, marks=pytest.mark.heavy),
         ("test_more.py", ("-x", "--device", "0"), 1, 2),
-        ("test_scenes.py", ("--skip-golden", "--case", "default", "--case", "TestRing::two", "--device", "0,3"), 0, 4),
-        ("test_more.py", ("--rounds", "3"), 1, 6),
+        pytest.param(
+            "test_scenes.py",
+            ("--skip-golden", "--case", "default", "--case", "TestRing::two", "--device", "0,3"),
+            0,
+            4,
+            marks=pytest.mark.heavy,
+        ),
+        pytest.param("test_more.py", ("--rounds", "3"), 1, 6, marks=pytest.mark.heavy),
     ],
 )
 def test_three_faces_agree(project: Path, file: str, words: tuple[str, ...], status: int, count: int) -> None:
@@ -408,7 +420,14 @@ def pytest_addoption(parser):
 """
 
 
-@pytest.mark.parametrize(("is_below", "processes"), [(False, ()), (True, ()), (True, ("-n", "2"))])
+@pytest.mark.parametrize(
+    ("is_below", "processes"),
+    [
+        pytest.param(False, (), marks=pytest.mark.heavy),
+        pytest.param(True, (), marks=pytest.mark.heavy),
+        (True, ("-n", "2")),
+    ],
+)
 def test_options_of_the_project_go_before_ours(project: Path, is_below: bool, processes: tuple[str, ...]) -> None:
     """Also where the values of options stand alone on the command line, and conftest.py lies in a folder of the ini."""
     if is_below:

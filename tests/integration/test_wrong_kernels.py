@@ -16,12 +16,12 @@ from optest.api.report import Report
 from optest.spec import BAD_STATUSES, Status
 
 FOUND_BY_CHECK = (
-    "add-reads-dense",
+    "sum-reads-behind-its-input",
     "expm1-as-exp-minus-1",
     "matmul-accepts-misfits",
     "softmax-without-shift",
+    "add-reads-dense",
     "sum-ignores-keepdim",
-    "sum-reads-behind-its-input",
 )
 """One of each kind, asked by a whole check; the others are asked the same cases without its report."""
 
@@ -39,7 +39,10 @@ def asked(backend: str, tmp_path: Path, **options: object) -> tuple[Report, str]
     return outcome, stream.getvalue()
 
 
-@pytest.mark.parametrize("name", FOUND_BY_CHECK)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=pytest.mark.heavy if number else ()) for number, each in enumerate(FOUND_BY_CHECK)],
+)
 def test_check_finds_a_fault_and_says_how_to_see_it_again(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
     outcome, text = asked(name, tmp_path, op=(fault.op,))

@@ -260,7 +260,10 @@ def test_nothing_but_gaps_is_not_well(tmp_path: Path, backend: str) -> None:
     assert "nothing passed" in text
 
 
-@pytest.mark.parametrize(("backend", "message"), [("nothing", "nothing is done here"), ("at-last", "no kernel")])
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [pytest.param("nothing", "nothing is done here", marks=pytest.mark.heavy), ("at-last", "no kernel")],
+)
 def test_unsupported_cases_are_one_result_for_each_reason(backend: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
     driver = backend_manager.get("at-last")

@@ -199,7 +199,9 @@ def test_a_right_answer_passes_the_script(here: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("with_values", [True, False], ids=["values", "no values"])
+@pytest.mark.parametrize(
+    "with_values", [pytest.param(True, marks=pytest.mark.heavy), False], ids=["values", "no values"]
+)
 def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     """The recorded calls, executed by themselves, give the bits that the backend gives."""
     from optest.api.checking import check_request

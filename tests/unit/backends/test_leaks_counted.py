@@ -84,8 +84,14 @@ def lost(call: Callable[[], None]) -> int:
     return 0
 
 
-@pytest.mark.parametrize("every", [1, 2])
-@pytest.mark.parametrize("size", [24, 40, 1000])
+@pytest.mark.parametrize(
+    ("size", "every"),
+    [
+        (1000, 1),
+        (24, 2),
+        *(pytest.param(*each, marks=pytest.mark.heavy) for each in [(24, 1), (40, 1), (40, 2), (1000, 2)]),
+    ],
+)
 def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
     """A block has eight bytes of malloc's own, and may be larger by sixteen."""
     for count in range(40):

@@ -41,7 +41,9 @@ def case_of(operator: str, **attributes: Any) -> TestCase:
     return replace(case, attributes={**case.attributes, **attributes})
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", "onnx-reference", "openvino"])
+@pytest.mark.parametrize(
+    "backend", ["onnxruntime", pytest.param("onnx-reference", marks=pytest.mark.heavy), "openvino"]
+)
 def test_operators_of_every_family_pass(backend: str) -> None:
     if backend == "openvino":
         pytest.importorskip("openvino", reason="openvino is not installed")
@@ -54,7 +56,7 @@ def test_operators_of_every_family_pass(backend: str) -> None:
     ("backend", "variant"),
     [
         pytest.param("onnxruntime", "disabled", marks=pytest.mark.heavy),
-        ("onnxruntime", "all"),
+        pytest.param("onnxruntime", "all", marks=pytest.mark.heavy),
         ("onnx-reference", None),
         pytest.param("openvino", "f32", marks=pytest.mark.heavy),
     ],

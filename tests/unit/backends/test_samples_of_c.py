@@ -204,6 +204,7 @@ def test_an_output_that_begins_in_another_output_is_refused() -> None:
     assert {"output:out": "input:input"} in aliases
 
 
+@pytest.mark.heavy
 def test_attributes_are_asked_with_other_numbers_in_every_rank() -> None:
     """An axis that is misread in one rank, a factor that is cut to a whole number, an epsilon above 1."""
     axes = {

@@ -234,7 +234,9 @@ def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProc
     assert worker.execute([relu_of("prints")]).verdicts[0].status is Status.PASSED
 
 
-@pytest.mark.parametrize(("deaths", "status"), [(1, Status.PASSED), (100, Status.CRASHED)])
+@pytest.mark.parametrize(
+    ("deaths", "status"), [(1, Status.PASSED), pytest.param(100, Status.CRASHED, marks=pytest.mark.heavy)]
+)
 def test_a_worker_that_dies_while_it_loads_is_started_again(tmp_path: Path, deaths: int, status: Status) -> None:
     (tmp_path / "dies_at_load.py").write_text(
         f"""

@@ -91,6 +91,7 @@ def table(name: str) -> Mapping[str, list[tuple[tuple[int, ...], str]]]:
     return found
 
 
+@pytest.mark.heavy
 def test_layouts_come_in_several_shapes_and_dtypes() -> None:
     thin = {
         (name, kind): table(name)[kind]

@@ -54,8 +54,8 @@ def test_steps_make_the_gradients_that_torch_makes(
                 torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("padding", ["zeros", pytest.param("border", marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("padding", ["zeros", "border"])
 def test_gradients_of_a_volume_pass(padding: str) -> None:
     """Positions between so many elements know their last roundings; one step of torch's does not explain them."""
     of = case(
@@ -184,7 +184,8 @@ def test_gradients_of_another_sampling_are_wrong(how: tuple[str, str, bool], wro
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("share", "status"), [(1.0, Status.PASSED), (21.0 / 41.5, Status.PASSED), (0.75, Status.SUSPECT)]
+    ("share", "status"),
+    [(1.0, Status.PASSED), (21.0 / 41.5, Status.PASSED), pytest.param(0.75, Status.SUSPECT, marks=pytest.mark.heavy)],
 )
 def test_at_the_border_of_a_cell_each_of_both_gradients_is_right_and_what_lies_between_is_doubted(
     share: float, status: Status
