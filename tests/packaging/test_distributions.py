@@ -191,6 +191,7 @@ def test_no_warning_where_optest_was_imported_before_pytest(installed: Path, pro
     assert "1 passed" in python(installed, project, "-c", start)
 
 
+@pytest.mark.heavy
 def test_the_line_switches_it_on_beside_the_entry_point(installed: Path, project: Path) -> None:
     (project / "pytest.ini").write_text(SWITCHED_ON)
     for more in ([], ["-p", "no:optest"], ["-p", "optest"]):

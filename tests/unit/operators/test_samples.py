@@ -186,6 +186,7 @@ def test_invariants_are_asked_of_the_inputs_that_hold_the_batch(operator: str) -
     assert {case.descriptor.tensors.input_name(place) for place in places} == BATCHES[operator]
 
 
+@pytest.mark.heavy
 def test_the_references_keep_the_invariants_of_their_operators() -> None:
     cases = [case for each in DESCRIPTORS for case in sample_cases(each.name) if f"set:{INVARIANT_SET}" in case.tags]
     assert len(cases) > 50
