@@ -146,7 +146,7 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
         lines += [
             f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
             "What is expected is computed in float32 and rounded once, at the end",
-            f'  if its steps are meant so, it declares numerics=Numerics(accumulator="{measure.dtype}")',
+            f'  if its steps are meant so, it declares numerics=optest.testing.Numerics(accumulator="{measure.dtype}")',
         ]
     return lines
 
