@@ -154,7 +154,8 @@ def _import(module_name: str, path: str) -> Any:
                 f"module {module_name!r} needs {missing!r}, which its package does not have\n"
                 f"  wanted by {path!r}; is {_top(missing)} installed as a whole?"
             ) from None
-        raise Unavailable(path, f"pip install {_top(missing)}") from None
+        package = "protobuf" if _top(missing) == "google" else _top(missing)
+        raise Unavailable(package if _top(module_name) == "optest" else path, f"pip install {package}") from None
 
 
 def _top(module: str) -> str:

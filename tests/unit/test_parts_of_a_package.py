@@ -50,3 +50,23 @@ def test_a_traceback_shows_the_last_line_of_the_user_above_those_of_libraries(
     shown = raised.value.details["traceback_tail"]
     assert "user_of_a_library.py" in shown.splitlines()[0]
     assert shown.count("deep_library.py") == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "missing", "words"),
+    [
+        ("optest.models.commands:validate_command", "onnx", "onnx is unavailable: pip install onnx"),
+        ("optest.models.commands:validate_command", "google.protobuf", "protobuf is unavailable: pip install protobuf"),
+        ("drivers:Own", "a_framework", "drivers:Own is unavailable: pip install a_framework"),
+    ],
+)
+def test_missing_package_is_named_and_no_module_of_optest(
+    monkeypatch: pytest.MonkeyPatch, path: str, missing: str, words: str
+) -> None:
+    def import_module(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr("importlib.import_module", import_module)
+    with pytest.raises(Unavailable) as caught:
+        load_object(path)
+    assert str(caught.value) == words

@@ -61,7 +61,9 @@ def differentiated_by(
     _, answer = _answered(call, tensors, target, differentiate, outputs)
     is_gone_back = any(answer.has_gradient()) and not target.fallbacks
     if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
-        target.fell_back(f"{_who(target)}: it compiles no gradients, so eager torch went back through it")
+        target.fell_back(
+            f"{_who(target)}: it compiles no gradients, as aot_autograd around it would; eager torch went back"
+        )
     return answer
 
 
