@@ -29,7 +29,7 @@ _ULP = 64.0
 """An operator that is farther off is wrong rather than less exact than its rule."""
 _MOST_OFFERS = 3
 _OF_SUPPORT = (Reason.RAISED, Reason.EXIT_CODE, Reason.COMPILE, Reason.DTYPE)
-"""What a call of a dtype that a function is not meant for may end with, beside bool and float64."""
+"""Reasons with which a call may fail in a dtype that a function is not meant for; bool and float64 may have others."""
 _CLEAR_FAILURES = 0.8
 """Smallest share of failures among the calls that a promise excludes."""
 _PLAIN_FAILURES = 0.1
