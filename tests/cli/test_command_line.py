@@ -205,6 +205,7 @@ def test_sarif_has_what_the_format_demands(optest: Shell, tmp_path: Path) -> Non
     assert len({result["partialFingerprints"]["optestCase/v1"] for result in run["results"]}) == 2
 
 
+@pytest.mark.heavy
 def test_sarif_of_a_check_tells_alike_failures_once(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
     words = ("--function", "kernels:relu", "--dtype", "float32", "--set", "sizes", "--set", "ordinary")

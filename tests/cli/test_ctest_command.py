@@ -247,6 +247,7 @@ def test_ctrl_c_leaves_no_test_alive(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.cxx
 @pytest.mark.needs("gtest")

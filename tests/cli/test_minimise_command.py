@@ -113,7 +113,7 @@ def reduced(ended: Ended) -> str:
         ),
         ("raises_if_small", "shapes: {input0: 16x64}", "relu[float32](10), ones"),
         ("raises", "shapes: {input0: 16x64x3}", "relu[float32](1x1), ones"),
-        ("dies", "shapes: {input0: 16x64}", "relu[float32](6), ones"),
+        pytest.param("dies", "shapes: {input0: 16x64}", "relu[float32](6), ones", marks=pytest.mark.heavy),
     ],
 )
 def test_the_smallest_call_that_fails_alike(

@@ -27,6 +27,7 @@ def by_erf(model: Any) -> None:
     model.graph.node[3].attribute[0].s = b"none"
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_model_of_torch_is_validated_and_traced(optest: Shell, tmp_path: Path) -> None:
     some = ("gpt2", "--preset", "balanced", "--config", "n_layer=1")
@@ -60,7 +61,7 @@ def test_a_fault_is_named_with_what_comes_of_it(optest: Shell, tmp_path: Path) -
     assert "onnx-reference has no variant basic, as it has no variants: leave --variant out" in ended.text
 
 
-@pytest.mark.parametrize("mode", ["isolated", "accumulated"])
+@pytest.mark.parametrize("mode", [pytest.param("isolated", marks=pytest.mark.heavy), "accumulated"])
 def test_nothing_behind_the_first_mismatch_is_computed(optest: Shell, tmp_path: Path, mode: str) -> None:
     def early(model: Any) -> None:
         by_erf(model)

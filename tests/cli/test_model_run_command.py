@@ -293,6 +293,7 @@ def test_a_model_that_cannot_be_exported_is_an_error_of_the_export(optest: Shell
     assert optest("model", "run", "mine.py:named", "--variant", "aot_eager").status == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_device_that_there_is_not_is_refused(optest: Shell) -> None:
     for command in ("run", "trace"):
@@ -301,6 +302,7 @@ def test_a_device_that_there_is_not_is_refused(optest: Shell) -> None:
         assert "unknown torch device 'cdua'" in ended.err
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_model_writes_the_same_on_each_backend_and_with_a_cache(optest: Shell) -> None:
     drawn = ("--temperature", "0.8", "--seed", 3)
@@ -311,6 +313,7 @@ def test_a_model_writes_the_same_on_each_backend_and_with_a_cache(optest: Shell)
     assert tokens_of(optest, "--temperature", "0.8", "--seed", 4) != first
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_prompt_needs_a_model_that_can_write(optest: Shell) -> None:
     refused = [
@@ -325,6 +328,7 @@ def test_a_prompt_needs_a_model_that_can_write(optest: Shell) -> None:
         assert optest("model", "run", *arguments).status == 2, arguments
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_exported_weights_are_those_that_are_read_again(optest: Shell, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32)

@@ -90,6 +90,7 @@ def test_a_command_that_fails_is_never_the_stubs_pass(optest: Shell, plan: Write
     assert optest("run", "--plan", plan(ASCEND), "--backend", "npu", "--chip", "bogus").status == 2
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_the_parity_tests_of_the_seed(optest: Shell) -> None:
     plan = Path(__file__).parents[2] / "examples/torch_parity/plan.yaml"

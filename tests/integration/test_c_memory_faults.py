@@ -225,7 +225,10 @@ def test_a_leak_that_malloc_hides_is_found_by_counting(objects: list[str], fault
     assert found.message.startswith("each call loses ")
 
 
-@pytest.mark.parametrize(("name", "what"), [("leaves_files_open", "open files"), ("leaves_threads", "threads")])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [pytest.param("leaves_files_open", "open files", marks=pytest.mark.heavy), ("leaves_threads", "threads")],
+)
 def test_files_and_threads_that_every_call_leaves_are_a_leak(
     objects: list[str], fault: Any, name: str, what: str
 ) -> None:

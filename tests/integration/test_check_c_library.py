@@ -192,6 +192,7 @@ def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
     assert "FAILED  relu[float32](4x37)  NAN" in done.stdout
 
 
+@pytest.mark.heavy
 def test_a_layout_of_a_failure_is_in_the_plan_that_runs_it_again(
     c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

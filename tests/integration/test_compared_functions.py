@@ -467,6 +467,7 @@ def test_shapes_are_sought_and_the_command_fails_again() -> None:
     assert main([*shlex.split(failed.repro)[1:], "--isolate", "none"]) == 1
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_sought_sizes_are_independent() -> None:
     given = {"case_set": ("ordinary",), "dtype": "float32"}
@@ -523,6 +524,7 @@ def test_a_stated_tolerance_decides() -> None:
     assert all("tolerance" in each.verdict.measures[0].rule.name for each in wide[1].results if each.verdict.measures)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_functions_of_torch_with_labels() -> None:
     pytest.importorskip("torch")
@@ -544,6 +546,7 @@ def of_torch(fast: str, slow: str, **options: Any) -> tuple[set[str], str]:
     return set(counts), text
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_integers_reach_what_the_slow_function_takes() -> None:
     pytest.importorskip("torch")
@@ -568,6 +571,7 @@ def test_integers_reach_what_the_slow_function_takes() -> None:
     assert "keep bool by name or annotation" in text
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_arguments_that_the_reference_changes_are_outputs() -> None:
     options: dict[str, Any] = {"shape": ("row=6x3", "cache=16x3", "slots=6"), "tier": "smoke"}

@@ -130,6 +130,7 @@ WRONG = (
 )
 
 
+@pytest.mark.heavy
 def test_a_mapping_that_is_wrong_names_what_is(tmp_path: Path) -> None:
     """Where the mapping alone shows it the plan is refused, else the case that needs the function."""
     for index, (call, further, said) in enumerate(WRONG):

@@ -139,6 +139,7 @@ def test_hardware_without_its_tool(folder: Path) -> None:
     assert "examined by npu-smi, which is not there" in optest(folder, "run", "--platform", "a2a3")
 
 
+@pytest.mark.heavy
 def test_hardware_and_its_own_build(folder: Path) -> None:
     (folder / "bin").mkdir()
     (folder / "bin" / "npu-smi").write_text("#!/bin/sh\n")

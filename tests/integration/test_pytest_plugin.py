@@ -247,6 +247,7 @@ expected:
 """
 
 
+@pytest.mark.heavy
 def test_wrong_data_is_known_from_outside_and_a_line_too_many_is_told(tmp_path: Path) -> None:
     ini = "[pytest]\naddopts = -p optest.pytest_plugin\noptest_models = m.yaml\n"
     (tmp_path / "pytest.ini").write_text(ini)
@@ -274,6 +275,7 @@ cases:
 """
 
 
+@pytest.mark.heavy
 def test_a_pass_that_nobody_expects_fails_where_the_file_or_the_project_is_strict(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\n")
     (tmp_path / "m.yaml").write_text(UNEXPECTED)
@@ -340,6 +342,7 @@ def fresh(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.heavy
 def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> None:
     done = run(fresh, "-n", "2", "-v", "--junitxml=report.xml")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -425,6 +428,7 @@ def test_a_real_crash_fails_its_item_and_the_run_goes_on(tmp_path: Path) -> None
     assert "Fatal Python error" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_ctrl_c_ends_the_case_that_is_running(tmp_path: Path) -> None:
     asleep = "pathlib.Path('asleep').touch(); time.sleep(200)"
     plugin = PLUGIN.replace("ctypes.string_at(0)", asleep).replace("import torch\n", "import pathlib, time, torch\n", 1)

@@ -119,6 +119,7 @@ def test_level_3_has_a_process_and_its_devices_for_itself_and_goes_first(toys: T
     assert min(each["time"] for each in toys.log("begin") if each["runtime"] == "a") > last_wide
 
 
+@pytest.mark.heavy
 def test_a_process_never_serves_a_second_runtime_where_the_platform_forbids_it(toys: Toys) -> None:
     cases = {
         f"{runtime}{place}": {
@@ -305,6 +306,7 @@ def test_a_resumed_run_runs_what_is_left(toys: Toys) -> None:
     assert [each["case"] for each in toys.log("begin")] == ["a", "wrong", "b"]
 
 
+@pytest.mark.heavy
 def test_what_took_longest_last_time_begins_first(toys: Toys) -> None:
     names = [f"case{place}" for place in range(4)]
     toys.run({name: {"level": 3, "sleep_s": 2.0 if name == "case3" else 0.0} for name in names}, "0,1")
@@ -313,6 +315,7 @@ def test_what_took_longest_last_time_begins_first(toys: Toys) -> None:
     assert toys.log("begin")[0]["case"] == "case3"
 
 
+@pytest.mark.heavy
 def test_timings_in_a_simulation_are_taken_one_at_a_time(toys: Toys) -> None:
     cases = {f"case{place}": {"level": 3} for place in range(3)}
     outcome = toys.run(cases, "0-3", max_parallel="3", bench=True, bench_time="1ms")
@@ -322,6 +325,7 @@ def test_timings_in_a_simulation_are_taken_one_at_a_time(toys: Toys) -> None:
 # Faces that ask for one case after the other.
 
 
+@pytest.mark.heavy
 def test_a_face_that_asks_one_by_one_has_cases_run_side_by_side(toys: Toys) -> None:
     cases = {f"case{place}": {"level": 3, "count": 2, "sleep_s": 0.5} for place in range(4)}
     request = run_request({"plan": toys.plan(cases), "device": "0-3", "max_parallel": "2"})

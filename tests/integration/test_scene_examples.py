@@ -198,7 +198,7 @@ class TestCpp:
         require_found(cpp, mistake)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 class TestOpenCl:
     def test_correct_scenes_pass(self, opencl: Results) -> None:
         require_passed(opencl, 5)

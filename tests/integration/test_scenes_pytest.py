@@ -143,11 +143,12 @@ def outcome(project: Path, done: subprocess.CompletedProcess[str]) -> tuple[int,
     ("file", "words", "status", "count"),
     [
         pytest.param("test_scenes.py", ("--device", "0-1"), 0, 5, marks=pytest.mark.heavy),
-        (
+        pytest.param(
             "test_scenes.py",
             ("--platform", "a2a3", "--device", "4-7", "--manual", "include", "--max-parallel", "2"),
             0,
             5,
+            marks=pytest.mark.heavy,
         ),
         pytest.param(
             "test_scenes.py",
@@ -198,6 +199,7 @@ def test_one_worker_for_all_rounds_and_files(project: Path) -> None:
     assert (project / "opened.txt").read_text() == "tensormap_and_ringbuffer a2a3sim 0\n"
 
 
+@pytest.mark.heavy
 def test_workers_of_xdist_share_the_devices(project: Path) -> None:
     done = run(project, "-n", "2", "--dist", "loadfile", "--platform", "a2a3sim", "--device", "8-11")
     assert "1 failed, 5 passed" in done.stdout, done.stdout + done.stderr
@@ -259,7 +261,11 @@ def test_what_is_collected(project: Path, words: list[str], names: list[str]) ->
     ("words", "message"),
     [
         (["--case", "nope"], "no case matches --case 'nope'; there are TestSum[a2a3sim]::default, "),
-        (["--case", "nope", "-n", "2"], "no case matches --case 'nope'; there are TestSum[a2a3sim]::default, "),
+        pytest.param(
+            ["--case", "nope", "-n", "2"],
+            "no case matches --case 'nope'; there are TestSum[a2a3sim]::default, ",
+            marks=pytest.mark.heavy,
+        ),
         (["--case", "TestPlus::default", "test_more.py"], "no case matches --case 'TestPlus::default'"),
         (["--case", "large"], "--case 'large' matches manual cases alone; add --manual include"),
         (["--runtime", "ringbuffer"], "unknown runtime 'ringbuffer'"),
@@ -355,6 +361,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_scene_of_simpler_is_loaded_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -423,11 +430,12 @@ def pytest_addoption(parser):
 @pytest.mark.parametrize(
     ("is_below", "processes"),
     [
-        pytest.param(False, (), marks=pytest.mark.heavy),
-        pytest.param(True, (), marks=pytest.mark.heavy),
+        (False, ()),
+        (True, ()),
         (True, ("-n", "2")),
     ],
 )
+@pytest.mark.heavy
 def test_options_of_the_project_go_before_ours(project: Path, is_below: bool, processes: tuple[str, ...]) -> None:
     """Also where the values of options stand alone on the command line, and conftest.py lies in a folder of the ini."""
     if is_below:

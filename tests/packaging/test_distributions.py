@@ -108,6 +108,7 @@ def test_the_sdist_installs_and_runs(sdist: Path, tmp_path: Path) -> None:
     assert "41 passed" in printed
 
 
+@pytest.mark.heavy
 def test_a_plugin_of_another_distribution(with_the_plugin: Path, tmp_path: Path) -> None:
     assert "hardshrink" in printed_by(with_the_plugin / "optest", "list", "operators", cwd=tmp_path)
     installed = printed_by(with_the_plugin / "optest", "doctor", cwd=tmp_path)

@@ -602,6 +602,7 @@ def ids(outcome: Report) -> set[str]:
     return {result.id for result in outcome.results}
 
 
+@pytest.mark.heavy
 def test_shards_share_out_what_is_asked(tmp_path: Path) -> None:
     whole = ids(asked(tmp_path, "right", op=("doubled", "relu"))[0])
     parts = [ids(asked(tmp_path, "right", op=("doubled", "relu"), shard=f"{part}/3")[0]) for part in (1, 2, 3)]
@@ -714,6 +715,7 @@ def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
     assert words not in text, "plain calls are wrong as well"
 
 
+@pytest.mark.heavy
 def test_a_promise_is_offered_only_where_nearly_all_that_it_excludes_fails() -> None:
     cases = check_request({"op": ("add",), "tier": "parity", "backend": "numpy"}).run.cases
     cases = [case for case in cases if case.expects_error is None]

@@ -402,6 +402,7 @@ def in_shell(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.heavy
 def test_a_driver_that_cannot_say_is_asked_through_optest(here: Path) -> None:
     (here / "mine_plugin.py").write_text(PLUGIN)
     add = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x5", "--shape", "input1=4x5", "-q")

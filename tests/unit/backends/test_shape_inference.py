@@ -20,10 +20,10 @@ from optest.spec import Fault, Status
 FEW = ("matmul", "softmax", "argmax", "concat", "topk", "reshape", "cast", "conv2d")
 BACKENDS = [
     pytest.param("torch", marks=pytest.mark.torch),
-    "jax",
+    pytest.param("jax", marks=pytest.mark.heavy),
     "onnxruntime",
     "onnx-reference",
-    "openvino",
+    pytest.param("openvino", marks=pytest.mark.heavy),
 ]
 
 

@@ -172,7 +172,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("worker", ["itself", "forks"], indirect=True)
+@pytest.mark.parametrize("worker", [pytest.param("itself", marks=pytest.mark.heavy), "forks"], indirect=True)
 def test_every_death_is_blamed_on_the_case_that_died_and_every_case_runs_once(
     tmp_path: Path, worker: WorkerProcess
 ) -> None:

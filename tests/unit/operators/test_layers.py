@@ -133,7 +133,13 @@ def test_the_reference_is_torchs_in_float64(name: str) -> None:
             np.testing.assert_allclose(one, other.numpy(), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.heavy if name in ("gated_feed_forward", "multi_head_attention") else ())
+        for name in NAMES
+    ],
+)
 def test_a_right_layer_of_a_backends_own_passes(name: str) -> None:
     assert set(statuses(OwnLayers(RIGHT), name)) == {Status.PASSED}
 
@@ -262,7 +268,13 @@ def feed_forward_by_tanh(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor
     return (out, hidden) if a["states"] else (out,)
 
 
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(what, marks=pytest.mark.heavy if what in ("a window", "hidden sizes in blocks") else ())
+        for what in WRONG
+    ],
+)
 def test_a_wrong_layer_fails(what: str) -> None:
     name, layer = WRONG[what]
     assert Status.FAILED in statuses(OwnLayers({name: layer}), name)

@@ -102,6 +102,7 @@ def test_layouts_come_in_several_shapes_and_dtypes() -> None:
     assert {each: found for each, found in thin.items() if each[0] not in OF_VECTORS} == {}
 
 
+@pytest.mark.heavy
 def test_strides_that_reach_nothing_come_twice() -> None:
     thin = {(name, kind) for name in NAMES for kind in NO_REACH if len(set(table(name)[kind])) < 2}
     assert {each for each in thin if each[0] not in OF_VECTORS} <= WITHOUT

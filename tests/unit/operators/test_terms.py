@@ -28,7 +28,10 @@ def small_calls(name: str) -> Iterator[TestCase]:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", WITH_TERMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.heavy if name == "multi_head_attention" else ()) for name in WITH_TERMS],
+)
 def test_terms_are_shaped_like_the_output_and_finite_where_it_is(name: str) -> None:
     descriptor = operators.get(name)
     reference, terms = (load_object(str(hook)) for hook in (descriptor.reference, descriptor.terms))

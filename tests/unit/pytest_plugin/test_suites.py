@@ -87,6 +87,7 @@ def test_the_table_of_times_stands_at_the_end(project: Path) -> None:
     assert "reference" not in run(project, "-k", "relu_matches_torch").stdout
 
 
+@pytest.mark.heavy
 def test_workers_of_xdist_share_it(project: Path) -> None:
     ended = run(project, "-q", "-n2", "--optest-tier", "parity", "-k", "relu_matches_torch and sizes")
     assert ended.returncode == 0, ended.stdout
@@ -168,6 +169,7 @@ def test_the_command_of_a_file_in_a_folder_finds_it(tmp_path: Path) -> None:
     assert "again: PYTHONPATH=below OPTEST_PLUGINS=test_below optest run" in ended.stdout
 
 
+@pytest.mark.heavy
 def test_a_shipped_driver_has_a_suite_and_layers_have_the_names_of_the_seed(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "test_suite.py").write_text(

@@ -24,6 +24,7 @@ def asked(*names: str, **options: Any) -> Report:
     return run(given, stream=io.StringIO())
 
 
+@pytest.mark.heavy
 def test_tests_are_chosen_by_operator_and_by_name() -> None:
     found = cases(source=("onnx-node:Softmax,test_relu*",))
     assert {each.descriptor.name for each in found} == {"onnx.Softmax", "onnx.Relu"}

@@ -289,6 +289,7 @@ def test_a_dtype_that_nothing_has_leaves_nothing() -> None:
         cases(source="opinfo:bitwise_and", dtype="float32")
 
 
+@pytest.mark.heavy
 def test_what_opinfo_needs_is_told_by_name() -> None:
     """In a process of its own, where expecttest is hidden."""
     program = (

@@ -105,6 +105,7 @@ def spellings() -> dict[str, list[tuple[str, bool]]]:
     return found
 
 
+@pytest.mark.heavy
 def test_enough_spellings_are_found() -> None:
     found = {name for each in spellings().values() for name, _ in each}
     assert {"torch.imul", "torch.Tensor.__rsub__", "torch.Tensor.truediv", "torch.special.expit"} <= found

@@ -68,6 +68,7 @@ def test_gradients_of_a_volume_pass(padding: str) -> None:
     assert found.status is Status.PASSED, found
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_position_is_off_by_roundings_of_the_sum_with_one() -> None:
     """In the middle it is 0 and knows no rounding of itself, but 1 + 0 on its way to 50 elements does."""

@@ -104,7 +104,7 @@ ALL = {"gpt2": GPT2, "llama": LLAMA, "resnet34": RESNET, "mobilenet_v2": MOBILEN
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("gpt2", "llama") else [pytest.mark.heavy]) for name in ALL]
+    "name", [pytest.param(name, marks=[] if name in ("llama",) else [pytest.mark.heavy]) for name in ALL]
 )
 def test_faults_show_in_the_logits_of_the_default_initialisation(name: str) -> None:
     shown = dict(changes(name, PRESETS[0], ALL[name]))

@@ -71,7 +71,7 @@ ONE_OF_A_KIND = ("matmul", "conv1d", "avg_pool2d", "attention over elements")
     ("label", "width"),
     [
         *((label, width) for label in CALLS for width in WIDTHS[:3]),
-        *(pytest.param(label, WIDTHS[3], marks=pytest.mark.slow) for label in ONE_OF_A_KIND),
+        *(pytest.param(label, WIDTHS[3], marks=pytest.mark.heavy) for label in ONE_OF_A_KIND),
     ],
 )
 def test_torch_stays_inside(label: str, width: int, name: str) -> None:
