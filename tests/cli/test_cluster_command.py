@@ -38,6 +38,7 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         run({**GIVEN, "runs_dir": str(tmp_path)})
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_cluster_on_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs ray: pip install ray")

@@ -76,6 +76,7 @@ def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
     assert optest("explain", "ulp").out == optest("explain", "rule:ulp").out
 
 
+@pytest.mark.heavy
 def test_a_case_of_the_latest_run_is_explained(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text("def softmax(x, dim=-1):\n    return x\n")
     assert "as a case: " in optest("explain", "softmax/ordinary/1*").err

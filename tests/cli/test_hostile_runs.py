@@ -105,7 +105,14 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("edited", ["mine.py", "kernels.py", "truth.py", "source.py", None])
+@pytest.mark.parametrize(
+    "edited",
+    [
+        "mine.py",
+        None,
+        *(pytest.param(each, marks=pytest.mark.heavy) for each in ("kernels.py", "truth.py", "source.py")),
+    ],
+)
 def test_a_run_is_resumed_only_with_the_code_that_it_began_with(
     optest: Shell, plan: Write, tmp_path: Path, edited: str | None
 ) -> None:

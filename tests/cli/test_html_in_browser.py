@@ -172,6 +172,7 @@ def failure(name: str, actual: Any, expected: Any, dtype_name: str) -> CaseResul
     return result_of(case, verdict)
 
 
+@pytest.mark.heavy
 def test_odd_pictures(tmp_path: Path, page: Any) -> None:
     huge, inf, nan = np.finfo(np.float64).max, np.inf, np.nan
     results = [

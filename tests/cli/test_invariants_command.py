@@ -37,7 +37,7 @@ def run(optest: Shell, kernel: str, *more: str) -> Ended:
     return optest("run", *call, "--function", f"centre=my_kernels:{kernel}", *more, env=PLUGIN)
 
 
-@pytest.mark.parametrize("isolation", ["none", "worker", "case"])
+@pytest.mark.parametrize("isolation", ["none", "worker", pytest.param("case", marks=pytest.mark.heavy)])
 def test_every_isolation_has_the_same_verdict(optest: Shell, isolation: str) -> None:
     right = run(optest, "centre", "--isolate", isolation, "-qq")
     assert right.status == 0, right.out + right.err

@@ -35,6 +35,7 @@ def test_what_check_proposes_runs(optest: Shell) -> None:
     assert [optest(*shlex.split(line), "--op", "relu", "--tier", "smoke").status for line in proposed] == [0]
 
 
+@pytest.mark.heavy
 def test_shapes_that_are_proposed_are_taken() -> None:
     proposals = 0
     for descriptor in operators:

@@ -180,6 +180,7 @@ backend_manager.register(TakesAll())
 """
 
 
+@pytest.mark.heavy
 def test_a_refusal_stays_one(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "takes_all.py").write_text(PLUGIN)
     env = {"OPTEST_PLUGINS": "takes_all"}
@@ -192,6 +193,7 @@ def test_a_refusal_stays_one(optest: Shell, plan: Callable[[str], Path], tmp_pat
     assert "nothing was run" in optest("run", "--plan", "plan.yaml", env=env).err
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "command",
     ["run --op relu --shape input0=6x1001", pytest.param("check --op relu --set sizes", marks=pytest.mark.heavy)],

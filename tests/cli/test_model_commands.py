@@ -61,6 +61,7 @@ def test_a_fault_is_named_with_what_comes_of_it(optest: Shell, tmp_path: Path) -
     assert "onnx-reference has no variant basic, as it has no variants: leave --variant out" in ended.text
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mode", [pytest.param("isolated", marks=pytest.mark.heavy), "accumulated"])
 def test_nothing_behind_the_first_mismatch_is_computed(optest: Shell, tmp_path: Path, mode: str) -> None:
     def early(model: Any) -> None:

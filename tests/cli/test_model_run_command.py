@@ -197,6 +197,7 @@ def test_a_diff_of_one_dump_or_of_no_dump_is_a_mistake(optest: Shell, tmp_path: 
     assert optest("model", "diff", "damaged", "damaged").status == 2
 
 
+@pytest.mark.heavy
 def test_each_combination_of_a_benchmark_is_a_row(optest: Shell) -> None:
     quick = ("--bench-time", "0.001")
     ended = optest("model", "bench", "small.onnx", "--threads", 1, 2, "--batch", "1,8", *quick, timeout=100)

@@ -45,6 +45,7 @@ def replayed(out: str) -> list[str]:
     return [line.split("]", 1)[1].split()[1] for line in out.splitlines() if line.startswith("[")]
 
 
+@pytest.mark.heavy
 def test_all_failures_in_order(optest: Shell, ran: Path) -> None:
     ended = optest("replay", "latest", env=PLUGIN)
     assert (ended.status, replayed(ended.out)) == (1, ["bad/one", "bad/two", "noisy"])

@@ -346,7 +346,7 @@ def answer(folder: Path, cases: list[dict[str, Any]], **config: Any) -> list[Cas
             "memory was read 4 bytes before the start of input input (float32[4x5]), 1 element before the first",
         ),
         ("aborts", {}, Reason.SIGNAL, "SIGABRT"),
-        ("divides_by_zero", {}, Reason.SIGNAL, "SIGFPE"),
+        pytest.param("divides_by_zero", {}, Reason.SIGNAL, "SIGFPE", marks=pytest.mark.heavy),
     ],
 )
 def test_a_crash_says_what_it_touched(

@@ -111,6 +111,7 @@ def test_there_is_nothing_to_say_of_the_right_library(c_library: Path, tmp_path:
     assert re.search(r"\d+ operators are not in mapping infiniop( \(.*\))?\n", stream.getvalue())
 
 
+@pytest.mark.heavy
 def test_a_library_needs_no_headers(c_library: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(c_library / "lib", bare / "lib")

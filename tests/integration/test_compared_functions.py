@@ -601,6 +601,7 @@ def test_arguments_that_the_reference_changes_are_outputs() -> None:
             compared("pair_numpy:stored", "pair_numpy:stores_nothing", shape=shape)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_functions_of_torch_work_in_place() -> None:
     pytest.importorskip("torch")
@@ -613,6 +614,7 @@ def test_functions_of_torch_work_in_place() -> None:
         assert outcome == {"failed"}, text
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_numbers_are_varied_where_they_make_a_difference() -> None:
     pytest.importorskip("torch")

@@ -76,7 +76,7 @@ FAULTS = {
     "omatcopy_ignores_ldb": ("transpose/output-layouts", Reason.OUT_OF_BOUNDS),
     "omatcopy_never_transposes": ("transpose/squares", Reason.VALUE),
 }
-QUICK = ("dot_takes_increments_absolute", "gemm_ignores_ldc", "nrm2_overflows", "scal_scales_the_gaps")
+QUICK = ("gemm_ignores_ldc", "nrm2_overflows")
 
 
 @pytest.fixture(scope="module")

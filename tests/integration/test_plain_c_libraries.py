@@ -170,7 +170,7 @@ def test_a_single_fault_is_found(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [3, 4, 5, 6])
+@pytest.mark.parametrize("size", [3, *(pytest.param(size, marks=pytest.mark.heavy) for size in (4, 5, 6))])
 def test_a_leak_is_found_in_the_first_case_of_a_function_whatever_its_key_is(libraries: Libraries, size: int) -> None:
     """Two calls do not show one that is lost now and then, nor one that malloc takes from its own store."""
     (result,) = libraries.asked("nnd", case("relu", [3, size]), fault="SOME_DESCRIPTORS_LEAK")

@@ -120,6 +120,7 @@ def test_an_unknown_model_is_told_with_those_that_there_are(project: Path) -> No
     assert "no model is called 'granite4'; did you mean 'granite4h'?" in done.stderr + done.stdout
 
 
+@pytest.mark.heavy
 def test_lists_need_no_torch(project: Path, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')\n")
     done = run_cold(project, "--list-cases", path=tmp_path)
@@ -145,6 +146,7 @@ SIX = "model: m\ncases:\n" + "".join(
 )
 
 
+@pytest.mark.heavy
 def test_nothing_is_run_behind_the_failure_that_ends_the_session(tmp_path: Path) -> None:
     """Though quick cases are run several at once."""
     refused = "  - {name: c0, op: torch.abs, inputs: [{tensor: {shape: [2]}}], expects_error: {type: ValueError}}\n"

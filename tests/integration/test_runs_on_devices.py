@@ -102,6 +102,7 @@ def test_one_worker_serves_a_runtime_on_a_device_for_the_whole_run(toys: Toys) -
     assert all(result.began_s is not None and result.began_s >= 0 for result in journal.results)
 
 
+@pytest.mark.heavy
 def test_level_3_has_a_process_and_its_devices_for_itself_and_goes_first(toys: Toys) -> None:
     cases = {
         "narrow": {},
@@ -148,6 +149,7 @@ def test_a_single_device_goes_by_the_plan_as_without_devices(toys: Toys, backend
     assert len({each["pid"] for each in toys.log("begin")}) == 1
 
 
+@pytest.mark.heavy
 def test_as_many_processes_are_busy_as_max_parallel_allows(toys: Toys) -> None:
     cases = {
         f"case{place}": {"sleep_s": 0.05, "level": 2 + place % 2, "count": 1 + 2 * (place % 2)} for place in range(12)

@@ -214,6 +214,7 @@ def test_workers_of_xdist_share_the_devices(project: Path) -> None:
     assert (project / "plain.txt").read_text() == "ran"
 
 
+@pytest.mark.heavy
 def test_plain_tests_run_once_beside_scenes(project: Path) -> None:
     done = run(project, "test_scenes.py", "--device", "0-1", "-rs")
     assert "5 passed, 1 skipped, 2 deselected" in done.stdout, done.stdout
@@ -303,6 +304,7 @@ def test_the_first_failure_ends_the_session(project: Path) -> None:
     assert "passed" not in done.stdout
 
 
+@pytest.mark.heavy
 def test_junit_has_every_case(project: Path) -> None:
     run(project, "--junitxml=report.xml", "--device", "0-1", "--platform", "a2a3sim")
     suite = ElementTree.parse(project / "report.xml").getroot()[0]

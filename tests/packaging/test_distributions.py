@@ -93,6 +93,7 @@ def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     assert all(name.startswith(("optest/", "optest-")) for name in names)
 
 
+@pytest.mark.heavy
 def test_the_wheel_runs_in_a_clean_environment(clean: Path, tmp_path: Path) -> None:
     printed = printed_by(clean / "optest", "run", "--plan", ROOT / "examples/quickstart/plan.yaml", "-q", cwd=tmp_path)
     assert "41 passed" in printed

@@ -198,10 +198,9 @@ def test_a_right_answer_passes_the_script(here: Path) -> None:
     assert "but should be" in ended.stdout
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    "with_values", [pytest.param(True, marks=pytest.mark.heavy), False], ids=["values", "no values"]
-)
+@pytest.mark.parametrize("with_values", [True, False], ids=["values", "no values"])
 def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     """The recorded calls, executed by themselves, give the bits that the backend gives."""
     from optest.api.checking import check_request
@@ -438,6 +437,7 @@ def test_a_crash_leaves_inputs_and_expected(here: Path) -> None:
     assert kept.facts["status"] == "crashed"
 
 
+@pytest.mark.heavy
 def test_saved_tensors_are_those_of_the_run(here: Path) -> None:
     (here / "mine_plugin.py").write_text(PLUGIN)
     add = ("run", "--op", "add", "--dtype", "bfloat16", "--shape", "input0=4x5", "--shape", "input1=4x5", "-qq")

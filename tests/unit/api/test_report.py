@@ -115,6 +115,7 @@ def test_without_forks_functions_run_here(monkeypatch: pytest.MonkeyPatch) -> No
         optest.check(mine, op="relu", isolate="case")
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")
 def test_a_fork_does_not_wait_for_threads_of_torch_that_it_has_not() -> None:
     script = """

@@ -204,6 +204,7 @@ def test_what_is_always_so_is_read_as_the_operator_reads_it(tmp_path: Path) -> N
     assert [spec.shape for spec in outputs.values()] == [(2, 5), (2, 5), (2,)]
 
 
+@pytest.mark.heavy
 @given(
     key=st.sampled_from(_KEYS),
     node=st.one_of(_NODES, _LIKELY, _LIKELY),

@@ -52,14 +52,10 @@ def test_operators_of_every_family_pass(backend: str) -> None:
     assert outcome.exit_status == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("backend", "variant"),
-    [
-        pytest.param("onnxruntime", "disabled", marks=pytest.mark.heavy),
-        pytest.param("onnxruntime", "all", marks=pytest.mark.heavy),
-        ("onnx-reference", None),
-        pytest.param("openvino", "f32", marks=pytest.mark.heavy),
-    ],
+    [("onnxruntime", "disabled"), ("onnxruntime", "all"), ("onnx-reference", None), ("openvino", "f32")],
 )
 def test_the_whole_catalogue(backend: str, variant: str | None) -> None:
     if backend == "openvino":
@@ -185,6 +181,7 @@ def test_openvino_says_its_precision() -> None:
     assert "variant f32 computes in float32" in driver.doctor()
 
 
+@pytest.mark.heavy
 def test_a_node_means_what_plans_mean_with_its_name() -> None:
     """The table of this backend and that of ONNX's names in plans are each other's inverse."""
     seen = set()

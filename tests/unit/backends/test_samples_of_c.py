@@ -305,6 +305,7 @@ def test_every_function_of_an_operator_meets_both_signs_and_what_is_special() ->
     assert any(case.inputs[0].spec.elements == 1 and "set:signs" in case.tags for case in cases)
 
 
+@pytest.mark.heavy
 def test_an_index_has_no_elements_where_its_dimension_has_none() -> None:
     for name in ("index_copy", "scatter"):
         for case in asked(name, mapping="infiniop-2026-08"):

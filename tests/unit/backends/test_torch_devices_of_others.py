@@ -28,6 +28,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_device_that_a_package_registers_is_opened() -> None:
     """A process of its own, since torch has one such device for good."""

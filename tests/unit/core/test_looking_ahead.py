@@ -204,7 +204,7 @@ def test_a_fork_that_dies_is_replaced_without_a_new_worker(tmp_path: Path, worke
 
 
 @pytest.mark.parametrize("worker", ["itself", "forks"], indirect=True)
-@pytest.mark.parametrize("hangs", ["hangs1", "closes1"])
+@pytest.mark.parametrize("hangs", ["hangs1", pytest.param("closes1", marks=pytest.mark.heavy)])
 def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
     tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:

@@ -62,7 +62,8 @@ def converted(conversions, name, values, to):
     return out
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("f16", marks=pytest.mark.heavy), "bf16"])
+@pytest.mark.heavy
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_conversions_of_every_pattern_and_at_every_tie(conversions, dtype):
     numpy_dtype = np.dtype(np.float16 if dtype == "f16" else ml_dtypes.bfloat16)
     patterns = np.arange(1 << 16, dtype=np.uint16)

@@ -119,6 +119,7 @@ def test_a_standard_set_begins_with_smoke_and_goes_beyond_16_bits() -> None:
     assert LARGE_SIZE not in {sample.case["shapes"]["input"][0] for sample in calm if sample.case_set == "sizes"}
 
 
+@pytest.mark.heavy
 def test_derived_samples_come_in_the_sets_of_its_own() -> None:
     """Completion offers the sets of its own and one more."""
     for descriptor in DESCRIPTORS:

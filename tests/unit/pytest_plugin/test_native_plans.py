@@ -75,6 +75,7 @@ def test_plans_are_collected_by_their_names_and_no_other_files(project: Path) ->
     assert run(project, "-o", "optest_plans=").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+@pytest.mark.heavy
 def test_a_backend_is_named_by_the_ini_the_environment_and_an_option(project: Path) -> None:
     ini = project / "pytest.ini"
     ini.write_text(f"{INI}optest_plugins = device\noptest_backend = one\n")

@@ -74,9 +74,9 @@ def test_a_mark_names_one_hardware(arguments: tuple[str, ...]) -> None:
     ("platform", "runs"),
     [
         ([], {"test_plain"}),
-        (["--platform", "a2a3sim"], {"test_plain"}),
+        pytest.param(["--platform", "a2a3sim"], {"test_plain"}, marks=pytest.mark.heavy),
         (["--platform", "a2a3"], {"test_any", "test_one", "test_nearest"}),
-        (["--platform", "a5"], {"test_any", "test_of_class"}),
+        pytest.param(["--platform", "a5"], {"test_any", "test_of_class"}, marks=pytest.mark.heavy),
     ],
 )
 def test_the_command(tmp_path: Path, platform: list[str], runs: set[str]) -> None:

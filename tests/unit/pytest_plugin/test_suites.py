@@ -76,6 +76,7 @@ def test_a_fault_of_parity_is_found_and_can_be_run_again(project: Path) -> None:
     assert "ordinary/1[float32 (4x37, dim=[1])]" in [name for _, name in found]
 
 
+@pytest.mark.heavy
 def test_the_table_of_times_stands_at_the_end(project: Path) -> None:
     ended = run(project, "--optest-bench", "-k", "relu_matches_torch")
     assert ended.returncode == 0, ended.stdout
@@ -161,6 +162,7 @@ def test_two_drivers_of_one_name_are_no_guess(tmp_path: Path, more: str, said: s
     assert said in ended.stdout
 
 
+@pytest.mark.heavy
 def test_the_command_of_a_file_in_a_folder_finds_it(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "below").mkdir()

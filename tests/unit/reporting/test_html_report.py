@@ -134,6 +134,7 @@ def test_without_jinja2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         FILE_FORMATS["html"].text_of()
 
 
+@pytest.mark.heavy
 def test_20_000_cases_are_less_than_5_mb(result: Make, measure: Callable[..., Any]) -> None:
     draw = random.Random(1)
     noise = [

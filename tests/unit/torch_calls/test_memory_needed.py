@@ -117,6 +117,7 @@ def test_no_element_by_element_operator_yields_more() -> None:
     assert made > 30
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_plain_call_loads_no_compiler(tmp_path: object) -> None:
     script = (

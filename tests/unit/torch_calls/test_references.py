@@ -377,6 +377,7 @@ cases:
 """
 
 
+@pytest.mark.heavy
 def test_a_foreign_kernel_is_no_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kernels.py").write_text(PLUGIN)
     (tmp_path / "m.yaml").write_text(PLAN)

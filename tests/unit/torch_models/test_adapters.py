@@ -51,7 +51,9 @@ def test_weights_are_the_same_bits_in_every_version() -> None:
 BITS = ["0x1.6f15240000000p-2", "-0x1.3bd12a0000000p-8", "0x1.783e980000000p-5"]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset", [pytest.param(each, marks=() if each == "balanced" else pytest.mark.heavy) for each in PRESETS]
+)
 @pytest.mark.parametrize("name", OWN)
 def test_activations_stay_moderate(name: str, preset: str) -> None:
     model = opened_model(name, preset=preset, config=LIGHT.get(name, {}))

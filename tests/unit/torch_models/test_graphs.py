@@ -224,7 +224,9 @@ def test_export_without_onnxscript(monkeypatch: pytest.MonkeyPatch) -> None:
         exported_content(model := opened_model("gpt2"), arrays(model.inputs(0)))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.heavy] * (name == "llama")) for name in NAMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "gpt2" else pytest.mark.heavy) for name in SMALL]
+)
 def test_the_onnx_model_has_the_names_places_and_results(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

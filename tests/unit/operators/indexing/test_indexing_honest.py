@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from sample_questions import wrong_answers
 
 from optest.numerics import widen
@@ -51,6 +52,7 @@ def test_any_order_is_right_where_it_is_free() -> None:
     assert wrong_answers("topk", backwards) == []
 
 
+@pytest.mark.heavy
 def test_without_stable_equal_elements_come_in_any_order() -> None:
     def unstable_where_allowed(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         if attributes["stable"]:
