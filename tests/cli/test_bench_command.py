@@ -52,6 +52,7 @@ def _report(folder: Path) -> list[dict[str, object]]:
     return cases
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_torch_in_turns_with_numpy(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()

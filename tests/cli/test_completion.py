@@ -56,6 +56,7 @@ def test_backends_without_importing_them() -> None:
     assert complete("optest", "run", "--backend", "tor", index=3) == ["torch"]
 
 
+@pytest.mark.heavy
 def test_runs_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert complete("optest", "report", "", index=2) == []

@@ -73,6 +73,7 @@ def test_a_backend_that_kills_its_guard_costs_its_own_case(optest: Shell, plan: 
     assert "1 passed, 1 crashed" in ended.out
 
 
+@pytest.mark.heavy
 def test_a_run_that_another_process_writes_is_left_alone(optest: Shell, plan: Write, tmp_path: Path) -> None:
     path = plan(two("none", "none"))
     assert optest("run", "--plan", path, env=PLUGIN).status == 0

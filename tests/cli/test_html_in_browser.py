@@ -154,6 +154,7 @@ def test_page(report: Path, page: Any) -> None:
     assert page.troubles == []
 
 
+@pytest.mark.heavy
 def test_link_to_a_case(report: Path, page: Any) -> None:
     page.goto(report.as_uri() + "#matmul%5Bfloat32%5D(96x32%2C%2032x64)")
     page.wait_for_selector("tr.detail canvas")

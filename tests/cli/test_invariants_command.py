@@ -56,6 +56,7 @@ def test_reports_say_that_no_value_was_compared(optest: Shell) -> None:
     assert 'name="evidence" value="invariants alone"' in optest("report", "latest", "--format", "junit").out
 
 
+@pytest.mark.heavy
 def test_a_replay_has_the_same_verdict_and_keeps_the_plain_call(optest: Shell, tmp_path: Path) -> None:
     run(optest, "centre_of_all")
     ended = optest("replay", "latest", "--save", "kept", env=PLUGIN)

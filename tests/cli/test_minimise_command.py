@@ -145,6 +145,7 @@ def test_what_is_left_is_a_plan_that_fails(minimised: Callable[..., Ended], opte
     assert (again.status, "1 failed" in again.out) == (1, True)
 
 
+@pytest.mark.heavy
 def test_the_run_before_is_meant_not_that_of_the_smallest(minimised: Callable[..., Ended], optest: Shell) -> None:
     first = reduced(minimised("lost_tail", "shapes: {input0: 6x1001}"))
     assert (

@@ -208,6 +208,7 @@ def test_models_of_torch_that_cannot_be_used(optest: Shell, tmp_path: Path) -> N
     assert ended.status == 1
 
 
+@pytest.mark.heavy
 def test_a_file_is_traced_without_frameworks_that_it_does_not_need(tmp_path: Path) -> None:
     written(tmp_path / "m.onnx")
     code = (

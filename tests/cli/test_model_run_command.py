@@ -208,6 +208,7 @@ def test_each_combination_of_a_benchmark_is_a_row(optest: Shell) -> None:
     assert "threads: 2;" in ended.out
 
 
+@pytest.mark.heavy
 def test_what_cannot_be_timed_at_all_is_a_mistake(optest: Shell) -> None:
     assert optest("model", "bench", "small.onnx", "--threads", "0").status == 2
     assert optest("model", "bench", "small.onnx", "--backend", "onnx-reference", "--threads", "2").status == 2

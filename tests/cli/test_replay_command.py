@@ -95,6 +95,7 @@ def test_scripts_lie_here_if_nothing_is_said(optest: Shell, ran: Path) -> None:
     assert "RAISED" in (ran / "noisy.py").read_text()
 
 
+@pytest.mark.heavy
 def test_a_script_elsewhere_finds_the_plug_ins_of_this_folder(optest: Shell, ran: Path) -> None:
     optest("replay", "bad/one", "--script", "scripts", env=PLUGIN)
     script = [sys.executable, str(Path("scripts", "bad-one.py"))]

@@ -245,8 +245,8 @@ def test_files_and_threads_that_every_call_leaves_are_a_leak(
     ("name", "what"),
     [
         ("changes_folder", "the working directory: "),
-        ("closes_output", "standard output: it was closed"),
-        ("blocks_signals", "the thread's signal mask: it blocks SIGHUP, "),
+        pytest.param("closes_output", "standard output: it was closed", marks=pytest.mark.heavy),
+        pytest.param("blocks_signals", "the thread's signal mask: it blocks SIGHUP, ", marks=pytest.mark.heavy),
     ],
 )
 def test_what_the_process_has_one_of_is_left_alone(objects: list[str], fault: Any, name: str, what: str) -> None:
@@ -273,7 +273,13 @@ BY_WHEN, BY_COUNT = "in the first call of all", "is another one in one of many e
 """What a few cases are told of calls that are wrong now and then."""
 
 
-@pytest.mark.parametrize("name", ["wrong_now_and_then", "wrong_in_second_call", "wrong_in_fifth_call"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wrong_now_and_then",
+        *(pytest.param(each, marks=pytest.mark.heavy) for each in ("wrong_in_second_call", "wrong_in_fifth_call")),
+    ],
+)
 def test_an_answer_that_is_wrong_now_and_then_is_found(objects: list[str], fault: Any, name: str) -> None:
     """Whichever of several calls it is, and though the first answer may be right."""
     fault(name)
@@ -366,6 +372,7 @@ def test_a_crash_says_what_it_touched(
     assert other.status is Status.PASSED, "a crash ends its case alone"
 
 
+@pytest.mark.heavy
 def test_a_first_call_that_is_wrong_by_its_place_is_said_to_be_so(
     objects: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +384,7 @@ def test_a_first_call_that_is_wrong_by_its_place_is_said_to_be_so(
     assert found.verdict.message.startswith("with the tensors at other addresses: out: 1 of 20 elements is off")
 
 
+@pytest.mark.heavy
 def test_a_large_input_may_be_read_alone(tmp_path: Path) -> None:
     """There a write is a crash at its element; comparing 32 MiB with what they were would take longer than the call."""
     source = """
@@ -394,6 +402,7 @@ def test_a_large_input_may_be_read_alone(tmp_path: Path) -> None:
     assert "memory was written at byte 16777216 of input input (float32[8388608])" in large.verdict.message
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("alignment", [1, 64])
 def test_a_mapping_says_what_pointers_have_to_be_multiples_of(tmp_path: Path, alignment: int) -> None:
     source = """
@@ -423,7 +432,9 @@ REFUSED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("call", REFUSED, ids=str)
+@pytest.mark.parametrize(
+    "call", [*REFUSED[:2], *(pytest.param(each, marks=pytest.mark.heavy) for each in REFUSED[2:])], ids=str
+)
 def test_a_wrong_call_that_is_refused_passes(objects: list[str], call: dict[str, Any]) -> None:
     found = execute([asked("relu", (4, 5), objects=objects, call=call)], DRIVER).verdicts[0]
     assert found.status is Status.PASSED, found.message

@@ -35,6 +35,7 @@ def results_of(folder: Path) -> dict[str, CaseResult]:
     return {result.id: result for result in read_journal(journal).results}
 
 
+@pytest.mark.heavy
 def test_capturing_again_gives_the_stored_bytes(tmp_path: Path) -> None:
     """In another process, with the seeds that the command sets."""
     lines = [f"capture({f'{MODELS / name}.py:forward'!r}, {f'{name}.yaml'!r})" for name in NAMES]

@@ -436,6 +436,7 @@ def test_infinity_is_near_to_no_number(wrong: str) -> None:
     assert counts.keys() == {"failed"}, text
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_no_number_is_near_to_infinity() -> None:
     pair = "pair_numpy:inverse_distance"
@@ -648,6 +649,7 @@ def test_sizes_and_dtypes_of_weights_are_kept() -> None:
             of_torch(fast, slow)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_a_function_of_torch_passes_against_itself_in_float32() -> None:
     pytest.importorskip("torch")
@@ -710,6 +712,7 @@ def test_outputs_go_by_the_keys_of_the_reference() -> None:
     assert "but should be ['count', 'largest', 'mean']" in text
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("folder")
 def test_halves_of_a_step_are_what_arithmetic_makes_of_them() -> None:
     options = {"case_set": ("layouts", "ordinary"), "dtype": "float16", "shape": ("x=8x64",)}
@@ -723,9 +726,9 @@ def test_halves_of_a_step_are_what_arithmetic_makes_of_them() -> None:
     ("slow", "right", "wrong"),
     [
         ("quantised", "quantised_in_float32", "quantised_downwards"),
-        ("hundreds", "hundreds", "halved_hundreds"),
-        ("above_mean", "above_mean", "above_mean_of_all"),
-        ("largest_of_squares", "largest_of_sizes", "largest"),
+        pytest.param("hundreds", "hundreds", "halved_hundreds", marks=pytest.mark.heavy),
+        pytest.param("above_mean", "above_mean", "above_mean_of_all", marks=pytest.mark.heavy),
+        pytest.param("largest_of_squares", "largest_of_sizes", "largest", marks=pytest.mark.heavy),
     ],
 )
 def test_whole_numbers_of_rounded_ones(slow: str, right: str, wrong: str) -> None:
@@ -738,7 +741,12 @@ def test_whole_numbers_of_rounded_ones(slow: str, right: str, wrong: str) -> Non
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("slow", "wrong"), [("one", "nothing_at_all"), ("floor", "below"), ("hashed", "hashed_in_float64")]
+    ("slow", "wrong"),
+    [
+        ("one", "nothing_at_all"),
+        ("floor", "below"),
+        pytest.param("hashed", "hashed_in_float64", marks=pytest.mark.heavy),
+    ],
 )
 def test_whole_numbers_without_arithmetic_have_one_right_value(slow: str, wrong: str) -> None:
     assert compared(f"pair_numpy:{slow}", f"pair_numpy:{slow}")[0].keys() == {"passed"}

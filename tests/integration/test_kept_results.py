@@ -156,6 +156,7 @@ REFUSED = "input input: the reference raised ValueError: the values should ascen
 BY_GENERATOR = "inputs input, other: the case's generator knows the values alone that it makes"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("knows", "why"),
     [
@@ -170,6 +171,7 @@ def test_where_nobody_knows_what_is_right_it_is_not_possible(tmp_path: Path, kno
     assert f"other values ({why})" in (tmp_path / "report").read_text()
 
 
+@pytest.mark.heavy
 def test_a_reference_that_crashes_on_other_values_is_told_as_the_references(tmp_path: Path) -> None:
     knows = {"reference": f"{__name__}:crash_of_descending", "generator": ASCENDING}
     found = asked(tmp_path, BODIES["right"], **knows)

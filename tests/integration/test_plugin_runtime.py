@@ -134,6 +134,7 @@ def test_its_scenes_pass(folder: Path) -> None:
     assert [each.name for each in folder.glob("outputs/**/*.json")] == ["perf_swimlane_1.json"]
 
 
+@pytest.mark.heavy
 def test_hardware_without_its_tool(folder: Path) -> None:
     """Found before a device is condemned for it."""
     assert "examined by npu-smi, which is not there" in optest(folder, "run", "--platform", "a2a3")
@@ -164,6 +165,7 @@ def test_mistakes_have_their_reason(folder: Path, file: str, text: str, reason: 
     assert f"TestAdd[a2a3sim]::default  {reason}" in output, output
 
 
+@pytest.mark.heavy
 def test_without_the_package_scenes_are_skipped(folder: Path) -> None:
     output = optest(folder, "run", vendor="nothing")
     assert "SKIPPED TestAdd[a2a3sim]::default  simpler is unavailable: install it from its repository" in output, output

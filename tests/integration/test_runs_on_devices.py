@@ -232,11 +232,13 @@ def test_programs_are_built_before_a_device_is_held(toys: Toys) -> None:
     assert [each["case"] for each in toys.log("begin")] == ["fine"]
 
 
+@pytest.mark.heavy
 def test_skipped_cases_and_those_without_devices_have_results_too(toys: Toys) -> None:
     cases = {"skipped": {"count": 9, "case": {"skip": "not today"}}, "plain": {"nothing": True}, "one": {}}
     assert statuses(toys.run(cases)) == {"skipped": "skipped", "plain": "passed", "one": "passed"}
 
 
+@pytest.mark.heavy
 def test_a_device_that_recovers_by_a_reset_is_used_again(toys: Toys) -> None:
     outcome = toys.run({"poison": {"do": "poison"}, "after": {}})
     assert statuses(outcome) == {"poison": "crashed", "after": "passed"}
@@ -262,6 +264,7 @@ def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> N
     assert "it is quarantined; devices left: 5" in outcome.summary.notes[0]
 
 
+@pytest.mark.heavy
 def test_what_is_left_of_a_case_runs_on_another_device(toys: Toys) -> None:
     outcome = toys.run({"ruin": {"do": "ruin until ruined"}}, "3,5", rounds=2)
     assert [(each.round, each.status.value, each.devices) for each in outcome.results] == [
@@ -299,6 +302,7 @@ class Slow(Reporter):
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None: ...
 
 
+@pytest.mark.heavy
 def test_a_resumed_run_runs_what_is_left(toys: Toys) -> None:
     cases = {"a": {}, "wrong": {"off": 1}, "b": {}}
     first = run({"plan": toys.plan(cases), "device": "0", "exitfirst": True}, stream=io.StringIO(), reporters=[Slow()])
@@ -346,6 +350,7 @@ def test_a_face_that_stops_asking_ends_what_runs(toys: Toys) -> None:
     assert [result.id for result in stream.results()] == ["a"]
 
 
+@pytest.mark.heavy
 def test_of_several_rounds_a_face_hears_the_one_that_went_wrong(toys: Toys) -> None:
     request = run_request({"plan": toys.plan({"a": {"do": "killed until once"}}), "rounds": 2})
     stream = CaseStream(request)
@@ -427,6 +432,7 @@ def test_a_run_goes_without_devices_that_it_can_spare(toys: Toys) -> None:
     assert outcome.summary.notes == ("device 3 is held by another process; this run goes without it",)
 
 
+@pytest.mark.heavy
 def test_a_lease_ends_with_its_process_however_that_ends(toys: Toys) -> None:
     plan = toys.plan({"hang": {"platform": "toy", "do": "hang"}})
     command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3"]
@@ -445,6 +451,7 @@ def test_a_lease_ends_with_its_process_however_that_ends(toys: Toys) -> None:
     assert all_passed(toys.run({"one": {"platform": "toy"}}, "3"), 1)
 
 
+@pytest.mark.heavy
 def test_ctrl_c_ends_a_run_that_waits_for_a_device(toys: Toys) -> None:
     folder = leases_folder()
     folder.mkdir()
@@ -460,6 +467,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_a_device(toys: Toys) -> None:
         assert waiter.wait(60) == 130
 
 
+@pytest.mark.heavy
 def test_ctrl_c_twice_leaves_no_worker_and_no_lease(toys: Toys) -> None:
     plan = toys.plan({"hang": {"platform": "toy", "do": "hang"}, "other": {"platform": "toy", "do": "hang"}})
     command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3,4"]

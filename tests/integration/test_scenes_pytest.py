@@ -194,6 +194,7 @@ def test_the_example_by_three_faces(tmp_path: Path) -> None:
     assert outcome(tmp_path, run(tmp_path, "vector_add", *words)) == by_optest
 
 
+@pytest.mark.heavy
 def test_one_worker_for_all_rounds_and_files(project: Path) -> None:
     run(project, "--rounds", "2", "--platform", "a2a3sim", "--level", "2")
     assert (project / "opened.txt").read_text() == "tensormap_and_ringbuffer a2a3sim 0\n"
@@ -314,6 +315,7 @@ def test_junit_has_every_case(project: Path) -> None:
     assert (wrong.get("classname"), wrong.get("name")) == ("test_more", "TestWrong[a2a3sim]::default")
 
 
+@pytest.mark.heavy
 def test_golden_is_not_compared_but_run(project: Path) -> None:
     done = run(project, "-v", "--skip-golden", "test_more.py")
     assert (done.returncode, "2 unchecked" in done.stdout) == (0, True), done.stdout
@@ -456,6 +458,7 @@ def test_options_of_the_project_go_before_ours(project: Path, is_below: bool, pr
     ]
 
 
+@pytest.mark.heavy
 def test_a_conftest_may_load_the_plug_in(project: Path) -> None:
     (project / "pytest.ini").write_text("[pytest]\n")
     (project / "conftest.py").write_text(f'pytest_plugins = ["optest.pytest_plugin"]\n{OWN_OPTIONS}')
@@ -479,6 +482,7 @@ def test_a_class_without_the_decorator_fails(project: Path) -> None:
     assert "@scene_test(…)" in done.stdout
 
 
+@pytest.mark.heavy
 def test_a_mark_of_the_class_counts(project: Path) -> None:
     text = MORE.replace("@scene_test", '@pytest.mark.xfail(reason="known")\n@scene_test').replace(
         "import numpy", "import pytest\nimport numpy"

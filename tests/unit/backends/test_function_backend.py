@@ -258,6 +258,7 @@ def test_an_attribute_that_it_does_not_take_is_a_gap_unless_it_has_the_default()
     assert any("takes no dim, which is 0 here" in each.verdict.message for each in gaps)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("module")
 def test_a_dimension_from_the_front_may_be_the_default_from_the_end() -> None:
     for name, status in (("cut_to_64_columns", Status.FAILED), ("of_the_last_dimension", Status.PASSED)):
@@ -395,6 +396,7 @@ def test_refused_before_anything_runs(name: str, error: type[Exception], words: 
         asked(name)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("module")
 def test_function_that_fits_no_case_leads_on() -> None:
     for name, meant in (

@@ -42,7 +42,8 @@ def case_of(operator: str, **attributes: Any) -> TestCase:
 
 
 @pytest.mark.parametrize(
-    "backend", ["onnxruntime", pytest.param("onnx-reference", marks=pytest.mark.heavy), "openvino"]
+    "backend",
+    ["onnxruntime", *(pytest.param(each, marks=pytest.mark.heavy) for each in ("onnx-reference", "openvino"))],
 )
 def test_operators_of_every_family_pass(backend: str) -> None:
     if backend == "openvino":

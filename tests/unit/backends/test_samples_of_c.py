@@ -135,6 +135,7 @@ def test_numbers_that_c_takes_as_floats_are_asked_as_floats() -> None:
     assert 0.10000000149011612 in alphas
 
 
+@pytest.mark.heavy
 def test_options_become_the_configuration_of_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE.parent)
     given = {"library": ("c_library",), "headers": ("c_library/include",), "device": "cpu", "threads": "1,2"}
@@ -198,6 +199,7 @@ def test_the_last_row_that_an_index_reaches_is_asked() -> None:
     assert rows["int64"] > 256
 
 
+@pytest.mark.heavy
 def test_an_output_that_begins_in_another_output_is_refused() -> None:
     aliases = [call.alias for call in calls_of(cases_of("layer_norm"))]
     assert {"output:out": "output:std"} in aliases
@@ -297,6 +299,7 @@ def test_batches_of_images_lie_channels_last_with_gaps() -> None:
     assert (740, 1, 185, 5) in {case.inputs[0].spec.strides for case in cases}
 
 
+@pytest.mark.heavy
 def test_every_function_of_an_operator_meets_both_signs_and_what_is_special() -> None:
     given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "cblas", "op": ("norm",)}
     cases = [case for case in check_request(given).run.cases if case.attributes["p"] == 1.0 and case.outputs]

@@ -21,7 +21,7 @@ FEW = ("matmul", "softmax", "argmax", "concat", "topk", "reshape", "cast", "conv
 BACKENDS = [
     pytest.param("torch", marks=pytest.mark.torch),
     pytest.param("jax", marks=pytest.mark.heavy),
-    "onnxruntime",
+    pytest.param("onnxruntime", marks=pytest.mark.heavy),
     "onnx-reference",
     pytest.param("openvino", marks=pytest.mark.heavy),
 ]

@@ -136,7 +136,7 @@ def test_the_reference_is_torchs_in_float64(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.heavy if name in ("gated_feed_forward", "multi_head_attention") else ())
+        pytest.param(name, marks=pytest.mark.heavy if name.endswith(("feed_forward", "attention")) else ())
         for name in NAMES
     ],
 )
@@ -196,6 +196,7 @@ def with_step(factor: float) -> Layer:
     return step
 
 
+COSTLY = ("a window", "hidden sizes in blocks", "one activation for all", "a cache that loses a token")
 WRONG: dict[str, tuple[str, Layer]] = {
     "a bias forgotten": ("feed_forward", lambda t, a: feed_forward(without(t, "down_bias"), a)),
     "gelu by tanh": ("feed_forward", lambda t, a: feed_forward_by_tanh(t, a)),
@@ -270,10 +271,7 @@ def feed_forward_by_tanh(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor
 
 @pytest.mark.parametrize(
     "what",
-    [
-        pytest.param(what, marks=pytest.mark.heavy if what in ("a window", "hidden sizes in blocks") else ())
-        for what in WRONG
-    ],
+    [pytest.param(what, marks=pytest.mark.heavy if what in COSTLY else ()) for what in WRONG],
 )
 def test_a_wrong_layer_fails(what: str) -> None:
     name, layer = WRONG[what]

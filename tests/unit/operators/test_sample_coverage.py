@@ -108,6 +108,7 @@ def test_strides_that_reach_nothing_come_twice() -> None:
     assert {each for each in thin if each[0] not in OF_VECTORS} <= WITHOUT
 
 
+@pytest.mark.heavy
 def test_sizes_fit_no_vector_and_every_block() -> None:
     for name in NAMES:
         sizes = {size for case in cases_of(name) for each in case.inputs for size in each.spec.shape}

@@ -86,6 +86,7 @@ def test_the_command(tmp_path: Path, platform: list[str], runs: set[str]) -> Non
     assert f"{len(runs)} passed, {5 - len(runs)} skipped" in ended.stdout
 
 
+@pytest.mark.heavy
 def test_a_platform_that_nobody_knows(tmp_path: Path) -> None:
     ended = run(tmp_path, "--platform", "a2a33")
     assert ended.returncode == 4

@@ -38,6 +38,7 @@ def test_tests_are_chosen_by_operator_and_by_name() -> None:
         cases(source=("onnx-node:Softmax",), dtype="uint64")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("backend", ["onnxruntime", "onnx-reference"])
 def test_right_answers_pass(backend: str) -> None:
     outcome = asked("Softmax", "Add", "Shape", "test_cast_FLOAT_to_*", backend=backend)

@@ -36,6 +36,7 @@ def calls(*names: str, **more: Any) -> list[str]:
     return [each["attributes"]["call"] for each in entries(*names, **more) if "skip" not in each]
 
 
+@pytest.mark.heavy
 def test_ids_name_operator_dtype_sample_and_form() -> None:
     names = [each["name"] for each in entries("add")]
     assert names[:4] == [

@@ -189,6 +189,7 @@ def test_a_mask_that_chooses_nothing_is_the_fault_of_the_case(name: str) -> None
     assert found.reason is Reason.BAD_CASE
 
 
+@pytest.mark.heavy
 def test_namespaces_of_torch_are_not_foreign() -> None:
     code = "import torch; print(*{n.partition('::')[0] for n in torch._C._dispatch_get_all_op_names()})"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

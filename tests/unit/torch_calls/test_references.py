@@ -390,6 +390,7 @@ def test_a_foreign_kernel_is_no_reference(tmp_path: Path, monkeypatch: pytest.Mo
     assert "PASSED  m::untouched" in said
 
 
+@pytest.mark.heavy
 def test_torch_alone_has_none() -> None:
     code = "from optest.torch.calls.reference import foreign_kernels; assert not foreign_kernels(), foreign_kernels()"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -202,6 +202,7 @@ def test_operators_in_place_and_regions_become_nodes_that_stand_alone() -> None:
     assert run(graph.widened, inputs)["z"].dtype == np.float64
 
 
+@pytest.mark.heavy
 def test_an_export_that_fails_is_one_message(capfd: pytest.CaptureFixture[str]) -> None:
     def forward(self, x):
         return x * 2 if x.sum() > 0 else x
@@ -224,9 +225,8 @@ def test_export_without_onnxscript(monkeypatch: pytest.MonkeyPatch) -> None:
         exported_content(model := opened_model("gpt2"), arrays(model.inputs(0)))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "gpt2" else pytest.mark.heavy) for name in SMALL]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", SMALL)
 def test_the_onnx_model_has_the_names_places_and_results(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -103,9 +103,8 @@ MOBILENET = [
 ALL = {"gpt2": GPT2, "llama": LLAMA, "resnet34": RESNET, "mobilenet_v2": MOBILENET}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("llama",) else [pytest.mark.heavy]) for name in ALL]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ALL)
 def test_faults_show_in_the_logits_of_the_default_initialisation(name: str) -> None:
     shown = dict(changes(name, PRESETS[0], ALL[name]))
     assert not {fault: change for fault, change in shown.items() if not change > SHOWN}
