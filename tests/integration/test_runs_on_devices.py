@@ -464,7 +464,10 @@ def test_ctrl_c_ends_a_run_that_waits_for_a_device(toys: Toys) -> None:
         assert waiter.stderr is not None
         assert "waiting" in waiter.stderr.readline()
         waiter.send_signal(signal.SIGINT)
-        assert waiter.wait(60) == 130
+        try:
+            assert waiter.wait(60) == 130
+        finally:
+            waiter.kill()  # else the end of the block would wait for it for ever
 
 
 @pytest.mark.heavy

@@ -53,8 +53,7 @@ class Interruption:
     def now(self) -> None:
         """End a run in another thread: its workers are killed, and what they were doing has no result."""
         self.happened = True
-        for executor in self.running:
-            executor.close()
+        self.done()
 
     @contextmanager
     def watched(self) -> Iterator[None]:

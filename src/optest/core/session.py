@@ -179,8 +179,7 @@ class Session:
         except OptestError as error:
             self.failure = error
         total = len(self.cases) * self.policy.rounds
-        if self.interruption.happened and self._finished < total:
-            interrupted = True  # between two cases, where whoever chooses them asked for no more
+        interrupted |= self.interruption.happened and self._finished < total  # between two cases: nobody asked for more
         summary = RunSummary.of(
             self.results,
             total=total,
@@ -302,7 +301,10 @@ class Session:
             for lane in lanes:
                 pool.submit(lane).add_done_callback(outcomes.put)
             while left:
-                outcome = outcomes.get()
+                try:
+                    outcome = outcomes.get(timeout=1.0)  # a signal that comes just before a wait does not end it
+                except queue.Empty:
+                    continue
                 if isinstance(outcome, Future):
                     outcome.result()  # raises what ended the lane
                     left -= 1

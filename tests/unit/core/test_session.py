@@ -298,6 +298,26 @@ def test_a_driver_is_asked_by_one_thread_at_a_time() -> None:
     assert at_once == [1] * 6
 
 
+def test_a_signal_that_ends_no_wait_ends_the_run() -> None:
+    """One that comes just before the session waits, or that the system gives another thread: only Python is told."""
+
+    class Waits(Scripted):
+        def execute(
+            self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
+        ) -> runner.ExecutionResult:
+            time.sleep(0.2)  # the session waits by now
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            in_time.append(closed.wait(20))
+            return runner.ExecutionResult((PASS,), Timings(run_s=0.1))
+
+        def close(self) -> None:
+            closed.set()
+
+    closed, in_time = threading.Event(), list[bool]()
+    session, _ = session_of([case_named("a"), case_named("b", 1)], Waits({}), jobs=2)
+    assert (session.run().exit_status, in_time) == (130, [True, True])
+
+
 def test_signals_that_come_together_are_one_wish() -> None:
     interruption = Interruption()
     with interruption.watched():
