@@ -39,7 +39,6 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 def test_a_cluster_on_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs ray: pip install ray")
     command = [sys.executable, "-m", "optest", *ADD, "--cluster", "local", "--rounds", "9", "-j", "2"]

@@ -248,7 +248,6 @@ def test_ctrl_c_leaves_no_test_alive(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 @pytest.mark.cxx
 @pytest.mark.needs("gtest")
 def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:

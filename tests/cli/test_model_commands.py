@@ -62,7 +62,7 @@ def test_a_fault_is_named_with_what_comes_of_it(optest: Shell, tmp_path: Path) -
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("mode", [pytest.param("isolated", marks=pytest.mark.heavy), "accumulated"])
+@pytest.mark.parametrize("mode", ["isolated", "accumulated"])
 def test_nothing_behind_the_first_mismatch_is_computed(optest: Shell, tmp_path: Path, mode: str) -> None:
     def early(model: Any) -> None:
         by_erf(model)

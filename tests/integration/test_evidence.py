@@ -99,7 +99,6 @@ def test_a_variant_that_passes_without_a_reason_is_told(monkeypatch: pytest.Monk
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 def test_an_honest_backend_raises_no_alarm() -> None:
     """As a program of its own: its processes are spawned, and import what is called ``__main__`` here."""
     words = ("--op", "exp", "--op", "sum", "--op", "layer_norm", "--op", "gemm", "--cases", "600", "--jobs", "1")

@@ -178,7 +178,6 @@ def test_a_leak_is_found_in_the_first_case_of_a_function_whatever_its_key_is(lib
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 def test_arrays_that_a_descriptor_was_made_of_are_the_callers_again(libraries: Libraries) -> None:
     """Asked of one case in sixteen."""
     results = libraries.asked("nnd", *[case("relu", [2, size]) for size in range(1, 49)], fault="ARRAY_IS_KEPT")

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -436,7 +437,7 @@ def test_a_run_goes_without_devices_that_it_can_spare(toys: Toys) -> None:
 def test_a_lease_ends_with_its_process_however_that_ends(toys: Toys) -> None:
     plan = toys.plan({"hang": {"platform": "toy", "do": "hang"}})
     command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3"]
-    with subprocess.Popen(command, env=_with_path(), stdout=subprocess.DEVNULL) as holder:
+    with _begun(command, stdout=subprocess.DEVNULL) as holder:
         _until(lambda: toys.log("begin"))
         worker = toys.log("begin")[0]["pid"]
         lock = FileLock(leases_folder() / "toy-3.lock")
@@ -459,22 +460,19 @@ def test_ctrl_c_ends_a_run_that_waits_for_a_device(toys: Toys) -> None:
     command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3"]
     with (
         FileLock(folder / "toy-3.lock"),
-        subprocess.Popen(command, env=_with_path(), stderr=subprocess.PIPE, text=True) as waiter,
+        _begun(command, stderr=subprocess.PIPE) as waiter,
     ):
         assert waiter.stderr is not None
         assert "waiting" in waiter.stderr.readline()
         waiter.send_signal(signal.SIGINT)
-        try:
-            assert waiter.wait(60) == 130
-        finally:
-            waiter.kill()  # else the end of the block would wait for it for ever
+        assert waiter.wait(60) == 130
 
 
 @pytest.mark.heavy
 def test_ctrl_c_twice_leaves_no_worker_and_no_lease(toys: Toys) -> None:
     plan = toys.plan({"hang": {"platform": "toy", "do": "hang"}, "other": {"platform": "toy", "do": "hang"}})
     command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3,4"]
-    with subprocess.Popen(command, env=_with_path(), stdout=subprocess.PIPE, text=True) as runs:
+    with _begun(command, stdout=subprocess.PIPE) as runs:
         _until(lambda: len(toys.log("begin")) == 2)
         runs.send_signal(signal.SIGINT)
         runs.send_signal(signal.SIGINT)
@@ -484,6 +482,16 @@ def test_ctrl_c_twice_leaves_no_worker_and_no_lease(toys: Toys) -> None:
     for device in (3, 4):
         with FileLock(leases_folder() / f"toy-{device}.lock").acquire(timeout=0):
             assert not (leases_folder() / f"toy-{device}.json").exists()
+
+
+@contextmanager
+def _begun(command: list[str], **streams: int) -> Iterator[subprocess.Popen[str]]:
+    """A program that is killed at the end: a failed test would otherwise wait for it for ever."""
+    with subprocess.Popen(command, env=_with_path(), text=True, **streams) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
 
 
 def _with_path() -> dict[str, str]:

@@ -29,7 +29,6 @@ except Exception as error:
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 def test_a_device_that_a_package_registers_is_opened() -> None:
     """A process of its own, since torch has one such device for good."""
     if not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"):

@@ -196,7 +196,6 @@ print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 def test_the_compiler_is_loaded_when_it_is_asked_for(tmp_path: Path) -> None:
     """A run that compiles nothing waits for no compiler, and loading one leaves no folder behind."""
     variables = user_environment(TMPDIR=str(tmp_path))

@@ -56,7 +56,7 @@ def test_compiled_results_without_a_gradient_are_judged(name: str) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("mode", [pytest.param("True", marks=pytest.mark.heavy), "False"])
+@pytest.mark.parametrize("mode", NORMS)
 def test_a_norm_with_running_statistics_is_differentiated_by_its_other_inputs(mode: str) -> None:
     found = verdict(NORMS[mode])
     assert found.status is Status.PASSED, found

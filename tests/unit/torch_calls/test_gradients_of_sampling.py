@@ -69,7 +69,6 @@ def test_gradients_of_a_volume_pass(padding: str) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 def test_a_position_is_off_by_roundings_of_the_sum_with_one() -> None:
     """In the middle it is 0 and knows no rounding of itself, but 1 + 0 on its way to 50 elements does."""
     picture = torch.linspace(-1.0, 1.0, 101, dtype=torch.float64).square().expand(1, 1, 3, 101).clone()

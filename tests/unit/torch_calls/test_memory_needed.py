@@ -118,7 +118,6 @@ def test_no_element_by_element_operator_yields_more() -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
 def test_a_plain_call_loads_no_compiler(tmp_path: object) -> None:
     script = (
         "import sys\n"
