@@ -24,6 +24,7 @@ settings.load_profile("any machine")
 OF_A_TERMINAL = ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "COLUMNS", "LINES", "PYTEST_ADDOPTS")
 for name in [each for each in os.environ if each in OF_A_TERMINAL or each.startswith(("OPTEST_", "INFINI"))]:
     del os.environ[name]
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads of OpenMP that wait take no core from other tests
 
 # Hundreds of tests start programs: without bytecode each of them would compile the whole package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -99,6 +100,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1)  # more than one wait for each other where as many tests run as there are cores
 
 
 _workers: list[float] = []

@@ -66,13 +66,18 @@ def test_a_replay_asks_the_compiler_of_its_run(optest: Shell, folder: Path) -> N
     assert ended.status == 0, ended.text
 
 
-@pytest.mark.parametrize("compiler", ["wrong_forward", "wrong_backward"])
-def test_a_script_shows_what_compiled_calls_and_gradients_got_wrong(optest: Shell, folder: Path, compiler: str) -> None:
-    ran = optest("run", "--plan", "tiny.yaml", "--compile-backend", compiler, env=PLUGIN)
+@pytest.mark.parametrize(
+    ("compiler", "which"), [("wrong_forward", ("tanh", "elu_")), ("wrong_backward", ("gelu", "matmul"))]
+)
+def test_a_script_shows_what_compiled_calls_and_gradients_got_wrong(
+    optest: Shell, folder: Path, compiler: str, which: tuple[str, ...]
+) -> None:
+    words = ("-k", " or ".join(which))
+    ran = optest("run", "--plan", "tiny.yaml", *words, "--compile-backend", compiler, env=PLUGIN)
     assert ran.status == 1, ran.text
     ended = optest("replay", "--script", "scripts", env=PLUGIN)
     scripts = sorted((folder / "scripts").glob("*.py"))
-    assert len(scripts) == (4 if compiler == "wrong_forward" else 3), ended.text
+    assert len(scripts) == len(which), ended.text
     for script in scripts:
         text = script.read_text()
         assert len(text.splitlines()) <= 30
@@ -100,7 +105,7 @@ def test_a_script_compiles_a_call_of_the_catalogue(optest: Shell, folder: Path) 
 
 def test_a_script_of_right_gradients_passes(optest: Shell, folder: Path) -> None:
     assert optest("run", "--plan", "tiny.yaml").status == 0
-    for name in ("gelu", "elu_", "matmul"):
+    for name in ("elu_", "matmul"):
         ended = optest("replay", f"tiny::{name}", "--script", f"{name}.py")
         assert "needs no optest" in ended.out, ended.text
         done = subprocess.run([sys.executable, str(folder / f"{name}.py")], capture_output=True, text=True, check=False)

@@ -107,6 +107,7 @@ def asked(library: Path, tmp_path: Path, operator: str, *case_sets: str, **furth
         "case_set": case_sets,
         "expectations": [str(expectations)],
         "runs_dir": str(tmp_path),
+        "jobs": 1,
         **further,
     }
     return list(checking.check(given, stream=io.StringIO()).results)

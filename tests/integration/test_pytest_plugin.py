@@ -569,19 +569,19 @@ def test_the_compile_backend_is_that_of_the_ini_unless_somebody_says_another(fre
         done = run(fresh, "--collect-only", "-q", "-s", "-k", "nothing", *arguments, path=None, **env)
         return re.findall("asked: (\\w+)", done.stdout)[0]
 
-    assert asked(TEST_COMPILE_BACKEND="aot_eager") == "aot_eager"
-    assert asked("--compile-backend", "eager", TEST_COMPILE_BACKEND="aot_eager") == "eager"
+    assert asked(TEST_COMPILE_BACKEND="inductor") == "inductor"
+    assert asked("--compile-backend", "eager", TEST_COMPILE_BACKEND="inductor") == "eager"
     (fresh / "models" / "granite4h.yaml").unlink()
     with (fresh / "pytest.ini").open("a") as ini:
-        ini.write("optest_compile_backend = inductor\n")
+        ini.write("optest_compile_backend = aot_eager\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-k", "mul_ok", "-v"], cwd=fresh, capture_output=True, text=True, timeout=600,
         env={"PATH": "/usr/bin:/bin", "HOME": str(fresh)},
     )  # fmt: skip
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     run_info = next((fresh / ".optest" / "runs").glob("*/run.json")).read_text()
-    assert '"inductor"' in run_info
-    assert "model cases run by torch inductor" in done.stdout
+    assert '"aot_eager"' in run_info
+    assert "model cases run by torch aot_eager" in done.stdout
 
 
 ODD = ("a", "a[0]", "a[0-x]", "a::b", "a b", "größe.é中", "p/q", 'it\'s "d"')

@@ -506,11 +506,11 @@ def _until(holds: Callable[[], object]) -> None:
 
 
 @pytest.mark.heavy
-def test_a_thousand_cases_among_crashes_and_lost_devices_lose_no_result_and_no_lease(toys: Toys) -> None:
+def test_hundreds_of_cases_among_crashes_and_lost_devices_lose_no_result_and_no_lease(toys: Toys) -> None:
     toys.backend = "toy_compiler"
     draw = ("random", "random", "random", "hang until hang-{}")
     cases: dict[str, Case] = {}
-    for place in range(1_000):
+    for place in range(400):
         what = draw[place % len(draw)].format(place) if place % 50 == 3 else "random"
         width = (1, 1, 1, 2, 4)[place % 5] if place % 10 == 4 else 1
         cases[f"case{place}"] = {
@@ -542,7 +542,7 @@ def test_a_thousand_cases_among_crashes_and_lost_devices_lose_no_result_and_no_l
         cases, 1
     )
     counts = Counter(result.status for result in outcome.results)
-    assert counts[Status.PASSED] > 600, counts
+    assert counts[Status.PASSED] > 240, counts
     assert counts[Status.CRASHED], counts
     for device in range(8):
         with FileLock(leases_folder() / f"toy-{device}.lock").acquire(timeout=0):
