@@ -55,8 +55,8 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
         context.echo(_written(found[0], Path(given["out"])))
     else:
         context.echo(
-            "node: none by itself; each is right on its own, and what the backend makes of several is not; a compiler "
-            "of torch sees the model's own calls there: optest capture records them for optest run --compile-backend"
+            "node: none by itself: the backend is wrong where it has several at once (optest model trace --mode "
+            "accumulated), or a compiler of torch where it has the model's own calls (optest capture, optest run)"
         )
     return 1
 

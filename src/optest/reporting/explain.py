@@ -65,10 +65,10 @@ _TOLD_ELSEWHERE = frozenset(
 )
 
 
-def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = False) -> list[str]:
+def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = False, of_all: bool = False) -> list[str]:
     """The failure block of one result, header first, the line that runs it again last, ``more`` before it.
 
-    ``with_map`` is for whoever can show block characters.
+    ``with_map`` is for whoever can show block characters. What fails ``of_all`` cases is not due to the layout of one.
     """
     verdict = result.verdict
     lines = [headline(result), *_what_the_name_hides(result)]
@@ -86,7 +86,7 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in wrong]
     lines += _details(verdict.details, verdict.message, all_frames=result.reason is Reason.INTERNAL)
     lines += _history(result)
-    lines += [*_meaning(result), *more]
+    lines += [*_meaning(result, "" if of_all else _remedy_of_layout(result)), *more]
     if result.repro:
         lines.append(f"  again: {printable(result.repro)}")
     return lines
@@ -400,7 +400,7 @@ def _history(result: CaseResult) -> list[str]:
     return lines
 
 
-def _meaning(result: CaseResult) -> list[str]:
+def _meaning(result: CaseResult, of_layout: str) -> list[str]:
     """What to try; a wrong value speaks for itself, and a doubt about a pass says what would be none."""
     if result.reason is Reason.VALUE and result.status is Status.FAILED:
         return []
@@ -415,9 +415,9 @@ def _meaning(result: CaseResult) -> list[str]:
     known = {"backend": result.target.partition(":")[0], "operator": result.operator}
     usual = remedy_of(result.reason, {**known, **result.verdict.details})
     if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS):
-        remedy = _remedy_of_layout(result)
+        remedy = of_layout
     elif result.reason is Reason.SIGNAL:
-        remedy = "; ".join(filter(None, (_remedy_of_layout(result), usual)))
+        remedy = "; ".join(filter(None, (of_layout, usual)))
     return [f"  {result.reason.value}: {remedy or usual}"]
 
 

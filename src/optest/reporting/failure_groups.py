@@ -43,7 +43,7 @@ _VALUE = re.compile(
     r"|'[^']*'"  # a text
     r"|(?<![\w.])(?:"
     rf"(?:{_DTYPE})(?:, (?:{_DTYPE}))*(?:\[[\dx]*\])?"  # dtypes, or a tensor
-    r"|\d+(?:x\d+)+"  # a shape
+    r"|(?:[0-9a-f]{2} )+became(?: [0-9a-f]{2})+|\d+(?:x\d+)+"  # a byte of memory, a shape
     rf"|{_NUMBER}|True|False|None"
     r")(?![\w.]*\w)",
 )
@@ -256,7 +256,7 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
     worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
     has_remark = any(lean_text(measure) or looks_rounded_between(measure) for measure in measures)
     shapes, layouts = result.shapes.values(), len(layouts_of(result))
-    is_degenerate = not all(map(math.prod, shapes)) or elements <= len(shapes)  # says little of the others
+    is_degenerate = () in shapes or not all(map(math.prod, shapes)) or elements <= len(shapes)  # tells little of others
     size = elements * 4 ** max(0, max(map(len, shapes), default=0) - _PLAIN_RANK)
     return is_degenerate, _silence(result), is_narrow, not has_remark, layouts, attributes, size, -worst
 
@@ -265,7 +265,8 @@ def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:
     """The failure block of a group: of its simplest call, then which cases fail so."""
     pattern = [f"  fails: {group.pattern}"] if group.pattern else []
     others = [f"  {others_text(group)}"] if group.others else []
-    return [*explain(group.first, pattern, with_map=with_map), *others]
+    of_all = group.pattern.startswith("all ")
+    return [*explain(group.first, pattern, with_map=with_map, of_all=of_all), *others]
 
 
 def others_text(group: FailureGroup) -> str:

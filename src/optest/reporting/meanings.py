@@ -54,11 +54,11 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.OUT_OF_BOUNDS: Meaning(
         "memory beside an output was written",
-        "check the last block: sizes that are no multiple of the tile",
+        "check the mask of the last block (sizes that are no multiple of the tile), and each stride",
     ),
     Reason.READ_OUT_OF_BOUNDS: Meaning(
         "memory beside an input was read",
-        "check the last block: sizes that are no multiple of the tile",
+        "check the mask of the last block (sizes that are no multiple of the tile), and each stride",
     ),
     Reason.UNWRITTEN: Meaning(
         "elements of an output were never written",

@@ -24,6 +24,8 @@ from optest.reporting.failure_groups import merged_text, skeleton
           "does not take the attribute mode of conv, which is None",
           "does not take the attribute mode of conv, which is True"],
          "does not take the attribute mode of conv, which is 'same', None or True"),
+        (["behind element [3, 0]: 5a became 91", "behind element [4, 36]: 5a 5a became 00 3f"],
+         "behind element [3, 0] or [4, 36]: 5a became 91 or 5a 5a became 00 3f"),
         (["it is float32[4x5], but f takes 1", "it is int8[4x5x6], but f takes 1"],
          "it is float32[4x5] or int8[4x5x6], but f takes 1"),
     ],

@@ -351,7 +351,7 @@ def test_a_nan_is_told_by_the_side_it_is_on(
 
 @pytest.mark.parametrize(
     ("spec", "word"),
-    [(["float16", [4, 5]], "block"), (["float16", [4, 5], [1, 4], 0], "strides"), (["float16", []], "dimensions")],
+    [(["float16", [4, 5]], "block"), (["float16", [4, 5], [1, 4], 0], "strided"), (["float16", []], "dimensions")],
 )
 def test_memory_beside_a_tensor_hints_at_its_layout(spec: list[Any], word: str, result: Make) -> None:
     said = result(
@@ -362,6 +362,8 @@ def test_memory_beside_a_tensor_hints_at_its_layout(spec: list[Any], word: str, 
     )
     (line,) = [line for line in explain(said) if line.startswith("  READ_OUT_OF_BOUNDS: ")]
     assert word in line
+    (line,) = [line for line in explain(said, of_all=True) if line.startswith("  READ_OUT_OF_BOUNDS: ")]
+    assert "block" in line, "a layout that other failing cases have not is no cause"
 
 
 def test_a_measure_without_numbers_is_still_told(result: Make, measure: Make) -> None:

@@ -148,6 +148,9 @@ def test_scalars_and_empty_calls_stand_for_no_others(result: Make) -> None:
 
     (group,) = failure_groups([failed(), failed(1), failed(3, 0), failed(4, 4)])
     assert group.first.id == "(4, 4)"
+    beside_one = result(id="beside a scalar", shapes={"input0": (3,), "input1": ()}, reason=Reason.VALUE)
+    (group,) = failure_groups([beside_one, failed(4, 4)])
+    assert group.first.id == "(4, 4)"
     effect, cause = failed(2, 2, diagnosis="every element of out is 0.0"), failed(9, 9, diagnosis="as if k were 8")
     assert [group.first for group in failure_groups([effect, cause])] == [cause, effect]
 
