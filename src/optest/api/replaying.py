@@ -115,7 +115,7 @@ def replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], befo
 
 def _as_variant(target: BackendTarget, before: BackendTarget, settings: Settings) -> BackendTarget:
     """The same variant of the same backend again, unless another one is named."""
-    if settings["variant"] or target.name != before.name or before.variant is None:
+    if settings["variant"] or settings["compile_backend"] or target.name != before.name or before.variant is None:
         return target
     return dataclasses.replace(target, variant=before.variant)
 

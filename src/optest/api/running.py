@@ -349,7 +349,7 @@ def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> 
         path.write_text(text, encoding="utf-8")
         arguments = ["run", "--plan", str(path)]
     variant = case.backend.variant
-    if variant and isinstance(request.driver, HasVariants) and variant != request.driver.variants[-1]:
+    if variant and isinstance(request.driver, HasVariants) and variant in request.driver.variants[:-1]:
         flags = [*flags, "--variant", variant]
     line = shlex.join(["optest", *arguments, *flags])
     plugins = (*plugin_modules(), *request.plugins)

@@ -62,6 +62,8 @@ class BackendDriver:
     """Run in a worker process unless the user says otherwise."""
     is_reference: bool = False
     """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
+    compiler: str | None = None
+    """The compiler whose code answers, where the user chose one; it is told as the variant."""
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
         """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts.
@@ -283,7 +285,7 @@ class BackendManager:
         return [self.get(name) for name in names]
 
     def target(self, driver: BackendDriver, chip: str | None = None, variant: str | None = None) -> BackendTarget:
-        """Who is asked; without a variant the default one of a driver whose variants are compared.
+        """Who is asked; without a variant the compiler, or the default of a driver whose variants are compared.
 
         Raises:
             UnknownName: for a variant that it does not have.
@@ -292,7 +294,7 @@ class BackendManager:
         if variant is not None and variant not in known:
             hint = "a compiler of your own: --compile-backend NAME" * (driver.name == "torch")
             raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",), hint=hint)
-        chosen = variant or next(iter(compared_variants(driver)[-1:]), None)
+        chosen = variant or next(iter(compared_variants(driver)[-1:]), driver.compiler)
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)
 
 

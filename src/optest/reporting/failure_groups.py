@@ -265,8 +265,7 @@ def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:
     """The failure block of a group: of its simplest call, then which cases fail so."""
     pattern = [f"  fails: {group.pattern}"] if group.pattern else []
     others = [f"  {others_text(group)}"] if group.others else []
-    of_all = group.pattern.startswith("all ")
-    return [*explain(group.first, pattern, with_map=with_map, of_all=of_all), *others]
+    return [*explain(group.first, pattern, with_map=with_map, of_all=group.pattern.startswith("all ")), *others]
 
 
 def others_text(group: FailureGroup) -> str:

@@ -60,7 +60,7 @@ class TorchBackend(BackendDriver):
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
-        self._compiler: str | None = None
+        self.compiler = None
         self._max_bytes = default_limit()
         self._may_fall_back: frozenset[str] = frozenset()
         self._same_strides = False
@@ -80,7 +80,7 @@ class TorchBackend(BackendDriver):
         if compiler != "eager":
             require_compiler(compiler)
         self._device = device
-        self._compiler = None if compiler == "eager" else compiler
+        self.compiler = None if compiler == "eager" else compiler
         self._max_bytes = options.get("max_bytes") or default_limit()
         self._may_fall_back = frozenset(names_in(options.get("allow_fallback") or ()))
         self._same_strides = bool(options.get("same_strides"))
@@ -166,7 +166,7 @@ class TorchBackend(BackendDriver):
             return answer(case, inputs, place, self._target)
 
     def _under_test(self, case: TestCase) -> DeviceUnderTest:
-        name, compiler = case.descriptor.name, case.backend.variant or self._compiler
+        name, compiler = case.descriptor.name, case.backend.variant or self.compiler
         return DeviceUnderTest(
             name,
             self._device,
@@ -264,7 +264,7 @@ class TorchBackend(BackendDriver):
         return str(Path(__file__).with_name("expectations.yaml")) if self._device.type == "cpu" else None
 
     def expectations_of_samples(self) -> str | None:
-        is_plain = self._device.type == "cpu" and self._compiler is None
+        is_plain = self._device.type == "cpu" and self.compiler is None
         return str(Path(__file__).with_name("call_expectations.yaml")) if is_plain else None
 
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]]:

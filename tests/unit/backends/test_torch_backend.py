@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from handmade import case_of, spec
 
-from optest.backends import BackendDriver, Fault, Reason
+from optest.api.running import run
+from optest.backends import BackendDriver, Fault, Reason, backend_manager
 from optest.backends.abilities import MeasuresCompilation
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.numerics import numpy_dtype, round_to
@@ -223,6 +225,24 @@ def test_a_compiler_of_ones_own_makes_the_calls_of_the_catalogue() -> None:
     case = case_of(operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch"))
     (output,) = driver.run(case, [np.array(A, np.float32)])
     assert output.tolist() == [[2 * each for each in row] for row in A]
+
+
+def test_results_name_compiler() -> None:
+    def negated(graph: torch.fx.GraphModule, _: Any) -> Any:
+        return lambda *given: [-each for each in graph(*given)]
+
+    torch._dynamo.register_backend(negated, name="optest_named")
+    driver = torch_eager.TorchBackend()
+    for name, label in (("optest_named", "torch:cpu:optest_named"), ("eager", "torch:cpu")):
+        driver.configure({"compile_backend": name})
+        assert backend_manager.target(driver).label() == label
+    given = {"op": ("sign",), "dtype": ("float32",), "shape": ("input0=2x2",), "backend": "torch", "isolate": "none"}
+    outcome = run({**given, "compile_backend": "optest_named"}, stream=(stream := io.StringIO()))
+    (wrong,) = outcome.results
+    assert "1 case on torch:cpu:optest_named" in stream.getvalue()
+    assert (wrong.status, wrong.target) == (Status.FAILED, "torch:cpu:optest_named")
+    assert "--compile-backend optest_named" in wrong.repro
+    assert "--variant" not in wrong.repro, "it is none of the backend's"
 
 
 @pytest.mark.parametrize("keeps_memory", [False, True])
