@@ -134,7 +134,7 @@ def test_every_fill_of_a_check_reads_back(operator: str) -> None:
 @contextmanager
 def watching(folder: Path, *words: str) -> Iterator[Callable[[str], bool]]:
     """Whether a line of the watching run comes; at the end Ctrl-C ends it."""
-    command = [sys.executable, "-m", "optest.cli", "run", "plan.yaml", "-q", "--watch", *words]
+    command = [sys.executable, "-m", "optest", "run", "plan.yaml", "-q", "--watch", *words]
     process = subprocess.Popen(command, cwd=folder, env=user_environment(), stdout=subprocess.PIPE, text=True)
     stop = threading.Timer(120, process.kill)  # a line that never comes ends the test
     stop.start()

@@ -52,6 +52,24 @@ def test_a_traceback_shows_the_last_line_of_the_user_above_those_of_libraries(
     assert shown.count("deep_library.py") == 3
 
 
+def test_cause_of_an_exception_is_shown() -> None:
+    """As the line of a kernel, whose exception Triton's interpreter raises again as one of its own."""
+
+    def kernel() -> None:
+        raise ValueError("the mask is a block")  # this line
+
+    def launch() -> None:
+        try:
+            kernel()
+        except ValueError as error:
+            raise RuntimeError(repr(error)) from error
+
+    with pytest.raises(Fault) as raised, Border("the backend", Reason.RAISED):
+        launch()
+    assert "# this line" in raised.value.details["traceback_tail"]
+    assert raised.value.details["exception"].startswith("RuntimeError: ")
+
+
 @pytest.mark.parametrize(
     ("path", "missing", "words"),
     [

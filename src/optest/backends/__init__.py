@@ -62,8 +62,6 @@ class BackendDriver:
     """Run in a worker process unless the user says otherwise."""
     is_reference: bool = False
     """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
-    compiler: str | None = None
-    """The compiler whose code answers, where the user chose one; it is told as the variant."""
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
         """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts.
@@ -294,7 +292,7 @@ class BackendManager:
         if variant is not None and variant not in known:
             hint = "a compiler of your own: --compile-backend NAME" * (driver.name == "torch")
             raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",), hint=hint)
-        chosen = variant or next(iter(compared_variants(driver)[-1:]), driver.compiler)
+        chosen = variant or next(iter(compared_variants(driver)[-1:]), getattr(driver, "compiler", None))
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)
 
 

@@ -62,6 +62,8 @@ def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
     # The last 4 frames outside of optest, among them the last one that is of no installed package: frameworks call
     # through more of their own than are shown.
     frames = traceback.extract_tb(error.__traceback__)
+    if error.__cause__ is not None:  # as a kernel's own exception is to Triton's interpreter
+        frames += traceback.extract_tb(error.__cause__.__traceback__)
     foreign = [frame for frame in frames if not any(own in frame.filename for own in _OWN_FRAMES)]
     shown, own = foreign[-4:], [frame for frame in foreign if "-packages" not in frame.filename]
     if own and own[-1] not in shown:

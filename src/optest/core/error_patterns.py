@@ -516,8 +516,10 @@ def other_last_step(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield hypotheses that an output is a function of the right one: its square, if a root is missing."""
     if (only := _one_output(wrong)) is not None and wrong.expected[only[0]].dtype.is_inexact:
         name = wrong.expected[only[0]].name
+        is_whole = bool((np.rint(only[1]) == only[1]).all())  # what has underflowed is near to 0, but not cut
         for how, step in _STEPS_OF_ONE.items():
-            yield _relation(wrong, f"{name} were {how}", {only[0]: step(only[2])})
+            if is_whole or "whole" not in how:
+                yield _relation(wrong, f"{name} were {how}", {only[0]: step(only[2])})
 
 
 _Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]

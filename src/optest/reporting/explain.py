@@ -414,9 +414,7 @@ def _meaning(result: CaseResult, of_layout: str) -> list[str]:
     remedy = _remedy_of_nan(result) if result.reason is Reason.NAN else ""
     known = {"backend": result.target.partition(":")[0], "operator": result.operator}
     usual = remedy_of(result.reason, {**known, **result.verdict.details})
-    if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS):
-        remedy = of_layout
-    elif result.reason is Reason.SIGNAL:
+    if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS, Reason.SIGNAL):
         remedy = "; ".join(filter(None, (of_layout, usual)))
     return [f"  {result.reason.value}: {remedy or usual}"]
 
@@ -424,7 +422,7 @@ def _meaning(result: CaseResult, of_layout: str) -> list[str]:
 def _remedy_of_layout(result: CaseResult) -> str:
     """What to try where memory beside a tensor was used and the case has another layout than a dense one; else empty.
 
-    The last block is the first suspect for dense tensors alone.
+    It comes before what is usual, the last block, which is the first suspect for dense tensors alone.
     """
     specs = layouts_of(result).values()
     is_in_a_gap = result.verdict.details.get("place") == "gap"

@@ -60,7 +60,7 @@ class TorchBackend(BackendDriver):
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
-        self.compiler = None
+        self.compiler: str | None = None
         self._max_bytes = default_limit()
         self._may_fall_back: frozenset[str] = frozenset()
         self._same_strides = False

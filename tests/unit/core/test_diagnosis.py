@@ -383,6 +383,16 @@ def test_few_elements_agree_by_chance(verdict_of: Diagnose, size: int) -> None:
     assert said(verdict_of(lambda x: x * 2, "clone", (size,))) == ""
 
 
+def test_what_underflows_is_not_cut_to_whole_numbers(verdict_of: Diagnose) -> None:
+    def padded_with_0(x: Any) -> Any:
+        powers = np.exp(x)
+        return (powers / (powers.sum(1, keepdims=True) + 15)).astype(x.dtype)
+
+    far_below = {"generator": "uniform(low=-110.0, high=-95.0)", "attributes": {"dim": 1}}
+    assert "whole numbers" not in said(verdict_of(padded_with_0, "softmax", (4, 65), **far_below))
+    assert "cut to whole numbers" in said(verdict_of(np.trunc, "clone", (64,)))
+
+
 def test_another_number_in_a_formula_is_no_rounding(verdict_of: Diagnose) -> None:
     """Relative errors of 1e-5, but all to one side."""
     kernel: Kernel = lambda x: np.exp(x + np.float32(1e-5) * np.abs(x))  # noqa: E731
