@@ -87,6 +87,7 @@ def test_bisect_names_level_pass_and_node_and_its_plan_runs_alone(optest: Shell,
     ended = optest(*bisect, env=TOY)
     said = ["level: all, of disabled, some, all", "passes: Breaks", "node: out (Softmax)"]
     assert (ended.status, ended.out.splitlines()[:3]) == (1, said), ended.text
+    assert ended.out.endswith(f"OPTEST_PLUGINS={TOY['OPTEST_PLUGINS']} optest run --plan bisected/plan.yaml\n")
     ended = optest("run", "--plan", "bisected/plan.yaml", env=TOY)
     assert (ended.status, "FAILED  m/out" in ended.out) == (1, True), ended.text
     node = onnx.load(tmp_path / "bisected" / "node.onnx")

@@ -15,6 +15,7 @@ from optest.models.driver import ModelDriver, program_of, subject_of, values_of
 from optest.numerics import same_bits
 from optest.onnx.whole_models import OnnxProgram
 from optest.plan.repro import case_plan
+from optest.settings import plugin_modules
 from optest.spec import BAD_STATUSES, Fault, Status, TestCase
 from optest.store import write_atomically
 
@@ -109,4 +110,5 @@ def _written(case: TestCase, folder: Path) -> str:
         stated = {**files, **kept, "variant": program.plain_variant, "part": "outputs"}
     plan = case_plan(dataclasses.replace(case, attributes={name: value for name, value in stated.items() if value}))
     write_atomically(folder / "plan.yaml", f"# {case.where}\n{plan}".encode())
-    return f"optest run --plan {folder / 'plan.yaml'}"
+    plugins = ",".join(plugin_modules())
+    return f"{f'OPTEST_PLUGINS={plugins} ' if plugins else ''}optest run --plan {folder / 'plan.yaml'}"
