@@ -283,7 +283,7 @@ class BackendManager:
         return [self.get(name) for name in names]
 
     def target(self, driver: BackendDriver, chip: str | None = None, variant: str | None = None) -> BackendTarget:
-        """Who is asked; without a variant the compiler, or the default of a driver whose variants are compared.
+        """Return the target of a driver; without a variant its compiler, or its default if its variants are compared.
 
         Raises:
             UnknownName: for a variant that it does not have.

@@ -21,7 +21,7 @@ class Configurable(metaclass=Ability):
 class HasVariants(metaclass=Ability):
     """Ways to compute the same operators, such as optimisation levels: the first is the baseline, the last the default.
     ``case.backend.variant`` is the one that is asked. A check asks the baseline, too, unless the driver says
-    ``compares_variants = False``: no variant is asked by itself then. ``compiler`` is the user's own."""
+    ``compares_variants = False``: no variant is asked by itself then. ``compiler`` is its default."""
 
     variants: tuple[str, ...]
 

@@ -401,7 +401,7 @@ def _history(result: CaseResult) -> list[str]:
 
 
 def _meaning(result: CaseResult, of_layout: str) -> list[str]:
-    """What to try; a wrong value speaks for itself, and a doubt about a pass says what would be none."""
+    """Return what to try, after the hint ``of_layout`` for memory faults; [] for wrong values and doubtful passes."""
     if result.reason is Reason.VALUE and result.status is Status.FAILED:
         return []
     if result.status is Status.SUSPECT and result.attempts == 1:
@@ -420,9 +420,9 @@ def _meaning(result: CaseResult, of_layout: str) -> list[str]:
 
 
 def _remedy_of_layout(result: CaseResult) -> str:
-    """What to try where memory beside a tensor was used and the case has another layout than a dense one; else empty.
+    """Return a hint for memory faults in a case with another layout than a dense one; else "".
 
-    It comes before what is usual, the last block, which is the first suspect for dense tensors alone.
+    The general hint, to check the last block, is printed after it.
     """
     specs = layouts_of(result).values()
     is_in_a_gap = result.verdict.details.get("place") == "gap"
