@@ -95,8 +95,8 @@ def test_a_command_that_fails_is_never_the_stubs_pass(optest: Shell, plan: Write
 def test_the_parity_tests_of_the_seed(optest: Shell) -> None:
     plan = Path(__file__).parents[2] / "examples/torch_parity/plan.yaml"
     listed = optest("list", "--plan", plan)
-    names = [line.split()[0] for line in listed.out.splitlines() if line.startswith("torch_")]
-    assert len(set(names)) == len(names) == 155
+    names = [line.split()[0] for line in listed.out.splitlines() if line.startswith(("torch_", "smoke_", "api_"))]
+    assert len(set(names)) == len(names) == 181
     ran = optest("run", "--plan", plan, "--backend", "torch", "-q")
     assert ran.status == 0, ran.text
-    assert "153 passed, 2 skipped" in ran.out
+    assert "179 passed, 2 skipped" in ran.out

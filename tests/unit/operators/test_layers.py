@@ -54,6 +54,31 @@ def multi_head_attention(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor
     return (out, context, key, value) if a["states"] else (out,)
 
 
+def gpt(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    """All tokens at once, by torch's own modules' functions."""
+    length, size = t["tokens"].shape[0], t["embedding"].shape[1]
+    hidden = F.embedding(t["tokens"], t["embedding"]) + t["positions"][:length]
+    for layer in range(t["up"].shape[0]):
+        norms, (query, key, value, output) = t["norms"][layer], t["attention"][layer]
+        rows = F.layer_norm(hidden, [size], norms[0], norms[1])
+        heads = [
+            F.linear(rows, each).reshape(length, a["num_heads"], -1).transpose(0, 1) for each in (query, key, value)
+        ]
+        mixed = F.scaled_dot_product_attention(*heads, is_causal=True)
+        hidden = hidden + F.linear(mixed.transpose(0, 1).reshape(length, size), output)
+        rows = F.layer_norm(hidden, [size], norms[2], norms[3])
+        hidden = hidden + F.linear(F.gelu(F.linear(rows, t["up"][layer])), t["down"][layer])
+    return (F.linear(F.layer_norm(hidden, [size], *t["final_norm"]), t["embedding"]),)
+
+
+def decoded(t: Tensors, a: dict[str, Any], **changed: Callable[[Tensors, int], torch.Tensor]) -> Sequence[torch.Tensor]:
+    """The logits of every step behind the prefill from changed inputs."""
+    logits = gpt(t, a)[0].clone()
+    for step in range(a["prefill"] or len(logits), len(logits)):
+        logits[step] = gpt(t | {name: change(t, step) for name, change in changed.items()}, a)[0][step]
+    return (logits,)
+
+
 def yarn_rotary_embedding(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
     """By turns: a frequency that turns more than beta_fast times in the original length stays as it is."""
     size = a["rotary_embedding_dim"] or t["input"].shape[-1]
@@ -67,9 +92,8 @@ def yarn_rotary_embedding(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tenso
         wave = a["base"] ** (-2 * place / size)
         kept = 1 - min(1.0, max(0.0, (place - low) / (high - low)))
         angles.append(t["positions"] * (wave * kept + wave / a["factor"] * (1 - kept)))
-    turn = torch.polar(
-        torch.full_like(torch.stack(angles, -1), 0.1 * math.log(a["factor"]) + 1), torch.stack(angles, -1)
-    )
+    growth = [0.1 * a[name] * math.log(a["factor"]) + 1 for name in ("mscale", "mscale_all_dim")]
+    turn = torch.polar(torch.full_like(torch.stack(angles, -1), growth[0] / growth[1]), torch.stack(angles, -1))
     first, second = t["input"][..., : size // 2], t["input"][..., size // 2 : size]
     turned = torch.complex(first, second) * turn
     return (torch.cat([turned.real, turned.imag, t["input"][..., size:]], -1),)
@@ -87,7 +111,7 @@ def training_step(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
 
 RIGHT: dict[str, Layer] = {
     each.__name__: each
-    for each in (feed_forward, gated_feed_forward, multi_head_attention, yarn_rotary_embedding, training_step)
+    for each in (feed_forward, gated_feed_forward, multi_head_attention, gpt, yarn_rotary_embedding, training_step)
 }
 
 
@@ -127,7 +151,10 @@ def stated(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
 def test_the_reference_is_torchs_in_float64(name: str) -> None:
     for case in answered(name):
         inputs, _ = make_inputs(case)
-        wide = {a.name: torch.tensor(x.astype(np.float64)) for a, x in zip(case.inputs, inputs, strict=True)}
+        wide = {
+            argument.name: torch.tensor(values if values.dtype.kind in "iu" else values.astype(np.float64))
+            for argument, values in zip(case.inputs, inputs, strict=True)
+        }
         expected = load_object(case.descriptor.reference)(stated(case, inputs), dict(case.attributes))
         for one, other in zip(expected, RIGHT[name](wide, dict(case.attributes)), strict=True):
             np.testing.assert_allclose(one, other.numpy(), rtol=1e-11, atol=1e-12)
@@ -213,6 +240,19 @@ WRONG: dict[str, tuple[str, Layer]] = {
     "hidden sizes in blocks": ("feed_forward", lambda t, a: feed_forward(cut(t, "up", "up_bias"), a)),
     "a cache of the first call": ("multi_head_attention", lambda t, a: kept(t, a)),
     "a window": ("multi_head_attention", lambda t, a: windowed(t, a)),
+    "one weight of the growth for both": (
+        "yarn_rotary_embedding",
+        lambda t, a: yarn_rotary_embedding(t, a | {"mscale_all_dim": 0.0}),
+    ),
+    "decoded without a position": (
+        "gpt",
+        lambda t, a: decoded(t, a, positions=lambda t, step: t["positions"].roll(step, 0)),
+    ),
+    "decoded behind a lost token": (
+        "gpt",
+        lambda t, a: decoded(t, a, tokens=lambda t, _: torch.cat([t["tokens"][1:2], t["tokens"][1:]])),
+    ),
+    "norms exchanged": ("gpt", lambda t, a: gpt(t | {"norms": t["norms"].roll(2, 1)}, a)),
     "angles as they were": ("yarn_rotary_embedding", lambda t, a: yarn_rotary_embedding(t, a | {"factor": 1.0})),
     "positions off by one": (
         "yarn_rotary_embedding",

@@ -1,15 +1,15 @@
-"""Feed-forward layers, multi-head attention with its cache, rotary positions by YaRN, and a step of training."""
+"""Feed-forward layers, multi-head attention with its cache, a GPT, rotary positions by YaRN, and a step of training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.attention.rope import rotated_size
 from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, without
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, below, dense, given, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 from optest.spec.declared_shapes import fitted, inference
 
@@ -65,6 +65,38 @@ DESCRIPTORS = in_module(
         "inputs). With `states` also the context before the last of them, and the caches (heads, S, E / heads).",
     ),
     OperatorDescriptor(
+        name="gpt",
+        signature="embedding, tokens, positions, norms, attention, up, down, final_norm -> logits",
+        attributes=(
+            attribute("num_heads: int", "Heads of every attention layer."),
+            attribute(
+                "prefill: int = 0",
+                "Number of tokens computed at once; the others follow one by one, with caches of keys and values. "
+                "0 means all. The result is the same.",
+            ),
+        ),
+        parts=(
+            "embedding",
+            "add",
+            "layer_norm",
+            "linear",
+            "gelu",
+            "scaled_dot_product_attention",
+            "reshape",
+            "permute",
+            "concat",
+            "slice",
+        ),
+        dtype_variants=tuple((each, "int64", *[each] * 6) for each in ("float32", "float64")),
+        domain="gpt_domain",
+        generator={"tokens": "randint"},
+        description="Logits (S, V) of a language model of GPT-2's form for S tokens, without biases: embedding (V, E), "
+        "tied to the output, plus positions (C, E); L blocks of causal attention and a feed-forward layer with gelu, "
+        "each behind a layer_norm; a layer_norm at the end. Weights are stacked: norms (L, 4, E) are weight and bias "
+        "of both, attention (L, 4, E, E) query, key, value and output, up is (L, H, E), down (L, E, H), final_norm "
+        "(2, E).",
+    ),
+    OperatorDescriptor(
         name="yarn_rotary_embedding",
         signature="input, positions -> out",
         attributes=(
@@ -74,16 +106,18 @@ DESCRIPTORS = in_module(
             attribute("beta_fast: float = 32.0", "Turns in that context, from which a frequency stays what it is."),
             attribute("beta_slow: float = 1.0", "Turns up to which it is divided by factor."),
             attribute("rotary_embedding_dim: int = 0", "How many elements are rotated, the first; 0 means all."),
+            attribute("mscale: float = 1.0", "Weight of the growth of the tables."),
+            attribute("mscale_all_dim: float = 0.0", "Weight of the growth that they are divided by."),
         ),
         parts=("reshape", "mul", "cos", "sin", "slice", "sub", "add", "concat"),
         dtype_variants=_WIDE,
         domain={"positions": Interval(low=0.0, high=4096.0)},
         generator={"positions": {"fill": "arange", "start": 0.0, "step": 1.0}},
         description="Rotates pairs of (…, S, D) as rope does, with frequencies scaled by YaRN (Peng et al., 2023, "
-        "arXiv 2309.00071), and tables times 0.1·ln(factor) + 1. As in transformers, f(β) = D·ln(L/2πβ)/(2·ln base) is "
-        "the place of a frequency that turns β times in the original length L; frequency i is divided by factor to the "
-        "share (i − low)/(high − low), clamped to [0, 1], with low = max(0, ⌊f(beta_fast)⌋) and high = "
-        "min(D − 1, ⌈f(beta_slow)⌉). Positions have the input's dtype.",
+        "arXiv 2309.00071), and tables times (mscale·g + 1) / (mscale_all_dim·g + 1), g = 0.1·ln(max(1, factor)). As "
+        "in transformers, f(β) = D·ln(L/2πβ)/(2·ln base) is the index of a frequency that turns β times in the "
+        "original length L; frequency i is divided by factor to the share (i − low)/(high − low), clamped to [0, 1], "
+        "with low = max(0, ⌊f(beta_fast)⌋) and high = min(D − 1, ⌈f(beta_slow)⌉). Positions have the input's dtype.",
     ),
     OperatorDescriptor(
         name="training_step",
@@ -132,6 +166,25 @@ def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
         raise UnfitArguments("prefill should be a number of tokens of a causal sequence")
     cache = dense(n.T, (shared, n.tokens, width))
     return (*outputs, cache, cache) if attributes.get("states") else outputs[:1]
+
+
+def infer_gpt(specs: Specs, attributes: Attributes) -> Outputs:
+    weights = "norms: T[layers, 4, size], attention: T[layers, 4, size, size], up: T[layers, hidden, size]"
+    tables = "embedding: T[words, size], tokens: [length], positions: T[context, size]"
+    declared = f"{tables}, {weights}, down: T[layers, size, hidden], final_norm: T[2, size] -> T[length, words]"
+    n, outputs = fitted(specs, declared)
+    heads = attributes["num_heads"]
+    if heads < 1 or n.size % heads:
+        raise UnfitArguments(f"{heads} heads do not divide the size {n.size}")
+    if not 0 <= attributes.get("prefill", 0) <= n.length <= n.context:
+        raise UnfitArguments(
+            f"prefill should be at most the {n.length} tokens, and these at most {n.context} positions"
+        )
+    return outputs
+
+
+def gpt_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    return {"tokens": below(rows_of(specs, 0))}
 
 
 def infer_yarn_rotary_embedding(specs: Specs, attributes: Attributes) -> Outputs:
@@ -248,11 +301,38 @@ def _attention(
     return call(stated, dtypes=dtypes, input=(tokens, size), **shapes, **(more if biases else {}))
 
 
+def gpt_samples() -> Iterator[Sample]:
+    calls = [
+        _gpt(4, 32, 8, 2, prefill=2),
+        _gpt(20, 64, 32, 4, prefill=4),
+        _gpt(20, 64, 32, 4),
+        _gpt(5, 33, 24, 3, layers=3, prefill=1),
+        _gpt(1, 7, 8, 8, layers=1),
+    ]
+    wrong = [reshaped(calls[0], positions=[16, 7]), reshaped(calls[0], up=[1, 16, 8])]
+    yield from _layer(calls, ("repeat", "stateless"), wrong, dtypes=("float32", "float64"))
+
+
+def _gpt(tokens: int, words: int, size: int, heads: int, *, layers: int = 2, **attributes: Any) -> dict[str, Any]:
+    return call(
+        {"num_heads": heads, **attributes},
+        embedding=(words, size),
+        tokens=(tokens,),
+        positions=(tokens + 3, size),
+        norms=(layers, 4, size),
+        attention=(layers, 4, size, size),
+        up=(layers, 2 * size, size),
+        down=(layers, size, 2 * size),
+        final_norm=(2, size),
+    )
+
+
 def yarn_rotary_embedding_samples() -> Iterator[Sample]:
     calls = [
         call(input=(4, 9, 16), positions=(9,)),
         call({"rotary_embedding_dim": 16}, input=(3, 7, 24), positions=(7,)),
         call({"factor": 8.0, "original_length": 512, "base": 5e5}, input=(2, 33, 64), positions=(33,)),
+        call({"factor": 8.0, "mscale": 1.35, "mscale_all_dim": 0.75}, input=(2, 12, 16), positions=(12,)),
         call({"beta_fast": 16.0, "beta_slow": 2.0, "original_length": 4096}, input=(2, 17, 32), positions=(17,)),
     ]
     far = {"positions": {"fill": "arange", "start": 1500.0, "step": 1.0}}

@@ -47,41 +47,78 @@ def _with_states(attributes: Attributes, out: Any, *states: Any) -> Tensors:
 
 def multi_head_attention(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
     """All tokens at once, or the first ``prefill`` and then one by one, with keys and values from a cache."""
-    return _attention(call, inputs, attributes, attributes["prefill"])
+    tensor, query, key, value, output, query_bias, key_bias, value_bias, output_bias = _padded(inputs, 9)
+    cache = _Cache(attributes["num_heads"], attributes["num_key_value_heads"])
+    contexts = [
+        cache.extend(
+            call, rows, (query, query_bias), (key, key_bias), (value, value_bias), is_causal=attributes["is_causal"]
+        )
+        for rows in _decoded(call, tensor, attributes["prefill"])
+    ]
+    context = _joined(call, contexts)
+    out = _linear(call, context, output, output_bias)
+    return _with_states(attributes, out, context, cache.keys, cache.values)
 
 
 def attention_at_once(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
-    """The same without a cache: what every number of tokens at once has to give."""
-    return _attention(call, inputs, attributes, 0)
+    """The same without a cache, which every ``prefill`` has to reproduce."""
+    return multi_head_attention(call, inputs, {**attributes, "prefill": 0})
 
 
-def _attention(call: Calls, inputs: Inputs, attributes: Attributes, prefill: int) -> Tensors:
-    tensor, query, key, value, output, query_bias, key_bias, value_bias, output_bias = _padded(inputs, 9)
-    heads = attributes["num_heads"]
-    shared = attributes["num_key_value_heads"] or heads
-    width = query.shape[0] // heads
+def _decoded(call: Calls, tensor: Any, prefill: int) -> list[Any]:
+    """Split rows into the first ``prefill``, and every other one by itself; 0 keeps them together."""
     length = tensor.shape[0]
     starts = [0, *range(prefill, length)] if prefill else [0]
-    keys = values = None
-    contexts = []
-    for start, end in zip(starts, [*starts[1:], length], strict=True):
-        tokens = tensor if len(starts) == 1 else call("slice", tensor, dim=[0], start=[start], end=[end])
-        queries = _split(call, _linear(call, tokens, query, query_bias), heads, width)
-        new_keys = _split(call, _linear(call, tokens, key, key_bias), shared, width)
-        new_values = _split(call, _linear(call, tokens, value, value_bias), shared, width)
-        keys = new_keys if keys is None else call("concat", keys, new_keys, dim=1)
-        values = new_values if values is None else call("concat", values, new_values, dim=1)
+    if len(starts) == 1:
+        return [tensor]
+    ends = [*starts[1:], length]
+    return [call("slice", tensor, dim=[0], start=[at], end=[end]) for at, end in zip(starts, ends, strict=True)]
+
+
+def _joined(call: Calls, rows: list[Any]) -> Any:
+    return rows[0] if len(rows) == 1 else call("concat", *rows, dim=0)
+
+
+class _Cache:
+    """Keys and values of one attention layer, (heads, tokens, width), which grow with each decoding step."""
+
+    def __init__(self, heads: int, shared_heads: int = 0) -> None:
+        self._heads = heads
+        self._shared_heads = shared_heads or heads
+        self.keys: Any = None
+        self.values: Any = None
+
+    def extend(
+        self,
+        call: Calls,
+        rows: Any,
+        query: tuple[Any, Any],
+        key: tuple[Any, Any],
+        value: tuple[Any, Any],
+        *,
+        is_causal: bool = True,
+    ) -> Any:
+        """Append keys and values of ``rows`` (tokens, size), and return their context (tokens, heads · width).
+
+        ``query``, ``key`` and ``value`` are pairs of a weight (outputs, inputs) and a bias or None.
+        """
+        heads, shared, count = self._heads, self._shared_heads, rows.shape[0]
+        width = query[0].shape[0] // heads
+        queries = _split(call, _linear(call, rows, *query), heads, width)
+        keys = _split(call, _linear(call, rows, *key), shared, width)
+        values = _split(call, _linear(call, rows, *value), shared, width)
+        is_first = self.keys is None
+        self.keys = keys if is_first else call("concat", self.keys, keys, dim=1)
+        self.values = values if is_first else call("concat", self.values, values, dim=1)
         mixed = call(
             "scaled_dot_product_attention",
             _batched(call, queries),
-            _batched(call, _repeated(call, keys, heads // shared)),
-            _batched(call, _repeated(call, values, heads // shared)),
-            is_causal=attributes["is_causal"] and start == 0,
+            _batched(call, _repeated(call, self.keys, heads // shared)),
+            _batched(call, _repeated(call, self.values, heads // shared)),
+            is_causal=is_causal and is_first,
         )
-        rows = call("permute", call("reshape", mixed, shape=[heads, end - start, width]), dims=[1, 0, 2])
-        contexts.append(call("reshape", rows, shape=[end - start, heads * width]))
-    context = contexts[0] if len(contexts) == 1 else call("concat", *contexts, dim=0)
-    return _with_states(attributes, _linear(call, context, output, output_bias), context, keys, values)
+        context = call("permute", call("reshape", mixed, shape=[heads, count, width]), dims=[1, 0, 2])
+        return call("reshape", context, shape=[count, heads * width])
 
 
 def _split(call: Calls, tensor: Any, heads: int, width: int) -> Any:
@@ -102,10 +139,56 @@ def _repeated(call: Calls, tensor: Any, times: int) -> Any:
     return call("reshape", call("broadcast_to", alone, shape=[heads, times, *rest]), shape=[heads * times, *rest])
 
 
+def gpt(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """Logits of all tokens at once, or of the first ``prefill`` and then one by one, with caches of keys and values."""
+    embedding, tokens, positions, norms, attention, up, down, final_norm = inputs
+    layers, size, prefill = up.shape[0], embedding.shape[1], attributes["prefill"]
+
+    def row(stacked: Any, *index: int) -> Any:
+        dims = list(range(len(index)))
+        kept = call("slice", stacked, dim=dims, start=list(index), end=[each + 1 for each in index])
+        return call("reshape", kept, shape=list(stacked.shape[len(index) :]))
+
+    def normed(hidden: Any, weight: Any, bias: Any) -> Any:
+        return call("layer_norm", hidden, weight, bias, normalized_shape=[size])
+
+    # Weights are cut out once, as a model that decodes many tokens holds them.
+    blocks = [
+        (
+            [row(norms, layer, each) for each in range(4)],
+            [row(attention, layer, each) for each in range(4)],
+            (row(up, layer), row(down, layer)),
+            _Cache(attributes["num_heads"]),
+        )
+        for layer in range(layers)
+    ]
+    final = [row(final_norm, each) for each in range(2)]
+    places = call("slice", positions, dim=[0], start=[0], end=[tokens.shape[0]])
+    logits = []
+    for ids, rows in zip(_decoded(call, tokens, prefill), _decoded(call, places, prefill), strict=True):
+        hidden = call("add", call("embedding", embedding, ids), rows)
+        for norm, (query, key, value, output), (to_hidden, from_hidden), cache in blocks:
+            pairs = ((query, None), (key, None), (value, None))
+            context = cache.extend(call, normed(hidden, *norm[:2]), *pairs)
+            hidden = call("add", hidden, call("linear", context, output))
+            activated = call("gelu", call("linear", normed(hidden, *norm[2:]), to_hidden))
+            hidden = call("add", hidden, call("linear", activated, from_hidden))
+        logits.append(call("linear", normed(hidden, *final), embedding))
+    return (_joined(call, logits),)
+
+
+def gpt_at_once(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """The same without a cache."""
+    return gpt(call, inputs, {**attributes, "prefill": 0})
+
+
 def yarn_rotary_embedding(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
     tensor, positions = inputs
     frequencies = _yarn_frequencies(attributes["rotary_embedding_dim"] or tensor.shape[-1], attributes)
-    scale = call.constant(np.asarray([0.1 * math.log(attributes["factor"]) + 1.0]))
+    grown = 0.1 * math.log(max(1.0, attributes["factor"]))
+    scale = call.constant(
+        np.asarray([(grown * attributes["mscale"] + 1.0) / (grown * attributes["mscale_all_dim"] + 1.0)])
+    )
     column = call("reshape", positions, shape=[positions.shape[0], 1])
     angles = call("mul", column, call.constant(frequencies))
     cos, sin = (call("mul", call(name, angles), scale) for name in ("cos", "sin"))
@@ -157,6 +240,8 @@ gated_feed_forward_reference = reference_of(gated_feed_forward)
 gated_feed_forward_terms = budget_of(gated_feed_forward)
 multi_head_attention_reference = reference_of(attention_at_once)
 multi_head_attention_terms = budget_of(attention_at_once)
+gpt_reference = reference_of(gpt_at_once)
+gpt_terms = budget_of(gpt_at_once)
 yarn_rotary_embedding_reference = reference_of(yarn_rotary_embedding)
 yarn_rotary_embedding_terms = budget_of(yarn_rotary_embedding)
 training_step_reference = reference_of(training_step)
