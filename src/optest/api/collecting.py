@@ -38,7 +38,7 @@ from optest.store.joined_runs import joined_runs as joined_runs
 
 _MOST_BYTES = 16 * 2**20
 """What is larger is no plan."""
-_TOP_KEY = re.compile(rb"^(?:\{[ \t]*)?[\"']?(model|cases|include)[\"']?[ \t]*:", re.MULTILINE)
+_TOP_KEY = re.compile(rb"^(?:\{[ \t]*)?[\"']?(model|cases|include|test_suite_config)[\"']?[ \t]*:", re.MULTILINE)
 PLAN_NAMES = tuple(name + suffix for name in ("plan", "plan_*", "*_plan") for suffix in (".yaml", ".yml"))
 """How plans are called that pytest collects by their names, unless the ini says otherwise."""
 
@@ -54,11 +54,15 @@ class Listed(NamedTuple):
 
 
 def top_keys(path: Path) -> frozenset[str]:
-    """Which of ``model``, ``cases`` and ``include`` a YAML file has at its top, told without reading it as YAML."""
+    """Return which of ``model``, ``cases`` and ``include`` a YAML file has at its top, without reading it as YAML.
+
+    A ``test_suite_config`` stands for ``model`` and ``cases``.
+    """
     try:
         if path.stat().st_size > _MOST_BYTES:
             return frozenset()
-        return frozenset(key.decode() for key in _TOP_KEY.findall(path.read_bytes()))
+        keys = frozenset(key.decode() for key in _TOP_KEY.findall(path.read_bytes()))
+        return keys | {"model", "cases"} if "test_suite_config" in keys else keys
     except OSError:
         return frozenset()
 
@@ -120,11 +124,12 @@ def listed_cases(path: Path) -> Iterator[Listed]:
     """
     for member in read_plan(path).family():
         for entry in member.cases:
-            name = entry.get("name", "")
+            model, name = member.model, entry.get("name", "")
+            if model and not name.startswith(f"{model}::"):  # one of several models in a file
+                model = name.partition("::")[0]
+            name = name.removeprefix(f"{model}::") if model else name
             tags = tuple(entry.get("tags", member.defaults.get("tags", ())))
-            yield Listed(
-                member.model, name.partition("::")[2] if member.model else name, entry["op"], member.path, tags
-            )
+            yield Listed(model, name, entry["op"], member.path, tags)
 
 
 def streams(

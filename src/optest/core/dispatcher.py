@@ -24,10 +24,10 @@ from optest.core.devices import Health, Leases, examined
 from optest.core.executors import Closed, Executor, say
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
-from optest.core.verdicts import excused, fault_verdict
+from optest.core.verdicts import fault_verdict
 from optest.process import exits_refused
 from optest.settings.platforms import Platform, platform_called
-from optest.spec import Fault, Reason, Status, TestCase, Timings, Verdict
+from optest.spec import Fault, Reason, Status, TestCase, Verdict
 
 if TYPE_CHECKING:
     from optest.core.session import Execution
@@ -260,9 +260,7 @@ class Dispatcher:
         executions = self.units[unit][1]
         while executions:
             execution = executions.popleft()
-            is_run = verdict.status is not Status.SKIPPED
-            verdicts = [excused(case, verdict) if is_run else verdict for case in execution.cases]
-            self.report(execution, ExecutionResult(tuple(verdicts), Timings()))
+            self.report(execution, ExecutionResult.for_all(execution.cases, verdict))
 
     def _lease(self) -> None:
         with self._leasing:

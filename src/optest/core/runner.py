@@ -313,7 +313,7 @@ class TestRunner:
         driver = backend_manager.get(case.backend.name)
         refusal = why_not_run(case, driver)
         if refusal is not None:
-            return result_of(case, refusal)
+            return result_of(case, excused(case, refusal))
         side_effects = None
         if runs_foreign_code(driver, case):
             side_effects = self._side_effects = self._side_effects or SideEffects.here()

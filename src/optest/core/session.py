@@ -31,7 +31,6 @@ from optest.spec import (
     RunSummary,
     Status,
     TestCase,
-    Timings,
     Verdict,
 )
 from optest.spec.construct import collection_paused
@@ -367,7 +366,7 @@ class Session:
         """Only crashes, deadlines and lost devices are tried again."""
         cases, began = execution.cases, time.monotonic()
         if refusal is not None:
-            return _Outcome(execution, ExecutionResult((refusal,) * len(cases), Timings()))
+            return _Outcome(execution, ExecutionResult.for_all(cases, refusal))
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
             outcome = executor.execute(cases, following)

@@ -313,16 +313,23 @@ def _grounds(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
 
 
 def excused(case: TestCase, verdict: Verdict) -> Verdict:
-    """Apply the case's xfail: it excuses the status that it states and nothing else, and only the backend's faults."""
-    if case.xfail is None or verdict.reason in _NOBODY_EXPECTS:
+    """Apply the case's xfail: it excuses the status that it states and nothing else, and only the backend's faults.
+
+    One without a status also excuses what is wrong with the case.
+    """
+    if case.xfail is None or verdict.status is Status.SKIPPED:
         return verdict
-    if verdict.status is case.xfail.status:
+    excuses_all = case.xfail.status is None and verdict.status in (Status.FAILED, Status.ERROR)
+    if verdict.reason in _NOBODY_EXPECTS and not (excuses_all and verdict.reason is Reason.BAD_CASE):
+        return verdict
+    if excuses_all or verdict.status is case.xfail.status:
         message = f"{verdict.message} (expected: {case.xfail.reason})" if verdict.message else case.xfail.reason
         return replace(verdict, status=Status.XFAILED, message=message)
+    label = "failed or error" if case.xfail.status is None else case.xfail.label
     if verdict.status is Status.PASSED:
-        message = f"passed, but the plan expects {case.xfail.status.value}: {case.xfail.reason}"
-        return replace(verdict, status=Status.XPASSED, message=message)
-    message = f"{verdict.message} (xfail excuses {case.xfail.status.value} alone, not {verdict.status.value})"
+        message = f"passed, but the plan expects {label}: {case.xfail.reason}"
+        return replace(verdict, status=_PASSED if case.xfail.strict is False else Status.XPASSED, message=message)
+    message = f"{verdict.message} (xfail excuses {label} alone, not {verdict.status.value})"
     return replace(verdict, message=message)
 
 

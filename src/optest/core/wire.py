@@ -53,7 +53,7 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
     if case.skip:
         wire["skip"] = case.skip.reason
     if case.xfail:
-        wire["xfail"] = [case.xfail.reason, case.xfail.status.value, case.xfail.strict]
+        wire["xfail"] = [case.xfail.reason, case.xfail.status and case.xfail.status.value, case.xfail.strict]
     if case.expects_error:
         wire["expects_error"] = [getattr(case.expects_error, name) for name in _OF_REFUSALS]
     if case.invariants is not None:
@@ -107,7 +107,7 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         mode=wire.get("mode", FORWARD),
         tolerances=tuple(_layer(*each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
-        xfail=Xfail(reason=xfail[0], status=Status(xfail[1]), strict=xfail[2]) if xfail else None,
+        xfail=Xfail(reason=xfail[0], status=Status(xfail[1]) if xfail[1] else None, strict=xfail[2]) if xfail else None,
         invariants=tuple(wire["invariants"]) if "invariants" in wire else None,
         expects_error=ExpectedError(**dict(zip(_OF_REFUSALS, refusal, strict=False))) if refusal else None,
         **plain,

@@ -29,15 +29,11 @@ NO_FACTS = Facts()
 
 
 class Translated(NamedTuple):
-    """The file as the data of a plan, without what is wrong with it, that by path, and what is to be said of it.
-
-    ``places`` says where the file states what a plan states elsewhere.
-    """
+    """The file as the data of a plan, without what is wrong with it, that by path, and what is to be said of it."""
 
     plan: dict[str, Any]
     problems: dict[Path, Problem]
     notes: tuple[str, ...]
-    places: dict[Path, Path]
 
 
 class Dialect(Protocol):

@@ -72,7 +72,7 @@ def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
     if case.skip is not None:
         values["skip"] = case.skip.reason
     if case.xfail is not None:
-        values["xfail"] = f"{case.xfail.status.value}: {case.xfail.reason}"
+        values["xfail"] = f"{case.xfail.label}: {case.xfail.reason}"
     if case.expects_error is not None:
         values["expects_error"] = f"{case.expects_error.type} with {case.expects_error.required_text() or 'any text'}"
     values["base_dir"] = case.base_dir

@@ -79,7 +79,7 @@ def _parse_file(
     with collection_paused():
         source = parse_source(raw, file)
         dialect = dialect_of(source.data)
-        foreign = Translated(source.data, {}, (), {})
+        foreign = Translated(source.data, {}, ())
         if dialect is not None:
             if model:
                 source.data["model"] = model
@@ -113,7 +113,6 @@ def _parse_file(
     document._dialect = dialect
     document._problems = tuple(dict.fromkeys(found.values()))
     document._notes = foreign.notes
-    document._places = foreign.places
     document._unread = unread
     document._products = products
     document._model = source.data["name"] if dialect is not None else ""

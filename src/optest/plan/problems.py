@@ -140,7 +140,9 @@ def _kind_of(problem: Problem) -> Problem:
 def problem_at(path: Path, misfit: Misfit, source: Source) -> Problem:
     """The problem that a misfit at ``path`` is."""
     line = source.line_of(path)
-    return Problem(message=misfit.message, file=source.file, line=line, path=format_path(path), hint=misfit.hint)
+    return Problem(
+        message=misfit.message, file=source.file, line=line, path=format_path(source.in_file(path)), hint=misfit.hint
+    )
 
 
 # What pydantic found, in optest's words

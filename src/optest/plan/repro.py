@@ -203,7 +203,7 @@ def case_entry(case: TestCase) -> dict[str, Any]:
         "retries": case.retries or None,
         "priority": None if case.priority == DEFAULT_PRIORITY else case.priority,
         "skip": case.skip and _reason(case.skip),
-        "xfail": xfail and _without_empty(reason=_reason(xfail), status=xfail.status.value, strict=xfail.strict),
+        "xfail": xfail and _without_empty(reason=_reason(xfail), status=xfail.label, strict=xfail.strict),
         "expects_error": refusal and _without_empty(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
     }
     own = {} if case.invariants is None else {"invariants": list(case.invariants)}  # none at all is a statement

@@ -254,7 +254,6 @@ class PlanDocument(BaseModel):
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
     _dialect: Dialect | None = PrivateAttr(default=None)
-    _places: Mapping[Path, Path] = PrivateAttr(default_factory=dict)
     _included: tuple[PlanDocument, ...] = PrivateAttr(default=())
     _products: Mapping[int, Product | None] = PrivateAttr(default_factory=dict)
     _model: str = PrivateAttr(default="")
@@ -357,7 +356,7 @@ class PlanDocument(BaseModel):
 
     def where(self, path: Path = ()) -> str:
         """``plan.yaml:12`` for the value at ``path``."""
-        return f"{self.path}:{self._source.line_of(self._places.get(path, path))}"
+        return f"{self.path}:{self._source.line_of(path)}"
 
     def folder(self) -> str:
         """What relative paths in the plan are relative to, absolute."""

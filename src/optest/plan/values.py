@@ -15,7 +15,7 @@ from optest.spec import DType, ExpectedError, Fill, Skip, Status, Tolerance, Xfa
 
 _T = TypeVar("_T")
 MAX_SIZE = 2**63 - 1
-XFAIL_STATUSES = ("failed", "error", "timeout")
+XFAIL_STATUSES = ("failed", "error", "timeout", "any")
 Steps: TypeAlias = "tuple[str | int, ...]"
 """Keys and indices that lead from a value to a part of it."""
 
@@ -390,7 +390,8 @@ def read_xfail(value: Any) -> Xfail:
         hint = "a crash is never excused" if status == "crashed" else ""
         should_be = f"one of {', '.join(XFAIL_STATUSES)}"
         raise _misfit("status", status, should_be, path=("status",), hint=hint)
-    return Xfail(reason=reason, status=Status(status), strict=read_strict(value) if isinstance(value, dict) else None)
+    expected = None if status == "any" else Status(status)
+    return Xfail(reason=reason, status=expected, strict=read_strict(value) if isinstance(value, dict) else None)
 
 
 def read_strict(value: Mapping[str, Any]) -> bool | None:

@@ -56,13 +56,23 @@ class Source:
     """The line of each item of the top-level list ``cases``."""
     key_lines: dict[Path, dict[str | int, int]] = field(default_factory=dict)
     """The line of each key of the plan, of its defaults and of these items, by the path of the mapping."""
+    origins: dict[Path, Path] = field(default_factory=dict)
+    """Paths in the file by paths in ``data``, or by their beginnings, after a dialect has rearranged the data."""
+
+    def in_file(self, path: Path) -> Path:
+        """Return the path in the file of the value at ``path`` in the data."""
+        for depth in range(len(path), 0, -1) if self.origins else ():
+            if path[:depth] in self.origins:
+                return (*self.origins[path[:depth]], *path[depth:])
+        return path
 
     def settle(self) -> None:
         """Note the lines that every run asks for and let go of the nodes."""
-        _, cases, is_there = self._find(("cases",))
-        items = cases.value if is_there and isinstance(cases, SequenceNode) else []
-        self.case_lines = [item.start_mark.line + 1 for item in items]
-        self.key_lines = {("cases", index): _key_lines(item) for index, item in enumerate(items)}
+        cases = self.data.get("cases")
+        paths = [("cases", index) for index in range(len(cases) if isinstance(cases, list) else 0)]
+        found = [self._find(path) for path in paths]
+        self.case_lines = [line for line, _, _ in found]
+        self.key_lines = {path: _key_lines(item) for path, (_, item, _) in zip(paths, found, strict=True)}
         for path in ((), ("defaults",)):
             _, node, is_there = self._find(path)
             self.key_lines[path] = _key_lines(node) if is_there else {}
@@ -89,7 +99,7 @@ class Source:
         assert self.root is not None
         node = self.root
         line = node.start_mark.line + 1
-        for step in path:
+        for step in self.in_file(path):
             found = _child(node, step)
             if found is None:
                 return line, node, False

@@ -197,7 +197,8 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         result = self.session.stash[RESULTS].of(self)
         self.took_s = None if result.duplicate_of else result.timings.total_s
-        if result.status.value == "xpassed" and not self._is_strict():
+        is_unexpected = result.status.value == "xpassed" or (result.status.value == "passed" and self.case.xfail)
+        if is_unexpected and not self._is_strict():
             self.xpassed = result.verdict.message
             return
         if collecting.is_bad(result):

@@ -197,12 +197,19 @@ class Skip:
 class Xfail:
     """An expected failure: excuses ``status`` alone, never another one.
 
-    ``strict`` says whether a pass fails in pytest; None leaves it to the project's ``xfail_strict``.
+    Without ``status`` it covers failures and errors, a call that the reference refuses included, as a mark of pytest
+    does. ``strict`` decides whether a pass is wrong: True and None make it ``xpassed``, which True fails in pytest, and
+    None if the project has ``xfail_strict``; with False it stays a pass.
     """
 
     reason: str
-    status: Status = Status.FAILED
+    status: Status | None = Status.FAILED
     strict: bool | None = None
+
+    @property
+    def label(self) -> str:
+        """The status as plans spell it."""
+        return "any" if self.status is None else self.status.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The dialect of model cases: torch calls traced from models, in the YAML of torch-spyre's RFC 0186.
+"""The dialect of model cases: torch calls traced from models, in the YAML of torch-spyre (RFC 0186, test_suite_config).
 
 A file of it becomes a plan before anything else looks at it, so that its cases are cases like any other.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optest.torch.model_cases.schema import model_cases_schema
+from optest.torch.model_cases.suite_config import TOP
 from optest.torch.model_cases.translation import translated
 
 __all__ = ["DIALECT", "ModelCases"]
@@ -22,7 +23,7 @@ class ModelCases:
     translated = staticmethod(translated)
 
     def is_written_in(self, data: Mapping[str, Any]) -> bool:
-        return "model" in data
+        return "model" in data or TOP in data
 
 
 DIALECT = ModelCases()

@@ -42,7 +42,7 @@ class TensorEntry(TypedDict, total=False):
 
     shape: Annotated[_Sizes, Field(description="Sizes; with a preset those of the resulting view.")]
     dtype: Annotated[_Word, Field(description="fp16, bf16, fp32, int64, bool …, or torch.float16; else the case's.")]
-    stride: Annotated[_Sizes, Field(description="Steps in elements; 0 repeats one element.")]
+    stride: Annotated[_Sizes | None, Field(description="Steps in elements; 0 repeats one element.")]
     storage_offset: Annotated[int, Field(ge=0, description="Elements before the first one.")]
     device: Annotated[_Word, Field(description="Where it was captured; it is made on the device under test.")]
     device_layout: Annotated[dict[str, Any], Field(description="Layout of one vendor's device; kept, not used.")]

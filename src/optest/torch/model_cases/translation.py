@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path as FilePath
@@ -14,7 +16,7 @@ from optest.plan.dialects import Facts, Translated, slug
 from optest.plan.problems import problem_at, problems_of
 from optest.plan.values import Misfit, shown
 from optest.plan.yaml_source import Path, Source
-from optest.spec.call_names import is_dotted, misnamed
+from optest.spec.call_names import canonical, is_dotted, misnamed
 from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 from optest.store import resolve_path
 from optest.torch.model_cases.arguments import keywords, literal, value_of
@@ -30,27 +32,44 @@ from optest.torch.model_cases.schema import (
     known_keys,
     marks_of,
 )
+from optest.torch.model_cases.suite_config import TOP, as_model_file
 from optest.torch.model_cases.tensors import PlannedTensor, at_path, dtype_of, planned
 
 _TOLERANCES = ("rtol", "atol")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_OPERATOR = re.compile(r"_?operator\.(?:__)?(\w+?)(?:__)?")
+_SPELLINGS = {
+    "float": "torch.float", "torch.aten.view": "torch.view",
+    **{f"torch.nn.{word}": f"torch.nn.functional.{word}" for word in ("gelu", "linear", "pad")},
+    "torch.nn.scaled_dot_product_attention": "torch.nn.functional.scaled_dot_product_attention",
+}  # fmt: skip
+"""Names in torch-spyre's registry of operators that torch has under another name."""
 
 
 def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
     """Read a file of model cases as the plan that it is; one that is not trusted opens no files but ``below``."""
-    found = dict(source.faults)
+    found, models, notes = dict(source.faults), list[str](), tuple[str, ...]()
+    is_suite = TOP in source.data
+    if is_suite:
+        problems, models, notes = as_model_file(source)
+        found |= problems
     try:
-        MODEL_FILE.validate_python(source.data)
+        if not is_suite or source.data["cases"]:
+            MODEL_FILE.validate_python(source.data)
     except ValidationError as error:
-        found = {
+        found |= {
             path: problem if path in source.faults else in_own_words(path, problem)
             for path, problem in problems_of(error, source, known_keys).items()
         }
-    translation = _Translation(source, facts, found, below)
-    return Translated(translation.plan(), found, translation.notes(), translation.places())
+    translation = _Translation(source, facts, found, below, models)
+    source.origins |= translation.places()
+    return Translated(translation.plan(), found, (*notes, *translation.notes()))
 
 
 class _Translation:
-    def __init__(self, source: Source, facts: Facts, found: dict[Path, Problem], below: Sequence[str]) -> None:
+    def __init__(
+        self, source: Source, facts: Facts, found: dict[Path, Problem], below: Sequence[str], models: Sequence[str]
+    ) -> None:
         self._source = source
         self._facts = facts
         self._found = found
@@ -62,6 +81,10 @@ class _Translation:
         self._defaults_key = "defaults" if "defaults" in source.data else "default"
         self._defaults = self._read_defaults()
         self._with_device_layout = 0
+        cases = self._data.get("cases")
+        self._entries: list[Any] = cases if isinstance(cases, list) else []
+        self._models = models or [self._model] * len(self._entries)
+        self._has_one_model = {*self._models} <= {self._model}
 
     def notes(self) -> tuple[str, ...]:
         """What the file states and no run can do."""
@@ -79,21 +102,19 @@ class _Translation:
             if name in self._defaults:
                 found.setdefault(("defaults", "tolerance"), (key, name))
         if "seed" in self._defaults:
-            found["seed",] = (key, "seed")
+            found["seed",] = self._source.in_file((key, "seed"))
         return found
 
     def plan(self) -> dict[str, Any]:
-        cases = self._data.get("cases")
-        entries = cases if isinstance(cases, list) else []
-        self._require_unique(entries)
+        self._require_unique(self._entries)
         plan: dict[str, Any] = {
             "name": self._model,
-            "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(entries)],
+            "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(self._entries)],
         }
         if "seed" in self._defaults:
             plan["seed"] = self._defaults["seed"]
         tolerance = {name: self._defaults[name] for name in _TOLERANCES if name in self._defaults}
-        plan["defaults"] = {"tags": [f"model_{slug(self._model)}"]}
+        plan["defaults"] = {"tags": [f"model_{slug(self._model)}"]} if self._has_one_model else {}
         if tolerance:
             plan["defaults"]["tolerance"] = tolerance
         return plan
@@ -119,16 +140,17 @@ class _Translation:
         return True
 
     def _require_unique(self, entries: Sequence[Any]) -> None:
-        first: dict[str, int] = {}
+        first: dict[tuple[str, str], int] = {}
         for index, entry in enumerate(entries):
             name = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(name, str):
                 continue
-            if name in first:
-                line = self._source.line_of(("cases", first[name]))
+            key = self._models[index], name
+            if key in first:
+                line = self._source.line_of(("cases", first[key]))
                 message = f"the case is called {name!r}, as the one in line {line}"
                 self._say(("cases", index, "name"), Misfit(message, hint="give each case its own name"))
-            first.setdefault(name, index)
+            first.setdefault(key, index)
 
     def _case(self, entry: Any, path: Path) -> dict[str, Any]:
         """A case of the plan; {} for one that cannot be read."""
@@ -141,14 +163,17 @@ class _Translation:
             return {}
 
     def _read_case(self, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
-        op = entry["op"]
+        op = _SPELLINGS.get(entry["op"], entry["op"])
+        model = self._models[int(path[1])]
+        if of_python := _OPERATOR.fullmatch(op):
+            op = f"torch.{of_python[1]}{'_' * keyword.iskeyword(of_python[1])}"
         wrong = misnamed(op)
         if wrong is not None and not is_dotted(op):
             raise Misfit(wrong[0], path=("op",), hint=wrong[1])
         word = entry.get("dtype", self._defaults.get("dtype", "float32"))
         is_dtype = self._check_dtype(word, (*path, "dtype"))
-        tensors = _Tensors(word if is_dtype else "float32", self._locate)
-        call = self._call(entry, tensors, path)
+        tensors = _Tensors(word if is_dtype else "float32", self._locate, self._facts.environment)
+        call = self._call(op, entry, tensors, path)
         if path in self._broken:
             return {}
         self._with_device_layout += tensors.with_device_layout
@@ -158,14 +183,14 @@ class _Translation:
             raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
         return {
             "op": op if op.startswith("torch.") else f"torch.{op}",  # torch refuses a call under the name it was given
-            "name": f"{self._model}::{entry['name']}",
+            "name": f"{model}::{entry['name']}",
             "attributes": {"call": text, **self._attributes(entry)},
             **tensors.plan(),
             **self._expectations(entry),
-            **self._marks(entry, word),
+            **self._marks(entry, word, model),
         }
 
-    def _call(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Call:
+    def _call(self, op: str, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Call:
         arguments = [
             self._argument(each, tensors, (*path, "inputs", index))
             for index, each in enumerate(entry.get("inputs") or ())
@@ -174,7 +199,11 @@ class _Translation:
             entry,
             lambda value, way: self._argument(value, tensors, (*path, *way)) if is_input(value) else value_of(value),
         )
-        return Call(entry["op"], tuple(arguments), named)
+        index = arguments[1] if len(arguments) > 1 and canonical(op).operator in ("getitem", "setitem") else None
+        if isinstance(index, list) and any(isinstance(each, TensorRef) for each in index):
+            # a traced x[[t1, t2]] has an index for each dimension; later versions of torch stack the two tensors
+            arguments[1] = tuple(index)
+        return Call(op, tuple(arguments), named)
 
     def _attributes(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """Beside the call; what has to be refused has no gradient."""
@@ -202,17 +231,17 @@ class _Translation:
             found["expects_error"] = _error(entry["expects_error"])
         return found
 
-    def _marks(self, entry: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    def _marks(self, entry: Mapping[str, Any], dtype: str, model: str) -> dict[str, Any]:
         """Its tags, and whether it is skipped or known to fail."""
         marks = {
             word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
         }
-        found: dict[str, Any] = {"tags": [f"model_{slug(self._model)}", *marks]} if marks else {}
+        found: dict[str, Any] = {"tags": [f"model_{slug(model)}", *marks]} if marks or not self._has_one_model else {}
         reason = self._why_skipped(entry.get("skip_if"), dtype)
         if reason is not None or "skip" in marks:
             found["skip"] = reason or marks["skip"].get("reason", "mark: skip")
         if "xfail" in marks:
-            found["xfail"] = {"reason": "mark: xfail", **marks["xfail"]}
+            found["xfail"] = {"reason": "mark: xfail", "status": "any", **marks["xfail"]}
         return found
 
     def _argument(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Any:
@@ -278,8 +307,9 @@ _CONDITION = "for example cfg.test_device.type == 'npu' and dtype_str in ('fp16'
 class _Tensors:
     """The tensors of one call, numbered in the order in which it names them."""
 
-    def __init__(self, dtype: str, locate: Callable[[str], FilePath]) -> None:
+    def __init__(self, dtype: str, locate: Callable[[str], FilePath], environment: Mapping[str, str]) -> None:
         self._dtype = dtype
+        self._environment = environment
         self._locate = locate
         self._planned: list[PlannedTensor] = []
         self.with_device_layout = 0
@@ -290,9 +320,19 @@ class _Tensors:
         Raises:
             Misfit: for a layout, dtype or fill that it cannot have.
         """
+        given = entry.get("init_args")
+        if isinstance(given, dict) and isinstance(given.get("path"), str) and "${" in given["path"]:
+            entry = {**entry, "init_args": {**given, "path": _VARIABLE.sub(self._value, given["path"])}}
         self._planned.append(planned(entry, self._dtype, self._locate))
         self.with_device_layout += "device_layout" in entry
         return TensorRef(len(self._planned) - 1)
+
+    def _value(self, variable: re.Match[str]) -> str:
+        """Return the value of ``${NAME}`` in a path."""
+        if not self._environment.get(variable[1]):
+            message, path = f"the path names the variable {variable[1]}, which is not set", ("init_args", "path")
+            raise Misfit(message, path=path, hint=f"export {variable[1]}=FOLDER")
+        return self._environment[variable[1]]
 
     def add_file(self, path: str) -> TensorRef:
         """Note the tensor of a .pt file, which says itself what it is."""
