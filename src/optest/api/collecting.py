@@ -124,12 +124,15 @@ def listed_cases(path: Path) -> Iterator[Listed]:
     """
     for member in read_plan(path).family():
         for entry in member.cases:
-            model, name = member.model, entry.get("name", "")
-            if model and not name.startswith(f"{model}::"):  # one of several models in a file
-                model = name.partition("::")[0]
-            name = name.removeprefix(f"{model}::") if model else name
+            name = entry.get("name", "")
+            model, _, name = name.partition("::") if member.model else ("", "", name)
             tags = tuple(entry.get("tags", member.defaults.get("tags", ())))
             yield Listed(model, name, entry["op"], member.path, tags)
+
+
+def notes_of(path: Path) -> tuple[str, ...]:
+    """Return what a file holds besides its cases."""
+    return read_plan(path).notes
 
 
 def streams(

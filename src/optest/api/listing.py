@@ -94,7 +94,7 @@ def _selected_cases(given: Mapping[str, Any]) -> list[TestCase]:
 
     request = run_request(given, imports_hooks=False)
     if not request.cases:
-        raise nothing_selected(request.settings, request.every)
+        raise nothing_selected(request.settings, request.every, request.notes)
     return request.cases
 
 

@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.collecting import PLAN_NAMES, is_plan, top_keys
-from optest.errors import UsageError
+from optest.api.collecting import PLAN_NAMES, is_plan, listed_cases, notes_of, top_keys
+from optest.errors import OptestError, UsageError
 from optest.store import write_atomically
 
 _PLUGIN = "optest.pytest_plugin"
@@ -51,6 +51,7 @@ def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
     folders = tuple(models) or tuple(with_models)
     path = _file_that_pytest_reads(folder)
     yield from _ini_lines(path, [Path(os.path.relpath(folder / name, path.parent)).as_posix() for name in folders])
+    yield from _unread(folder, folders)
     if with_models:
         yield from _test_file(folder, folders[0])
     if folders or with_plans:
@@ -61,6 +62,21 @@ def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
     if with_plans and not folders:
         yield f"    collected are plans called {', '.join(PLAN_NAMES[::2])} (optest_plans in the ini)"
         yield f"    to collect all in these folders: optest init pytest {shlex.join(with_plans)}"
+
+
+def _unread(folder: Path, models: Sequence[str]) -> Iterator[str]:
+    """Yield what pytest will not run of these files and folders of cases: wrong files, and folders without any."""
+    for name in models:
+        below = sorted((folder / name).rglob("*.y*ml")) if (folder / name).is_dir() else [folder / name]
+        files = [path for path in below if not top_keys(path).isdisjoint(("model", "cases", "include"))]
+        if not files:
+            yield f"{name} holds no model cases and no plans"
+        for path in files:
+            try:
+                if not any(listed_cases(path)):
+                    yield from notes_of(path)
+            except OptestError as error:  # noqa: PERF203 - every file is reported
+                yield str(error)
 
 
 def _ini_lines(path: Path, models: Sequence[str]) -> Iterator[str]:

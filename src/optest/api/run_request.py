@@ -345,8 +345,13 @@ def _in_order(
     return chosen, ()
 
 
-def nothing_selected(settings: Settings, every: Sequence[TestCase]) -> NothingSelected:
-    """The error for a selection that leaves no case of ``every``; it names the options that narrow it."""
+def nothing_selected(settings: Settings, every: Sequence[TestCase], notes: Sequence[str] = ()) -> NothingSelected:
+    """The error for a selection that leaves no case of ``every``; it names the options that narrow it.
+
+    If there were no cases before the selection, ``notes`` say why.
+    """
+    if notes and not every:
+        return NothingSelected("\n  ".join(("no case to run", *notes)))
     narrowing = [each for each in OPTIONS if each.group == "Selection" or each.name in ("op", "dtype", "case_set")]
     stated = [
         f"{max(each.flags, key=len)} {value}"

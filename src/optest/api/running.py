@@ -141,7 +141,11 @@ def run_cases(
     """
     settings = request.settings
     if not request.cases:
-        raise PlanError(request.problems) if request.problems else nothing_selected(settings, request.every)
+        raise (
+            PlanError(request.problems)
+            if request.problems
+            else nothing_selected(settings, request.every, request.notes)
+        )
     bench_options(settings)  # a comparison that is not there is said before anything is begun
     files = _report_files(request)
     if settings["timeline"]:

@@ -313,10 +313,7 @@ def _grounds(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
 
 
 def excused(case: TestCase, verdict: Verdict) -> Verdict:
-    """Apply the case's xfail: it excuses the status that it states and nothing else, and only the backend's faults.
-
-    One without a status also excuses what is wrong with the case.
-    """
+    """Waive the failure that the case's xfail names; only one without a status covers faults of the case, too."""
     if case.xfail is None or verdict.status is Status.SKIPPED:
         return verdict
     excuses_all = case.xfail.status is None and verdict.status in (Status.FAILED, Status.ERROR)

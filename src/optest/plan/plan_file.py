@@ -18,6 +18,7 @@ from optest.plan.schema import CaseEntry, PlanDocument, known_keys
 from optest.plan.values import Misfit
 from optest.plan.yaml_source import MAX_BYTES, Path, Source, parse_source
 from optest.registry import functions_of
+from optest.settings import environment
 from optest.spec.construct import collection_paused
 from optest.store import PathError, read_regular, resolve_path
 
@@ -28,7 +29,7 @@ def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
     Raises:
         PlanError: with every fault of the file's form and of the files that it includes, each with line and path.
     """
-    document = open_plan(path)
+    document = open_plan(path, facts=Facts(environment=environment()))
     if document.problems:
         raise PlanError(all_at_once(document.problems, [each.path for each in document.family()]))
     return document
@@ -85,6 +86,10 @@ def _parse_file(
                 source.data["model"] = model
             foreign = dialect.translated(source, facts, below)
             source.data = foreign.plan
+        elif "traceEvents" in source.data or {"schema", "nodes"} <= source.data.keys():
+            trace = "a Chrome trace" if "traceEvents" in source.data else "a torch ExecutionTrace"
+            message = f"this is {trace}, which has the shapes of calls but not all of their arguments"
+            raise PlanError([Problem(message=message, file=file, line=1, hint="optest capture writes calls as cases")])
         if "include" in source.data:
             source.data.setdefault("cases", [])
         products, faults = _take_products(source)

@@ -25,10 +25,13 @@ def listed(config: pytest.Config) -> int:
     add_ini_files(config)
     for path in files_of(config):
         try:
+            before = len(cases)
             for each in collecting.listed_cases(path):
                 model, rest = each.model, each.name
                 where = f"{each.operator}  ({each.path})"
                 cases.append((model, f"{model}::{rest}::{where}" if model else f"{rest or '-'}::{where}"))
+            if len(cases) == before:
+                print(*collecting.notes_of(path), sep="\n", file=sys.stderr)  # noqa: T201
         except OptestError as error:  # noqa: PERF203 - every file is told
             faults.append(str(error))
     wanted = config.getoption("model")

@@ -87,6 +87,8 @@ class PlanFile(pytest.File, CaseCollector):
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         compiles = not collecting.top_keys(self.path).isdisjoint(("model", "include"))
         request = self._requested(_file_request, options_of_a_run(self.config, compiles=compiles))
+        if request.notes and not request.every:
+            pytest.skip("; ".join(request.notes), allow_module_level=True)
         names = [str(case.name if collecting.model_of(case) else case.id) for case in request.cases]
         return _below(self, [(parts_of(name), request, case) for name, case in zip(names, request.cases, strict=True)])
 

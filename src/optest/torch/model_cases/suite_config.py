@@ -10,14 +10,15 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import Required, TypedDict
 
 from optest.errors import Problem
-from optest.plan.problems import problem_at, problems_of
+from optest.plan.problems import problems_of
 from optest.plan.values import Misfit
 from optest.plan.yaml_source import Path, Source
 from optest.torch.model_cases.arguments import literal
@@ -42,42 +43,35 @@ _Call = TypedDict("_Call", {
     "kwargs": dict[str, Any] | None,
 }, total=False)  # fmt: skip
 _Operators = TypedDict("_Operators", {"include": list[_Call], "exclude": Any}, total=False)
-_Modules = TypedDict("_Modules", {"include": list[Any], "exclude": Any}, total=False)
 _Edits = TypedDict("_Edits", {
-    "ops": _Operators, "modules": _Modules, "dtypes": Any, "functions": Any, "inputs": Any,
+    "ops": _Operators, "modules": dict[str, list[Any]], "dtypes": Any, "functions": Any, "inputs": Any,
 }, total=False)  # fmt: skip
 _Test = TypedDict("_Test", {
     "names": Required[_Word | list[_Word]], "mode": _Mode, "tags": list[_Word], "labels": Any, "no_grad": bool,
     "edits": _Edits,
 }, total=False)  # fmt: skip
-_TestFile = TypedDict(
-    "_TestFile", {"path": Required[_Word], "unlisted_test_mode": _Mode, "tests": list[_Test]}, total=False
-)
+_Files = TypedDict("_Files", {"path": Required[_Word], "unlisted_test_mode": _Mode, "tests": list[_Test]}, total=False)
 _Precision = TypedDict("_Precision", {"atol": _Bound | None, "rtol": _Bound | None}, total=False)
 _Supported = TypedDict("_Supported", {
     "name": Required[_Dtype], "description": str | None, "precision": _Precision | None, "force_xfail": bool,
 }, total=False)  # fmt: skip
+_DtypeEntry = Annotated[_Supported, BeforeValidator(lambda x: {"name": x} if isinstance(x, str) else x)]
 _InputConfig = TypedDict("_InputConfig", {"seed": _Seed | None}, total=False)
 _Global = TypedDict("_Global", {
-    "supported_dtypes": list[_Supported], "supported_ops": Any, "supported_modules": Any, "input_config": _InputConfig,
+    "supported_dtypes": list[_DtypeEntry], "supported_ops": Any, "supported_modules": Any, "input_config": _InputConfig,
 }, total=False)  # fmt: skip
-_Suite = TypedDict("_Suite", {"files": Required[list[_TestFile]], "global": _Global, "labels": Any}, total=False)
+_Suite = TypedDict("_Suite", {"files": Required[list[_Files]], "global": _Global, "labels": Any}, total=False)
 # upstream's exporter leaves an empty list of cases behind
 _File = TypedDict("_File", {"test_suite_config": Required[_Suite], "cases": _Empty | None}, total=False)
 
 _LEVELS: Mapping[str, Any] = {
-    "": _File, TOP: _Suite, "files": _TestFile, "tests": _Test, "edits": _Edits, "ops": _Operators, "include": _Call,
-    "modules": _Modules, "sample_inputs_func": _Arguments, "global": _Global, "supported_dtypes": _Supported,
+    "": _File, TOP: _Suite, "files": _Files, "tests": _Test, "edits": _Edits, "ops": _Operators, "include": _Call,
+    "sample_inputs_func": _Arguments, "global": _Global, "supported_dtypes": _Supported,
     "precision": _Precision, "input_config": _InputConfig,
 }  # fmt: skip
 for _level in _LEVELS.values():
     with_config(ConfigDict(extra="forbid", strict=True))(_level)
 _FILE: TypeAdapter[Any] = TypeAdapter(_File)
-
-_DEFAULT_PRECISION = {"atol": 0.005, "rtol": 0.005}
-"""Upstream's, for the half that ``precision`` leaves out."""
-_DEFAULT_DTYPE = "float16"
-"""Upstream's dtype of a call without tensors."""
 
 
 def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple[str, ...]]:
@@ -85,15 +79,11 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
 
     ``source.origins`` traces each part of the new data to the file. A file with a wrong key has no cases.
     """
-    renamed, suite = source.data.pop("model", None), source.data[TOP]
-    problems, notes = dict[Path, Problem](), list[str]()
+    renamed = source.data.pop("model", None)
     model = renamed or FilePath(source.file).stem
-    general = suite.get("global") if isinstance(suite, dict) else None
-    dtypes = general.get("supported_dtypes") if isinstance(general, dict) else None
-    if isinstance(dtypes, list):
-        dtypes[:] = [{"name": each} if isinstance(each, str) else each for each in dtypes]
+    problems, notes = dict[Path, Problem](), list[str]()
     try:
-        _FILE.validate_python(source.data)
+        suite = _FILE.validate_python(source.data)[TOP]
     except ValidationError as error:
         for at, problem in problems_of(error, source, lambda path: _entry_at(path)[1]).items():
             unknown = f"unknown key {at[-1]!r} of {_entry_at(at[:-1])[0]}"
@@ -106,7 +96,8 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
     cases, models, names = list[dict[str, Any]](), list[str](), dict[str, set[str]]()
     for file_index, file in enumerate(suite["files"]):
         file_path: Path = (TOP, "files", file_index)
-        not_read, before = Counter[str](), len(cases)
+        before = len(cases)
+        not_read = Counter(f"global.{key}" for key in ("supported_ops", "supported_modules") if general.get(key))
         for test_index, test in enumerate(file.get("tests", ())):
             edits = test.get("edits", {})
             not_read["modules"] += len(edits.get("modules", {}).get("include", ()))
@@ -116,27 +107,22 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
                 path: Path = (*file_path, "tests", test_index, "edits", "ops", "include", index)
                 inner = call.get("sample_inputs_func", {})
                 # in files of June 2026 kwargs are next to sample_inputs_func
-                outer = call.get("kwargs") or {}
-                args, kwargs = inner.get("args") or [], {**outer, **(inner.get("kwargs") or {})}
-                if not args and not kwargs:
+                args, kwargs, outer = inner.get("args") or [], inner.get("kwargs") or {}, call.get("kwargs") or {}
+                if not (args or kwargs or outer):
                     not_read["operators without inputs"] += 1
                     continue
-                if outer and inner.get("kwargs") and outer != inner["kwargs"]:
-                    misfit = Misfit("kwargs differ from those of sample_inputs_func", hint="keep one of them")
-                    kwargs_path: Path = (*path, "kwargs")
-                    problems[kwargs_path] = problem_at(kwargs_path, misfit, source)
                 new_path: Path = ("cases", len(cases))
                 source.origins |= {
                     new_path: path,
                     (*new_path, "op"): (*path, "name"),
                     (*new_path, "inputs"): (*path, "sample_inputs_func", "args"),
-                    (*new_path, "kwmap"): (*path, "kwargs") if outer else (*path, "sample_inputs_func", "kwargs"),
+                    (*new_path, "kwmap"): (*path, "sample_inputs_func", "kwargs"),
+                    (*new_path, "attrs"): (*path, "kwargs"),
                     (*new_path, "marks"): path[:5],
                 }
                 tags = [*test.get("tags", ()), *call.get("tags", ())]
-                own_model = next((tag[len("model__") :] for tag in tags if tag.startswith("model__")), model)
-                models.append(renamed or own_model)
-                dtype = _first_dtype([*args, *kwargs.values()])
+                models.append(renamed or next((tag[7:] for tag in tags if tag.startswith("model__")), model))
+                dtype = _first_dtype([*args, *kwargs.values(), *outer.values()])
                 rule = supported.get(dtype, {})
                 precision = {key: value for key, value in (rule.get("precision") or {}).items() if value is not None}
                 cases.append({
@@ -144,16 +130,15 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
                     "op": call["name"],
                     "inputs": args,
                     "kwmap": {key: _keyword(value) for key, value in kwargs.items()},
+                    "attrs": {key: _keyword(value) for key, value in outer.items()},
                     "marks": [*tags, *_mode_marks(test.get("mode", "mandatory_success"), dtype, rule)],
                     **({"description": call["description"]} if call.get("description") else {}),
-                    **({**_DEFAULT_PRECISION, **precision} if precision else {}),
+                    # upstream's bound for the half that is left out
+                    **({"atol": 0.005, "rtol": 0.005, **precision} if precision else {}),
                 })  # fmt: skip
-        unread = [
-            f"{count} {what}" if " " in what or what == "modules" else what for what, count in (+not_read).items()
-        ]
-        if unread or len(cases) == before:
-            what = ", ".join(unread) or "no operator calls"
-            notes.append(f"{source.file}:{source.line_of(file_path)}: not read of {file['path']}: {what}")
+        not_read["tests without operator calls"] += len(cases) == before
+        if unread := ", ".join(f"{what} ({number})" for what, number in (+not_read).items()):
+            notes.append(f"{source.file}:{source.line_of(file_path)}: not read of {file['path']}: {unread}")
     seed = (general.get("input_config") or {}).get("seed")
     source.origins["default", "seed"] = (TOP, "global", "input_config", "seed")
     default = {} if seed is None else {"seed": seed}
@@ -180,17 +165,13 @@ def _first_dtype(arguments: Sequence[Any]) -> str:
         for tensor in (entry.get("tensor"), *(listed if isinstance(listed, list) else ())):
             if isinstance(tensor, dict) and isinstance(tensor.get("dtype"), str):
                 return _dtype_name(tensor["dtype"])
-    return _DEFAULT_DTYPE
+    return "float16"  # upstream's for a call without tensors
 
 
 def _name(operator: str, tags: Sequence[str], names: set[str]) -> str:
     """Return the tag that numbers the call (``torch.add.3``) unless a case has that name; else the next number."""
-    numbered = (tag for tag in tags if re.fullmatch(re.escape(operator) + r"\.\d+", tag) and tag not in names)
-    name = next(numbered, "")
-    number = 1
-    while not name:
-        name = f"{operator}.{number}" if f"{operator}.{number}" not in names else ""
-        number += 1
+    numbered = (tag for tag in tags if re.fullmatch(re.escape(operator) + r"\.\d+", tag))
+    name = next(each for each in chain(numbered, (f"{operator}.{n}" for n in count(1))) if each not in names)
     names.add(name)
     return name
 

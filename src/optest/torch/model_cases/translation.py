@@ -49,8 +49,7 @@ _SPELLINGS = {
 def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
     """Read a file of model cases as the plan that it is; one that is not trusted opens no files but ``below``."""
     found, models, notes = dict(source.faults), list[str](), tuple[str, ...]()
-    is_suite = TOP in source.data
-    if is_suite:
+    if is_suite := TOP in source.data:
         problems, models, notes = as_model_file(source)
         found |= problems
     try:
@@ -81,10 +80,8 @@ class _Translation:
         self._defaults_key = "defaults" if "defaults" in source.data else "default"
         self._defaults = self._read_defaults()
         self._with_device_layout = 0
-        cases = self._data.get("cases")
-        self._entries: list[Any] = cases if isinstance(cases, list) else []
-        self._models = models or [self._model] * len(self._entries)
-        self._has_one_model = {*self._models} <= {self._model}
+        self._models = models
+        """Of each case; empty where the file has one model."""
 
     def notes(self) -> tuple[str, ...]:
         """What the file states and no run can do."""
@@ -106,15 +103,18 @@ class _Translation:
         return found
 
     def plan(self) -> dict[str, Any]:
-        self._require_unique(self._entries)
+        cases = self._data.get("cases")
+        entries = cases if isinstance(cases, list) else []
+        if not self._models:
+            self._require_unique(entries)
         plan: dict[str, Any] = {
             "name": self._model,
-            "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(self._entries)],
+            "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(entries)],
         }
         if "seed" in self._defaults:
             plan["seed"] = self._defaults["seed"]
         tolerance = {name: self._defaults[name] for name in _TOLERANCES if name in self._defaults}
-        plan["defaults"] = {"tags": [f"model_{slug(self._model)}"]} if self._has_one_model else {}
+        plan["defaults"] = {"tags": [f"model_{slug(self._model)}"]} if not self._models else {}
         if tolerance:
             plan["defaults"]["tolerance"] = tolerance
         return plan
@@ -140,17 +140,16 @@ class _Translation:
         return True
 
     def _require_unique(self, entries: Sequence[Any]) -> None:
-        first: dict[tuple[str, str], int] = {}
+        first: dict[str, int] = {}
         for index, entry in enumerate(entries):
             name = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(name, str):
                 continue
-            key = self._models[index], name
-            if key in first:
-                line = self._source.line_of(("cases", first[key]))
+            if name in first:
+                line = self._source.line_of(("cases", first[name]))
                 message = f"the case is called {name!r}, as the one in line {line}"
                 self._say(("cases", index, "name"), Misfit(message, hint="give each case its own name"))
-            first.setdefault(key, index)
+            first.setdefault(name, index)
 
     def _case(self, entry: Any, path: Path) -> dict[str, Any]:
         """A case of the plan; {} for one that cannot be read."""
@@ -164,7 +163,7 @@ class _Translation:
 
     def _read_case(self, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
         op = _SPELLINGS.get(entry["op"], entry["op"])
-        model = self._models[int(path[1])]
+        model = self._models[int(path[1])] if self._models else self._model
         if of_python := _OPERATOR.fullmatch(op):
             op = f"torch.{of_python[1]}{'_' * keyword.iskeyword(of_python[1])}"
         wrong = misnamed(op)
@@ -236,7 +235,7 @@ class _Translation:
         marks = {
             word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
         }
-        found: dict[str, Any] = {"tags": [f"model_{slug(model)}", *marks]} if marks or not self._has_one_model else {}
+        found: dict[str, Any] = {"tags": [f"model_{slug(model)}", *marks]} if marks or self._models else {}
         reason = self._why_skipped(entry.get("skip_if"), dtype)
         if reason is not None or "skip" in marks:
             found["skip"] = reason or marks["skip"].get("reason", "mark: skip")
@@ -321,7 +320,7 @@ class _Tensors:
             Misfit: for a layout, dtype or fill that it cannot have.
         """
         given = entry.get("init_args")
-        if isinstance(given, dict) and isinstance(given.get("path"), str) and "${" in given["path"]:
+        if isinstance(given, dict) and isinstance(given.get("path"), str):
             entry = {**entry, "init_args": {**given, "path": _VARIABLE.sub(self._value, given["path"])}}
         self._planned.append(planned(entry, self._dtype, self._locate))
         self.with_device_layout += "device_layout" in entry
@@ -329,10 +328,13 @@ class _Tensors:
 
     def _value(self, variable: re.Match[str]) -> str:
         """Return the value of ``${NAME}`` in a path."""
-        if not self._environment.get(variable[1]):
-            message, path = f"the path names the variable {variable[1]}, which is not set", ("init_args", "path")
-            raise Misfit(message, path=path, hint=f"export {variable[1]}=FOLDER")
-        return self._environment[variable[1]]
+        value, message = (
+            self._environment.get(variable[1]),
+            f"the path has the variable {variable[1]}, which is not set",
+        )
+        if not value:
+            raise Misfit(message, path=("init_args", "path"), hint=f"export {variable[1]}=FOLDER")
+        return value
 
     def add_file(self, path: str) -> TensorRef:
         """Note the tensor of a .pt file, which says itself what it is."""
