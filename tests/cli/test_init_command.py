@@ -116,3 +116,16 @@ def test_plans_go_by_their_names(tmp_path: Path, optest: Shell) -> None:
     assert "collected are plans called plan.yaml, plan_*.yaml, *_plan.yaml" in done.out
     assert "-::relu  (" in listed(tmp_path)
     assert not (tmp_path / "tests" / "test_model_ops.py").exists()
+
+
+def test_files_that_cannot_be_read_are_reported(project: Path, optest: Shell) -> None:
+    models = project / "tests" / "models"
+    (models / "wrong.yaml").write_text(CASES.replace("inputs", "input"))
+    (models / "suite.yaml").write_text("test_suite_config: {files: [{path: test_gather.py}]}\n")
+    (project / "empty").mkdir()
+    done = optest("init", "pytest", "tests/models", "empty")
+    assert done.status == 0, done.err
+    assert "tests/models/wrong.yaml:3 $.cases[0].input" in done.out
+    assert "tests/models/suite.yaml:1: not read of test_gather.py" in done.out
+    assert "empty holds no model cases" in done.out
+    assert "tiny.yaml" not in done.out

@@ -322,6 +322,43 @@ def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) 
     (project / "test_broken.py").unlink()
 
 
+SUITE = """\
+test_suite_config:
+  files:
+    - path: ${{ROOT}}/test_model_ops.py
+      tests:
+        - names: [TestSpyreModelOps::test_model_ops_db]
+          mode: {mode}
+          tags: [model__{model}]
+          edits:
+            ops:
+              include:
+                - name: torch.view
+                  sample_inputs_func: {{args: [{{tensor: {{shape: [2, 3], dtype: float16}}}}, {{value: '({to},)'}}]}}
+                  tags: [torch.view.1]
+"""
+
+
+@pytest.mark.heavy
+def test_suite_configs_of_a_folder_run_in_their_modes(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(INI.replace("--strict-markers", ""))
+    models = tmp_path / "models"
+    models.mkdir()
+    for mode, to in (("mandatory_success", 6), ("xfail", 6), ("xfail_strict", 6), ("skip", 6)):
+        (models / f"{mode}.yaml").write_text(SUITE.format(mode=mode, model=f"m_{mode}", to=to))
+    (models / "known.yaml").write_text(SUITE.format(mode="xfail", model="refused", to=7))
+    (models / "a_wrong.yaml").write_text(SUITE.format(mode="xfial", model="wrong", to=6))
+    (models / "gather.yaml").write_text("test_suite_config:\n  files:\n    - path: test_gather.py\n")
+    done = run(tmp_path, "-rs")
+    assert "a_wrong.yaml:6 $.test_suite_config.files[0].tests[0].mode" in done.stdout
+    assert "gather.yaml:3: not read of test_gather.py" in done.stdout
+    assert re.search("1 failed, 1 passed, 2 skipped, 1 xfailed, 1 xpassed, 1 error", done.stdout), done.stdout
+    listed = run(tmp_path, "--list-cases")
+    assert listed.returncode == 2
+    assert "refused::torch.view.1::torch.view  (" in listed.stdout
+    assert "gather.yaml:3: not read of test_gather.py" in listed.stderr
+
+
 def executed(project: Path) -> Counter[str]:
     """How often each call was executed in all runs of this project."""
     return Counter(each.key for each in results(project) if each.duplicate_of is None and each.status != "skipped")

@@ -16,6 +16,7 @@ from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.core.results import result_of
 from optest.core.runner import ExecutionResult, why_not_run
+from optest.core.verdicts import excused
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable
 from optest.operators import operators
@@ -36,6 +37,7 @@ from optest.spec import (
     TestCase,
     Tolerance,
     ToleranceLayer,
+    Verdict,
     Xfail,
     dtype,
 )
@@ -358,6 +360,28 @@ def test_xfail_excuses_its_own_status_alone() -> None:
     assert run_here(case_of(fault="value", xfail=excuse)).verdicts[0].status is Status.XFAILED
     assert run_here(case_of(xfail=excuse)).verdicts[0].status is Status.XPASSED
     assert run_here(case_of(fault="raise", xfail=excuse)).verdicts[0].status is Status.ERROR
+
+
+def test_xfail_without_status_covers_every_failure_and_bad_cases() -> None:
+    xfail = Xfail(reason="known", status=None)
+    ends = {
+        (Reason.VALUE, Status.FAILED): Status.XFAILED,
+        (Reason.RAISED, Status.ERROR): Status.XFAILED,
+        (Reason.BAD_CASE, Status.ERROR): Status.XFAILED,
+        (Reason.INTERNAL, Status.ERROR): Status.ERROR,
+        (Reason.REFERENCE_FAILED, Status.ERROR): Status.ERROR,
+        (Reason.SIGNAL, Status.CRASHED): Status.CRASHED,
+        (Reason.UNSUPPORTED, Status.SKIPPED): Status.SKIPPED,
+    }
+    for (reason, status), expected in ends.items():
+        assert excused(case_of(xfail=xfail), Verdict(status=status, reason=reason)).status is expected, reason
+    bad_case = Verdict(status=Status.ERROR, reason=Reason.BAD_CASE)
+    assert excused(case_of(xfail=Xfail(reason="r", status=Status.ERROR)), bad_case) is bad_case
+
+
+def test_pass_is_unexpected_unless_the_xfail_is_not_strict() -> None:
+    for strict, status in ((None, Status.XPASSED), (True, Status.XPASSED), (False, Status.PASSED)):
+        assert run_here(case_of(xfail=Xfail(reason="known", strict=strict))).verdicts[0].status is status
 
 
 def test_xfail_never_excuses_a_crash(in_worker: Any) -> None:
