@@ -48,7 +48,10 @@ def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: F
     try:
         raw = read_regular(file, MAX_BYTES)
     except PathError as error:
-        raise PlanError([Problem(message=str(error))]) from None
+        hint = (
+            "a plan with include: [a.yaml, b.yaml] runs several files, pytest a folder" if os.path.isdir(file) else ""
+        )
+        raise PlanError([Problem(message=str(error), hint=hint)]) from None
     if file.endswith(".py"):
         hint = f"did you mean optest check --function {file}:{(*functions_of(file), 'NAME')[0]}?"
         raise PlanError([Problem(file=file, message="the file is Python, but should be a plan", hint=hint)])

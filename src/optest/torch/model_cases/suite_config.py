@@ -92,7 +92,7 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
         source.data = {"model": model, "cases": []}
         return problems, [], ()
     general = suite.get("global", {})
-    supported = {_dtype_name(each["name"]): each for each in general.get("supported_dtypes", ())}
+    supported = {each["name"].replace("half", "float16"): each for each in general.get("supported_dtypes", ())}
     cases, models, names = list[dict[str, Any]](), list[str](), dict[str, set[str]]()
     for file_index, file in enumerate(suite["files"]):
         file_path: Path = (TOP, "files", file_index)
@@ -152,11 +152,6 @@ def _entry_at(path: Path) -> tuple[str, Sequence[str]]:
     return level or "the file", list(_LEVELS[level].__annotations__) if level in _LEVELS else []
 
 
-def _dtype_name(text: str) -> str:
-    name = text.removeprefix("torch.")
-    return "float16" if name == "half" else name
-
-
 def _first_dtype(arguments: Sequence[Any]) -> str:
     """Return the dtype of the first tensor, by which upstream names and judges the test of a call."""
     for argument in arguments:
@@ -164,7 +159,7 @@ def _first_dtype(arguments: Sequence[Any]) -> str:
         listed = entry.get("tensor_list")
         for tensor in (entry.get("tensor"), *(listed if isinstance(listed, list) else ())):
             if isinstance(tensor, dict) and isinstance(tensor.get("dtype"), str):
-                return _dtype_name(tensor["dtype"])
+                return tensor["dtype"].removeprefix("torch.").replace("half", "float16")
     return "float16"  # upstream's for a call without tensors
 
 
