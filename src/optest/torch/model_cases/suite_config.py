@@ -159,7 +159,7 @@ def _first_dtype(arguments: Sequence[Any]) -> str:
         listed = entry.get("tensor_list")
         for tensor in (entry.get("tensor"), *(listed if isinstance(listed, list) else ())):
             if isinstance(tensor, dict) and isinstance(tensor.get("dtype"), str):
-                return tensor["dtype"].removeprefix("torch.").replace("half", "float16")
+                return str(tensor["dtype"]).removeprefix("torch.").replace("half", "float16")
     return "float16"  # upstream's for a call without tensors
 
 
