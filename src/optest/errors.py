@@ -126,7 +126,11 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, text: 
 
 def nearest(name: str, known: Iterable[str], *, least: float = 0.6) -> str | None:
     """Return the known name that a person most likely meant, or None; ``least`` is difflib's ratio."""
-    return _nearest(name, tuple(known), least)
+    # difflib needs seconds for the text of a whole file, and the cache would keep it
+    return _nearest(name, tuple(known), least) if len(name) <= _LONGEST_NAME else None
+
+
+_LONGEST_NAME = 200
 
 
 @lru_cache(maxsize=1024)  # a plan may have the same slip in every case

@@ -145,8 +145,8 @@ def mapping_file(folder: Path, old: str, new: str) -> str:
         ("attribute:dim as int", "attribute:dim as long", "should say its C type"),
         ("version: 1", "version: 2", "version"),
         ("broadcasts: true", "broadcast: true", "unknown field `broadcast`"),
-        ("  mul:", "  add:", "'add' stands twice"),
-        ("protocol:", "protocol: [", "is no YAML"),
+        ("  mul:", "  add:", "the key add is stated twice"),
+        ("protocol:", "protocol: [", "is not YAML"),
     ],
 )
 def test_a_wrong_mapping_is_refused_when_the_plan_is_read(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -12,6 +12,7 @@ import gc
 import importlib.util
 import json
 import os
+import resource
 import runpy
 import signal
 import subprocess
@@ -62,10 +63,12 @@ def run(
     timeout: float = 600,
     further: Sequence[str] = TORCH,
     is_script: bool = False,
+    memory: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """What ``subprocess.run([sys.executable, "-m", module, *words], ...)`` returns, or that of a console script.
 
-    ``further`` are modules that are imported beside those of optest's command line.
+    ``further`` are modules that are imported beside those of optest's command line. ``memory`` limits the bytes that the
+    program may take in addition to those of the process that it is forked of.
 
     Raises:
         subprocess.TimeoutExpired: after ``timeout`` seconds; the program and what it started are ended.
@@ -76,6 +79,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="warm-python-") as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
         program = {"module": module, "words": words, "is_script": is_script, "env": dict(env), "timeout": timeout}
+        program["memory"] = memory
         server.stdin.write(json.dumps({**program, "cwd": str(cwd), "out": str(out), "err": str(err)}) + "\n")
         server.stdin.flush()
         status, seconds = server.stdout.readline().split()
@@ -118,6 +122,9 @@ def _end_of(child: int, timeout: float) -> tuple[bool, int, float]:
 
 def _become(program: Mapping[str, Any], path: Sequence[str]) -> None:
     os.setsid()
+    if program["memory"]:
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (used + program["memory"],) * 2)
     os.chdir(program["cwd"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream, target in ((1, program["out"]), (2, program["err"])):

@@ -78,6 +78,8 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
         return _lane_here(request, directory, interruption)
     options = _worker_options(request, directory, jobs)
+    # a worker without a case would only cost its start
+    jobs = min(jobs, max(1, len(request.cases) * request.settings["rounds"]))
     first = WorkerProcess(options, "worker-0", request.forks)
     if devices is None:
         interruption.ends(first)  # who loads a framework for minutes, too

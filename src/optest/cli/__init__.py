@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -71,12 +72,23 @@ def main(arguments: Sequence[str] | None = None, *, command: click.Command = cli
     Without ``arguments`` it is the entry point of the console script: it reads ``sys.argv`` and ends the process with
     that status.
     """
-    find_modules_here()
     if arguments is not None:
         return _status_of_call(command, [str(each) for each in arguments])
+    _open_closed_streams()
     decided = _decide_exits()
     decided.append(_status_of_call(command))
     sys.exit(decided[0])
+
+
+def _open_closed_streams() -> None:
+    """Replace the standard streams that the caller has closed: the next file that is opened would take their number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            setattr(sys, name, open(number, "r+" if number == 0 else "w", closefd=False, encoding="utf-8"))  # noqa: SIM115
+            if opened != number:
+                os.close(opened)
 
 
 def _decide_exits() -> list[int]:
@@ -98,6 +110,7 @@ def _decide_exits() -> list[int]:
 
 def _status_of_call(command: click.Command, arguments: list[str] | None = None) -> int:
     try:
+        find_modules_here()
         returned = command.main(arguments, None if arguments is None else "optest", standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -111,7 +124,11 @@ def _status_of_call(command: click.Command, arguments: list[str] | None = None) 
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the interpreter's own flush quiet
         return 141
-    except Exception:  # noqa: BLE001 - the last line of defence: exit status 3 belongs to optest itself
+    except Exception as error:  # noqa: BLE001 - the last line of defence: exit status 3 belongs to optest itself
+        if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+            click.echo(f"optest: standard output cannot be written: {error.strerror}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 3
         traceback.print_exc()
         click.echo("optest: this is a fault of optest itself; please report it with the lines above", err=True)
         return 3

@@ -255,7 +255,7 @@ class Session:
         """One lane for each job, which takes from what remains; results come as they finish."""
         rest = deque(remaining)
         outcomes: _Outcomes = queue.SimpleQueue()
-        executors = {lane: self.make_executor(lane) for lane in range(self.policy.jobs)}
+        executors = {lane: self.make_executor(lane) for lane in range(min(self.policy.jobs, len(remaining)))}
         taking = threading.Lock()
 
         def end(lane: int) -> None:

@@ -47,6 +47,7 @@ _START_S = 300.0
 _MOST_DEATHS_AT_LOAD = 3
 """One after the other, after which a worker is started once for each case: what killed them may have ended."""
 _NO_MORE_STARTS = 10
+_SHOWN_LINES = 12
 
 _REPORT_BYTES = 1 << 16
 """As much as a sanitizer says when it ends a worker."""
@@ -126,7 +127,7 @@ class WorkerProcess:
         self._answers = 0
         """Of the worker that runs now."""
         self._deaths_at_load = 0
-        self._death: _DiedAtLoad | None = None
+        self._has_loaded = False
         self._begun_again: Sequence[TestCase] | None = None
         """Cases before which a worker died."""
         self._failing: set[str] = set()
@@ -287,7 +288,7 @@ class WorkerProcess:
         """Start the worker, unless it runs.
 
         Raises:
-            NotInWorker, Unavailable, UsageError: as the worker says when it loads the driver.
+            NotInWorker, Unavailable, UsageError: as the worker says when it loads the driver, or if it cannot load it.
             Closed: if that happened before, or happens meanwhile.
         """
         with self._busy, suppress(_DiedAtLoad):  # every case says so
@@ -298,21 +299,25 @@ class WorkerProcess:
 
         Raises:
             _DiedAtLoad: if all of them died.
+            UsageError: if no further worker would load the backend either.
         """
         if self._running is not None:
             return self._running
         while True:
-            if self._death is not None and self._deaths_at_load >= _NO_MORE_STARTS:
-                raise self._death
             try:
                 running = self._start()
             except _DiedAtLoad as error:
                 self._deaths_at_load += 1
                 if self._deaths_at_load < _MOST_DEATHS_AT_LOAD:
                     continue
-                self._death = _DiedAtLoad(*error.how, self._deaths_at_load)
-                raise self._death from None
-            self._deaths_at_load = 0
+                death = _DiedAtLoad(*error.how, self._deaths_at_load)
+                # a signal may come from outside, and memory may be short for a while; an exit before any case is the
+                # backend's own
+                is_final = not self._has_loaded and not death.verdict.details.get("signal")
+                if is_final or self._deaths_at_load >= _NO_MORE_STARTS:
+                    raise death.of_all_cases() from None
+                raise death from None
+            self._deaths_at_load, self._has_loaded = 0, True
             return running
 
     def _start(self) -> tuple[Child, PhasePage]:
@@ -490,6 +495,11 @@ class _DiedAtLoad(Exception):
         super().__init__(driver)
         self.how = (driver, returncode, signal, tail)
         self.verdict = death_at_load(*self.how, times)
+
+    def of_all_cases(self) -> UsageError:
+        """Return the error that ends the run."""
+        tail = self.verdict.details["stderr_tail"].rstrip().splitlines()[-_SHOWN_LINES:]
+        return UsageError("\n  ".join([f"{self.verdict.message}; no case can run", *tail]))
 
 
 def _answer_spoilt(how: str, tail: str) -> Verdict:

@@ -18,10 +18,12 @@ from optest.models.commands import CASES_OF
 from optest.models.driver import ModelDriver
 from optest.models.guest import GUEST
 from optest.plan.problems import Ledger, read_document
+from optest.plan.values import shown
 from optest.spec import Fault, TestCase
 
 _SHIPPED = Path(__file__).parent / "suites"
-_OWN = ("model", "workload")
+_MODEL = Option(name="model")
+_OWN = {"model": _MODEL, "workload": Option(name="workload", repeat=True)}
 _EVERY = {each.name.removeprefix("model "): each for each in GUEST.commands}
 _COMMANDS = {name: _EVERY[name] for name in ("validate", "trace", "bench", "run")}
 
@@ -78,8 +80,12 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             place = ("runs", index, key) if key in run else ("defaults", key)
             if key not in options and key not in _OWN:
                 ledger.unknown(place, UnknownName("key of a suite", key, sorted({*_OWN, *options})))
+            elif expected := _misfit(options.get(key, _OWN.get(key, _MODEL)), value):
+                ledger.problem(place, f"{key} is {shown(value)}, but should be {expected}")
             elif key in options and options[key].choices and value not in options[key].choices:
-                ledger.unknown(place, UnknownName(key, str(value), options[key].choices))
+                ledger.unknown(place, UnknownName(key, value, options[key].choices))
+        if ledger.problems:
+            continue
         workloads = stated.get("workload", "validate")
         for workload in [workloads] if isinstance(workloads, str) else workloads:
             if workload not in _COMMANDS:
@@ -96,6 +102,24 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from found
 
 
+_TYPES = {"int": ((int,), "an integer"), "ints": ((int,), "an integer"), "float": ((int, float), "a number")}
+_TYPES |= {"bool": ((bool,), "true or false")}
+
+
+def _misfit(option: Option, value: Any) -> str:
+    """Return the form that a value of this option should have, "" if it has that form."""
+    if option.repeat:
+        texts = value if isinstance(value, list) else [value]
+        is_mapping = isinstance(value, Mapping) and all(isinstance(each, (str, int, float)) for each in value.values())
+        fits = texts and (is_mapping or all(isinstance(each, str) for each in texts))
+        return "" if fits else "text or a list of texts"
+    kinds, expected = _TYPES.get(option.type, ((str,), "text"))
+    values = value if option.type == "ints" and isinstance(value, list) else [value]
+    if not all(type(each) in kinds for each in values):
+        return expected
+    return "" if option.minimum is None or min(values) >= option.minimum else f"{option.minimum} or more"
+
+
 def _value(option: Option, stated: Mapping[str, Any]) -> Any:
     value = stated.get(option.name, option.default)
     if option.type == "ints":
@@ -104,4 +128,4 @@ def _value(option: Option, stated: Mapping[str, Any]) -> Any:
         return value
     if isinstance(value, Mapping):
         return tuple(f"{key}={each}" for key, each in value.items())
-    return tuple(value or ())
+    return (value,) if isinstance(value, str) else tuple(value or ())

@@ -6,6 +6,8 @@ The command line wins over the case, the case over the plan's defaults, those ov
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -77,6 +79,9 @@ def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanH
         return gathering.with_unique_ids()
 
 
+_PROGRESS_S = 3.0
+
+
 class _Selection:
     """The operators that ``--op`` names, and which of them the plans have."""
 
@@ -135,8 +140,15 @@ class _Gathering:
         if product is None:
             self._known.get(op, (*path, "op"))
             return
-        for case, name, rows in Expansion(product, context, self._known, self._selection.takes).cases():
+        combinations = math.prod(len(axis.rows) for axis in product.axes)
+        due = time.monotonic() + _PROGRESS_S
+        expansion = Expansion(product, context, self._known, self._selection.takes)
+        for count, (case, name, rows) in enumerate(expansion.cases(), 1):
             self._take(case, name, context, path, partial(product.entry, rows))
+            # the clock costs as much as a tenth of a case
+            if not count % 1000 and time.monotonic() > due:
+                context.host.progress(f"{context.document.where(path)}: {count:,} of {combinations:,} combinations read")
+                due = time.monotonic() + _PROGRESS_S
 
     def _take_statement(self, statement: Statement) -> None:
         case = make_case(statement)

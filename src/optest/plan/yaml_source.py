@@ -135,8 +135,8 @@ def _child(node: Node, step: str | int) -> tuple[int, Node] | None:
     return None
 
 
-def parse_source(raw: bytes, file: str) -> Source:
-    """Read one YAML document whose top is a mapping.
+def parse_source(raw: bytes, file: str, *, typed_keys: bool = False) -> Source:
+    """Read one YAML document whose top is a mapping; with ``typed_keys`` keys may be numbers, true and false.
 
     Raises:
         PlanError: if it is too large, not UTF-8, not YAML, empty, several documents, no mapping, nested too deeply,
@@ -163,7 +163,7 @@ def parse_source(raw: bytes, file: str) -> Source:
         raise _fatal(file, line, f"{what}, but should be a mapping with the key cases", hint)
     if b"*" in raw:
         _check_aliases(root, file)
-    reader = _Reader(file)
+    reader = _Reader(file, typed_keys=typed_keys)
     data = reader.value(root, ())
     return Source(file=file, raw=lambda: raw, data=data, root=root, faults=reader.faults)
 
@@ -198,10 +198,13 @@ class _Reader:
     is written.
     """
 
-    def __init__(self, file: str, known: dict[tuple[int, str], Problem] | None = None) -> None:
+    def __init__(
+        self, file: str, known: dict[tuple[int, str], Problem] | None = None, *, typed_keys: bool = False
+    ) -> None:
         self.faults: dict[Path, Problem] = {}
         self._file = file
         self._known = {} if known is None else known
+        self._typed_keys = typed_keys
 
     def _fault(self, node: Node, path: Path, message: str, hint: str = "") -> None:
         line = node.start_mark.line + 1
@@ -227,8 +230,8 @@ class _Reader:
             self._fault(node, path, f"{_named(path)} is {text}, and {meaning}", hint)
         return tag[0]
 
-    def _mapping(self, node: Node, path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _mapping(self, node: Node, path: Path) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
         first_lines: dict[str, int] = {}
         merges: list[Node] = []
         for key, value in node.value:
@@ -244,7 +247,7 @@ class _Reader:
                 here = (*path, key.value)
                 self._check_key(key, value, here, first_lines.get(key.value))
                 first_lines.setdefault(key.value, line)
-                found[key.value] = self.value(value, here)
+                found[_tag(key)[0] if self._is_typed(key) else key.value] = self.value(value, here)
             else:
                 self._fault(key, (*path, "[...]"), "a key is a list or mapping, but should be a word")
                 found[repr(_Reader("").value(key, ()))] = _Reader("").value(value, ())
@@ -253,12 +256,16 @@ class _Reader:
             inherited = self._merged(merged, path, first_lines)
         return {**inherited, **found} if merges else found
 
+    def _is_typed(self, key: Node) -> bool:
+        tag = _tag(key)
+        return self._typed_keys and type(tag) is tuple and len(tag) == 1 and tag[0] is not None
+
     def _check_key(self, key: Node, value: Node, path: Path, first_line: int | None) -> None:
         name = key.value
         if "\0" in name:
             self._fault(key, path[:-1], "a key holds a NUL, which no text of a plan may", _NO_NUL)
         tag = _tag(key)
-        if not (type(tag) is tuple and len(tag) == 1 and type(tag[0]) is str):
+        if not (self._is_typed(key) or (type(tag) is tuple and len(tag) == 1 and type(tag[0]) is str)):
             if name and isinstance(value, ScalarNode) and value.value == "":
                 hint = "sizes stand in brackets, such as [2, 3], or are written 2x3"
                 self._fault(key, path, f"{name} stands alone, but should be a key with a value", hint)
@@ -269,7 +276,7 @@ class _Reader:
 
     def _merged(self, node: Node, path: Path, own: Collection[str]) -> dict[str, Any]:
         """What ``<<: value`` adds; in a list the first mapping that has a key decides."""
-        reader = _Reader(self._file, self._known)
+        reader = _Reader(self._file, self._known, typed_keys=self._typed_keys)
         sources = [reader._mapping(each, path) for each in _merge_sources(node) if isinstance(each, MappingNode)]
         depth = len(path)
         self.faults |= {at: each for at, each in reader.faults.items() if len(at) > depth and at[depth] not in own}

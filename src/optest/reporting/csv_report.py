@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 
 from optest.reporting.tally import in_plan_order
+from optest.reporting.typography import printable, without_ansi
 from optest.reporting.variant_table import median_s, with_baselines
 from optest.spec import CaseResult, RunInfo, RunSummary
 
@@ -33,19 +35,34 @@ def csv_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) 
     lines.writerow(COLUMNS)
     for result, baseline in with_baselines(in_plan_order(results), info.options.get("variants") or ()):
         mine_s, theirs_s = median_s(result), median_s(baseline)
-        lines.writerow(
-            [
-                result.id,
-                result.operator,
-                result.target,
-                result.status.value,
-                result.reason.value if result.reason else None,
-                baseline.status.value if baseline else None,
-                result.timings.reference_s,
-                theirs_s,
-                mine_s,
-                theirs_s / mine_s if mine_s and theirs_s else None,
-                result.benchmark.baseline_difference if result.benchmark else None,
-            ]
-        )
+        cells = [
+            result.id,
+            result.operator,
+            result.target,
+            result.status.value,
+            result.reason.value if result.reason else None,
+            baseline.status.value if baseline else None,
+            result.timings.reference_s,
+            theirs_s,
+            mine_s,
+            theirs_s / mine_s if mine_s and theirs_s else None,
+            result.benchmark.baseline_difference if result.benchmark else None,
+        ]
+        lines.writerow([csv_cell(cell) for cell in cells])
     return out.getvalue()
+
+
+# Excel and LibreOffice evaluate a cell that begins with one of these, also in their full-width forms
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+
+
+def csv_cell(value: str | float | None) -> str | float | None:
+    """Return a cell that a spreadsheet shows as text: an apostrophe precedes a formula, controls are spelled out."""
+    if not isinstance(value, str):
+        return value
+    text = printable(without_ansi(value))
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if _FORMULA.match(text) else text
+    return text

@@ -44,9 +44,9 @@ def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
     root = ET.Element("testsuites")  # the schemas disagree whether it has attributes, so it has none
     root.append(_run_suite(info, summary, len(ordered)))
     if is_check(info):
-        root.extend(_suites_of_check(ordered, info))
+        root.extend(list(_suites_of_check(ordered, info)))
     else:
-        root.extend(_suite(result, info, number) for number, result in enumerate(ordered, start=1))
+        root.extend([_suite(result, info, number) for number, result in enumerate(ordered, start=1)])
     ET.indent(root)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 

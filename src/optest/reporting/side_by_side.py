@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optest.reporting.bench_table import seconds_text
+from optest.reporting.csv_report import csv_cell
 from optest.reporting.typography import clip, columns, plural
 from optest.spec import CaseResult, Evidence, Status
 from optest.store import Journal
@@ -108,7 +109,8 @@ def text_of(table: SideBySide, *, verbose: bool) -> str:
 def rows_as_csv(table: SideBySide) -> str:
     """A line for each call, with the columns of the table."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([("call", *table.targets, "consistent"), *table.rows])
+    lines = [("call", *table.targets, "consistent"), *table.rows]
+    csv.writer(out, lineterminator="\n").writerows([csv_cell(cell) for cell in line] for line in lines)
     return out.getvalue()
 
 

@@ -175,6 +175,11 @@ class SceneDriver(BackendDriver):
         self._options = options
         self._recorded.clear()
 
+    def problems(self, case: TestCase) -> Sequence[str]:
+        if case.descriptor.name.startswith(PREFIX):
+            return ()
+        return (f"{case.descriptor.name} is not a scene; --source scene:FILE runs the scenes of a file",)
+
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
         scene, stated = scene_of(case), case.attributes
         return DeviceRequest(

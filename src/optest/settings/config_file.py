@@ -34,7 +34,7 @@ def config_file(start: Path | None = None) -> ConfigFile:
     Raises:
         UsageError: if a file on the way is no TOML, or the table in it is none.
     """
-    folder = Path.cwd() if start is None else start.resolve()
+    folder = Path(current_folder()) if start is None else start.resolve()
     for each in (folder, *folder.parents):
         for name in ("optest.toml", "pyproject.toml"):
             stated = _table(each / name)
@@ -45,8 +45,21 @@ def config_file(start: Path | None = None) -> ConfigFile:
     return ConfigFile()
 
 
+def current_folder() -> str:
+    """Return the working directory.
+
+    Raises:
+        UsageError: if it was removed or cannot be read.
+    """
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the working directory cannot be used: {error.strerror}\n  change to another one") from None
+
+
 def find_modules_here() -> None:
     """Let plug-ins and dotted paths name modules of this folder and of the configuration file, after all others."""
+    current_folder()
     with suppress(OptestError):  # whoever needs the file says what is wrong with it
         folders = ("", os.path.abspath(config_file().folder))
         sys.path += [each for each in folders if each not in sys.path and not getattr(sys.flags, "safe_path", False)]

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import msgpack
+from msgspec import DecodeError, msgpack
 
 from optest.errors import UsageError
 from optest.spec import BAD_STATUSES, RunInfo, Status
@@ -97,7 +97,15 @@ def kept_runs(path: Path, more: Sequence[KeptRun] = ()) -> list[KeptRun]:
                 raise UsageError(f"{path} was written by another version of optest; name a new file")
             with database:
                 database.executemany("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?)", rows)
-            kept = database.execute("SELECT results FROM runs ORDER BY started_at")
-            return [msgpack.decode(zlib.decompress(results), type=KeptRun) for (results,) in kept]
+            kept = database.execute("SELECT run, CAST(results AS BLOB) FROM runs ORDER BY started_at")
+            return [_decoded(path, *row) for row in kept]
     except sqlite3.Error as error:
         raise UsageError(f"{path} is no history that can be read and written: {error}") from None
+
+
+def _decoded(path: Path, run: object, results: bytes | None) -> KeptRun:
+    try:
+        return msgpack.decode(zlib.decompress(results or b""), type=KeptRun)
+    except (zlib.error, DecodeError) as error:
+        hint = "restore the file from a copy, or name a new one"
+        raise UsageError(f"{path} is damaged: the results of run {run} cannot be read: {error}\n  {hint}") from None

@@ -1,5 +1,4 @@
-"""A mapping's file: found, read as YAML in which no key stands twice, refused with everything that is wrong, and the
-lines on which something is stated, for whoever has to repair it."""
+"""Read the file of a mapping as plans are read, refuse it with everything that is wrong, and look up its lines."""
 
 from __future__ import annotations
 
@@ -10,14 +9,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from optest.clib.library.mapping import LibraryMapping, Shorthand, StatusWords, expanded, expanded_tensor, is_shorthand
 from optest.clib.library.mapping_problems import problems_of_mapping
 from optest.clib.library.mapping_words import read_word
 from optest.clib.library.operator_mapping import NO_OBJECT, ObjectEntry, OperatorMapping
-from optest.errors import UsageError, did_you_mean
+from optest.errors import PlanError, UsageError, did_you_mean
+from optest.plan.yaml_source import MAX_BYTES, Path as Keys, Source, parse_source
 from optest.spec import Fault, Reason
+from optest.store import PathError, read_regular
 
 _FOLDER = Path(__file__).parent / "mappings"
 _T = TypeVar("_T")
@@ -45,8 +45,6 @@ def read_mapping(path: Path) -> LibraryMapping:
         raise UsageError(_no_such_mapping(path))
     try:
         mapping = _mapping(_whole(path, ()))
-    except yaml.YAMLError as error:
-        raise UsageError(f"mapping {path} is no YAML: {error}") from None
     except _Misread as error:
         raise UsageError(f"mapping {_placed(path, str(error))}: {error}") from None
     problems = list(problems_of_mapping(mapping))
@@ -55,20 +53,21 @@ def read_mapping(path: Path) -> LibraryMapping:
     return mapping
 
 
-def _whole(path: Path, heirs: tuple[Path, ...]) -> Any:
+def _whole(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
     """The file's data with what it takes over from the mapping that it ``extends``: keys and operators of its own stand
     in place of those there, and an operator that is ``null`` is left out."""
     if path in heirs:
         raise UsageError(f"mapping {path} extends itself")
-    data = yaml.load(path.read_bytes(), _Loader)
-    if not isinstance(data, dict) or not isinstance(data.get("extends"), str):
+    source = _source(path, path.stat().st_mtime_ns)
+    if source.faults:
+        raise PlanError(source.faults.values())
+    data = dict(source.data)
+    if not isinstance(data.get("extends"), str):
         return data
     base = mapping_path(data.pop("extends"), str(path.parent)).absolute()
     if not base.is_file():
         raise UsageError(f"mapping {path}, extends: {_no_such_mapping(base)}")
     taken_over = _whole(base, (*heirs, path))
-    if not isinstance(taken_over, dict):
-        return data
     both = [each.get("operators") for each in (taken_over, data)]
     operators = {name: entry for each in both if isinstance(each, dict) for name, entry in each.items()}
     return {**taken_over, **data, "operators": {name: each for name, each in operators.items() if each is not None}}
@@ -83,10 +82,8 @@ class _Misread(Exception):
     """What the schema says of a file; the message begins with the place."""
 
 
-def _mapping(data: Any) -> LibraryMapping:
+def _mapping(data: Mapping[str, Any]) -> LibraryMapping:
     """The file's data without shorthands, read part by part, so that what is wrong has a place."""
-    if not isinstance(data, dict):
-        return _converted("", data, LibraryMapping)
     read = dict(data)
     if isinstance(status := data.get("status"), dict):
         read["status"] = status.get("type", "int")
@@ -146,20 +143,6 @@ def _no_such_mapping(path: Path) -> str:
     return f"there is no built-in mapping {path.stem!r}; {hint}{known}"
 
 
-_MERGED = "tag:yaml.org,2002:merge"
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key may stand twice; an entry may take over another one's keys (``<<: *name``)."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGED]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
-        return dict(super().construct_mapping(node, deep))
-
-
 def keys_of(place: str) -> tuple[str | int, ...]:
     """``objects.plan.set[0]`` as the keys that lead there."""
     return tuple(int(each) if each.isdecimal() else each for each in re.findall(r"[^.\[\]]+", place))
@@ -188,31 +171,29 @@ def _short(file: Path) -> str:
 
 
 def _line(file: Path, keys: tuple[str | int, ...]) -> int:
+    """Return the line of the last of these keys that the file has, 0 if it has none of them."""
     try:
-        node: Any = _composed(file, file.stat().st_mtime_ns)
-    except (OSError, yaml.YAMLError):
+        source = _source(file, file.stat().st_mtime_ns)
+    except (OSError, UsageError):
         return 0
-    line = 0
+    node: Any = source.data
+    path: Keys = ()
     for key in keys:
-        if key == 0 and isinstance(node, yaml.MappingNode):
-            continue  # one alternative may stand without a list
-        found = _child(node, key)
-        if found is None:
+        # a single alternative needs no list
+        if key == 0 and isinstance(node, dict):
+            continue
+        step = str(key) if isinstance(node, dict) else key
+        try:
+            node = node[step]
+        except (KeyError, IndexError, TypeError):
             break
-        line, node = found
-    return line
+        path = (*path, step)
+    return source.line_of(path) if path else 0
 
 
 @lru_cache(maxsize=4)
-def _composed(file: Path, _changed_ns: int) -> Any:
-    return yaml.compose(file.read_bytes(), yaml.SafeLoader)
-
-
-def _child(node: Any, key: str | int) -> tuple[int, Any] | None:
-    """The line on which a key or an entry of a list stands, and what is stated there."""
-    if isinstance(node, yaml.MappingNode):
-        found = next((pair for pair in node.value if pair[0].value == str(key)), None)
-        return None if found is None else (found[0].start_mark.line + 1, found[1])
-    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and 0 <= key < len(node.value):
-        return node.value[key].start_mark.line + 1, node.value[key]
-    return None
+def _source(file: Path, _changed_ns: int) -> Source:
+    try:
+        return parse_source(read_regular(str(file), MAX_BYTES), _short(file), typed_keys=True)
+    except PathError as error:
+        raise UsageError(f"mapping {file} cannot be read: {error}") from None
