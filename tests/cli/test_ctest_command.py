@@ -285,3 +285,14 @@ def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:
     ):
         done = subprocess.run(ring, env=variables, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stdout) == (status, True), done.stdout
+
+
+def test_a_test_that_is_listed_twice_runs_twice(ctest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    line = 'add_test(same "sh" "-c" "echo x >> ran; test $(wc -l < ran) -lt 2")\n'
+    (tmp_path / "build" / "CTestTestfile.cmake").write_text(2 * line)
+    assert ctest("-j", "1").status == 1
+    assert sorted(each["status"] for each in json.loads((tmp_path / "report.json").read_text())["cases"]) == [
+        "failed",
+        "passed",
+    ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
+from user_shell import Shell, user_environment
 
 Write = Callable[[str], Path]
 
@@ -129,3 +131,61 @@ def test_a_run_is_resumed_only_with_the_code_that_it_began_with(
     if edited is not None:
         assert f"{edited.removesuffix('.py')}" in ended.err
         assert "has changed" in ended.err
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_a_closed_stream_changes_nothing(tmp_path: Path, stream: int) -> None:
+    words = ["-m", "optest", "run", "--op", "relu", "--shape", "input0=4", "--isolate", "worker"]
+    ended = subprocess.run(
+        ["bash", "-c", f'exec "$@" {stream}>&-', "bash", sys.executable, *words],
+        cwd=tmp_path, env=user_environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    (journal,) = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")
+    assert b"passed" in journal.read_bytes()
+
+
+def test_a_removed_folder_is_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    words = ["-m", "optest", "run", "--op", "relu", "--shape", "input0=4"]
+    ended = subprocess.run(
+        ["bash", "-c", 'cd gone && rmdir ../gone && exec "$@"', "bash", sys.executable, *words],
+        cwd=tmp_path, env=user_environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.startswith("optest: the working directory")
+
+
+@pytest.mark.parametrize("words", [("list",), ("run", "--op", "relu", "--shape", "input0=4")])
+def test_a_full_standard_output_is_reported(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "optest", *words]
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=user_environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ended.returncode == 3
+    assert "No space left" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("ending", ["os._exit(1)", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_backend_that_cannot_be_loaded_ends_the_run(optest: Shell, tmp_path: Path, ending: str) -> None:
+    (tmp_path / "unloadable.py").write_text(
+        "import os, sys\n"
+        "import numpy as np\n"
+        "from optest.backends import BackendDriver, backend_manager\n"
+        "class Unloadable(BackendDriver):\n"
+        "    name = kind = 'unloadable'\n"
+        "    def run(self, case, inputs):\n"
+        "        return [np.maximum(inputs[0], 0)]\n"
+        "if os.path.exists('loaded'):\n"
+        "    print('KeyError: no such device', file=sys.stderr, flush=True)\n"
+        f"    {ending}\n"
+        "open('loaded', 'w').close()\n"
+        "backend_manager.register(Unloadable())\n"
+    )
+    env = {"OPTEST_PLUGINS": "unloadable", "PYTHONPATH": str(tmp_path)}
+    ended = optest("check", "--backend", "unloadable", "--op", "relu", "-j", "2", env=env)
+    assert ended.status == 2, ended.text
+    assert ended.err.count("KeyError: no such device") == 1
+    assert "gdb" not in ended.text

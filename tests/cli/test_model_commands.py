@@ -221,3 +221,28 @@ def test_a_file_is_traced_without_frameworks_that_it_does_not_need(tmp_path: Pat
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, env={**os.environ}
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "{model: gpt2, workload: 3}",
+        "{model: [a], workload: [validate]}",
+        "{model: gpt2, workload: [{}]}",
+        "{model: gpt2, workload: []}",
+        "{model: gpt2, seed: x}",
+        "{model: gpt2, seed: true}",
+        "{model: gpt2, profile: 1}",
+        "{model: gpt2, config: 3}",
+        "{model: gpt2, config: [[a]]}",
+        "{model: gpt2, workload: bench, threads: [1, x]}",
+        "{model: gpt2, workload: run, max_tokens: 0}",
+        "{model: gpt2, backend: null}",
+    ],
+)
+def test_each_value_of_a_suite_has_a_type(optest: Shell, tmp_path: Path, run: str) -> None:
+    (tmp_path / "suite.yaml").write_text(f"runs:\n  - {run}\n")
+    ended = optest("model", "suite", "suite.yaml")
+    assert ended.status == 2, ended.text
+    assert ended.err.startswith("suite.yaml:2 $.runs[0].")
+    assert ended.err.endswith("optest: 1 problem found; nothing was run\n")

@@ -336,3 +336,28 @@ def test_a_plug_in_that_raises_is_shown_with_its_line(optest: Shell, plan: Write
     ended = optest("run", "--plan", plan(THREE), env={"OPTEST_PLUGINS": "broken_plugin"})
     assert ended.status == 2
     assert "broken_plugin.py:2" in ended.err
+
+
+def test_there_are_no_more_workers_than_cases(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    ended = optest("run", "--plan", plan(THREE), "--jobs", "1000000", timeout=60)
+    assert ended.status == 0, ended.text
+    info = read_journal(journal_of(tmp_path)).info
+    assert info is not None
+    assert info.jobs == 3
+
+
+@pytest.mark.parametrize("key", ["backend", "chip"])
+@pytest.mark.parametrize("value", ['""', '" "', "[]", "3"])
+def test_a_plan_without_the_name_of_a_backend_is_named_with_its_line(
+    optest: Shell, plan: Write, key: str, value: str
+) -> None:
+    ended = optest("run", "--plan", plan(f"version: 1\n{key}: {value}\n{THREE}"))
+    assert ended.status == 2
+    assert f"plan.yaml:2 $.{key}:" in ended.err
+
+
+def test_a_plan_for_scenes_names_no_other_operators(optest: Shell, plan: Write) -> None:
+    for config in ("", ", backend_config: {scene: {device: 1}}"):
+        text = f"backend: scene\ncases:\n  - {{op: relu, shapes: {{input0: 4}}{config}}}\n"
+        ended = optest("run", "--plan", plan(text))
+        assert (ended.status, ended.err.partition(" ")[0].rpartition("/")[2]) == (2, "plan.yaml:3"), ended.text

@@ -67,8 +67,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """What ``subprocess.run([sys.executable, "-m", module, *words], ...)`` returns, or that of a console script.
 
-    ``further`` are modules that are imported beside those of optest's command line. ``memory`` limits the bytes that the
-    program may take in addition to those of the process that it is forked of.
+    ``further`` are modules that are imported beside those of optest's command line. ``memory`` limits the bytes
+    that the program takes in addition to those of the process that it is forked of.
 
     Raises:
         subprocess.TimeoutExpired: after ``timeout`` seconds; the program and what it started are ended.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from optest.api.earlier_runs import latest_run
 from optest.api.listing import unknown_among
-from optest.errors import UnknownName, UsageError
+from optest.errors import OptestError, UnknownName, UsageError
 from optest.plan.select import matching_ids
 from optest.reporting import require_report
 from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
@@ -98,7 +99,16 @@ def report(runs: Sequence[str], form: str, output: str | None, given: Mapping[st
     settings = _settings_for("report", form, output, given)
     (journal,) = _journals_named(Path(settings["runs_dir"]), runs or ["latest"])
     color = wants_color(sys.stdout, no_color=settings["no_color"] or output is not None, variables=environment())
-    text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
+    try:
+        text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
+    except OptestError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise UsageError(
+            f"no {form} report can be made of {(runs or ['latest'])[0]}: {type(error).__name__}: {error}\n"
+            f"  a result holds other content than optest writes; read in {Path(frame.filename).name}:{frame.lineno}"
+        ) from error
     return _written(text, output), exit_status_of(journal)
 
 

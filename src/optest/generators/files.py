@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -35,11 +37,17 @@ def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
         raise _bad(path, "does not exist")
     try:
         array = read(path, key, spec)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise _bad(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if array.shape != spec.shape:
         raise _bad(path, f"holds the shape {format_shape(array.shape)}, but should hold {format_shape(spec.shape)}")
     return array
+
+
+# NumPy reads the header of an .npy as Python
+_UNREADABLE_HEADER = (SyntaxError, TokenError)
+_UNREADABLE_ARCHIVE = (EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+_UNREADABLE = (OSError, ValueError, *_UNREADABLE_HEADER, *_UNREADABLE_ARCHIVE)
 
 
 def _bad(path: str, what: str) -> Fault:

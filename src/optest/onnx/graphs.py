@@ -47,7 +47,7 @@ def opened_file(path: Path) -> bytes:
         onnx.checker.check_model(content)
     except DecodeError as error:
         raise UsageError(f"{path} is no ONNX model: {error}") from error
-    except (OSError, onnx.checker.ValidationError) as error:
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise UsageError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
     return content
 

@@ -57,11 +57,13 @@ class OnnxProgram:
 
     @cached_property
     def _whole(self) -> Any:
-        return self._driver.loaded(self._content, self._variant)
+        with Border(self._driver.name, Reason.RAISED):
+            return self._driver.loaded(self._content, self._variant)
 
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
-        content, variant = self._driver.optimized(self._content, self._variant)
+        with Border(self._driver.name, Reason.RAISED):
+            content, variant = self._driver.optimized(self._content, self._variant)
         graph = Graph(content, constants=self.before.constants)
         for what in ("inputs", "outputs"):
             own, theirs = (getattr(each, what) for each in (self.before, graph))

@@ -147,7 +147,8 @@ class _Gathering:
             self._take(case, name, context, path, partial(product.entry, rows))
             # the clock costs as much as a tenth of a case
             if not count % 1000 and time.monotonic() > due:
-                context.host.progress(f"{context.document.where(path)}: {count:,} of {combinations:,} combinations read")
+                place = context.document.where(path) if context.document is not None else ""
+                context.host.progress(f"{place}: {count:,} of {combinations:,} combinations read")
                 due = time.monotonic() + _PROGRESS_S
 
     def _take_statement(self, statement: Statement) -> None:

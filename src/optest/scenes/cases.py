@@ -87,7 +87,9 @@ def scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
     try:
         with exits_refused():
             module = loaded_from(file) or _imported(file)
-    except (OptestError, KeyboardInterrupt):
+    except (OptestError, KeyboardInterrupt) as error:
+        if type(error) is UsageError and file.name not in str(error):
+            raise UsageError(f"{file}: {error}") from None
         raise
     except BaseException as error:
         raise UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error

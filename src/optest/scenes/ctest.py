@@ -158,9 +158,12 @@ class CtestDriver(BackendDriver):
         if self._reported is None:
             self._reported = self._run()
         results = self._reported[cases[0].name]
-        verdict, timings = results.popleft() if results else (_not_run("CTest reported nothing of it"), Timings())
-        details = {**verdict.details, **cases[0].backend_config[self.name]}
-        return ExecutionResult((replace(verdict, details=details),), timings)
+        reported = [
+            results.popleft() if results else (_not_run("CTest reported nothing of it"), Timings()) for _ in cases
+        ]
+        config = cases[0].backend_config[self.name]
+        verdicts = tuple(replace(verdict, details={**verdict.details, **config}) for verdict, _ in reported)
+        return ExecutionResult(verdicts, reported[0][1])
 
     def close(self) -> None:
         return None

@@ -617,3 +617,15 @@ def test_a_refusal_may_be_expected_of_some_combinations() -> None:
         "cases: [{op: matmul, product: {k: [3, 5]}, shapes: {input0: [2, $k], input1: [3, 4]}, expects_error: {}}]"
     )
     assert [len(case.outputs) for case in cases] == [1, 0]
+
+
+def test_a_long_product_reports_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optest.plan.cases._PROGRESS_S", 0.0)
+    said: list[str] = []
+    text = f"cases: [{{op: relu, shapes: {{input0: 2}}, product: {{seed: {list(range(2500))}}}}}]"
+    cases = build(plan(text), progress=said.append)
+    assert len(cases) == 2500
+    assert [line.partition(": ")[2] for line in said] == [
+        "1,000 of 2,500 combinations read",
+        "2,000 of 2,500 combinations read",
+    ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from dataclasses import replace
 
 import pytest
 
+from optest.reporting.csv_report import csv_cell, csv_text
 from optest.reporting.side_by_side import KINDS, refusal_kind, rows_as_csv, side_by_side, text_of
-from optest.spec import CaseResult, Evidence, Reason, RunInfo, Status, Verdict
+from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
 from optest.store import Journal
 
 
@@ -72,3 +76,20 @@ def test_each_consistency() -> None:
 def test_two_runs_of_one_target_are_told_apart() -> None:
     one = journal("a", call=PASSED)
     assert side_by_side([one, one]).targets == ("a (run-a)", "a (run-a)")
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1+1", "-cmd", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1"])
+def test_no_cell_of_csv_is_a_formula_or_steers_a_terminal(text: str) -> None:
+    of_run = journal(f"{text}\x1b[2J", **{text: PASSED})
+    assert of_run.info is not None
+    summary = RunSummary.of(of_run.results, total=1, duration_s=1.0)
+    report = csv_text(of_run.info, of_run.results, summary)
+    for lines in (report, rows_as_csv(side_by_side([of_run, of_run]))):
+        cells = [cell for row in csv.reader(io.StringIO(lines)) for cell in row]
+        assert not [cell for cell in cells if cell.strip()[:1] in tuple("=+-@＝")]
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lines)
+
+
+@pytest.mark.parametrize("value", ["-1.5", "+3", "-1e-07", -1.5, None, "relu[float32](4)"])
+def test_numbers_stay_numbers_in_csv(value: str | float | None) -> None:
+    assert csv_cell(value) == value

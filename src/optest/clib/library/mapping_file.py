@@ -15,7 +15,8 @@ from optest.clib.library.mapping_problems import problems_of_mapping
 from optest.clib.library.mapping_words import read_word
 from optest.clib.library.operator_mapping import NO_OBJECT, ObjectEntry, OperatorMapping
 from optest.errors import PlanError, UsageError, did_you_mean
-from optest.plan.yaml_source import MAX_BYTES, Path as Keys, Source, parse_source
+from optest.plan.yaml_source import MAX_BYTES, Source, parse_source
+from optest.plan.yaml_source import Path as Keys
 from optest.spec import Fault, Reason
 from optest.store import PathError, read_regular
 
