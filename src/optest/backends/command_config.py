@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from os.path import normpath
+from os.path import isdir, normpath
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ class _Reader(SectionReader):
     def _workdir(self) -> str:
         text = self._text("workdir", self.section.get("workdir", "."), self.case_tokens)
         path = Path(self.case.base_dir, text)
-        if "{" not in text and not path.is_dir():
+        if "{" not in text and not isdir(path):
             self.say("workdir", f"is {text!r}, but there is no directory {str(path)!r}")
         return text
 

@@ -129,6 +129,9 @@ def _status_of_call(command: click.Command, arguments: list[str] | None = None) 
             click.echo(f"optest: standard output cannot be written: {error.strerror}", err=True)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 3
+        if isinstance(error, OSError) and error.filename and error.errno in (errno.ENAMETOOLONG, errno.EACCES):
+            click.echo(f"optest: {str(error.filename)[:200]!r} cannot be used: {error.strerror}", err=True)
+            return 2
         traceback.print_exc()
         click.echo("optest: this is a fault of optest itself; please report it with the lines above", err=True)
         return 3

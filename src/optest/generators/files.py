@@ -7,6 +7,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from os.path import isfile
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, BinaryIO
@@ -33,7 +34,7 @@ def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
     read = _READERS.get(Path(path).suffix.lower())
     if read is None:
         raise _bad(path, f"ends in {Path(path).suffix!r}, but should end in {', '.join(_READERS)}")
-    if not Path(path).is_file():
+    if not isfile(path):
         raise _bad(path, "does not exist")
     try:
         array = read(path, key, spec)

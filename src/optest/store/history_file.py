@@ -105,7 +105,10 @@ def kept_runs(path: Path, more: Sequence[KeptRun] = ()) -> list[KeptRun]:
 
 def _decoded(path: Path, run: object, results: bytes | None) -> KeptRun:
     try:
-        return msgpack.decode(zlib.decompress(results or b""), type=KeptRun)
+        kept = msgpack.decode(zlib.decompress(results or b""), type=KeptRun)
+        if not all(kept.results.values()):
+            raise DecodeError("a case has no result")
+        return kept
     except (zlib.error, DecodeError) as error:
         hint = "restore the file from a copy, or name a new one"
         raise UsageError(f"{path} is damaged: the results of run {run} cannot be read: {error}\n  {hint}") from None

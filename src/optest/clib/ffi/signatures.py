@@ -94,7 +94,10 @@ class CType:
                 return _FLOATS[self.size]
             case CKind.POINTER if self.is_callback and self.pointee is not None:
                 result = None if self.pointee.pointee is None else self.pointee.pointee.ctype()
-                return ctypes.CFUNCTYPE(result, *(each.ctype() for each in self.pointee.parameters))
+                arguments = [each.ctype() for each in self.pointee.parameters]
+                # void beside other parameters, which is not C, but a preprocessor accepts it
+                if None not in arguments:
+                    return ctypes.CFUNCTYPE(result, *arguments)
             case CKind.POINTER:
                 return ctypes.c_void_p
         raise UsageError(f"type is {self}, which cannot be passed by value from Python")

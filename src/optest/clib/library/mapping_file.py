@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from os.path import isfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ def read_mapping(path: Path) -> LibraryMapping:
     Raises:
         UsageError: naming the file and the key.
     """
-    if not path.is_file():
+    if not isfile(path):
         raise UsageError(_no_such_mapping(path))
     try:
         mapping = _mapping(_whole(path, ()))
@@ -66,7 +67,7 @@ def _whole(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(data.get("extends"), str):
         return data
     base = mapping_path(data.pop("extends"), str(path.parent)).absolute()
-    if not base.is_file():
+    if not isfile(base):
         raise UsageError(f"mapping {path}, extends: {_no_such_mapping(base)}")
     taken_over = _whole(base, (*heirs, path))
     both = [each.get("operators") for each in (taken_over, data)]
