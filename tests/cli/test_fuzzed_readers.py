@@ -32,7 +32,7 @@ from optest.reporting.from_journal import FORMATS
 
 pytestmark = pytest.mark.heavy
 
-MUTANTS = int(os.environ.get("FUZZ_MUTANTS", "60"))
+MUTANTS = int(os.environ.get("FUZZ_MUTANTS", "45"))
 SEED = int(os.environ.get("FUZZ_SEED", "38"))
 ALLOWED = (0, 1, 2, 5)
 TIMEOUT_S = 60
