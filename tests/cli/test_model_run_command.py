@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from user_shell import Shell
 
+from optest.generators.files import save_tensors
+
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -189,6 +191,65 @@ def test_the_first_that_differs_is_that_of_the_execution(optest: Shell, tmp_path
     ended = optest("model", "diff", "one/00000/values.safetensors", other)
     assert ended.status == 1
     assert "1 equal, 2 not; first: product (MatMul)" in ended.out
+
+
+def write_dump(path: Path, *values: tuple[str, str, str, np.ndarray]) -> None:
+    index = [{"name": name, "operator": operator, "place": place} for name, operator, place, _ in values]
+    save_tensors({name: array for name, *_, array in values}, path, "m", values=json.dumps(index))
+
+
+def test_different_exports_are_matched_by_producer(optest: Shell, tmp_path: Path) -> None:
+    a, b, c = (np.full((2, 3), each, np.float32) for each in (1, 2, 3))
+    norm, rotary = "norm, m.py:3: x = norm(x)", "rotary, m.py:{}: return x * cos, y * cos"
+    write_dump(
+        tmp_path / "onnx",
+        ("mul", "Mul", norm, c),  # a step of the norm, which is one operator in torch
+        ("mul_2", "Mul", rotary.format(7), b),  # the optimiser runs it before mul_1
+        ("mul_1", "Mul", rotary.format(7), a),
+        ("logits", "Add", "m.py:9: return z", c),
+    )
+    write_dump(
+        tmp_path / "torch",
+        ("rms_norm", "aten.rms_norm.default", norm, c),
+        ("mul", "aten.mul.Tensor", rotary.format(8), a),  # one line was inserted above
+        ("mul_1", "aten.mul.Tensor", rotary.format(8), b),
+        ("logits", "aten.add.Tensor", "m.py:10: return z", c),
+    )
+    ended = optest("model", "diff", "onnx", "torch", "--common")
+    assert ended.status == 0, ended.out
+    assert "not compared, of the first, 1: mul\n" in ended.out
+    assert "not compared, of the second, 1: rms_norm\n" in ended.out
+    assert "3 values compared, 3 equal" in ended.out
+    assert optest("model", "diff", "onnx", "torch").status == 1, "what was not compared is a difference"
+
+
+def test_a_wrong_value_of_another_export_is_named_in_both(optest: Shell, tmp_path: Path) -> None:
+    right, wrong = np.ones(4, np.float32), np.array([1, 1, 5, 1], np.float32)
+    write_dump(tmp_path / "onnx", ("add", "Add", "m.py:1: n(x)", right), ("add_1", "Add", "m.py:2: x + y", right))
+    write_dump(tmp_path / "torch", ("add", "aten.add.Tensor", "m.py:2: x + y", wrong))
+    ended = optest("model", "diff", "onnx", "torch", "--common")
+    assert ended.status == 1
+    assert "0 equal, 1 not; first: add_1 (add)" in ended.out
+
+
+def test_a_statement_with_other_steps_is_not_compared(optest: Shell, tmp_path: Path) -> None:
+    """One line of code may be two values here and four there: nothing shows which of them are the same."""
+    array, line = np.ones(4, np.float32), "m.py:1: return norm(x) * cos"
+    write_dump(tmp_path / "onnx", *((f"mul_{each}", "Mul", line, array * each) for each in range(1, 4)))
+    write_dump(tmp_path / "torch", *((f"mul_{each}", "aten.mul.Tensor", line, array) for each in range(1, 3)))
+    ended = optest("model", "diff", "onnx", "torch", "--common")
+    assert ended.status == 1
+    assert "nothing was compared" in ended.out
+
+
+def test_dumps_of_one_export_are_matched_by_name(optest: Shell, tmp_path: Path) -> None:
+    array, line = np.ones(4, np.float32), "m.py:{}: return norm(x) * cos"
+    whole = [(f"mul_{each}", "Mul", line.format(1), array * each) for each in range(1, 4)]
+    write_dump(tmp_path / "one", *whole)
+    write_dump(tmp_path / "fused", ("mul_3", "FusedMul", line.format(1), array * 3))
+    write_dump(tmp_path / "edited", *((name, operator, line.format(5), each) for name, operator, _, each in whole))
+    assert "1 value compared, 1 equal" in optest("model", "diff", "one", "fused", "--common").out
+    assert "3 values compared, 3 equal" in optest("model", "diff", "one", "edited").out
 
 
 def test_a_diff_of_one_dump_or_of_no_dump_is_a_mistake(optest: Shell, tmp_path: Path) -> None:

@@ -190,15 +190,24 @@ def tensors_in_file(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
 def save_tensors(tensors: Mapping[str, Array], path: Path, case: str, **metadata: str) -> None:
     """Write a file of safetensors, with the case's id as its metadata, too: all of it, or nothing.
 
+    Arrays may have any strides and byte order.
+
     Raises:
-        UsageError: if it cannot be written.
+        UsageError: if it cannot be written, or has no such dtype.
         Unavailable: without the package.
     """
     try:
         from safetensors.numpy import save
     except ModuleNotFoundError:
         raise Unavailable(f"writing {path}", "pip install safetensors") from None
-    write_atomically(path, save(dict(tensors), metadata={"case": case, **metadata}))
+    dense = {}
+    for name, tensor in tensors.items():
+        element = tensor.dtype.newbyteorder("=")
+        if element.name not in _SAFETENSORS.values():
+            raise UsageError(f"{path} cannot be written: {name} is {element.name}, which safetensors does not have")
+        # `save` copies raw memory and ignores strides; ascontiguousarray would turn a scalar into a vector.
+        dense[name] = np.asarray(tensor, element, order="C")
+    write_atomically(path, save(dense, metadata={"case": case, **metadata}))
 
 
 _SAFETENSORS = {

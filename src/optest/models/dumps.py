@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -51,22 +53,31 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     """Compare two dumps.
 
     Returns:
-        0 if both hold the same names, one at least, with the same dtypes, shapes and, within tolerance, elements; or 1.
-        With ``common`` only the names that both hold have to be the same.
+        0 if both hold the same values, one at least, with the same dtypes, shapes and, within tolerance, elements; or 1.
+        With ``common`` only the values that both hold have to be the same.
     """
     if len(given["dumps"]) != 2:
         raise UsageError(f"there are {len(given['dumps'])} dumps, but two should be compared")
     one, other = (_read(Path(path)) for path in given["dumps"])
-    shared = [each for each in one.index if each["name"] in other.tensors]
-    lines = [] if given["common"] else [*_missing("second", one, other), *_missing("first", other, one)]
-    if not shared:
-        lines.append("no name is in both: nothing was compared")
+    pairs = [(each, each["name"]) for each in one.index if each["name"] in other.tensors]
+    lines, unmatched = list[str](), ("missing in the second", "missing in the first")
+    if _are_different_exports(one, other):
+        context.echo("the dumps are of different exports: values are matched by module, statement and order, not by name")
+        pairs, unmatched = _same_producers(one, other), ("not compared, of the first", "not compared, of the second")
+    paired = {each["name"] for each, _ in pairs}, {name for _, name in pairs}
+    for text, values, names in zip(unmatched, (one, other), paired, strict=True):
+        left = [each["name"] for each in values.index if each["name"] not in names]
+        if left and given["common"]:
+            context.echo(f"{text}, {len(left)}: {shortened(left, _SHOWN)}")
+        elif left:
+            lines.append(f"{text}, {len(left)}: {shortened(left, _SHOWN)}")
+    if not pairs:
+        lines.append("no value is in both: nothing was compared")
     wrong = []
-    for each in shared:
-        pair = one.tensors[each["name"]], other.tensors[each["name"]]
-        if cells := _difference(*pair, given["rtol"], given["atol"]):
+    for each, name in pairs:
+        if cells := _difference(one.tensors[each["name"]], other.tensors[name], given["rtol"], given["atol"]):
             place = ", ".join(part for part in (each["operator"], each["place"]) if part)
-            wrong.append((each["name"], *cells, place))
+            wrong.append((each["name"] if each["name"] == name else f"{each['name']} ({name})", *cells, place))
     if wrong:
         head = ("value", "differ", "max abs", "max ulp", "from")
         lines += columns([head, *wrong[:_SHOWN]], left=frozenset({0, 1, 4}))
@@ -76,15 +87,50 @@ def diff_command(context: CommandContext, **given: Any) -> int:
         context.echo(line)
     within = f"within rtol {given['rtol']:g} and atol {given['atol']:g}" if given["rtol"] or given["atol"] else "equal"
     first = f"; first: {wrong[0][0]}" + (f" ({wrong[0][-1]})" if wrong[0][-1] else "") if wrong else ""
-    counts = f"{len(shared) - len(wrong)} {within}, {len(wrong)} not"
-    context.echo(f"{plural(len(shared), 'value')} compared, {counts}{first}")
+    counts = f"{len(pairs) - len(wrong)} {within}, {len(wrong)} not"
+    context.echo(f"{plural(len(pairs), 'value')} compared, {counts}{first}")
     return int(bool(lines))
 
 
-def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
-    names = [each["name"] for each in here.index if each["name"] not in there.tensors]
-    if names:
-        yield f"missing in the {which}, {len(names)}: {shortened(names, _SHOWN)}"
+_LINE = re.compile(r"(^|, )[^,:]+:\d+(?=: |$)")
+
+
+def _are_different_exports(one: Values, other: Values) -> bool:
+    """Return whether a name in both dumps can mean two values.
+
+    Exporters number their values anew: another decomposition shifts every later number. File names and line numbers
+    may differ: one dump may be of an edited copy of the model.
+    """
+    places = {each["name"]: each["place"] for each in other.index}
+    shared = [(each["place"], places[each["name"]]) for each in one.index if places.get(each["name"])]
+    if any(a and _LINE.sub("", a) != _LINE.sub("", b) for a, b in shared):
+        return True
+    of_torch = [any(each["operator"].startswith("aten.") for each in values.index) for values in (one, other)]
+    return of_torch[0] != of_torch[1] and any(a for a, _ in shared)
+
+
+def _same_producers(one: Values, other: Values) -> list[tuple[dict[str, Any], str]]:
+    """Pair the values that the same statement of the same module produces, in the order of their numbers.
+
+    A statement that has more values of one kind (``mul``, ``mul_1``) in one dump, or other shapes, is not paired.
+    """
+
+    def groups(values: Values) -> dict[tuple[str, str], list[str]]:
+        found = defaultdict[tuple[str, str], list[tuple[int, str]]](list)
+        for each in values.index:
+            kind, _, number = each["name"].rpartition("_")
+            if not number.isdecimal():
+                kind, number = each["name"], "0"
+            found[_LINE.sub("", each["place"]), kind].append((int(number), each["name"]))
+        # The number is the order in the program; an optimiser may run the nodes in another order.
+        return {key: [name for _, name in sorted(numbered)] for key, numbered in found.items()}
+
+    theirs, paired = groups(other), dict[str, str]()
+    for key, ours in groups(one).items():
+        match = theirs.get(key, [])
+        if [one.tensors[name].shape for name in ours] == [other.tensors[name].shape for name in match]:
+            paired.update(zip(ours, match, strict=True))
+    return [(each, paired[each["name"]]) for each in one.index if each["name"] in paired]
 
 
 def _read(path: Path) -> Values:

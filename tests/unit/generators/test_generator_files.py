@@ -1,4 +1,4 @@
-"""Inputs from files, and every way in which a file can be wrong."""
+"""Inputs from files, every way in which a file can be wrong, and the writers of tensors."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import io
 import struct
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from optest.errors import UnknownName
+from optest.backends.command_config import TensorFile
+from optest.backends.tensor_files import read_tensor, write_tensor
+from optest.core.kept_tensors import Archive, read_archive, write_archive
+from optest.errors import UnknownName, UsageError
 from optest.generators import RandomTensorGenerator
-from optest.numerics import bits, numpy_dtype
+from optest.generators.files import save_tensors, tensors_in_file
+from optest.numerics import bits, dtype_of, numpy_dtype
 from optest.spec import DTYPES, Argument, DType, Fault, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, dtype
 
 
@@ -235,3 +240,77 @@ def test_a_shape_of_a_header_takes_no_memory(tmp_path: Path) -> None:
     )
     (tmp_path / "a.npy").write_bytes(huge)
     refused(tmp_path / "a.npy", "float32", (4,), "999999999999999")
+
+
+_BASE = (np.arange(24) * 7 % 5 % 2).reshape(4, 6)  # values that every dtype holds; no two rows are the same
+_LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "row-major": lambda base: base,
+    "transposed": lambda base: base.T,
+    "Fortran order": np.asfortranarray,
+    "sliced": lambda base: base[1:, ::2],
+    "negative strides": lambda base: base[::-1, ::-2],
+    "broadcast": lambda base: np.broadcast_to(base[:1], (4, 6)),
+    "three dimensions, permuted": lambda base: base.reshape(2, 3, 4).transpose(2, 0, 1),
+    "0-d": lambda base: base[1, 1, ...],
+    "empty": lambda base: base[:0].T,
+    "size 1": lambda base: base[1:2, 1:2].T,
+}
+
+
+def _through_safetensors(array: np.ndarray, folder: Path) -> np.ndarray:
+    pytest.importorskip("safetensors")
+    save_tensors({"a": array}, folder / "a.safetensors", "case")
+    return tensors_in_file(folder / "a.safetensors")[0]["a"]
+
+
+def _through_archive(array: np.ndarray, folder: Path) -> np.ndarray:
+    write_archive(folder / "a.npz", Archive(tensors={"a": array}))
+    return read_archive(folder / "a.npz").tensors["a"]
+
+
+def _through_command_file(array: np.ndarray, folder: Path) -> np.ndarray:
+    entry = dtype_of(array.dtype)
+    file = TensorFile(tensor="input0", path="a.bin", dtype=entry, spec=TensorSpec(dtype=entry, shape=array.shape))
+    write_tensor(file, folder / "a.bin", array)
+    assert (bits(read(folder / "a.bin", entry.name, array.shape)) == bits(array)).all()  # fill: {kind: file}
+    return read_tensor(file, folder / "a.bin")
+
+
+_WRITERS = {"safetensors": _through_safetensors, "npz": _through_archive, "bin": _through_command_file}
+_NOT_IN_SAFETENSORS = ("int4", "uint4", "complex128")
+
+
+@pytest.mark.parametrize("layout", _LAYOUTS)
+@pytest.mark.parametrize("writer", _WRITERS)
+def test_every_writer_keeps_every_layout(writer: str, layout: str, tmp_path: Path) -> None:
+    for entry in DTYPES:
+        if writer == "safetensors" and entry.name in _NOT_IN_SAFETENSORS:
+            continue
+        array = _LAYOUTS[layout](_BASE.astype(numpy_dtype(entry)))
+        got = _WRITERS[writer](array, tmp_path)
+        assert (got.dtype, got.shape) == (array.dtype, array.shape), entry
+        assert (bits(got) == bits(array)).all(), entry
+
+
+@pytest.mark.parametrize("layout", _LAYOUTS)
+def test_safetensors_are_written_in_the_order_of_this_machine(layout: str, tmp_path: Path) -> None:
+    for name in ("int16", "bfloat16", "float16", "float32", "float64", "complex64"):
+        native = _LAYOUTS[layout](_BASE.astype(numpy_dtype(dtype(name))))
+        got = _through_safetensors(native.astype(native.dtype.newbyteorder(">")), tmp_path)
+        assert got.shape == native.shape
+        assert (bits(got) == bits(native)).all(), name
+
+
+def test_other_writers_refuse_a_foreign_byte_order(tmp_path: Path) -> None:
+    for writer in (_through_archive, _through_command_file):
+        with pytest.raises(UnknownName):
+            writer(np.arange(3, dtype=">f4"), tmp_path)
+        assert not list(tmp_path.iterdir())
+
+
+def test_safetensors_names_a_dtype_that_it_lacks(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    for name in _NOT_IN_SAFETENSORS:
+        with pytest.raises(UsageError, match=rf"weight.*{name}"):
+            save_tensors({"weight": values_of(dtype(name))}, tmp_path / "a.safetensors", "case")
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from model_results import results
 from safetensors.torch import save_file
 
 from optest.errors import UsageError
+from optest.generators.files import tensors_in_file
 from optest.torch.models.adapters import opened_model
 from optest.torch.models.weights import save_weights
 
@@ -44,6 +46,17 @@ def test_weights_come_back_with_the_same_bits(file: Path, name: str) -> None:
     assert torch.equal(results(model, inputs)["logits"], results(again, inputs)["logits"])
     with pytest.raises(UsageError, match="preset is small, but the weights are those of"):
         opened_model(name, config=SMALL[name], weights=file, preset="small")
+
+
+def test_views_that_are_not_row_major_are_written_as_they_are(file: Path) -> None:
+    module = torch.nn.Module()
+    module.w = torch.nn.Parameter(torch.arange(9.0).view(3, 3))
+    for name, view in {"t": module.w.t(), "every_second": torch.arange(12.0).view(4, 3)[::2], "tied": module.w[:]}.items():
+        module.register_buffer(name, view.detach())
+    save_weights(SimpleNamespace(module=module, name="m"), file)  # type: ignore[arg-type]
+    stored, _ = tensors_in_file(file)
+    assert {*stored} == {"w", "t", "every_second"}, "a transposed view is no second name of the same tensor"
+    assert all((stored[name] == module.state_dict()[name].numpy()).all() for name in stored)
 
 
 def test_a_published_layout_of_gpt2(file: Path) -> None:
