@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -38,7 +39,6 @@ from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
 from optest.backends.arguments import EMPTY, names_of
 from optest.backends.command_abilities import (
-    ChecksConfig,
     ChecksReadiness,
     KnowsExpectations,
     NamesOperators,
@@ -46,6 +46,7 @@ from optest.backends.command_abilities import (
     StatesCapabilities,
     case_options_of,
     compared_variants,
+    config_problems,
     runs_programs,
 )
 from optest.backends.function import FunctionBackend, kernel_of
@@ -417,12 +418,12 @@ def _built_cases(
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
     built = [_cases_of(each, settings, target, driver, programs.stated.get(each.name)) for each in with_samples]
-    if isinstance(driver, ChecksConfig):
-        found = [(case.descriptor.name, each) for of in built for case in of.cases for each in driver.problems(case)]
-        if programs.source:
-            programs.refuse(driver.name, found)
-        if found:
-            raise UsageError("\n".join(dict.fromkeys(each for _, each in found)))
+    check = partial(config_problems, driver, is_shipped=backend_manager.is_shipped(driver.name))
+    found = [(case.descriptor.name, each) for of in built for case in of.cases for each in check(case)]
+    if programs.source:
+        programs.refuse(driver.name, found)
+    if found:
+        raise UsageError("\n".join(dict.fromkeys(each for _, each in found)))
     return built
 
 

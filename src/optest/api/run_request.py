@@ -18,7 +18,7 @@ from optest.api import bootstrap
 from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, given_options, rerun_of, what_failed
 from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.command_abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
+from optest.backends.command_abilities import KnowsDtypes, case_options_of, config_problems, options_of
 from optest.backends.command_abilities import configure as configure_driver
 from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
@@ -235,7 +235,9 @@ def _host(
         target=target,
         check_fill=check_fill,
         check_hook=_require_callable if imports_hooks else lambda _: None,
-        check_backend=driver.problems if isinstance(driver, ChecksConfig) else lambda _: (),
+        check_backend=partial(config_problems, driver, is_shipped=backend_manager.is_shipped(target.name))
+        if isinstance(target, BackendTarget)
+        else lambda _: (),
         dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
         backend_names=backend_manager.names(),
         default_timeout_s=settings["timeout"],

@@ -10,6 +10,8 @@ from typing import Any
 
 from optest.backends.abilities import Ability
 from optest.backends.capabilities import Capabilities, capability_of
+from optest.backends.sections import SectionReader
+from optest.errors import nearest
 from optest.spec import OperatorDescriptor, Sample, TestCase
 
 
@@ -114,6 +116,32 @@ def options_of(driver: object) -> tuple[str, ...]:
     """The options of the command line that ``configure`` of a driver takes, by its attribute ``options``; any other one
     is refused for it."""
     return tuple(getattr(driver, "options", ()))
+
+
+def config_problems(driver: object, case: TestCase, *, is_shipped: bool) -> Sequence[str]:
+    """Return what is wrong with the options in the case's ``backend_config`` for its driver.
+
+    A driver declares its keys by the attribute ``config_keys`` and checks their values by ``problems(case)``. A driver
+    of optest with neither has no keys. Keys of a user's driver with neither cannot be checked.
+    """
+    stated = case.backend_config.get(case.backend.name)
+    if not stated and not isinstance(driver, ChecksConfig):
+        return ()
+    found = driver.problems(case) if isinstance(driver, ChecksConfig) else ()
+    keys = getattr(driver, "config_keys", () if is_shipped and not isinstance(driver, ChecksConfig) else None)
+    if keys is None:
+        return found
+    reader = SectionReader(case, case.backend.name, ", ".join(map(repr, keys)) or "no keys")
+    flags = options_of(driver)
+    listed = f"{case.backend.name} takes options: {', '.join(map(_flag, flags))}" if flags and not keys else ""
+    near = {key: nearest(str(key), flags, least=0.5) for key in reader.section if key not in keys}
+    others = {str(key): f"did you mean the option {_flag(flag)}?" if flag else listed for key, flag in near.items()}
+    reader.unknown_keys(reader.section, keys, others=others if not keys else {})
+    return (*reader.problems, *found)
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def lack_of(driver: object, descriptor: OperatorDescriptor) -> str | None:

@@ -481,9 +481,15 @@ class FunctionBackend(BackendDriver):
 
     def problems(self, case: TestCase) -> Sequence[str]:
         stated: Any = case.backend_config.get(self.name, {})
-        if isinstance(stated, Mapping) and all(isinstance(each, str) for each in stated.values()):
-            return ()
-        return (f"backend_config.{self.name} is {stated!r}, but should map operators to functions (MODULE:NAME)",)
+        if not isinstance(stated, Mapping) or not all(isinstance(each, str) for each in stated.values()):
+            return (f"backend_config.{self.name} is {stated!r}, but should map operators to functions (MODULE:NAME)",)
+        problems = []
+        for operator in stated.keys() - {case.descriptor.name}:
+            try:
+                load_object("optest.operators:operators").get(operator)
+            except UnknownName as error:  # noqa: PERF203 - one problem for each key
+                problems.append(f"backend_config.{self.name}.{operator} is no operator: {error}")
+        return problems
 
     def unsupported(self, case: TestCase) -> str | None:
         found = self._kernel(case)

@@ -39,6 +39,6 @@ class SectionReader:
         """Tell of keys that are not known; ``others`` are hints for names that people know from elsewhere."""
         for key in stated:
             if key not in known:
-                listed = f"known: {', '.join(known)}"
+                listed = f"known: {', '.join(known) or 'none'}"
                 hint = others.get(str(key)) or did_you_mean(str(key), known, listed, text="did you mean {!r}?")
-                self.say(inside, f"has the unknown key {key!r}; {hint}")
+                self.say(f"{inside}{'.' if inside else ''}{key}", f"is an unknown key; {hint}")

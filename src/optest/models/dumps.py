@@ -53,7 +53,8 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     """Compare two dumps.
 
     Returns:
-        0 if both hold the same values, one at least, with the same dtypes, shapes and, within tolerance, elements; or 1.
+        0 if both hold the same values, one at least, with the same dtypes, shapes and, within tolerance, elements; else
+        1.
         With ``common`` only the values that both hold have to be the same.
     """
     if len(given["dumps"]) != 2:
@@ -62,7 +63,9 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     pairs = [(each, each["name"]) for each in one.index if each["name"] in other.tensors]
     lines, unmatched = list[str](), ("missing in the second", "missing in the first")
     if _are_different_exports(one, other):
-        context.echo("the dumps are of different exports: values are matched by module, statement and order, not by name")
+        context.echo(
+            "the dumps are of different exports: values are matched by module, statement and order, not by name"
+        )
         pairs, unmatched = _same_producers(one, other), ("not compared, of the first", "not compared, of the second")
     paired = {each["name"] for each, _ in pairs}, {name for _, name in pairs}
     for text, values, names in zip(unmatched, (one, other), paired, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from optest.errors import UnknownName
@@ -70,15 +70,26 @@ def options_of_others(case: TestCase) -> str:
     return f"backend_config states options of {' and '.join(others)}, but the backend is {case.backend.name}"
 
 
-def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry) -> Place:
-    """Where the options of the case's backend were written; ``entry`` is what the case itself states.
+def config_place(case: TestCase, path: Path, context: PlanContext, entry: Entry, problem: str) -> Place:
+    """Return the position of the option that a driver's problem names, in the last layer that sets it.
 
-    On the command line it is a flag of the backend's own or ``--attr``; what is said names the key.
+    An option that is missing is reported at the section of the case or of the defaults. ``entry`` is the content of the
+    case. On the command line it is an option of the backend or ``--attr``: the message names the key.
     """
-    if document is None:
+    if context.document is None:
         return ""
-    name = case.backend.name
-    if path and name in entry.get("backend_config", {}):
-        return (*path, "backend_config", name)
-    in_defaults = name in document.defaults.get("backend_config", {}) or not path
-    return ("defaults", "backend_config", name) if in_defaults else path
+    name, keys = case.backend.name, keys_in(problem, case.backend.name)
+    layers: list[tuple[Path, Entry]] = [(path, entry), (("defaults",), context.document.defaults)]
+    sections = [(place, layer.get("backend_config", {}).get(name)) for place, layer in layers if place]
+    if keys and keys[0] in context.flags.get("backend_config", {}).get(name, {}):
+        return ""
+    setting = [each for each in sections if keys and isinstance(each[1], Mapping) and keys[0] in each[1]]
+    for place, _ in setting or [each for each in sections if each[1] is not None]:
+        return (*place, "backend_config", name, *(keys if setting else ()))
+    return path or ("defaults", "backend_config", name)
+
+
+def keys_in(problem: str, backend: str) -> Path:
+    """Return the keys that a driver's problem names: ``("inputs",)`` of ``backend_config.NAME.inputs[0] is …``."""
+    key = problem.partition(" ")[0].removeprefix(f"backend_config.{backend}")
+    return tuple(key[1:].partition("[")[0].split(".")) if key.startswith(".") else ()

@@ -161,9 +161,8 @@ class _Gathering:
         if not self._selection.takes_case(case):
             return
         for message in context.host.check_backend(case) if context.is_target_known else ():
-            context.ledger.problem(
-                config_place(case, path, context.document, entry()), message, options_of_others(case)
-            )
+            place = config_place(case, path, context, entry(), message)
+            context.ledger.problem(place, message, options_of_others(case))
         self._cases.append(case)
         self._names.append(name)
 

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, RootModel
 
 from optest.errors import UsageError
+from optest.plan.backend_options import keys_in
 from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, read_document
 from optest.plan.yaml_source import Path, Source
@@ -39,9 +40,8 @@ class Programs:
         """
         ledger = Ledger(self.source)
         for operator, problem in problems:
-            key, _, said = problem.removeprefix(f"backend_config.{backend}").partition(" ")
-            below = key[1:].partition("[")[0].split(".") if key.startswith(".") else []
-            ledger.problem((*self.places[operator], *below), f"{key[1:]} {said}" if below else said or problem)
+            message = problem.removeprefix(f"backend_config.{backend}").lstrip(". ")
+            ledger.problem((*self.places[operator], *keys_in(problem, backend)), message)
         ledger.refuse()
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from optest.backends import BackendDriver, abilities, backend_manager, command_abilities, worker_abilities
-from optest.spec import TestCase
+from optest.errors import Unavailable
+from optest.operators import operators
+from optest.spec import BackendTarget, TestCase
 
 PROTOCOLS = [
     each
@@ -70,3 +72,59 @@ def test_a_command_keeps_deadlines_and_runs_programs() -> None:
     command = backend_manager.get("command")
     assert worker_abilities.keeps_deadline(command)
     assert command_abilities.runs_programs(command)
+
+
+def config_problems(driver: BackendDriver, *, is_shipped: bool = False, **section: Any) -> list[str]:
+    case = TestCase(
+        descriptor=operators.get("relu"),
+        inputs=(),
+        backend=BackendTarget(name=driver.name),
+        backend_config={driver.name: section},
+    )
+    return [*command_abilities.config_problems(driver, case, is_shipped=is_shipped)]
+
+
+@pytest.mark.parametrize("name", backend_manager.names())
+@pytest.mark.parametrize("key", ["devcie", "golden", "workdri", "modul"])
+def test_every_shipped_backend_refuses_an_unknown_key(name: str, key: str) -> None:
+    try:
+        driver = backend_manager.get(name)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    key = "dolgen" if driver.kind in ("command", "npu") and key == "golden" else key
+    assert any(f".{key} " in problem for problem in config_problems(driver, is_shipped=True, **{key: "x"}))
+
+
+def test_an_unknown_key_suggests_the_nearest() -> None:
+    class Tiled(Plain):
+        config_keys = ("tile", "stages")
+
+    assert config_problems(Tiled(), tile=3, stages=2) == []
+    (problem,) = config_problems(Tiled(), tiel=3)
+    assert problem.startswith("backend_config.plain.tiel ")
+    assert "'tile'" in problem
+    (problem,) = config_problems(backend_manager.get("function"), is_shipped=True, rleu="m:f", softmax="m:f")
+    assert "did you mean 'relu'" in problem
+
+
+@pytest.mark.torch
+def test_a_key_that_is_an_option_suggests_the_option() -> None:
+    pytest.importorskip("torch")
+    (problem,) = config_problems(backend_manager.get("torch"), is_shipped=True, devcie="cuda")
+    assert "--torch-device" in problem
+
+
+def test_keys_of_a_users_driver_are_checked_once_it_declares_them() -> None:
+    class Checks(Plain):
+        config_keys = ("tile",)
+
+        def problems(self, case: TestCase) -> Sequence[str]:
+            return ["backend_config.plain.tile is wrong"]
+
+    class Keyless(Plain):
+        config_keys = ()
+
+    assert config_problems(Plain(), anything=1) == []
+    assert len(config_problems(Checks(), tile=1)) == 1
+    assert len(config_problems(Checks(), tiel=1)) == 2
+    assert config_problems(Keyless(), anything=1)

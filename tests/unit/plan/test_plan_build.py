@@ -492,6 +492,14 @@ def test_places_of_driver_options() -> None:
     assert problems(own, **more)[0][:3] == ("plan.yaml", 2, "$.cases[0].backend_config.numpy")
     shared = f"defaults: {{backend_config: {{numpy: {{}}}}}}\ncases:\n  - {case}\n  - {case}\n"
     assert problems(shared, **more) == [("plan.yaml", 1, "$.defaults.backend_config.numpy", "wrong")]
+    misspelt = {"check_backend": lambda case: ["backend_config.numpy.tiel is unknown"]}
+    lines = "    backend_config:\n      numpy:\n        tile: 1\n        {}: 1\n"
+    own = "cases:\n  - op: relu\n    shapes: {input0: 2}\n" + lines.format("tiel")
+    assert problems(own, **misspelt)[0][1:3] == (7, "$.cases[0].backend_config.numpy.tiel")
+    both = "defaults: {backend_config: {numpy: {tiel: 1}}}\n" + own.replace("tiel", "stages")
+    assert problems(both, **misspelt)[0][1:3] == (1, "$.defaults.backend_config.numpy.tiel")
+    missing = {"check_backend": lambda case: ["backend_config.numpy.command is missing"]}
+    assert problems(own, **missing)[0][1:3] == (5, "$.cases[0].backend_config.numpy")
     flags = CaseRequest(ops=("relu",), shapes={"input0": (2,)})
     with pytest.raises(PlanError) as raised:
         build(None, flags, **more)

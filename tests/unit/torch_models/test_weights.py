@@ -50,8 +50,13 @@ def test_weights_come_back_with_the_same_bits(file: Path, name: str) -> None:
 
 def test_views_that_are_not_row_major_are_written_as_they_are(file: Path) -> None:
     module = torch.nn.Module()
+    rows = torch.arange(12.0).view(4, 3)
     module.w = torch.nn.Parameter(torch.arange(9.0).view(3, 3))
-    for name, view in {"t": module.w.t(), "every_second": torch.arange(12.0).view(4, 3)[::2], "tied": module.w[:]}.items():
+    for name, view in {
+        "t": module.w.t(),
+        "every_second": rows[::2],
+        "tied": module.w[:],
+    }.items():
         module.register_buffer(name, view.detach())
     save_weights(SimpleNamespace(module=module, name="m"), file)  # type: ignore[arg-type]
     stored, _ = tensors_in_file(file)
