@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -418,8 +417,8 @@ def _built_cases(
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
     built = [_cases_of(each, settings, target, driver, programs.stated.get(each.name)) for each in with_samples]
-    check = partial(config_problems, driver, is_shipped=backend_manager.is_shipped(driver.name))
-    found = [(case.descriptor.name, each) for of in built for case in of.cases for each in check(case)]
+    cases = [case for of in built for case in of.cases]
+    found = [(case.descriptor.name, each) for case in cases for each in config_problems(driver, case)]
     if programs.source:
         programs.refuse(driver.name, found)
     if found:

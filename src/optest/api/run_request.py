@@ -235,9 +235,7 @@ def _host(
         target=target,
         check_fill=check_fill,
         check_hook=_require_callable if imports_hooks else lambda _: None,
-        check_backend=partial(config_problems, driver, is_shipped=backend_manager.is_shipped(target.name))
-        if isinstance(target, BackendTarget)
-        else lambda _: (),
+        check_backend=partial(config_problems, driver),
         dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
         backend_names=backend_manager.names(),
         default_timeout_s=settings["timeout"],

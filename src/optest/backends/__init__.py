@@ -242,13 +242,9 @@ class BackendManager:
         """The kind of a backend, without importing a built-in one."""
         return self._kinds.get(name) or self.get(name).kind
 
-    def is_shipped(self, name: str) -> bool:
-        """Return whether optest brings the driver of that name, and no user has replaced it."""
-        return name in self._own
-
     def source_of(self, name: str) -> str:
         """``built in``, or the module of the driver."""
-        return "built in" if self.is_shipped(name) else type(self.get(name)).__module__
+        return "built in" if name in self._own else type(self.get(name)).__module__
 
     def drivers(self) -> tuple[BackendDriver, ...]:
         """Every driver, imported. Raises ``Unavailable`` for the first that cannot be."""

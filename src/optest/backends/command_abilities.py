@@ -11,7 +11,7 @@ from typing import Any
 from optest.backends.abilities import Ability
 from optest.backends.capabilities import Capabilities, capability_of
 from optest.backends.sections import SectionReader
-from optest.errors import nearest
+from optest.errors import did_you_mean
 from optest.spec import OperatorDescriptor, Sample, TestCase
 
 
@@ -118,30 +118,22 @@ def options_of(driver: object) -> tuple[str, ...]:
     return tuple(getattr(driver, "options", ()))
 
 
-def config_problems(driver: object, case: TestCase, *, is_shipped: bool) -> Sequence[str]:
+def config_problems(driver: object, case: TestCase) -> Sequence[str]:
     """Return what is wrong with the options in the case's ``backend_config`` for its driver.
 
-    A driver declares its keys by the attribute ``config_keys`` and checks their values by ``problems(case)``. A driver
-    of optest with neither has no keys. Keys of a user's driver with neither cannot be checked.
+    A driver declares its keys as ``config_keys`` and checks values by ``problems(case)``. A driver of optest without
+    either has no keys; those of a user's driver without either cannot be checked.
     """
-    stated = case.backend_config.get(case.backend.name)
-    if not stated and not isinstance(driver, ChecksConfig):
-        return ()
-    found = driver.problems(case) if isinstance(driver, ChecksConfig) else ()
-    keys = getattr(driver, "config_keys", () if is_shipped and not isinstance(driver, ChecksConfig) else None)
-    if keys is None:
+    name, found = case.backend.name, driver.problems(case) if isinstance(driver, ChecksConfig) else ()
+    is_keyless = type(driver).__module__.startswith("optest.") and not isinstance(driver, ChecksConfig)
+    keys = getattr(driver, "config_keys", () if is_keyless else None)
+    if keys is None or not case.backend_config.get(name):
         return found
-    reader = SectionReader(case, case.backend.name, ", ".join(map(repr, keys)) or "no keys")
-    flags = options_of(driver)
-    listed = f"{case.backend.name} takes options: {', '.join(map(_flag, flags))}" if flags and not keys else ""
-    near = {key: nearest(str(key), flags, least=0.5) for key in reader.section if key not in keys}
-    others = {str(key): f"did you mean the option {_flag(flag)}?" if flag else listed for key, flag in near.items()}
-    reader.unknown_keys(reader.section, keys, others=others if not keys else {})
+    reader = SectionReader(case, name, ", ".join(keys) or "no keys")
+    flags = [f"--{each}".replace("_", "-") for each in options_of(driver)]
+    others = {str(key): did_you_mean(f"--{key}", flags, f"options: {', '.join(flags)}") for key in reader.section}
+    reader.unknown_keys(reader.section, keys, others=others if flags and not keys else {})
     return (*reader.problems, *found)
-
-
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
 
 
 def lack_of(driver: object, descriptor: OperatorDescriptor) -> str | None:

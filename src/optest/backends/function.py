@@ -17,7 +17,7 @@ from typing import Any
 from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import Schema, bound_arguments, names_of, value_taken
 from optest.backends.capabilities import Capability, layout_of
-from optest.errors import Unavailable, UnknownName, UsageError
+from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.guests import Guest, Option
 from optest.registry import is_installed, load_extension, load_object
 from optest.spec import Check, CheckState, OperatorDescriptor, TestCase, dtype
@@ -483,13 +483,12 @@ class FunctionBackend(BackendDriver):
         stated: Any = case.backend_config.get(self.name, {})
         if not isinstance(stated, Mapping) or not all(isinstance(each, str) for each in stated.values()):
             return (f"backend_config.{self.name} is {stated!r}, but should map operators to functions (MODULE:NAME)",)
-        problems = []
-        for operator in stated.keys() - {case.descriptor.name}:
-            try:
-                load_object("optest.operators:operators").get(operator)
-            except UnknownName as error:  # noqa: PERF203 - one problem for each key
-                problems.append(f"backend_config.{self.name}.{operator} is no operator: {error}")
-        return problems
+        known = load_object("optest.operators:operators")
+        return [
+            f"backend_config.{self.name}.{each} is no operator; {did_you_mean(each, known.names(), 'see optest list')}"
+            for each in stated.keys() - {case.descriptor.name}
+            if "." not in each and each not in known and known.spelling(each) is None
+        ]
 
     def unsupported(self, case: TestCase) -> str | None:
         found = self._kernel(case)

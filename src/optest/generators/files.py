@@ -190,8 +190,6 @@ def tensors_in_file(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
 def save_tensors(tensors: Mapping[str, Array], path: Path, case: str, **metadata: str) -> None:
     """Write a file of safetensors, with the case's id as its metadata, too: all of it, or nothing.
 
-    Arrays may have any strides and byte order.
-
     Raises:
         UsageError: if it cannot be written, or has no such dtype.
         Unavailable: without the package.

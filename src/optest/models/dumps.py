@@ -53,8 +53,7 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     """Compare two dumps.
 
     Returns:
-        0 if both hold the same values, one at least, with the same dtypes, shapes and, within tolerance, elements; else
-        1.
+        0 if both hold the same values, one at least, with the same dtype, shape and, within tolerance, elements; or 1.
         With ``common`` only the values that both hold have to be the same.
     """
     if len(given["dumps"]) != 2:
@@ -63,17 +62,12 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     pairs = [(each, each["name"]) for each in one.index if each["name"] in other.tensors]
     lines, unmatched = list[str](), ("missing in the second", "missing in the first")
     if _are_different_exports(one, other):
-        context.echo(
-            "the dumps are of different exports: values are matched by module, statement and order, not by name"
-        )
+        context.echo("the dumps are of different exports: values are matched by module, statement and order")
         pairs, unmatched = _same_producers(one, other), ("not compared, of the first", "not compared, of the second")
     paired = {each["name"] for each, _ in pairs}, {name for _, name in pairs}
     for text, values, names in zip(unmatched, (one, other), paired, strict=True):
-        left = [each["name"] for each in values.index if each["name"] not in names]
-        if left and given["common"]:
-            context.echo(f"{text}, {len(left)}: {shortened(left, _SHOWN)}")
-        elif left:
-            lines.append(f"{text}, {len(left)}: {shortened(left, _SHOWN)}")
+        if left := [each["name"] for each in values.index if each["name"] not in names]:
+            (context.echo if given["common"] else lines.append)(f"{text}, {len(left)}: {shortened(left, _SHOWN)}")
     if not pairs:
         lines.append("no value is in both: nothing was compared")
     wrong = []
@@ -99,34 +93,25 @@ _LINE = re.compile(r"(^|, )[^,:]+:\d+(?=: |$)")
 
 
 def _are_different_exports(one: Values, other: Values) -> bool:
-    """Return whether a name in both dumps can mean two values.
-
-    Exporters number their values anew: another decomposition shifts every later number. File names and line numbers
-    may differ: one dump may be of an edited copy of the model.
-    """
+    """Return whether a name in both dumps can mean two values, since each exporter numbers its own steps."""
+    # Without file and line, since one dump may be of an edited copy of the model.
     places = {each["name"]: each["place"] for each in other.index}
-    shared = [(each["place"], places[each["name"]]) for each in one.index if places.get(each["name"])]
-    if any(a and _LINE.sub("", a) != _LINE.sub("", b) for a, b in shared):
-        return True
+    shared = [(each["place"], places[each["name"]]) for each in one.index if each["place"] and places.get(each["name"])]
     of_torch = [any(each["operator"].startswith("aten.") for each in values.index) for values in (one, other)]
-    return of_torch[0] != of_torch[1] and any(a for a, _ in shared)
+    return any(_LINE.sub("", a) != _LINE.sub("", b) for a, b in shared) or (bool(shared) and of_torch[0] != of_torch[1])
 
 
 def _same_producers(one: Values, other: Values) -> list[tuple[dict[str, Any], str]]:
-    """Pair the values that the same statement of the same module produces, in the order of their numbers.
-
-    A statement that has more values of one kind (``mul``, ``mul_1``) in one dump, or other shapes, is not paired.
-    """
+    """Pair the values of the same statement and module; not those of which one dump has more, or other shapes."""
 
     def groups(values: Values) -> dict[tuple[str, str], list[str]]:
-        found = defaultdict[tuple[str, str], list[tuple[int, str]]](list)
+        numbered = defaultdict[tuple[str, str], list[tuple[int, str]]](list)
         for each in values.index:
             kind, _, number = each["name"].rpartition("_")
-            if not number.isdecimal():
-                kind, number = each["name"], "0"
-            found[_LINE.sub("", each["place"]), kind].append((int(number), each["name"]))
+            kind, number = (kind, number) if number.isdecimal() else (each["name"], "0")
+            numbered[_LINE.sub("", each["place"]), kind].append((int(number), each["name"]))
         # The number is the order in the program; an optimiser may run the nodes in another order.
-        return {key: [name for _, name in sorted(numbered)] for key, numbered in found.items()}
+        return {key: [name for _, name in sorted(found)] for key, found in numbered.items()}
 
     theirs, paired = groups(other), dict[str, str]()
     for key, ours in groups(one).items():

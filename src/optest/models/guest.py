@@ -157,8 +157,8 @@ _COMMANDS = (
         optest model diff one.safetensors other.safetensors --atol 1e-6
 
         Dumps are what trace --out and run --dump-dir write. Values have to be equal, or
-        |a - b| <= atol + rtol * |b|. Names that one of them lacks, other shapes or dtypes, and dumps without a common
-        name are differences, too. The order is that of the first.
+        |a - b| <= atol + rtol * |b|. Values that one of them lacks, other shapes or dtypes, and dumps without a common
+        value are differences, too. Two exports are compared by statement, not by name.
         """,
         _flag(name="common", help="Compare the names that both have, and no others."),
         _number(name="rtol", help="Relative tolerance. [0]"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from optest.errors import UnknownName
@@ -71,21 +71,18 @@ def options_of_others(case: TestCase) -> str:
 
 
 def config_place(case: TestCase, path: Path, context: PlanContext, entry: Entry, problem: str) -> Place:
-    """Return the position of the option that a driver's problem names, in the last layer that sets it.
+    """Return the position of the option that a driver's problem names: in the last layer that sets it, or has others.
 
-    An option that is missing is reported at the section of the case or of the defaults. ``entry`` is the content of the
-    case. On the command line it is an option of the backend or ``--attr``: the message names the key.
+    ``entry`` is the content of the case. On the command line it is an option of the backend or ``--attr``.
     """
     if context.document is None:
         return ""
     name, keys = case.backend.name, keys_in(problem, case.backend.name)
-    layers: list[tuple[Path, Entry]] = [(path, entry), (("defaults",), context.document.defaults)]
-    sections = [(place, layer.get("backend_config", {}).get(name)) for place, layer in layers if place]
-    if keys and keys[0] in context.flags.get("backend_config", {}).get(name, {}):
-        return ""
-    setting = [each for each in sections if keys and isinstance(each[1], Mapping) and keys[0] in each[1]]
-    for place, _ in setting or [each for each in sections if each[1] is not None]:
-        return (*place, "backend_config", name, *(keys if setting else ()))
+    layers: list[tuple[Place, Entry]] = [(("defaults",), context.document.defaults), (path, entry), ("", context.flags)]
+    sections = {place: layer["backend_config"].get(name) for place, layer in layers if "backend_config" in layer}
+    setting = [place for place, section in sections.items() if keys and keys[0] in (section or ())]
+    for place in (*reversed(setting), *(each for each in reversed(sections) if each and sections[each] is not None)):
+        return place and (*place, "backend_config", name, *(keys if setting else ()))
     return path or ("defaults", "backend_config", name)
 
 
