@@ -20,7 +20,7 @@ import numpy as np
 from optest.backends import BackendDriver, wrong_numerics
 from optest.backends.arrays import library_of, to_array
 from optest.compare.assert_close import close_tolerance
-from optest.core.actual import BackendAnswer, in_order
+from optest.core.actual import PLAIN_ARRAYS, BackendAnswer, in_order
 from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs
 from optest.core.extensions import load_extensions
@@ -184,7 +184,7 @@ def _tensor(name: str, value: Any) -> _Tensor:
         array = to_array(value)
     except (KeyError, TypeError, ValueError, BufferError, RuntimeError) as error:
         raise UsageError(f"{name} is a {type(value).__name__} that cannot be read: {error}") from None
-    if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
+    if type(array) not in PLAIN_ARRAYS and not isinstance(array, np.generic):
         return _Tensor(name, array)  # the comparison reports the fault with it
     array = np.asarray(array)
     address = start = array.__array_interface__["data"][0]
@@ -222,7 +222,7 @@ def _inputs(inputs: Any) -> list[_Tensor]:
 
 
 def _require_tensor(tensor: _Tensor) -> None:
-    if not isinstance(tensor.array, np.ndarray) or isinstance(tensor.array, np.ma.MaskedArray):
+    if type(tensor.array) not in PLAIN_ARRAYS:
         raise UsageError(f"{tensor.name} is a {type(tensor.array).__name__}, but should be a tensor")
     if not is_known(tensor.array.dtype):
         raise UsageError(f"{tensor.name} has elements of type {tensor.array.dtype}, which no operator takes")

@@ -21,8 +21,9 @@ def to_array(value: Any) -> Any:
     Raises:
         KeyError, TypeError, ValueError, BufferError, RuntimeError: for a tensor that cannot be had here.
     """
-    if library_of(value) == "torch":
-        return load_object("optest.torch.tensors:from_torch")(value) if hasattr(value, "stride") else value
+    if "torch.Tensor" in {f"{each.__module__}.{each.__qualname__}" for each in type(value).__mro__}:
+        is_plain = load_object("optest.torch.tensors:is_plain")(value)  # a subclass may answer as it likes
+        return load_object("optest.torch.tensors:from_torch")(value) if is_plain else value
     if isinstance(value, (np.ndarray, np.generic)):
         return value
     if hasattr(value, "__array__"):

@@ -12,7 +12,7 @@ from optest.errors import Unavailable, UnknownName, UsageError
 from optest.registry import load_object
 from optest.spec import Fault, Reason
 from optest.torch.calls.refusals import first_line
-from optest.torch.tensors import Inexpressible, from_torch
+from optest.torch.tensors import Inexpressible, from_torch, is_plain
 
 VENDOR_MODULES = {
     "npu": "torch_npu",
@@ -65,6 +65,8 @@ def received(output: Any, device: torch.device) -> Any:
     """
     if not isinstance(output, torch.Tensor):
         raise Fault(Reason.RAISED, f"torch returned {type(output).__name__}, but should return a tensor")
+    if not is_plain(output):
+        raise Fault(Reason.DTYPE, f"the output is a {type(output).__name__}; return it .as_subclass(torch.Tensor)")
     if (output.device.type, output.device.index or 0) != (device.type, device.index or 0):
         raise Fault(
             Reason.WRONG_DEVICE,

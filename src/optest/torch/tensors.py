@@ -24,6 +24,11 @@ DTYPE_NAMES = {theirs: name for name, theirs in TORCH_DTYPES.items()}
 _NOT_IN_NUMPY = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether no subclass answers for the tensor: its elements are those of its memory."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
 class Inexpressible(ValueError):
     """A tensor that torch cannot hold: a 4-bit type, a negative stride."""
 

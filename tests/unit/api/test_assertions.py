@@ -87,7 +87,8 @@ def test_strides_of_the_input_are_part_of_the_diagnosis() -> None:
         (softmax(X)[:4], "the shape is 4x100, but should be 8x100"),
         (None, "MISSING_OUTPUT"),
         ([softmax(X), X.copy()], "EXTRA_OUTPUT"),
-        (np.ma.masked_array(softmax(X), X > 0), "output 0 is a masked array"),
+        (np.ma.masked_array(softmax(X), X > 0), "output 0 is MaskedArray, a subclass"),
+        (softmax(X).view(np.matrix), "output 0 is matrix, a subclass"),
     ],
 )
 def test_another_structure_is_a_failure(actual: Any, reason: str) -> None:

@@ -16,14 +16,34 @@ from optest.api.checking import check
 from optest.api.report import Report
 from optest.backends import backend_manager, function
 from optest.operators import operators
-from optest.spec import BAD_STATUSES, Reason, Status
+from optest.spec import BAD_STATUSES, Evidence, Reason, Status
 
 torch = pytest.importorskip("torch")
 
 MODULE = """
+import numpy as np
 import torch
 import optest
 from optest.torch.driver import TorchDriver
+
+class Lies(torch.Tensor):
+    def __array__(self, *_, **__):
+        return np.tanh(np.array(self.as_subclass(torch.Tensor)))
+
+def lies(x: torch.Tensor):
+    return torch.tanh(x).as_subclass(Lies)
+
+def lies_by_array(x):
+    return torch.zeros(x.shape).as_subclass(Lies)
+
+def parameter(x: torch.Tensor):
+    return torch.nn.Parameter(torch.tanh(x), requires_grad=x.is_floating_point())
+
+def buffer(x: torch.Tensor):
+    return torch.nn.Buffer(torch.tanh(x))
+
+def of_a_class(x: torch.Tensor):
+    return torch.tanh(x.as_subclass(Lies)).as_subclass(torch.Tensor)
 
 def relu(x):
     assert isinstance(x, torch.Tensor)
@@ -127,12 +147,29 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def asked(name: str) -> Report:
-    given = {"function": (f"functions_of_tensors:{name}",), "isolate": "none", "jobs": 1, "case_set": SETS}
+    function = name if "=" in name else f"functions_of_tensors:{name}"
+    given = {"function": (function,), "isolate": "none", "jobs": 1, "case_set": SETS}
     return check(given, stream=io.StringIO())
 
 
 def reasons(outcome: Report) -> set[Reason | None]:
     return {each.reason for each in outcome.results if each.status in BAD_STATUSES}
+
+
+@pytest.mark.parametrize("name", ["parameter", "buffer", "of_a_class"])
+def test_tensors_of_modules_are_plain_results(name: str) -> None:
+    outcome = asked(f"tanh=functions_of_tensors:{name}")
+    assert reasons(outcome) == set()
+    assert any(each.status is Status.PASSED for each in outcome.results)
+
+
+@pytest.mark.parametrize("name", ["lies", "lies_by_array"])
+def test_a_subclass_of_tensor_is_no_result(name: str) -> None:
+    outcome = asked(f"tanh=functions_of_tensors:{name}")
+    assert reasons(outcome) == {Reason.DTYPE}
+    assert not any(
+        each.status is Status.PASSED and each.verdict.evidence is Evidence.MEASURED for each in outcome.results
+    )
 
 
 def differences_from_torch(operator: str, function: str, **options: Any) -> list[tuple[str, str]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import gc
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -107,6 +109,14 @@ def test_the_cases_attributes_stay_as_the_plan_states_them() -> None:
 # what it returns
 
 
+def mapped(out: np.ndarray) -> np.ndarray:
+    """The output as a program leaves it in a file."""
+    with tempfile.TemporaryFile() as file:
+        array = np.memmap(file, out.dtype, "w+", shape=out.shape)
+    array[...] = out
+    return array
+
+
 class Agreeable(np.ndarray):  # type: ignore[type-arg]
     """Claims to be equal to everything."""
 
@@ -127,9 +137,12 @@ class Misshapen(np.ndarray):  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (lambda case, inputs: [np.zeros((4, 5), np.float32).view(Agreeable)], Reason.VALUE),
-        (lambda case, inputs: [right(case, inputs).reshape(-1)[:4].view(Misshapen)], Reason.SHAPE),
+        (lambda case, inputs: [np.zeros((4, 5), np.float32).view(Agreeable)], Reason.DTYPE),
+        (lambda case, inputs: {"out": right(case, inputs).view(Agreeable)}, Reason.DTYPE),
+        (lambda case, inputs: right(case, inputs).reshape(-1)[:4].view(Misshapen), Reason.DTYPE),
         (lambda case, inputs: [np.ma.masked_array(right(case, inputs), mask=True)], Reason.DTYPE),
+        (lambda case, inputs: [right(case, inputs).view(np.matrix)], Reason.DTYPE),
+        (lambda case, inputs: [right(case, inputs).view(np.recarray)], Reason.DTYPE),
         (lambda case, inputs: [right(case, inputs).astype(">f4")], Reason.DTYPE),
         (lambda case, inputs: [right(case, inputs).astype(object)], Reason.DTYPE),
         (lambda case, inputs: [right(case, inputs).astype(np.longdouble)], Reason.DTYPE),
@@ -151,11 +164,41 @@ def test_an_output_is_judged_as_what_it_is(answer: Callable[..., Any], reason: R
         lambda out: out[::-1].copy()[::-1],
         lambda out: np.asfortranarray(out),
         lambda out: np.repeat(out, 2, axis=1)[:, ::2],
-        lambda out: out.view(np.matrix),
+        mapped,
     ],
 )
 def test_the_layout_of_an_output_does_not_matter(view: Callable[..., Any]) -> None:
     assert verdict_of(lambda case, inputs: [view(right(case, inputs))]).status is Status.PASSED
+
+
+_KEPT: list[Any] = []
+
+
+def reference_that_keeps(inputs: Arrays, attributes: Any) -> Any:
+    _KEPT[:] = [np.add(*inputs)]
+    return _KEPT[0]
+
+
+def reference_of_torch(inputs: Arrays, attributes: Any) -> Any:
+    import torch
+
+    return torch.add(*map(torch.tensor, inputs)).numpy()
+
+
+@pytest.mark.parametrize("reference", [reference_that_keeps, reference_of_torch])
+def test_expected_values_share_no_memory_with_what_gc_reaches(reference: Callable[..., Any]) -> None:
+    if reference is reference_of_torch:
+        pytest.importorskip("torch")
+
+    def zeroes_everything(case: TestCase, inputs: Arrays) -> Any:
+        kept = [each for each in gc.get_objects() if type(each).__name__ == "Tensor" and each.shape == (4, 5)]
+        for each in (*kept, *_KEPT):
+            each[...] = 0
+        return [np.zeros((4, 5), np.float32)]
+
+    case = case_of(backend="answering", reference=f"{__name__}:{reference.__name__}")
+    (verdict,) = InProcess(Answering(zeroes_everything)).execute([case]).verdicts
+    assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.VALUE), verdict
 
 
 def test_a_reused_output_buffer_does_not_pass_for_the_same_bits() -> None:
