@@ -60,8 +60,10 @@ class InProcess:
     deadlines: Deadlines = field(default_factory=Deadlines)
     _side_effects: SideEffects | None = field(default=None, init=False)
 
-    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
         why, side_effects = self.deadlines.why(cases[0]), self.watch(cases[0])
+        if side_effects is not None:
+            side_effects.is_last = not following
         with exits_refused(), directory_kept():
             execution = execute(
                 [self.deadlines.applied(case) for case in cases],

@@ -31,11 +31,12 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Asked(msgspec.Struct, tag="asked", frozen=True):
-    """Run these cases, in wire form and with their keys, as one execution. ``number`` counts the questions."""
+    """Run these cases, in wire form and with their keys, as one execution. No request is known to follow the last."""
 
     number: int
     keys: list[str]
     cases: list[dict[str, Any]]
+    is_last: bool = False
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):

@@ -302,14 +302,14 @@ class TestRunner:
         planned = [case if self.seed is None else replace(case, seed=self.seed) for case in cases]
         results: list[CaseResult] = []
         for index, case in enumerate(planned):
-            results.append(self._run_one(case))
+            results.append(self._run_one(case, is_last=index + 1 == len(planned)))
             if on_result is not None:
                 on_result(results[-1], index, len(planned))
             if self.fail_fast and results[-1].status in BAD_STATUSES:
                 break
         return results
 
-    def _run_one(self, case: TestCase) -> CaseResult:
+    def _run_one(self, case: TestCase, *, is_last: bool) -> CaseResult:
         driver = backend_manager.get(case.backend.name)
         refusal = why_not_run(case, driver)
         if refusal is not None:
@@ -317,5 +317,6 @@ class TestRunner:
         side_effects = None
         if runs_foreign_code(driver, case):
             side_effects = self._side_effects = self._side_effects or SideEffects.here()
+            side_effects.is_last = is_last
         execution = execute([case], driver, every_measure=self.every_measure, side_effects=side_effects)
         return result_of(case, execution.verdicts[0], timings=execution.timings)

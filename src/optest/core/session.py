@@ -241,8 +241,8 @@ class Session:
         for execution, upcoming in turns:
             refusal = refusal_of(execution)
             following = []
-            if looks_ahead:
-                once = takewhile(self._is_tried_once, upcoming)
+            if looks_ahead or not executor.looks_ahead:
+                once = takewhile(self._is_tried_once, upcoming if looks_ahead else upcoming[:1])
                 following = [each.cases for each in once if refusal_of(each) is None]
             self._report(self._run_one(execution, executor, refusal, following))
             if self._is_over():

@@ -44,6 +44,7 @@ class SideEffects:
         "_process",
         "_unseen",
         "_whole",
+        "is_last",
     )
 
     def __init__(self, patches: PatchWatch, *, in_worker: bool) -> None:
@@ -55,7 +56,9 @@ class SideEffects:
         self._descriptors: dict[int, Record] = {}
         self._given: list[Record] = []
         self._layouts: list[tuple[object, ...]] = []
-        self._unseen = 0
+        self._unseen: list[str] = []
+        self.is_last = False
+        """Whether no case is known to follow, so that the look after this one is thorough."""
         self._due = 0.0
         self._is_thorough = True
 
@@ -73,7 +76,7 @@ class SideEffects:
 
     def begin(self, case: TestCase) -> None:
         """Remember what is as it should be, before anything of the case runs."""
-        self._is_thorough = perf_counter() >= self._due
+        self._is_thorough = self.is_last or perf_counter() >= self._due
         if not self._in_worker:
             self._process.renew()
             if self._is_thorough:
@@ -99,31 +102,30 @@ class SideEffects:
         names += self._patches.replaced()
         changed = self._process.changes()
         late: list[str] = []
+        late_harmful: list[str] = []
         if is_thorough:
             late = self._patches.replaced(thorough=True)
             late += [name for record in self._descriptors.values() for name in record.replaced()]
-            changed += self._whole.changes()
+            late_harmful = [each.said for each in self._whole.changes() if each.is_harmful]
             self._due = perf_counter() + max(_PAUSE_S, _PAUSE_TIMES * (perf_counter() - now))
-        unseen, self._unseen = self._unseen, 0 if is_thorough else self._unseen + 1
+        unseen = self._unseen
+        self._unseen = [] if is_thorough else [*unseen, case.id]
         harmful = [each.said for each in changed if each.is_harmful]
-        if not (names or late or harmful):
+        if not (names or late or harmful or late_harmful):
             return None
-        return self._fault(names, late, harmful, unseen)
-
-    def _fault(self, names: list[str], late: list[str], harmful: list[str], unseen: int) -> Fault:
-        sentences = []
-        if names:
-            sentences.append(f"the case's code replaced {shortened(names, 4)}, which verdicts rest on")
-        if late:
-            others = f", or that of one of the {unseen} cases before it," if unseen else ""
-            who = f"the case's code{others}"
-            sentences.append(f"{who} replaced {shortened(late, 4)}, which verdicts rest on")
-        if harmful:
-            sentences.append(f"the case's code changed what all code of the process shares: {'; '.join(harmful)}")
+        who, sentences = "the case's code", []
+        suspects = (
+            f"{who}, or that of one of the {len(unseen)} cases before it (from {unseen[0]} on)," if unseen else who
+        )
+        for culprit, replaced, shared in ((who, names, harmful), (suspects, late, late_harmful)):
+            if replaced:
+                sentences.append(f"{culprit} replaced {shortened(replaced, 4)}, which verdicts rest on")
+            if shared:
+                sentences.append(f"{culprit} changed what all code of the process shares: {'; '.join(shared)}")
         after = (
             "the next case gets a new worker" if self._in_worker else "the next case runs in this process all the same"
         )
-        details = {"replaced": [*names, *late], "process": harmful}
+        details = {"replaced": [*names, *late], "process": [*harmful, *late_harmful]}
         return Fault(Reason.STATE, f"{'; '.join(sentences)}; it was put back, and {after}", details=details)
 
 

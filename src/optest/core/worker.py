@@ -233,6 +233,8 @@ def _answer(message: bytes, serving: _Serving) -> ToParent:
     except OptestError as error:
         return broken(request.number, error)
     side_effects = serving.side_effects if runs_foreign_code(serving.driver, cases[0]) else None
+    if side_effects is not None:
+        side_effects.is_last = request.is_last
     with directory_kept():
         execution = execute(
             cases,

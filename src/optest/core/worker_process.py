@@ -158,7 +158,7 @@ class WorkerProcess:
         else:
             page.write(Phase.IDLE)
             try:
-                child.send(self._encoded(cases))
+                child.send(self._encoded(cases, is_last=not following))
             except BrokenPipeError:
                 return self._without_pipes(child, page, cases, began)
         self._ask_ahead(child, following)
@@ -231,11 +231,11 @@ class WorkerProcess:
             self._failing.add(cases[0].descriptor.name)
         return execution
 
-    def _encoded(self, cases: Sequence[TestCase]) -> bytes:
+    def _encoded(self, cases: Sequence[TestCase], *, is_last: bool) -> bytes:
         self._asked += 1
         deadlines = self._options.limits.deadlines
         wires = [case_to_wire(deadlines.applied(case)) for case in cases]
-        return encode(Asked(self._asked, [case.key for case in cases], wires))
+        return encode(Asked(self._asked, [case.key for case in cases], wires, is_last))
 
     def _ask_ahead(self, child: Child, following: Sequence[Sequence[TestCase]]) -> None:
         """Send the next questions before the answer to this one, several at once, as far as the pipe has room.
@@ -251,7 +251,7 @@ class WorkerProcess:
         number = self._asked
         messages: list[bytes] = []
         for cases in following[len(self._ahead) :]:
-            message = self._encoded(cases)
+            message = self._encoded(cases, is_last=cases is following[-1])
             room -= len(message)
             if room < 0:
                 self._asked -= 1

@@ -55,10 +55,10 @@ class Change:
     is_harmful: bool = True
 
 
-QUICK = ("folder", "mask", "blocked", "timer", "warnings", "handlers", "standard", "streams")
+QUICK = ("folder", "mask", "blocked", "timer", "warnings", "handlers", "standard", "streams", "locale")
 """What is read in a few microseconds, so that it can be after every case."""
 
-OF_PYTHON = (*QUICK, "actions of frameworks", "locale")
+OF_PYTHON = (*QUICK, "actions of frameworks")
 """All that is watched around Python code: frameworks state variables for themselves, and bind threads."""
 
 OF_C = ("folder", "mask", "blocked", "actions", "timer", "locale", "environment", "standard", "processors")

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
+from test_session import session_of  # type: ignore[import-not-found]
 
 from optest.backends import BackendDriver, backend_manager
-from optest.core import worker_process
+from optest.core import side_effects, worker_process
 from optest.core.executors import InProcess
 from optest.core.monkeypatches import patch_watch
 from optest.core.runner import TestRunner
@@ -30,7 +31,7 @@ from optest.settings import environment
 from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
 
 PLUGIN = """
-import math, os, signal, sys, threading, time
+import locale, math, os, signal, sys, threading, time
 import ml_dtypes
 import numpy as np
 import optest.compare.verdict, optest.core.comparison
@@ -49,6 +50,9 @@ def write_everywhere():
             os.write(number, b"x" * 500)
         except OSError:
             pass
+
+def other_locale():
+    locale.setlocale(locale.LC_ALL, "C" if "UTF" in locale.setlocale(locale.LC_ALL) else "C.UTF-8")
 
 def dies_later():
     while not os.path.exists(os.environ["TRICKY_SPOILS"]):
@@ -94,6 +98,7 @@ TRICKS = {
     "handler": lambda case: signal.signal(signal.SIGTERM, lambda *_: None),
     "blocked": lambda case: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
     "folder": lambda case: os.chdir("/"),
+    "locale": lambda case: other_locale(),
     "mask": lambda case: os.umask(0o777),
     "stream": lambda case: sys.stdout.close(),
     "descriptor": lambda case: os.close(0),
@@ -112,6 +117,8 @@ class Tricky(BackendDriver):
         elif case.name == "writes and waits":
             write_everywhere()
             time.sleep(30)
+        elif case.name == "seldom":
+            np.lib._npyio_impl.savetxt = None
         elif case.name == "identity":
             return [inputs[0]]
         elif case.name == "waits for the end":
@@ -303,6 +310,35 @@ def test_the_embedding_api_looks_too() -> None:
     backend_manager.register(Answering(_patched), replace=True)
     (result,) = TestRunner().run([case_of(backend="answering")])
     assert result.reason is Reason.STATE
+
+
+@pytest.mark.parametrize("place", [0, 1, 5])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_the_last_look_of_a_worker_is_thorough(worker: WorkerProcess, place: int, retries: int) -> None:
+    """A look after every case does not reach it, and no case follows that would pay for it."""
+    cases = [[relu_of("seldom" if place == each else "prints")] for each in range(6)]
+    following = [cases[each + 1 :] if not retries else [] for each in range(6)]
+    found = [worker.execute(case, upcoming).verdicts[0] for case, upcoming in zip(cases, following, strict=True)]
+    assert [each.reason for each in found].count(Reason.STATE) == 1, found
+    assert {each.reason for each in found} == {Reason.STATE, None}
+
+
+def test_the_last_look_of_a_run_names_the_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_effects, "_PAUSE_S", 1000.0)
+
+    def patches_third(case: TestCase, inputs: Any) -> Any:
+        if case.name == "case 2":
+            monkeypatch.setattr(np.lib._npyio_impl, "savetxt", None)
+        return [inputs[0] + inputs[1]]
+
+    backend_manager.register(Answering(patches_third), replace=True)
+    cases = [replace(case_of(backend="answering"), name=f"case {each}", seed=each) for each in range(5)]
+    session, _ = session_of(cases, InProcess(backend_manager.get("answering")))
+    session.run()
+    for results in (session.results, TestRunner().run(cases)):
+        assert [each.reason for each in results] == [None] * 4 + [Reason.STATE]
+        assert "3 cases before it" in results[-1].verdict.message
+        assert "from case 1 on" in results[-1].verdict.message
 
 
 def test_what_changes_between_cases_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
