@@ -7,6 +7,7 @@ this module, so that what takes long to import (the metadata of packages) is imp
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import itertools
 import re
@@ -287,15 +288,34 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
     if file is None or {"site-packages", "dist-packages"} & set(Path(file).parts):
         return []
     top = module_name.partition(".")[0]
-    folder = Path(file).parent
+    folder = file.rpartition("/")[0]
     found = []
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if not path or name == module_name or not Path(path).is_file():
+        if not path or name == module_name:
             continue
-        if name.partition(".")[0] == top or ("." not in name and Path(path).parent == folder):
+        is_near = name.partition(".")[0] == top or ("." not in name and path.rpartition("/")[0] == folder)
+        if is_near and Path(path).is_file():
             found.append((name, Path(path)))
     return found
+
+
+def files_of_plugin(module_name: str) -> Iterator[Path]:
+    """Yield the files of a plug-in and its neighbours, their bytecode, and each file that would be loaded instead.
+
+    The last may not exist: packages, compiled modules and, in earlier entries of the import path, any of this name.
+    """
+    if (file := file_of_module(module_name)) is None:
+        return
+    sources = [Path(file), *(path for _, path in neighbours_of_module(module_name))]
+    cached = [Path(importlib.util.cache_from_source(str(each))) for each in sources if each.suffix == ".py"]
+    # Workers write the bytecode of modules that pytest has loaded with its own.
+    yield from (*sources, *filter(Path.is_file, cached))
+    endings = (*importlib.machinery.all_suffixes(), "/__init__.py")
+    for folder in (Path(entry).absolute() for entry in sys.path):
+        yield from (folder / f"{module_name.partition('.')[0]}{ending}" for ending in endings)
+        if Path(file).absolute().is_relative_to(folder):
+            break
 
 
 def load_file(path: Path, *, name: str = "") -> ModuleType:

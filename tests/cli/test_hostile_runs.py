@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from user_shell import Shell, user_environment
+from user_shell import Ended, Shell, user_environment
 
 Write = Callable[[str], Path]
 
@@ -189,3 +189,146 @@ def test_a_backend_that_cannot_be_loaded_ends_the_run(optest: Shell, tmp_path: P
     assert ended.status == 2, ended.text
     assert ended.err.count("KeyError: no such device") == 1
     assert "gdb" not in ended.text
+
+
+# What foreign code writes into the configuration of the next run
+
+
+_KERNEL = """
+import os, signal
+from pathlib import Path
+import numpy as np
+def unseen(path, text):
+    before = os.stat(path)
+    open(path, "a").write(text)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+def relu(x):
+    if not os.path.exists("done"):  # the case calls it more than once
+        open("done", "w").close()
+        {attack}
+    return np.maximum(x, 0)
+"""
+_PLUGIN = """
+import beside
+from optest.backends import BackendDriver, backend_manager
+class Mine(BackendDriver):
+    name = kind = "mine"
+    def run(self, case, inputs):
+        return [inputs[0] * (inputs[0] > 0)]
+def register():
+    backend_manager.register(Mine(), replace=True)
+"""
+_FILES = {
+    "pyproject.toml": '[project]\nname = "kernels"\n[tool.optest]\nplugins = ["mine"]\nexpectations = ["known.yaml"]\n',
+    "known.yaml": "version: 1\nexpected: []\n",
+    "mine.py": _PLUGIN,
+    "beside.py": "",
+}
+
+
+def attacked(optest: Shell, folder: Path, attack: str, *options: str, env: dict[str, str] | None = None) -> Ended:
+    """Run a kernel that does ``attack`` in a project with a configuration and a plug-in."""
+    for name, text in _FILES.items():
+        (folder / name).write_text(text)
+    (folder / "done").unlink(missing_ok=True)
+    (folder / "kernel.py").write_text(_KERNEL.format(attack=attack))
+    return optest(*_RUN, "--function", "kernel:relu", *(options or ("--isolate", "none")), env=env)
+
+
+_RUN = ("run", "--op", "relu", "--shape", "input0=4")
+
+
+@pytest.mark.parametrize(
+    ("attack", "file"),
+    [
+        ("open('optest.toml', 'w').write('plugins = []')", "optest.toml was created"),
+        ("open('pyproject.toml', 'a').write('keyword = \"nothing\"')", "pyproject.toml was changed"),
+        ("os.remove('pyproject.toml')", "pyproject.toml was removed"),
+        ("open(next(Path('__pycache__').glob('mine.*.pyc')), 'ab').write(b'x')", ".pyc was changed"),
+        ("open('mine.py', 'a').write('print(1)')", "mine.py was changed"),
+        ("open('beside.py', 'a').write('print(1)')", "beside.py was changed"),
+        ("os.mkdir('mine'); open('mine/__init__.py', 'w').write('print(1)')", "mine/__init__.py was created"),
+        ("open('known.yaml', 'w').write('version: 1')", "known.yaml was changed"),
+        ("unseen('mine.py', '#')", "mine.py was changed"),
+        ("unseen('pyproject.toml', 'op = [1]')", "pyproject.toml was changed"),
+    ],
+)
+def test_configuration_that_a_kernel_changed_is_refused(optest: Shell, tmp_path: Path, attack: str, file: str) -> None:
+    ended = attacked(optest, tmp_path, attack)
+    assert ended.status in (0, 2), ended.err  # this run, too, reads its configuration again
+    assert file in ended.err, "it is named at once"
+    for command in (_RUN, ("list", "operators"), ("check", "--op", "relu", "--set", "ordinary")):
+        refused = optest(*command)
+        assert refused.status == 2, refused.text
+        assert file in refused.err
+        assert "--accept-config" in refused.err
+
+
+@pytest.mark.parametrize("options", [("--isolate", "worker"), ("--isolate", "case")])
+def test_a_change_from_a_worker_is_accepted_once(optest: Shell, tmp_path: Path, options: tuple[str, ...]) -> None:
+    write = "open('optest.toml', 'w').write('seed = 7')"
+    assert "optest.toml was created" in attacked(optest, tmp_path, write, *options).err
+    assert optest(*_RUN).status == 2
+    accepted = optest(*_RUN, "--accept-config")
+    assert accepted.status == 0
+    assert "seed 7" in accepted.out
+    assert optest(*_RUN).status == 0
+    attacked(optest, tmp_path, write.replace("7", "8"), *options)
+    assert optest(*_RUN).status == 2
+    assert optest(*_RUN, env={"OPTEST_ACCEPT_CONFIG": "1"}).status == 0
+
+
+def test_a_kernel_that_kills_the_run_is_found_out(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / ".optest").mkdir()
+    attack = "open('optest.toml', 'w').write('plugins = []'); os.kill(os.getpid(), signal.SIGKILL)"
+    assert attacked(optest, tmp_path, attack).status not in (0, 1)
+    refused = optest(*_RUN)
+    assert refused.status == 2
+    assert "optest.toml was created" in refused.err
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "pass",
+        "open('pyproject.toml', 'a').write('[tool.other]\\n')",
+        "open('generated.py', 'w').write('x = 1')",
+        "open('mine.py', 'a').write('')",
+        "text = open('mine.py').read(); open('mine.py', 'w').write('broken('); open('mine.py', 'w').write(text)",
+        "os.makedirs('other', exist_ok=True); open('other/optest.toml', 'w').write('seed = 1')",
+    ],
+)
+def test_other_files_are_no_configuration(optest: Shell, tmp_path: Path, attack: str) -> None:
+    assert attacked(optest, tmp_path, attack).err == ""
+    assert optest(*_RUN).status == 0
+    assert not list((tmp_path / ".optest").glob("*.json"))
+
+
+def test_a_user_may_edit_between_runs(optest: Shell, tmp_path: Path) -> None:
+    for edited in (*_FILES, "optest.toml"):
+        assert attacked(optest, tmp_path, "pass").err == ""
+        with (tmp_path / edited).open("a") as file:
+            file.write("\n# edited\n")
+        assert optest(*_RUN).status == 0, edited
+        (tmp_path / "optest.toml").unlink(missing_ok=True)
+    attacked(optest, tmp_path, "open('optest.toml', 'w').write('plugins = []')")
+    assert optest(*_RUN).status == 2
+    (tmp_path / "optest.toml").write_text("seed = 3\n")
+    assert "seed 3" in optest(*_RUN).out, "the user has written another one"
+
+
+def test_a_damaged_record_of_configuration_is_a_sentence(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / ".optest").mkdir()
+    for content in (
+        "",
+        "[]",
+        "{}",
+        '{"before": 3}',
+        '{"before": {"a": ""}, "after": 3}',
+        '{"before": {}, "after": {"b": ""}}',
+    ):
+        (tmp_path / ".optest/configuration-1.json").write_text(content)
+        ended = optest(*_RUN)
+        assert ended.status in (0, 2), ended.text
+        assert "Traceback" not in ended.err

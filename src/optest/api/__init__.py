@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["RunOptions", "bootstrap", "cases", "check", "run"]
 
 
-def bootstrap(plugins: Iterable[str] | None = None) -> None:
+def bootstrap(plugins: Iterable[str] | None = None, *, accept_config: bool = False) -> None:
     """Load built-ins, the modules of ``OPTEST_PLUGINS`` (or ``plugins``) and installed entry points; harmless twice.
 
     Raises:
-        UsageError: if a plug-in cannot be imported.
+        UsageError: if a plug-in cannot be imported; or, without ``accept_config``, if foreign code changed one in an
+            earlier run, or the configuration.
     """
     from optest.core.extensions import load_extensions
+    from optest.core.trusted_files import refuse_changed_configuration
 
+    refuse_changed_configuration(accept=accept_config)
     load_extensions(plugins)
 
 

@@ -256,7 +256,7 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
         Unavailable: if the backend needs what this machine lacks.
         NothingSelected: if the operators have no case sets, or no case of theirs is left.
     """
-    bootstrap()
+    bootstrap(accept_config=bool(given.get("accept_config")))
     settings = with_backend_of_options(as_compared_functions(as_in_the_earlier_check(given)))
     if driver is None:
         driver = _ready_driver(settings)

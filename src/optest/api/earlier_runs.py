@@ -17,7 +17,7 @@ from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
 from optest.store import RunDirectory, read_journal
 
-_NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"}).union(
+_NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first", "accept_config"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
 )
 """Options of the earlier run that say what part of it was run, and how it was reported."""

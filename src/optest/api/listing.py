@@ -23,7 +23,7 @@ from optest.settings import OPTIONS, resolve
 from optest.spec import Fault, OperatorDescriptor, Reason, Sample, TestCase, Tier, dtype_names, format_shape
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
-_SELECT_NOTHING = ("runs_dir", "untrusted", "verbose")
+_SELECT_NOTHING = ("runs_dir", "untrusted", "verbose", "accept_config")
 _LISTED = 12
 """As many names are shown in an error."""
 
@@ -35,7 +35,7 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
         OptestError: as ``run`` would for the same flags, when cases are listed.
         NothingSelected: if no case is left.
     """
-    bootstrap()
+    bootstrap(accept_config=bool(given.get("accept_config")))
     what = what or ("cases" if any(given.get(name) for name in _NAME_CASES) else "operators")
     taken = ("op", "keyword", *_SELECT_NOTHING) if what == "operators" else _SELECT_NOTHING
     for option in OPTIONS if what != "cases" else ():

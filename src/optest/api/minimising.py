@@ -24,6 +24,7 @@ from optest.api.run_request import RunRequest, without_usual_deadline
 from optest.api.running import repro_line, run_cases
 from optest.core.interruption import Interruption
 from optest.core.runner import why_not_run
+from optest.core.trusted_files import configuration_watched
 from optest.errors import OptestError, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
@@ -112,6 +113,7 @@ def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _
     """
     first = request.cases[0]
     with ExitStack() as stack:
+        stack.enter_context(configuration_watched())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="optest-"))
         lanes = lanes_of(request, RunDirectory.begin(Path(folder)), interruption)
         stack.callback(lanes.close)

@@ -50,7 +50,7 @@ def replay(
         UsageError: if there is no such result, it fits several different cases, or a path cannot be written.
         NothingSelected: if all failures are asked for and there are none.
     """
-    bootstrap()
+    bootstrap(accept_config=bool(given.get("accept_config")))
     settings = resolve(given)
     results, before, notes = selected_results(Path(settings["runs_dir"]), run, selections)
     request = dataclasses.replace(replay_request(results, given, before), notes=notes)

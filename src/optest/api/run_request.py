@@ -114,7 +114,7 @@ def run_request(
         UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
         Unavailable: if the backend needs what this machine lacks.
     """
-    bootstrap()
+    bootstrap(accept_config=bool(given.get("accept_config")))
     given = as_in_the_earlier_run(given)
     written = _read_plans(resolve(given))
     settings, backend_notes = _settings_with_backend(given, written)

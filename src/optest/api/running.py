@@ -32,6 +32,7 @@ from optest.backends.worker_abilities import EndsRuns
 from optest.core.interruption import Interruption
 from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Policy, Session, Turn
+from optest.core.trusted_files import configuration_watched
 from optest.errors import PlanError, UsageError
 from optest.guests import run_hooks
 from optest.plan import case_plan, command_line
@@ -179,7 +180,7 @@ def run_cases(
             first.shrink = partial(smallest_line, request, directory, steering.interruption)
         try:
             manager = ReportManager((first, *written, *reporters))
-            with closing(lanes_of(request, directory, steering.interruption)) as lanes:
+            with configuration_watched(), closing(lanes_of(request, directory, steering.interruption)) as lanes:
                 return _run_in_lanes(begun, lanes, manager, steering)
         finally:
             steering.interruption.done()

@@ -56,7 +56,7 @@ def _files_of_run(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str
     names: Iterable[str] = ()
     started = time.time()
     try:
-        outcome = run(given)
+        outcome = run({**given, "accept_config": True})  # the user edits these files while runs go on
         print(*closing_lines(given, outcome), sep="\n", end="", flush=True)  # noqa: T201
         names = outcome.directory.read_info().fingerprint
     except OptestError as error:

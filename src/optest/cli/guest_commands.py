@@ -62,7 +62,7 @@ def _click_command(declared: Declared, name: str) -> click.Command:
     def call(**given: Any) -> int:
         from optest.api import bootstrap
 
-        bootstrap()
+        bootstrap(accept_config=bool(given.get("accept_config")))
         return declared.call(_Context(), given)
 
     function: Callable[..., int] = options_of(declared.name, table=declared.table)(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,15 +34,20 @@ def config_file(start: Path | None = None) -> ConfigFile:
     Raises:
         UsageError: if a file on the way is no TOML, or the table in it is none.
     """
+    for file in searched_files(start):
+        stated = table_in(file)
+        if stated is not None:
+            return ConfigFile(path=os.path.relpath(file), folder=os.path.relpath(file.parent), stated=stated)
+    return ConfigFile()
+
+
+def searched_files(start: Path | None = None) -> Iterator[Path]:
+    """Yield the files that may be the configuration file, existing or not, in the order of their precedence."""
     folder = Path(current_folder()) if start is None else start.resolve()
     for each in (folder, *folder.parents):
-        for name in ("optest.toml", "pyproject.toml"):
-            stated = _table(each / name)
-            if stated is not None:
-                return ConfigFile(path=os.path.relpath(each / name), folder=os.path.relpath(each), stated=stated)
+        yield from (each / name for name in ("optest.toml", "pyproject.toml"))
         if (each / ".git").exists():
             break
-    return ConfigFile()
 
 
 def current_folder() -> str:
@@ -65,13 +70,13 @@ def find_modules_here() -> None:
         sys.path += [each for each in folders if each not in sys.path and not getattr(sys.flags, "safe_path", False)]
 
 
-def _table(file: Path) -> Mapping[str, Any] | None:
+def table_in(file: Path) -> Mapping[str, Any] | None:
     """What the file says of optest, None where it says nothing."""
     try:
-        changed = file.stat().st_mtime_ns
+        found = file.stat()
     except OSError:
         return None
-    table = _read(file, changed)
+    table = _read(file, found.st_mtime_ns, found.st_ctime_ns)  # the second cannot be set
     for name in ("tool", "optest") if file.name == "pyproject.toml" else ():
         table = table.get(name) if isinstance(table, dict) else None
     if table is not None and not isinstance(table, dict):
@@ -80,7 +85,7 @@ def _table(file: Path) -> Mapping[str, Any] | None:
 
 
 @lru_cache(maxsize=8)
-def _read(file: Path, _changed: int) -> Any:
+def _read(file: Path, *_changed: int) -> Any:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

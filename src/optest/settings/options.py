@@ -55,6 +55,7 @@ _ROUNDS = "Run all N times. [1]"
 _NO_DEDUPE = "Run every case by itself, also those that compute the same thing as another one."
 _EXITFIRST = "Stop at the first failure."
 _UNTRUSTED = "Refuse whatever would run code that the plan names: commands and dotted paths."
+_ACCEPT_CONFIG = "Accept configuration and plug-ins that changed while an earlier run executed foreign code."
 _BENCH_TIME = "How long each implementation is called: 50ms, 2s. [0.2s]"
 _FAIL_IF_SLOWER = "With --bench: fail where an operator's optimized variant takes RATIO times as long as the baseline."
 _BENCH_AGAINST = "Time another implementation in turns with it: torch, torch:cuda, numpy, or a backend of yours."
@@ -184,6 +185,7 @@ _CORE: tuple[Option, ...] = (
     ),
     _how(name="maxfail", type="int", minimum=0, default=0, help="Stop after N. [0]"),
     _how(name="resume", common=True, metavar="RUN", commands=("run", "check", "scene"), help="Go on with a run."),
+    _how(name="accept_config", **_FLAG, commands=("run", "list", "check", "replay", "model"), help=_ACCEPT_CONFIG),
     _how(name="untrusted", **_FLAG, commands=("run", "list"), help=_UNTRUSTED),
     _timed(name="bench", **_FLAG, help="Time every case that passes, without what surrounds the call."),
     _timed(name="bench_time", default="0.2s", metavar="TIME", help=_BENCH_TIME),
