@@ -98,6 +98,18 @@ def test_bisect_names_level_pass_and_node_and_its_plan_runs_alone(optest: Shell,
     assert (ended.status, "passes: Breaks" in ended.out) == (1, True)
 
 
+def test_a_model_that_the_optimizer_breaks_is_a_fault_of_the_backend(optest: Shell, tmp_path: Path) -> None:
+    written(tmp_path / "m.onnx")
+    some = ("m.onnx", "--backend", "refusing")
+    for command in ("validate", "trace"):
+        ended = optest("model", command, *some, env=TOY)
+        said = ["COMPILE", "node input 'mid' is of no node", "it loads at disabled, some, and is refused at all"]
+        assert (ended.status, [each for each in said if each not in ended.out]) == (1, []), ended.text
+    ended = optest("model", "bisect", *some, env=TOY)
+    assert (ended.status, ended.out.splitlines()[:2]) == (1, ["level: all, of disabled, some, all", "passes: Breaks"])
+    assert optest("model", "validate", *some, "--variant", "some", env=TOY).status == 0
+
+
 def _no_input(path: Path) -> None:
     infos = [helper.make_tensor_value_info(name, 1, [2]) for name in ("x", "out")]
     one = numpy_helper.from_array(np.ones(2, np.float32), "one")

@@ -1,5 +1,5 @@
-"""Two backends on ONNX Runtime, for models: ``toy_optimizer`` with a pass that breaks them, and ``unfaithful``, which
-runs something else than what it says that it has made of a model.
+"""Three backends on ONNX Runtime, for models: ``toy_optimizer`` with a pass that breaks them, and ``unfaithful``, which
+runs something else than what it says that it has made of a model, and ``refusing``, which refuses what its pass makes.
 
 ``toy_optimizer`` writes a line into ``nodes.log`` for each group of nodes that it is called for.
 """
@@ -55,8 +55,21 @@ class Unfaithful(OnnxRuntimeBackend):
         return content, "disabled"
 
 
+class Refusing(ToyOptimizer):
+    name = "refusing"
+
+    def loaded(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
+        if "Breaks" in self.passes(content, variant):
+            raise RuntimeError("node input 'mid' is of no node")
+        return OnnxRuntimeBackend.loaded(self, content, "disabled", **more)
+
+    def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
+        self.loaded(content, variant)
+        return content, "disabled"
+
+
 def register() -> None:
-    for each in (ToyOptimizer(), Unfaithful()):
+    for each in (ToyOptimizer(), Unfaithful(), Refusing()):
         backend_manager.register(each, replace=True)
 
 

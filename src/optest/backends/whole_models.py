@@ -92,6 +92,9 @@ class ModelProgram(Protocol):
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Values inside the model, each computed from those before it, beginning with ``feeds``."""
 
+    def unwatched(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs of the whole model, computed by as many threads as :meth:`watched` uses."""
+
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
         """Name, dtype and sizes of each input; a size that is open is a name."""
 

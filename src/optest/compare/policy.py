@@ -203,7 +203,9 @@ _INTEGER_EXACT = _built_in(
 
 def _with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor, expected: Expected) -> Allowance:
     """The same, but saying what else is right where the operator has alternatives."""
-    if descriptor.rule is None or expected.rule is not None or not _tells_alternatives(descriptor):
+    if expected.rule is not None:
+        return _with_formula(allowance, expected.rule.formula)
+    if descriptor.rule is None or not _tells_alternatives(descriptor):
         return allowance
     return _with_formula(allowance, descriptor.rule.formula)
 

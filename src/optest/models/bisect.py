@@ -10,13 +10,13 @@ from typing import Any
 from optest.core.runner import execute
 from optest.generators.files import save_tensors
 from optest.guests import CommandContext
-from optest.models.commands import models_of, traced, with_part
+from optest.models.commands import models_of, outputs_case, traced
 from optest.models.driver import ModelDriver, program_of, subject_of, values_of
 from optest.numerics import same_bits
 from optest.onnx.whole_models import OnnxProgram
 from optest.plan.repro import case_plan
 from optest.settings import plugin_modules
-from optest.spec import BAD_STATUSES, Fault, Status, TestCase
+from optest.spec import BAD_STATUSES, Fault, Reason, Status, TestCase
 from optest.store import write_atomically
 
 
@@ -31,11 +31,13 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
     """
     base = next(models_of(given))
     differs = _changes_bits if given["exact"] else _is_wrong
-    case = with_part(base, "outputs", "outputs", values="\n".join(subject_of(base).graph.outputs))
+    case = outputs_case(base)
     variant, levels = case.attributes.get("variant", ""), program_of(case).levels
     if not differs(case):
         agree = "the same bits as without optimization" if given["exact"] else "as right as float32 can be"
         context.echo(f"{case.backend.label()}: the outputs are {agree}; there is nothing to bisect")
+        if not given["exact"]:
+            context.echo("a fault that the outputs do not show: optest model trace compares the values inside")
         return 0
     before = levels[: levels.index(variant)] if variant in levels else levels
     level = next((each for each in before if differs(_at(case, each))), variant)
@@ -48,12 +50,15 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
         guilty = _guilty(passes, lambda left_out: differs(_at(case, "-".join([level, *left_out]))))
         if passes:
             context.echo(f"passes: {', '.join(guilty) or 'no set of them'}")
-    nodes = (each for each in traced(_at(base, level), "isolated") if each.attributes["part"] == "isolated")
-    found = list(filter(differs, nodes))
+    cases = list(traced(_at(base, level), "isolated"))
+    found = [each for each in cases if each.attributes["part"] == "isolated" and differs(each)]
     for each in found:
-        context.echo(f"node: {each.attributes['values']} ({each.where.partition(': ')[2]})")
+        values = each.attributes["values"].replace("\n", ", ")
+        context.echo(f"node: {values} ({each.where.partition(': ')[2]})")
     if found:
         context.echo(_written(found[0], Path(given["out"])))
+    elif not any(each.attributes["part"] == "isolated" for each in cases):
+        context.echo("node: none was run, since the backend refuses the model")
     else:
         context.echo(
             "node: none by itself: the backend is wrong where it has several at once (optest model trace --mode "
@@ -68,6 +73,8 @@ def _at(case: TestCase, variant: str) -> TestCase:
 
 def _is_wrong(case: TestCase) -> bool:
     verdict = execute([case], ModelDriver()).verdicts[0]
+    if verdict.reason is Reason.COMPILE:  # a model that the backend refuses, where it accepts it less optimised
+        return True
     if verdict.status not in (Status.PASSED, Status.FAILED) and verdict.reason is not None:
         raise Fault(verdict.reason, f"{case.name}: {verdict.message}")  # neither right nor wrong
     return verdict.status in BAD_STATUSES

@@ -10,12 +10,12 @@ from typing import Any
 from optest.core.border import Border
 from optest.errors import UsageError
 from optest.guests import CommandContext
-from optest.models.driver import PREFIX, ModelDriver, descriptor_of, program_of, subject_of
+from optest.models.driver import PREFIX, ModelDriver, descriptor_of, program_of, subject_of, tensor_outputs
 from optest.models.dumps import save_values
 from optest.models.hooks import Hooks
 from optest.models.opened import stated_models, variant_on
 from optest.reporting.typography import plural
-from optest.spec import BackendTarget, Reason, TestCase
+from optest.spec import BackendTarget, Fault, Reason, TestCase
 
 
 def validate_command(context: CommandContext, **given: Any) -> int:
@@ -34,7 +34,7 @@ def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCa
     cases = []
     for case in _shown(context, given, every_preset=True):
         subject = subject_of(case)
-        cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject.graph.outputs)))
+        cases.append(outputs_case(case))
         if case.attributes.get("causal") or (subject.model is not None and subject.model.causal):
             cases.append(with_part(case, "continuation", "continuation"))
     return cases
@@ -43,10 +43,7 @@ def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCa
 def _traced(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
     (case,) = _shown(context, given, every_preset=False)
     if not given["out"]:
-        cases = list(traced(case, given["mode"]))
-        if not any("values" in each.attributes for each in cases):
-            raise UsageError(f"{case.name} has no value that is computed from its inputs: there is nothing to compare")
-        return cases
+        return list(traced(case, given["mode"]))
     with Border("the backend", Reason.RAISED):
         values = save_values(program_of(case), subject_of(case).feeds, Path(given["out"]))
     context.echo(f"{plural(len(values.index), 'value')} of one run in {given['out']}, compared with nothing")
@@ -104,10 +101,22 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
 
 
 def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
-    """A case for each value of the model that the backend has, too, and one for whether its nodes make what it answers,
-    unless it runs others."""
+    """Yield a case for each value of the model that the backend has, too, and one for the outputs; between them one for
+    whether the traced nodes compute the same outputs, unless the backend runs other nodes.
+
+    Raises:
+        UsageError: for a model of which no value is computed from its inputs.
+    """
     program, graph = program_of(case), subject_of(case).graph
-    for region in program.regions:
+    try:
+        regions = program.regions
+    except Fault as fault:
+        if fault.reason is not Reason.COMPILE:
+            raise
+        regions = None  # the other cases report that the backend refuses the model
+    if regions is not None and not regions:
+        raise UsageError(f"{case.name} has no value that is computed from its inputs: there is nothing to compare")
+    for region in regions or ():
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
         operators = " of ".join([program.graph.operator(number) for number in reversed(region.nodes)][:3])
         place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
@@ -115,6 +124,12 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
         yield with_part(case, name, mode, where, values="\n".join(region.outputs), given=given)
     if program.is_shown:
         yield with_part(case, "watched", "watched")
+    yield outputs_case(case)
+
+
+def outputs_case(case: TestCase) -> TestCase:
+    """Return the case that compares the outputs of a model."""
+    return with_part(case, "outputs", "outputs", values="\n".join(tensor_outputs(subject_of(case).graph)))
 
 
 def with_part(case: TestCase, name: str, part: str, where: str = "", **attributes: str) -> TestCase:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
-from optest.backends.whole_models import ModelProgram, Region
+from optest.backends.whole_models import ModelGraph, ModelProgram, Region
 from optest.models.opened import program_for, subject_for
 from optest.models.subjects import Subject, judged_by_accuracy, read_tensors
-from optest.numerics import Array
+from optest.numerics import Array, bits
 from optest.spec import Attribute, Check, CheckState, NamedOutput, OperatorDescriptor, Rule, RuleClass, TestCase
 from optest.store.paths import path_of
 
@@ -27,8 +27,8 @@ def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
     """The descriptor of a model.
 
     ``part`` is what a case is about: ``outputs``, ``continuation`` (of a causal model, greedily), ``isolated``
-    (``values`` of ``given`` ones), ``accumulated`` (values of the model's inputs) or ``watched`` (whether the model
-    answers the same where its values are looked at). ``values`` and ``given`` are names, a line each.
+    (``values`` of ``given`` ones), ``accumulated`` (values of the model's inputs) or ``watched`` (whether the
+    traced nodes compute the outputs of the model, bit by bit). ``values`` and ``given`` are names, a line each.
     """
     return OperatorDescriptor(
         name=name,
@@ -56,6 +56,11 @@ def program_of(case: TestCase, stated: Mapping[str, str] | None = None) -> Model
     return program_for(subject_of(case, stated), *(stated[name] for name in _PROGRAM))
 
 
+def tensor_outputs(graph: ModelGraph) -> list[str]:
+    """Return the outputs of a model that are tensors of numbers: no sequences, maps or strings."""
+    return [each for each in graph.outputs if each not in graph.makers or graph.dtype_name(each)]
+
+
 class ModelValues:
     """The generator of what a model's values should be; what they are made of the driver takes from the model."""
 
@@ -64,8 +69,9 @@ class ModelValues:
         subject = subject_of(case, stated)
         match stated["part"]:
             case "watched":
-                real = program_of(case, stated).outputs(subject.feeds)
-                exact = Rule(kind=RuleClass.EXACT, formula="else the graph traced is another", stands=True)
+                real = _tensors_of(subject, program_of(case, stated).unwatched(subject.feeds))
+                doubt = "outputs of the session with one thread; else the trace is in doubt, not the model"
+                exact = Rule(kind=RuleClass.EXACT, formula=doubt, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
                 return (), [subject.continuation.expected]
@@ -76,6 +82,12 @@ class ModelValues:
                 return (), subject.expected(_lines(stated["values"]), among=traced)
             case _:
                 return (), subject.expected(_lines(stated["values"]), _lines(stated["given"]))
+
+
+def _tensors_of(subject: Subject, outputs: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the :func:`tensor_outputs` among ``outputs``, which may have other names, by the names of the graph."""
+    by_value = dict(zip(subject.graph.outputs, outputs.values(), strict=True))
+    return {name: by_value[name] for name in tensor_outputs(subject.graph)}
 
 
 def _kept(path: Path, names: Sequence[str]) -> list[NamedOutput]:
@@ -104,12 +116,18 @@ class ModelDriver(BackendDriver):
             wanted = subject_of(case).continuation.expected.value.values
             same = np.argmax(made[0], axis=-1) == np.argmax(wanted, axis=-1)
             self._agreement = f"{int(same.sum())} of {same.size} greedy tokens are those of float64"
+        if case.attributes.get("part") == "watched":
+            subject = subject_of(case)
+            real = _tensors_of(subject, program_of(case).outputs(subject.feeds)).values()
+            if other := sum(int(np.count_nonzero(bits(a) != bits(b))) for a, b in zip(made, real, strict=True)):
+                self._agreement = f"{other} output elements have other bits with all threads than with one"
         return made
 
-    def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002
+    def checks(self, case: TestCase) -> Sequence[Check]:
         if not self._agreement:
             return ()
-        return (Check(name="greedy tokens", state=CheckState.NOTE, detail=self._agreement),)
+        name = "greedy tokens" if case.attributes.get("part") == "continuation" else "threads"
+        return (Check(name=name, state=CheckState.NOTE, detail=self._agreement),)
 
 
 def values_of(case: TestCase) -> list[Array]:
@@ -120,7 +138,7 @@ def values_of(case: TestCase) -> list[Array]:
     match stated["part"]:
         case "outputs":
             program.outputs(subject.feeds)  # what is right in a first call alone is wrong
-            return [*program.outputs(subject.feeds).values()]
+            return [*_tensors_of(subject, program.outputs(subject.feeds)).values()]
         case "continuation":
             feeds, positions, _ = subject.continuation
             made = [next(iter(program.outputs(each).values())) for each in feeds]
@@ -129,4 +147,4 @@ def values_of(case: TestCase) -> list[Array]:
             region = Region(given, outputs, program.graph.region(outputs, given).nodes)
             return [*program.made(region, {name: subject.activation(name) for name in given}).values()]
         case _:
-            return [*program.watched(outputs or subject.graph.outputs, subject.feeds).values()]
+            return [*program.watched(outputs or tensor_outputs(subject.graph), subject.feeds).values()]

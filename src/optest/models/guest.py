@@ -64,7 +64,7 @@ _judges = partial(_command, table="model")
 
 
 class ModelRunHooks(RunHooks):
-    """What is said of a trace as a whole: the first value that differs, and how many do."""
+    """Describes a trace as a whole: the first value that differs, and the number of those that do."""
 
     def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:  # noqa: ARG002
         traced = [each for each in results if each.attributes.get("part") in _MODES]
@@ -72,6 +72,9 @@ class ModelRunHooks(RunHooks):
         if wrong:
             place = wrong[0].where.partition(": ")[2]
             yield f"first mismatch: {wrong[0].id} ({place}); {len(wrong)} of {len(traced)} values fail"
+        for each in results if traced and not wrong else ():
+            if each.status in BAD_STATUSES and each.attributes.get("part") == "outputs":
+                yield f"first mismatch: {each.id}; no value inside fails: the nodes are right one by one, not together"
 
 
 _COMMANDS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import dropwhile, islice
@@ -47,7 +47,15 @@ class OnnxProgram:
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in self._driver.versions().items())
         name = self._driver.name
-        run = f"{len(self.graph.nodes)} as {name} runs them" if self.is_shown else f"which {name} runs in its own way"
+        run = f"which {name} runs in its own way"
+        if self.is_shown:
+            try:
+                run = f"{len(self.graph.nodes)} as {name} runs them"
+            except Fault as fault:
+                if fault.reason is not Reason.COMPILE:
+                    raise
+                # The case of the outputs reports it.
+                return f"{len(self.before.nodes)} nodes, which {name} refuses; {versions}"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
         known = list(filter(None, map(self.before.dtype_name, self.before.makers)))
         floats = ", ".join(sorted({each for each in known if dtype(each).is_inexact}))
@@ -57,13 +65,36 @@ class OnnxProgram:
 
     @cached_property
     def _whole(self) -> Any:
-        with Border(self._driver.name, Reason.RAISED):
-            return self._driver.loaded(self._content, self._variant)
+        return self._accepted(lambda: self._driver.loaded(self._content, self._variant))
+
+    def _accepted(self, load: Callable[[], Any]) -> Any:
+        """Return ``load()``.
+
+        Raises:
+            Fault: COMPILE if the backend refuses the model; the message has the levels of optimization that accept it.
+        """
+        try:
+            with Border("the backend", Reason.COMPILE):
+                return load()
+        except Fault as fault:
+            if fault.reason is not Reason.COMPILE or len(self.levels) < 2:
+                raise
+            known = {each: self._loads_at(each) for each in self.levels}
+            by_answer = [", ".join(each for each in self.levels if known[each] is answer) for answer in (True, False)]
+            more = f"; it loads at {by_answer[0]}, and is refused at {by_answer[1]}: see optest model bisect"
+            raise Fault(fault.reason, fault.message + more * any(known.values()), details=fault.details) from fault
+
+    def _loads_at(self, level: str) -> bool:
+        try:
+            with Border("the backend", Reason.COMPILE):
+                self._driver.loaded(self._content, level)
+        except Fault:
+            return False
+        return True
 
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
-        with Border(self._driver.name, Reason.RAISED):
-            content, variant = self._driver.optimized(self._content, self._variant)
+        content, variant = self._accepted(lambda: self._driver.optimized(self._content, self._variant))
         graph = Graph(content, constants=self.before.constants)
         for what in ("inputs", "outputs"):
             own, theirs = (getattr(each, what) for each in (self.before, graph))
@@ -93,6 +124,11 @@ class OnnxProgram:
 
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         return self._called(self._whole, self.before.outputs, feeds)
+
+    def unwatched(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        # By one thread, as regions are: Conv and LSTM of ONNX Runtime compute other bits with two.
+        program = self._accepted(lambda: self._driver.loaded_nodes(self._content, self._variant))
+        return self._called(program, self.before.outputs, feeds)
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         if region not in self._loaded:

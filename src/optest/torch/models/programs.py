@@ -94,6 +94,10 @@ class TorchProgram:
         made = self._called(module, dict(zip(self._names, feeds.values(), strict=True)))
         return dict(zip(self._model.outputs, made, strict=True))
 
+    def unwatched(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Return :meth:`outputs`: torch runs the parts of a model with as many threads as the whole."""
+        return self.outputs(feeds)
+
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         module = self._compiled(self._placed(self._cut(region)))
         made = self._called(module, {name: given[name] for name in region.inputs})
