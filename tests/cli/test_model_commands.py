@@ -143,6 +143,10 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--weights", "w.safetensors"), "m.onnx has its weights inside"),
         (("m.onnx", "--input", "w.safetensors"), "w.safetensors has w, but should have x"),
         (("m.onnx", "--input", "none.safetensors"), "none.safetensors cannot be read"),
+        (("m.onnx", "--input", "wide.npz"), "wide.npz is float64[3x8], expected float32[batchx8]"),
+        (("m.onnx", "--input", "short.npy"), "short.npy is float32[3x7], expected float32[batchx8]"),
+        (("m.onnx", "--input", "text.npz"), "text.npz cannot be read"),
+        (("m.onnx", "--input", "text.pb"), "text.pb cannot be read"),
         (
             ("m.onnx", "--optimized", "renamed.onnx"),
             "has the outputs other_out, but should have out",
@@ -165,7 +169,10 @@ def test_what_cannot_be_traced_is_said(optest: Shell, tmp_path: Path, words: tup
     outside = {"save_as_external_data": True, "location": "out.bin", "size_threshold": 0}
     onnx.save(onnx.load(tmp_path / "m.onnx"), tmp_path / "outside.onnx", **outside)
     (tmp_path / "out.bin").unlink()
-    (tmp_path / "text.onnx").write_text("no model")
+    for name in ("text.onnx", "text.npz", "text.pb"):
+        (tmp_path / name).write_text("no model")
+    np.savez(tmp_path / "wide.npz", x=np.zeros((3, 8)))
+    np.save(tmp_path / "short.npy", np.zeros((3, 7), np.float32))
     save_file({"w": np.zeros(2, np.float32)}, tmp_path / "w.safetensors")
     ended = optest("model", "trace", *words)
     assert (ended.status, text in ended.err) == (5 if "nobody.onnx" in words else 2, True), ended.text

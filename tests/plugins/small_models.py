@@ -50,3 +50,73 @@ def renamed(model: Any, *, outputs: bool = False) -> None:
                     names[place] = f"other_{name}"
     if outputs:
         model.graph.output[0].name = "other_out"
+
+
+def _contrib(
+    rng: np.random.Generator,
+) -> dict[str, tuple[dict[str, Any], dict[str, np.ndarray], list[str], dict[str, Any]]]:
+    """Operators of ONNX Runtime: shapes of the inputs, constants, the node's inputs and its attributes."""
+
+    def real(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    norm = {"gamma": real(8), "beta": real(8), "bias": real(8)}
+    blocks = {"packed": rng.integers(0, 256, (6, 2, 8)).astype(np.uint8), "scales": real(6, 2)}
+    zeros = {**blocks, "zeros": rng.integers(0, 256, (6, 1)).astype(np.uint8), "bias": real(6)}
+    angles = {f"{name.__name__}": name(real(16, 8)) for name in (np.cos, np.sin)}
+    lengths = {"lengths": np.array([4, 4], np.int32), "total": np.array(5, np.int32)}
+    heads = {"num_heads": 4, "kv_num_heads": 2}
+    two, five = {"x": [3, 8], "skip": [3, 8]}, {"x": [2, 5, 64], "k": [2, 5, 32], "v": [2, 5, 32]}
+    past = {"x": [1, 2, 64], "k": [1, 2, 32], "v": [1, 2, 32], "pk": [1, 2, 3, 16], "pv": [1, 2, 3, 16]}
+    attended = ["", "", "lengths", "total", "cos", "sin"]
+    return {
+        "SkipLayerNormalization": (two, norm, ["x", "skip", "gamma", "beta", "bias"], {"epsilon": 1e-3}),
+        "SkipSimplifiedLayerNormalization": (two, norm, ["x", "skip", "gamma", "bias"], {}),
+        "SimplifiedLayerNormalization": ({"x": [3, 8]}, norm, ["x", "gamma"], {"epsilon": 1e-6, "axis": -1}),
+        "BiasGelu": ({"x": [3, 8]}, norm, ["x", "bias"], {}),
+        "Gelu": ({"x": [3, 8]}, {}, ["x"], {}),
+        "FastGelu": ({"x": [3, 8]}, norm, ["x", "bias"], {}),
+        "FusedMatMul": ({"x": [3, 8], "z": [3, 5]}, {}, ["x", "z"], {"alpha": 0.25, "transA": 1}),
+        "MatMulNBits": ({"x": [3, 30]}, blocks, ["x", "packed", "scales"], {"K": 30, "N": 6, "block_size": 16}),
+        "MatMulNBits of zero points": (
+            {"x": [3, 32]},
+            zeros,
+            ["x", "packed", "scales", "zeros", "", "bias"],
+            {"K": 32, "N": 6, "bits": 4, "block_size": 16},
+        ),
+        "GroupQueryAttention": (
+            five,
+            {**lengths, **angles},
+            ["x", "k", "v", *attended],
+            {**heads, "do_rotary": 1, "scale": 0.3},
+        ),
+        "GroupQueryAttention in one": ({"x": [2, 5, 128]}, lengths, ["x", "", "", *attended[:4]], heads),
+        "GroupQueryAttention of a cache": (
+            past,
+            {**lengths, **angles, "lengths": np.array([4], np.int32)},
+            ["x", "k", "v", "pk", "pv", *attended[2:]],
+            {**heads, "do_rotary": 1, "rotary_interleaved": 1},
+        ),
+    }
+
+
+CONTRIB = tuple(_contrib(np.random.default_rng(0)))
+
+
+def contrib_model(name: str) -> Any:
+    """A model of one operator of ONNX Runtime, and a Mul by 2 of its result."""
+    sizes, constants, inputs, attributes = _contrib(np.random.default_rng(0))[name]
+    operator = name.partition(" ")[0]
+    domain = "" if operator == "SimplifiedLayerNormalization" else "com.microsoft"
+    outputs = ["y", "present_k", "present_v"] if operator == "GroupQueryAttention" else ["y"]
+    nodes = [
+        helper.make_node(operator, inputs, outputs, domain=domain, **attributes),
+        helper.make_node("Mul", ["y", "two"], ["out"]),
+    ]
+    constants = {**{each: value for each, value in constants.items() if each in inputs}, "two": np.float32(2)}
+    infos = [helper.make_tensor_value_info(each, 1, shape) for each, shape in sizes.items()]
+    tensors = [numpy_helper.from_array(np.asarray(value), each) for each, value in constants.items()]
+    out = helper.make_tensor_value_info("out", 1, [None] * len(sizes["x"]))
+    graph = helper.make_graph(nodes, "contrib", infos, [out], tensors)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from optest.guests import Argument, Command, Guest, Option, RunHooks, Values
-from optest.spec import BAD_STATUSES, CaseResult
+from optest.spec import BAD_STATUSES, CaseResult, Status
 
 _FILE = "FILE.safetensors"
 _MODES = ("isolated", "accumulated")
@@ -25,7 +25,8 @@ _SOURCE = (
     _file(name="weights", flags=("--weights", "--checkpoint"), help="Weights of a model by name. [drawn]"),
     _model(name="seed", type="int", default=0, help="Seed of all that is drawn. [0]"),
 )
-_INPUTS = _file(name="inputs", flags=("--input",), help="Inputs by name. [drawn by --seed]")
+_INPUTS_HELP = "Inputs: .safetensors or .npz by name; .npy, .pb of one; a folder of input_0.pb … [drawn by --seed]"
+_INPUTS = _file(name="inputs", flags=("--input",), metavar="FILE", help=_INPUTS_HELP)
 _DUMP = "Keep the program there, and each execution: inputs, outputs, all values inside, with an index in order."
 _DUMP_MODE = "Keep all that, or the program alone (compile). [all]"
 _PROFILE = "Show the time of each operator by the backend's own profiler, and write profile.json for trace viewers."
@@ -72,6 +73,8 @@ class ModelRunHooks(RunHooks):
         if wrong:
             place = wrong[0].where.partition(": ")[2]
             yield f"first mismatch: {wrong[0].id} ({place}); {len(wrong)} of {len(traced)} values fail"
+        elif traced and all(each.status is Status.SKIPPED for each in traced):
+            yield "no value inside was compared"
         for each in results if traced and not wrong else ():
             if each.status in BAD_STATUSES and each.attributes.get("part") == "outputs":
                 yield f"first mismatch: {each.id}; no value inside fails: the nodes are right one by one, not together"

@@ -419,7 +419,7 @@ def _dense_text(name: str, shape: tuple[int, ...]) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(_short, value)) + "]"
-    return str(value)
+    return str(value).replace("\n", "\\n")
 
 
 def canonical_json(value: Any) -> str:

@@ -11,9 +11,10 @@ import onnx
 import pytest
 import toy_optimizer
 from onnx import helper, numpy_helper
+from onnxruntime.datasets import get_example
 from planted_faults import CONFIGS, FAULTS
 from safetensors.numpy import save_file
-from small_models import VALUES, renamed, written
+from small_models import CONTRIB, VALUES, contrib_model, renamed, written
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
@@ -312,6 +313,88 @@ def test_how_far_good_implementations_of_gelu_are_off(form: str, monkeypatch: py
     right = OnnxProgram.made
     monkeypatch.setattr(OnnxProgram, "made", lambda *given: {k: v + np.float32(3e-6) for k, v in right(*given).items()})
     assert rejected(case, "isolated") == ["y"]
+
+
+@pytest.mark.parametrize("file", ["x.npz", "x.npy", "x.pb", "folder"])
+def test_inputs_are_read_from_files_of_numpy_and_onnx(file: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
+    np.savez("x.npz", x=x)
+    np.save("x.npy", x)
+    Path("folder").mkdir()
+    for path in ("x.pb", "folder/input_0.pb"):
+        Path(path).write_bytes(numpy_helper.from_array(x, "any").SerializeToString())
+    case = model(written(tmp_path / "m.onnx"), inputs=file)
+    np.testing.assert_array_equal(subject_of(case).feeds["x"], x)
+
+
+def test_constants_of_an_old_file_need_not_be_inputs(tmp_path: Path) -> None:
+    """As in mul_1.onnx of ONNX Runtime, of IR version 3."""
+
+    def old(changed: Any) -> None:
+        changed.ir_version = 3
+
+    case = model(written(tmp_path / "m.onnx", old), variant="disabled")
+    assert {*statuses(case, "isolated").values()} == {Status.PASSED}
+
+
+def test_an_operator_that_the_evaluator_fails_in_has_no_reference() -> None:
+    """LinearClassifier of a batch; the model ends in a ZipMap, whose result is no tensor."""
+    found = statuses(model(get_example("logreg_iris.onnx")), "isolated")
+    assert found == {
+        "label": Status.SKIPPED,
+        "probabilities": Status.SKIPPED,
+        "watched": Status.PASSED,
+        "outputs": Status.SKIPPED,
+    }
+
+
+def test_values_before_an_operator_without_a_reference_are_compared(tmp_path: Path) -> None:
+    def unknown(changed: Any) -> None:
+        changed.graph.node[4].op_type, changed.graph.node[4].domain = "TransposeMatMul", "com.microsoft"
+        changed.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    found = statuses(model(written(tmp_path / "m.onnx", unknown), variant="disabled"), "isolated")
+    compared = [name for name, status in found.items() if status is Status.PASSED]
+    assert compared == [*VALUES[:4], "watched"]
+    assert found["out"] is Status.SKIPPED
+
+
+@pytest.mark.parametrize("opset", [10, 13, 21])
+def test_quantised_models_of_any_opset_have_a_reference(opset: int, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.float32(0.02), "scale"), numpy_helper.from_array(np.uint8(128), "zero")]
+    x, y = (helper.make_tensor_value_info(name, 1, [4, 8]) for name in "xy")
+    graph = helper.make_graph(nodes, "m", [x], [y], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), "m.onnx")
+    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    assert found == dict.fromkeys(("q", "y", "watched", "outputs"), Status.PASSED)
+    constants[1].CopyFrom(numpy_helper.from_array(np.uint8(127), "zero"))
+    graph = helper.make_graph(nodes, "m", [x], [y], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), "wrong.onnx")
+    assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["q", "y"]
+
+
+@pytest.mark.parametrize("name", CONTRIB)
+def test_operators_of_onnx_runtime_have_a_reference(name: str) -> None:
+    """Of which ``y`` is found though onnx cannot infer its dtype."""
+    changed = contrib_model(name)
+    onnx.save(changed, "m.onnx")
+    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    assert found == dict.fromkeys(("y", "out", "watched", "outputs"), Status.PASSED)
+    node = changed.graph.node[0]
+    constant = next((each for each in changed.graph.initializer if numpy_helper.to_array(each).size > 2), None)
+    if constant is None:
+        node.input[0] = "wrong"
+        changed.graph.node.insert(0, helper.make_node("Mul", ["x", "two"], ["wrong"]))
+    else:
+        value = numpy_helper.to_array(constant).copy()
+        value.flat[0] += np.asarray(3, value.dtype)
+        constant.CopyFrom(numpy_helper.from_array(value, constant.name))
+    onnx.save(changed, "wrong.onnx")
+    assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["y"]
 
 
 @pytest.mark.parametrize(
