@@ -22,7 +22,7 @@ _PRECISION = "INFERENCE_PRECISION_HINT"
 _NAMES = {"boolean": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "bf16": "bfloat16"}
 """Our names of its element types, where they are not ``f32``, ``i64`` … in both."""
 _NO_KERNEL = ("No conversion rule found for operations", "Unsupported data type", "Unsupported padding")
-_NARROWED = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "int32"}
+_NARROWED = {"float64": "float32", "uint64": "int32", "uint32": "int32"}
 _QUANTIZED = {"QuantizeLinear": 0, "DequantizeLinear": 0}
 _PLACES = ("argmax", "argmin")
 """Operators whose result is an index, which fits into int32."""
