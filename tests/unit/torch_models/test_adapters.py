@@ -229,6 +229,16 @@ def test_a_model_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.equal(model.inputs(3)["input_ids"], model.inputs(4)["input_ids"])
 
 
+def test_size_of_a_model_is_printed_before_it_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
+    opened_model("hf:AnLMHeadModel", config={"width": 6})
+    assert "AnLMHeadModel: 66 parameters" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"12,094,627,905,536 parameters, 45056\.0 GiB of memory, expected at most"):
+        opened_model("hf:AnLMHeadModel", config={"width": 1 << 40})
+
+
 def test_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     def create_model(name: str, *, pretrained: bool, width: int) -> torch.nn.Module:
         assert name == "tiny"

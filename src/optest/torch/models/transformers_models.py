@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from optest.errors import Unavailable, UsageError, did_you_mean
 from optest.registry import is_installed, load_extension
+from optest.torch.calls.memory_needed import default_limit
 
 _REMEDY = "pip install transformers; or capture a script of your own, or name its model: model.py:FUNCTION"
 _TOKENS = (1, 16)
@@ -25,7 +27,7 @@ def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Calla
 
     Raises:
         Unavailable: if transformers is not installed.
-        UsageError: for a class or a key of its configuration that does not exist; from making inputs, for other kinds.
+        UsageError: for an unknown class or key, or more than fits into memory; from making inputs, for other kinds.
     """
     package = library("transformers", _REMEDY)
     kind = getattr(package, name, None)
@@ -40,6 +42,13 @@ def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Calla
             hint = did_you_mean(key, vars(stated), text="; did you mean {}?")
             raise UsageError(f"{configuration.__name__} has no {key}{hint}")
     stated = configuration(**config)  # not set one by one: some follow from others, as the width of a head does
+    with suppress(RuntimeError, NotImplementedError), torch.device("meta"):  # a few models compute with values of it
+        parameters = sum(each.numel() for each in kind(stated).parameters())
+        needed, most = parameters * torch.get_default_dtype().itemsize / 2**30, default_limit() / 2**30
+        size = f"{name}: {parameters:,} parameters, {needed:.1f} GiB"
+        if needed > most:
+            raise UsageError(f"{size} of memory, expected at most {most:.1f}, half of what is free\n  see --config")
+        sys.stderr.write(f"{size}\n")
     model = kind(stated).eval()
     return model, lambda: _inputs_of(model, stated, name)
 
