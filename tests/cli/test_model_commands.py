@@ -46,7 +46,7 @@ def test_a_model_of_torch_is_validated_and_traced(optest: Shell, tmp_path: Path)
     assert ended.status == 1
     (line,) = [each for each in ended.out.splitlines() if each.startswith("first mismatch: ")]
     assert "model/gelu (Gelu, transformer.h.0.mlp" in line
-    assert line.endswith("; 1 of 31 values fail")
+    assert line.endswith("; 1 of 32 values fail")
 
 
 def test_a_fault_is_named_with_what_comes_of_it(optest: Shell, tmp_path: Path) -> None:
@@ -143,8 +143,7 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--weights", "w.safetensors"), "m.onnx has its weights inside"),
         (("m.onnx", "--input", "w.safetensors"), "w.safetensors has w, but should have x"),
         (("m.onnx", "--input", "none.safetensors"), "none.safetensors cannot be read"),
-        (("m.onnx", "--input", "wide.npz"), "wide.npz is float64[3x8], expected float32[batchx8]"),
-        (("m.onnx", "--input", "short.npy"), "short.npy is float32[3x7], expected float32[batchx8]"),
+        (("m.onnx", "--input", "wide.npz"), "wide.npz is float64, expected float32"),
         (("m.onnx", "--input", "text.npz"), "text.npz cannot be read"),
         (("m.onnx", "--input", "text.pb"), "text.pb cannot be read"),
         (
@@ -172,10 +171,10 @@ def test_what_cannot_be_traced_is_said(optest: Shell, tmp_path: Path, words: tup
     for name in ("text.onnx", "text.npz", "text.pb"):
         (tmp_path / name).write_text("no model")
     np.savez(tmp_path / "wide.npz", x=np.zeros((3, 8)))
-    np.save(tmp_path / "short.npy", np.zeros((3, 7), np.float32))
     save_file({"w": np.zeros(2, np.float32)}, tmp_path / "w.safetensors")
     ended = optest("model", "trace", *words)
-    assert (ended.status, text in ended.err) == (5 if "nobody.onnx" in words else 2, True), ended.text
+    said = ended.out if "nobody.onnx" in words else ended.err
+    assert (ended.status, text in said) == (5 if "nobody.onnx" in words else 2, True), ended.text
     assert "Traceback" not in ended.err
 
 

@@ -76,6 +76,10 @@ class ModelProgram(Protocol):
         """What makes each value that the model has before it is optimised, too, in the order of the nodes."""
 
     @property
+    def weights(self) -> Sequence[str]:
+        """The values without inputs that the model has before it is optimised, too, as :attr:`regions` have no own."""
+
+    @property
     def levels(self) -> Sequence[str]:
         """The variants of the backend, the first of which optimises least."""
 

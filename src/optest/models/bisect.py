@@ -36,8 +36,7 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
     if not differs(case):
         agree = "the same bits as without optimization" if given["exact"] else "as right as float32 can be"
         context.echo(f"{case.backend.label()}: the outputs are {agree}; there is nothing to bisect")
-        if not given["exact"]:
-            context.echo("a fault that the outputs do not show: optest model trace compares the values inside")
+        context.echo("a fault that the outputs do not show: optest model trace compares the values inside")
         return 0
     before = levels[: levels.index(variant)] if variant in levels else levels
     level = next((each for each in before if differs(_at(case, each))), variant)
@@ -50,14 +49,13 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
         guilty = _guilty(passes, lambda left_out: differs(_at(case, "-".join([level, *left_out]))))
         if passes:
             context.echo(f"passes: {', '.join(guilty) or 'no set of them'}")
-    cases = list(traced(_at(base, level), "isolated"))
-    found = [each for each in cases if each.attributes["part"] == "isolated" and differs(each)]
+    nodes = [each for each in traced(_at(base, level), "isolated") if each.attributes["part"] == "isolated"]
+    found = list(filter(differs, nodes))
     for each in found:
-        values = each.attributes["values"].replace("\n", ", ")
-        context.echo(f"node: {values} ({each.where.partition(': ')[2]})")
+        context.echo(f"node: {', '.join(each.attributes['values'].splitlines())} ({each.where.partition(': ')[2]})")
     if found:
         context.echo(_written(found[0], Path(given["out"])))
-    elif not any(each.attributes["part"] == "isolated" for each in cases):
+    elif not nodes:
         context.echo("node: none was run, since the backend refuses the model")
     else:
         context.echo(

@@ -110,15 +110,15 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
     program, graph = program_of(case), subject_of(case).graph
     try:
         regions = program.regions
-    except Fault as fault:
-        if fault.reason is not Reason.COMPILE:
-            raise
+    except Fault:
         regions = None  # the other cases report that the backend refuses the model
     if regions is not None and not regions:
         raise UsageError(f"{case.name} has no value that is computed from its inputs: there is nothing to compare")
-    for region in regions or ():
+    weights = program.weights if regions and mode == "isolated" else ()
+    for region in [*(program.graph.region([each], weights) for each in weights), *(regions or ())]:
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
-        operators = " of ".join([program.graph.operator(number) for number in reversed(region.nodes)][:3])
+        nodes = [program.graph.operator(number) for number in reversed(region.nodes)]
+        operators = " of ".join(nodes) if len(nodes) <= 3 else f"one of {len(nodes)} nodes up to {nodes[0]}"
         place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
         where = f"{case.where}: {place}"
         yield with_part(case, name, mode, where, values="\n".join(region.outputs), given=given)

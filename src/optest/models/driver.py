@@ -85,7 +85,6 @@ class ModelValues:
 
 
 def _tensors_of(subject: Subject, outputs: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the :func:`tensor_outputs` among ``outputs``, which may have other names, by the names of the graph."""
     by_value = dict(zip(subject.graph.outputs, outputs.values(), strict=True))
     return {name: by_value[name] for name in tensor_outputs(subject.graph)}
 

@@ -1,5 +1,5 @@
-"""Operators that ONNX's evaluator 1.23 gets wrong, slowly, or in float32 where float64 is given; these stand in for
-its own.
+"""Operators that ONNX's evaluator 1.23 lacks, or gets wrong, slowly, or in float32 where float64 is given; these are
+run in place of its own.
 
 Source of the formulas: https://onnx.ai/onnx/operators/
 """
@@ -14,6 +14,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_batch_normalization, op_conv
 
 from optest.operators.real_functions import erf
+from optest.spec import Fault, Reason
 
 
 class BatchNormalization(op_batch_normalization.BatchNormalization_14):  # its own of opset 9 to 13 always trains
@@ -96,4 +97,59 @@ def _erf(x: Any) -> Any:
     return erf(x).astype(x.dtype)
 
 
-OPERATORS: list[Any] = [BatchNormalization, Conv, Erf, Gelu, GatherElements, LRN, LogSoftmax, Softmax]
+# Operators of ONNX Runtime: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+
+
+class SimplifiedLayerNormalization(OpRun):
+    def _run(self, x: Any, gamma: Any, *, axis: int = -1, epsilon: float = 1e-5, **_: Any) -> tuple[Any, ...]:
+        return (gamma * _over_root_mean_square(x, epsilon, axis),)
+
+
+class SkipSimplifiedLayerNormalization(OpRun):
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12) -> tuple[Any, ...]:
+        total = x + skip + (0 if bias is None else bias)
+        return (gamma * _over_root_mean_square(total, epsilon), None, None, total)[: len(self.onnx_node.output)]
+
+
+class SkipLayerNormalization(OpRun):
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, skip: Any, gamma: Any, *more: Any, epsilon: float = 1e-12) -> tuple[Any, ...]:
+        beta, bias = (*more, None, None)[:2]
+        total = x + skip + (0 if bias is None else bias)
+        centred = total - np.mean(total, axis=-1, keepdims=True)
+        y = gamma * _over_root_mean_square(centred, epsilon) + (0 if beta is None else beta)
+        return (y, None, None, total)[: len(self.onnx_node.output)]
+
+
+def _over_root_mean_square(x: Any, epsilon: float, axis: int = -1) -> Any:
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    return x / np.sqrt(np.mean(np.square(x), axis=axes, keepdims=True) + x.dtype.type(epsilon))
+
+
+class MatMulNBits(OpRun):
+    op_domain = "com.microsoft"
+
+    def _run(self, a: Any, packed: Any, scales: Any, *more: Any, **stated: int) -> tuple[Any]:
+        zeros, order, bias = (*more, None, None, None)[:3]
+        rows, columns, size, bits = stated["N"], stated["K"], stated["block_size"], stated.get("bits", 4)
+        if bits not in (2, 4, 8) or order is not None or stated.get("accuracy_level") == 4:
+            raise Fault(Reason.UNSUPPORTED, "no reference for MatMulNBits with g_idx, or that rounds its input to int8")
+        blocks, zero = -(-columns // size), np.array(1 << (bits - 1), a.dtype)
+        if zeros is not None and zeros.dtype == np.uint8:
+            zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks]
+        zero = zero if zeros is None else zeros.reshape(rows, blocks, 1).astype(a.dtype)
+        weights = _unpacked(packed.reshape(rows, blocks, -1), bits).astype(a.dtype) - zero
+        weights = (weights * scales.reshape(rows, blocks, 1)).reshape(rows, -1)[:, :columns]
+        return (a @ weights.T + (0 if bias is None else bias),)
+
+
+def _unpacked(packed: Any, bits: int) -> Any:
+    """Return the numbers of ``bits`` in each byte along the last axis, the lowest bits first."""
+    parts = (packed[..., None] >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
+    return parts.reshape(*packed.shape[:-1], -1)
+
+
+OPERATORS: list[Any] = [each for each in [*vars().values()] if isinstance(each, type) and each.__module__ == __name__]

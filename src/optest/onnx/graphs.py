@@ -21,10 +21,9 @@ from optest.backends.whole_models import Region, place_in, region_of
 from optest.core.border import Border
 from optest.errors import UsageError
 from optest.numerics import Array, summation_errors
-from optest.onnx import contrib_operators
 from optest.onnx.evaluated_operators import OPERATORS
 from optest.onnx.models import DTYPE_NAMES
-from optest.spec import Fault, Reason, dtype
+from optest.spec import Reason, dtype
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
@@ -32,7 +31,6 @@ _TYPES = ("to", "dtype", "output_datatype")
 _SUMS = ("Conv", "ConvTranspose", "Einsum", "Gelu", "Gemm", "MatMul", "ReduceSum")
 """Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
-_CLASSIC = "ai.onnx.ml"
 _PLACE = "pkg.torch.onnx."
 """Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
 
@@ -62,6 +60,14 @@ def opened_file(path: Path) -> bytes:
     return content
 
 
+def tensor_of_file(path: Path) -> Array:
+    """Return the tensor of a .pb file; raise ValueError for another file."""
+    try:
+        return np.asarray(numpy_helper.to_array(onnx.load_tensor(path)))
+    except (DecodeError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
 class Graph:
     """The nodes of a model in their order, and what each value is. ``constants`` of the model before it was optimised
     are no inputs, where their readers are gone."""
@@ -72,6 +78,7 @@ class Graph:
             model = onnx.load_from_string(content)
             model = onnx.inliner.inline_local_functions(model) if model.functions else model
         self._model = model
+        self.opsets = {each.domain: each.version for each in model.opset_import}
         self._narrow: Graph | None = None
         graph = self._model.graph
         self.nodes: Sequence[Any] = list(graph.node)
@@ -91,24 +98,8 @@ class Graph:
         """The type of each value that shape inference knows: its element type and sizes, None for one unknown."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph = onnx.shape_inference.infer_shapes(self._inferable()).graph
+            graph = onnx.shape_inference.infer_shapes(self._model).graph
         return {each.name: each.type for each in (*graph.value_info, *graph.input, *graph.output)}
-
-    def _inferable(self) -> Any:
-        """Return the model for inference of dtypes: onnx knows none of ONNX Runtime's operators, whose results have the
-        dtype of their first input, as those of a Reshape by an unknown size."""
-        names = [each.__name__ for each in contrib_operators.OPERATORS]
-        is_contrib = [each.op_type in names and not onnx.defs.has(each.op_type, each.domain) for each in self.nodes]
-        if not any(is_contrib):
-            return self._model
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
-        del model.graph.node[:]
-        for node, replaced in zip(self.nodes, is_contrib, strict=True):
-            names = [each for each in node.output if each] if replaced else []
-            made = [helper.make_node("Reshape", [node.input[0], "unknown size"], [name]) for name in names]
-            model.graph.node.extend(made or [node])
-        return model
 
     def input_specs(self) -> Iterator[tuple[str, str, list[int | str]]]:
         """Name, dtype and sizes of each input; a size that is open is its name."""
@@ -140,6 +131,28 @@ class Graph:
 
     def operator(self, number: int) -> str:
         return str(self.nodes[number].op_type)
+
+    @functools.cached_property
+    def constant_makers(self) -> dict[str, int]:
+        """Those of :attr:`makers` whose values follow from constants only."""
+        found = dict[str, int]()
+        for name, number in self.makers.items():
+            if all(each in found or each in self.constants or not each for each in self._read_by[number]):
+                found[name] = number
+        return found
+
+    def renamed(self, names: Mapping[str, str], before: Graph) -> Graph:
+        """Return the graph with new names, and nodes for constants that ``before`` computes; this one is used up."""
+        graph = self._model.graph
+        for node in graph.node:
+            node.input[:] = [names.get(each, each) for each in node.input]
+            node.output[:] = [names.get(each, each) for each in node.output]
+        for constant in graph.initializer:
+            constant.name = names.get(constant.name, constant.name)
+        for constant in [each for each in graph.initializer if each.name in before.makers]:
+            graph.node.insert(0, helper.make_node("Constant", [], [constant.name], value=constant))
+            graph.initializer.remove(constant)
+        return Graph(self.content, self._model, before.constants)
 
     @property
     def random(self) -> str:
@@ -202,10 +215,10 @@ class Graph:
             read = {name for name in self._read_by[number] if name}
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
-                node = self.nodes[number]
-                # The evaluator's operators of ai.onnx.ml are drafts: LinearClassifier takes no batch, for example.
-                missing = Border(f"no reference for {node.domain}.{node.op_type}: onnx.reference", Reason.UNSUPPORTED)
-                with missing if node.domain == _CLASSIC else nullcontext():
+                # Those of ai.onnx.ml are drafts in the evaluator: its LinearClassifier takes no batch, for example.
+                name = f"{self.nodes[number].domain}.{self.nodes[number].op_type}"
+                lacking = Border(f"no reference for {name}: onnx.reference", Reason.UNSUPPORTED)
+                with lacking if name.startswith("ai.onnx.ml") else nullcontext():
                     outputs = self._evaluator(number).run(None, feeds)
                 if self._unit_of is not None and self.nodes[number].op_type in (*_SUMS, *_MEANS):
                     unit = self._unit_of(self.nodes[number].output[0])
@@ -245,21 +258,15 @@ class Graph:
         elif number not in self._evaluators:
             read = tuple(dict.fromkeys(self._read_by[number]))
             model = self._model_of(Region(read, tuple(node.output), (number,)), {})
-            try:
-                self._evaluators[number] = ReferenceEvaluator(model, new_ops=OPERATORS + contrib_operators.OPERATORS)
-            except NotImplementedError as error:
-                raise Fault(Reason.UNSUPPORTED, f"onnx.reference: {error}") from error
-            except RuntimeError:  # no implementation of this version of the operator
-                self._evaluators[number] = _evaluator_of_later_version(model)
+            with Border("onnx.reference", Reason.UNSUPPORTED):
+                try:
+                    self._evaluators[number] = ReferenceEvaluator(model, new_ops=OPERATORS)
+                except RuntimeError as error:
+                    if isinstance(error, NotImplementedError):  # no such operator, rather than no such version of it
+                        raise
+                    model = version_converter.convert_version(model, 21)
+                    self._evaluators[number] = ReferenceEvaluator(model, new_ops=OPERATORS)
         return self._evaluators[number]
-
-
-def _evaluator_of_later_version(model: Any) -> Any:
-    """Return an evaluator of the model, converted to the opset 21, which onnx.reference implements."""
-    try:
-        return ReferenceEvaluator(version_converter.convert_version(model, 21), new_ops=OPERATORS)
-    except (RuntimeError, version_converter.ConvertError) as error:
-        raise Fault(Reason.UNSUPPORTED, f"onnx.reference: {error}") from error
 
 
 def _read_by(node: Any) -> Iterator[str]:

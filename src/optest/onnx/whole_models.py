@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from optest.backends.command_abilities import HasVariants
 from optest.backends.whole_models import Region, regions_of
 from optest.core.border import Border
 from optest.errors import UsageError
-from optest.numerics import Array, bits
+from optest.numerics import Array, bits, dtype_of
 from optest.onnx.driver import OnnxBackend
 from optest.onnx.graphs import Graph
-from optest.onnx.models import Model
+from optest.onnx.matching import common_weights, names_by_structure
+from optest.onnx.models import ELEMENT_TYPES, Model
 from optest.spec import Fault, Reason, dtype
 
 _AHEAD = 16
@@ -51,10 +53,7 @@ class OnnxProgram:
         if self.is_shown:
             try:
                 run = f"{len(self.graph.nodes)} as {name} runs them"
-            except Fault as fault:
-                if fault.reason is not Reason.COMPILE:
-                    raise
-                # The case of the outputs reports it.
+            except Fault:  # the case of the outputs reports it
                 return f"{len(self.before.nodes)} nodes, which {name} refuses; {versions}"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
         known = list(filter(None, map(self.before.dtype_name, self.before.makers)))
@@ -68,29 +67,21 @@ class OnnxProgram:
         return self._accepted(lambda: self._driver.loaded(self._content, self._variant))
 
     def _accepted(self, load: Callable[[], Any]) -> Any:
-        """Return ``load()``.
-
-        Raises:
-            Fault: COMPILE if the backend refuses the model; the message has the levels of optimization that accept it.
-        """
+        """Return ``load()``; a refusal names the levels of optimization that accept the model, and the others."""
         try:
             with Border("the backend", Reason.COMPILE):
                 return load()
         except Fault as fault:
             if fault.reason is not Reason.COMPILE or len(self.levels) < 2:
                 raise
-            known = {each: self._loads_at(each) for each in self.levels}
-            by_answer = [", ".join(each for each in self.levels if known[each] is answer) for answer in (True, False)]
-            more = f"; it loads at {by_answer[0]}, and is refused at {by_answer[1]}: see optest model bisect"
-            raise Fault(fault.reason, fault.message + more * any(known.values()), details=fault.details) from fault
-
-    def _loads_at(self, level: str) -> bool:
-        try:
-            with Border("the backend", Reason.COMPILE):
-                self._driver.loaded(self._content, level)
-        except Fault:
-            return False
-        return True
+            accepting = []
+            for level in self.levels:
+                with suppress(Fault), Border("the backend", Reason.COMPILE):
+                    self._driver.loaded(self._content, level)
+                    accepting.append(level)
+            refusing = ", ".join(each for each in self.levels if each not in accepting)
+            more = f"; it loads at {', '.join(accepting)}, and is refused at {refusing}: see optest model bisect"
+            raise Fault(fault.reason, fault.message + more * bool(accepting), details=fault.details) from fault
 
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
@@ -102,7 +93,8 @@ class OnnxProgram:
                 names = f"{', '.join(theirs) or 'none'}, but should have {', '.join(own)}, in this order"
                 how = f"torch.onnx.export(..., {what[:-1]}_names={list(own)}) names them so"
                 raise UsageError(f"the optimised model has the {what} {names}\n  {how}")
-        return graph, variant
+        renamed = names_by_structure(self.before, graph) if self._content is not self.before.content else {}
+        return graph.renamed(renamed, self.before), variant
 
     @property
     def graph(self) -> Graph:
@@ -115,8 +107,13 @@ class OnnxProgram:
 
     @cached_property
     def regions(self) -> Sequence[Region]:
-        known = {name for name in self.before.makers if self.before.dtype_name(name)}
+        # onnx does not know of which type the results of ONNX Runtime's operators are.
+        known = {each for each in self.before.makers if each not in self.before.types or self.before.dtype_name(each)}
         return regions_of(self.graph, known)
+
+    @cached_property
+    def weights(self) -> Sequence[str]:
+        return common_weights(self.before, self.graph)
 
     @cached_property
     def passes(self) -> Sequence[str]:
@@ -132,16 +129,20 @@ class OnnxProgram:
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         if region not in self._loaded:
-            self._load(region)
+            self._load(region, given)
             behind = dropwhile(lambda each: each != region, self.regions if self.is_shown else ())
             with suppress(Exception):  # of one that is refused its own call will say so
                 for each in islice(behind, 1, _AHEAD):
-                    self._load(each)
+                    self._load(each, {})
         return self._called(self._loaded[region], region.outputs, {name: given[name] for name in region.inputs})
 
-    def _load(self, region: Region) -> None:
+    def _load(self, region: Region, given: Mapping[str, Array]) -> None:
         graph, variant = self._optimized
-        self._loaded[region] = self._driver.loaded_nodes(graph.cut(region, self.before.types), variant)
+        types = dict(self.before.types)
+        for name in {*region.inputs} & given.keys() - types.keys():
+            kind = ELEMENT_TYPES[dtype_of(given[name].dtype).name]
+            types[name] = helper.make_tensor_type_proto(kind, [None] * given[name].ndim)
+        self._loaded[region] = self._driver.loaded_nodes(graph.cut(region, types), variant)
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Region by region; each value is kept until its last reader has run."""

@@ -258,7 +258,8 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
     shapes, layouts = result.shapes.values(), len(layouts_of(result))
     is_degenerate = () in shapes or not all(map(math.prod, shapes)) or elements <= len(shapes)  # tells little of others
     size = elements * 4 ** max(0, max(map(len, shapes), default=0) - _PLAIN_RANK)
-    return is_degenerate, _silence(result), is_narrow, not has_remark, layouts, attributes, size, -worst
+    is_whole = result.attributes.get("part") == "outputs"  # of a model: a node that is wrong explains more
+    return is_whole, is_degenerate, _silence(result), is_narrow, not has_remark, layouts, attributes, size, -worst
 
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:

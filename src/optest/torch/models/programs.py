@@ -34,6 +34,7 @@ class TorchProgram:
 
     is_shown = True
     passes: Sequence[str] = ()
+    weights: Sequence[str] = ()
     levels: Sequence[str] = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
     """Backends of torch.compile, each of which does what the one before it does and more."""
 
@@ -94,9 +95,7 @@ class TorchProgram:
         made = self._called(module, dict(zip(self._names, feeds.values(), strict=True)))
         return dict(zip(self._model.outputs, made, strict=True))
 
-    def unwatched(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Return :meth:`outputs`: torch runs the parts of a model with as many threads as the whole."""
-        return self.outputs(feeds)
+    unwatched = outputs  # torch runs the parts of a model with as many threads as the whole
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         module = self._compiled(self._placed(self._cut(region)))
