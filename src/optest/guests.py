@@ -8,6 +8,7 @@ path and loaded when it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -145,8 +146,11 @@ class Command:
                 least = f"{option.minimum} or more"
                 raise UsageError(f"{option.flags[-1]} is {given[option.name]}, but should be {least}")
         function: Callable[..., int] = load_object(self.function)
+        device = values.get("torch_device")
         try:
-            return function(context, **values)
+            # not every command has a run, which would hold the device
+            with load_object("optest.api.lanes:torch_device_held")(device) if device else nullcontext():
+                return function(context, **values)
         except Fault as fault:
             context.echo(f"optest: {fault.reason.value}: {fault.message}", err=True)
             return 5 if fault.reason in (Reason.UNSUPPORTED, Reason.UNAVAILABLE) else 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from user_shell import Ended, Shell, user_environment
 
 pytestmark = pytest.mark.needs("cmake")
@@ -245,6 +246,28 @@ def test_ctrl_c_leaves_no_test_alive(tmp_path: Path) -> None:
     assert "interrupted" in out
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_ctest_waits_for_devices_of_another_run(tmp_path: Path) -> None:
+    """Its tests run when the device is free, and may themselves be runs on that device."""
+    inner = "import sys\nfrom optest.core.devices import Platform, devices_held\n"
+    inner += "with devices_held(Platform(name='a2a3'), [4], lambda: sys.exit('waits')): print('inside')"
+    (tmp_path / "inner.py").write_text(inner)
+    text = f"echo $$ >> ran; exec {sys.executable} {tmp_path}/inner.py"
+    configured(tmp_path, {"t": text}, t='LABELS "requires_hardware"')
+    leases = tmp_path / "leases"
+    leases.mkdir()
+    other = FileLock(leases / "a2a3-4.lock", thread_local=False)
+    (leases / "a2a3-4.json").write_text(json.dumps({"command": "optest run --source scene:s.py", "pid": 12}))
+    command = [sys.executable, "-m", "optest", "ctest", "--platform", "a2a3", "--device", "4"]
+    environment = user_environment(OPTEST_LEASES=str(leases))
+    with other, subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stderr is not None
+        line = program.stderr.readline()
+        assert line == "optest: device 4 is held by optest run --source scene:s.py (pid 12); waiting\n"
+        assert not (tmp_path / "build" / "ran").exists()
+        other.release()
+        assert program.wait(60) == 0
 
 
 @pytest.mark.heavy

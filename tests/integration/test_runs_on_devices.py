@@ -433,6 +433,63 @@ def test_a_run_goes_without_devices_that_it_can_spare(toys: Toys) -> None:
     assert outcome.summary.notes == ("device 3 is held by another process; this run goes without it",)
 
 
+_ON_A_GPU = """
+from pathlib import Path
+from filelock import FileLock, Timeout
+from optest.backends import BackendDriver, backend_manager
+from optest.settings.variables import leases_folder
+
+class OnGpu(BackendDriver):
+    name, kind, options = "ongpu", "ongpu", ("torch_device",)
+    def configure(self, options):
+        self.chosen = options.get("torch_device")
+    def device(self):
+        return self.chosen or "cuda:1"
+    def run(self, case, inputs):
+        device = self.device().replace(":", "-")
+        try:
+            FileLock(leases_folder() / f"{device}.lock").acquire(timeout=0)
+        except Timeout:
+            return [inputs[0] + inputs[1]]
+        raise RuntimeError(f"nobody holds {device}")
+
+backend_manager.register(OnGpu())
+"""
+
+
+def _plan_on_a_gpu(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("OPTEST_PLUGINS", "ongpu_backend")
+    monkeypatch.setenv("PYTHONPATH", str(toys.folder), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(toys.folder)
+    (toys.folder / "ongpu_backend.py").write_text(_ON_A_GPU)
+    toys.backend = "ongpu"
+    return toys.plan({name: {} for name in "abcd"})
+
+
+@pytest.mark.parametrize("device", ["cuda-1", "npu-2"])
+def test_a_backend_holds_the_hardware_it_runs_on(toys: Toys, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    plan, stated = _plan_on_a_gpu(toys, monkeypatch), {} if device == "cuda-1" else {"torch_device": "npu:2"}
+    folder = leases_folder()
+    folder.mkdir()
+    ended: list[Report] = []
+    thread = threading.Thread(target=lambda: ended.append(run({"plan": plan, **stated}, stream=io.StringIO())))
+    with FileLock(folder / f"{device}.lock", thread_local=False):
+        thread.start()
+        thread.join(1.0)
+        assert not ended
+    thread.join(60)
+    assert all_passed(ended[0], 4)
+
+
+@pytest.mark.slow
+def test_workers_of_xdist_share_the_device_of_their_session(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = _plan_on_a_gpu(toys, monkeypatch)
+    words = ["-p", "optest.pytest_plugin", "-n", "2", "--torch-device", "cuda:1", "--optest-backend", "ongpu", plan]
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", toys.folder, *words]
+    ended = subprocess.run(command, cwd=toys.folder, capture_output=True, text=True, check=False, timeout=120)
+    assert "4 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
 @pytest.mark.heavy
 def test_a_lease_ends_with_its_process_however_that_ends(toys: Toys) -> None:
     plan = toys.plan({"hang": {"platform": "toy", "do": "hang"}})

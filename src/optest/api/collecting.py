@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from optest.api.checking import check_request
+from optest.api.lanes import torch_device_held as torch_device_held
 from optest.api.run_request import RunRequest, run_request
 from optest.api.streaming import CaseStream
 from optest.api.streaming import runs_of_workers as runs_of_workers

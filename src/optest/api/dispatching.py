@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import shutil
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -16,7 +14,7 @@ from statistics import median
 from optest.api.earlier_runs import durations
 from optest.api.run_request import RunRequest
 from optest.backends.worker_abilities import DeviceRequest, NeedsDevices
-from optest.core.devices import Leases
+from optest.core.devices import Leases, command_of_this_process
 from optest.core.dispatcher import Dispatcher
 from optest.core.schedule import ScheduleRules, Unit
 from optest.core.session import Execution
@@ -59,7 +57,7 @@ class Devices:
             driver=request.driver,
             ids=self.ids,
             rules=self.rules,
-            leases=Leases(leases_folder(), self.platforms, shlex.join(["optest", *sys.argv[1:]])),
+            leases=Leases(leases_folder(), self.platforms, command_of_this_process()),
             make_worker=make_worker,
         )
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from optest.api.dispatching import FINISH_S, device_requests, devices_of, listed, stated_parallel
+from optest.api.dispatching import FINISH_S, Devices, device_requests, devices_of, listed, stated_parallel
 from optest.api.run_request import RunRequest, driver_options
 from optest.backends.worker_abilities import DeviceRequest, NeedsDevices, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
+from optest.core.devices import devices_held
 from optest.core.dispatcher import Dispatcher
 from optest.core.executors import BringsExecutor, Executor, InProcess
 from optest.core.interruption import Interruption
@@ -25,7 +27,7 @@ from optest.guests import Guest, guests, run_hooks
 from optest.registry import load_object
 from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules
-from optest.settings.platforms import PLATFORMS, is_device
+from optest.settings.platforms import PLATFORMS, Platform, is_device, platform_called
 from optest.settings.variables import worker_environment
 from optest.spec import TestCase
 from optest.store import RunDirectory
@@ -57,7 +59,10 @@ class Lanes:
 
 
 def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
-    """Resolve ``--isolate auto``: foreign code goes to workers, optest's own references stay here.
+    """Resolve ``--isolate auto``: foreign code runs in workers, built-in references run in this process.
+
+    The device of the backend is held until the lanes are closed. A worker of pytest-xdist uses the one that its session
+    holds, and cases that need devices have a dispatcher that holds them.
 
     Raises:
         UsageError: if workers were asked for and cannot find the driver, or a case cannot have its devices.
@@ -66,11 +71,33 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
     if isinstance(request.driver, BringsExecutor):
         executor = request.driver.executor(directory.path)
         return Lanes(make=lambda _: executor, isolation="case", jobs=1)
-    isolation, jobs = request.settings["isolate"], request.settings["jobs"]
     for guest in guests():
         if guest.machines and request.settings[guest.options[0].name]:
             return _lanes_elsewhere(guest, request, directory)
-    devices = devices_of(request)
+    devices, stated = devices_of(request), request.settings["torch_device"]
+    with ExitStack() as lease:
+        if devices is None and request.device_share is None:
+            lease.enter_context(torch_device_held(stated, request.driver.device(), lambda: interruption.happened))
+        lanes = _local_lanes(request, directory, interruption, devices)
+        return dataclasses.replace(lanes, close=lease.pop_all().close)
+
+
+def torch_device_held(
+    stated: str | None, actual: str | None = None, is_closed: Callable[[], bool] = lambda: False
+) -> AbstractContextManager[None]:
+    """Hold the device of ``--torch-device``, or without the option the actual one of a backend if it is hardware."""
+    kind, _, index = (stated or actual or "cpu").partition(":")
+    kind = "cuda" if kind == "gpu" else kind  # the name in JAX
+    if kind == "cpu" or not is_device(kind) or not (stated or kind in PLATFORMS):
+        return nullcontext()
+    platform = platform_called(kind) if kind in PLATFORMS else Platform(name=kind)
+    return devices_held(platform, [int(index) if index.isdecimal() else 0], is_closed)
+
+
+def _local_lanes(
+    request: RunRequest, directory: RunDirectory, interruption: Interruption, devices: Devices | None
+) -> Lanes:
+    isolation, jobs = request.settings["isolate"], request.settings["jobs"]
     if devices is not None:
         jobs = devices.rules.max_parallel
     elif isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):

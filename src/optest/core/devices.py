@@ -5,23 +5,52 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
+import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
+from optest.core.executors import say as say_to_user
 from optest.errors import UsageError
 from optest.process import CannotStart, run
-from optest.settings import environment
+from optest.settings import environment, variables_set
 from optest.settings.platforms import Platform
+from optest.settings.variables import HELD_DEVICES, leases_folder
 
 _LOOK_AGAIN_S = 0.2
 _PROBE_S, _RESET_S = 60.0, 300.0
 """How long a command of a platform may take: a driver that resets a card reloads its firmware."""
+
+
+def command_of_this_process() -> str:
+    """Return the command that other processes print for a device that this process holds."""
+    name = Path(sys.argv[0]).name
+    return shlex.join(["optest" if name == "__main__.py" else name, *sys.argv[1:]])
+
+
+@contextmanager
+def devices_held(
+    platform: Platform, ids: Sequence[int], is_closed: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Hold devices of hardware while inside; wait for other processes that hold them, and print which those are.
+
+    This process and those that it starts may lease the same devices again: a CTest test that runs scenes would
+    otherwise wait for the run that started it.
+    """
+    leases = Leases(leases_folder(), (platform,), command_of_this_process())
+    leases.acquire(ids, len(ids), say_to_user, is_closed)
+    names = [environment().get(HELD_DEVICES, ""), *(f"{platform.name}-{device}" for device in ids)]
+    try:
+        with variables_set({HELD_DEVICES: ",".join(filter(None, names))} if platform.is_device else {}):
+            yield
+    finally:
+        leases.release()
 
 
 class Leases:
@@ -76,6 +105,8 @@ class Leases:
             self._held.popitem()[1].close()
 
     def _try(self, device: int) -> bool:
+        if {f"{each.name}-{device}" for each in self._platforms} <= {*environment().get(HELD_DEVICES, "").split(",")}:
+            return True
         holder = json.dumps({"pid": os.getpid(), "command": self._command})
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

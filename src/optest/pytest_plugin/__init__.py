@@ -131,6 +131,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     if session.config.pluginmanager.hasplugin("dsession"):
         listing.require_known_in_files(session.config)
+        held = ExitStack()  # the workers, which start later, share the device of this process
+        held.enter_context(collecting.torch_device_held(session.config.getoption("torch_device")))
+        session.config.add_cleanup(held.close)
         session.config.pluginmanager.register(sharing.Controller(session), "optest-shared")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from optest.backends import BackendDriver
+from optest.core.devices import devices_held
 from optest.core.executors import Executor
 from optest.core.runner import ExecutionResult
 from optest.errors import NothingSelected, OptestError, Unavailable, UnknownName, UsageError
@@ -20,7 +21,7 @@ from optest.guests import CommandContext
 from optest.process import CannotStart, Finished
 from optest.process import run as run_process
 from optest.settings import environment
-from optest.settings.platforms import PLATFORMS, device_ids, is_device, why_skipped
+from optest.settings.platforms import PLATFORMS, Platform, device_ids, is_device, platform_called, why_skipped
 from optest.spec import BackendTarget, Evidence, OperatorDescriptor, Reason, Skip, Status, TestCase, Timings, Verdict
 
 _LABEL = re.compile(r"requires_hardware(?:_(.+))?")
@@ -176,7 +177,11 @@ class CtestDriver(BackendDriver):
         # Always with the file: without one CTest runs tests that need devices, and gives them none.
         arguments = ["--resource-spec-file", str(resources), "--output-on-failure", "--output-junit", str(report)]
         arguments += ["-j", str(self.jobs), "--timeout", f"{self.timeout:g}"]
-        done = self.ctest([*label_arguments(self.platform), *arguments])
+        name = self.platform or ""
+        platform = platform_called(name) if name in PLATFORMS else Platform(name=name or "sim")
+        # All of them: a test without RESOURCE_GROUPS may use any device.
+        with devices_held(platform, self.devices):
+            done = self.ctest([*label_arguments(self.platform), *arguments])
         if not report.exists():
             said = (done.stderr_tail.strip() or done.stdout_tail.strip())[-_TAIL:]
             raise OptestError(f"ctest ended with {done.returncode} and wrote no report\n{said}")

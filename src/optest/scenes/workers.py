@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optest.core.devices import Leases
+from optest.core.devices import Leases, command_of_this_process
+from optest.core.executors import say
 from optest.errors import Unavailable, UsageError
 from optest.scenes.declaration import TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources, lack_of_runtime
@@ -48,8 +48,8 @@ class SceneWorkers:
         if platform.one_runtime_per_process and set(self._workers) - {runtime}:
             others = ", ".join(self._workers)
             raise UsageError(f"{platform.name} serves one runtime in a process: {others} here, so not {runtime}")
-        leases = Leases(leases_folder(), (platform,), f"{sys.executable} (st_worker)")
-        leases.acquire(self.device_ids, len(self.device_ids), lambda _: None, lambda: False)
+        leases = Leases(leases_folder(), (platform,), f"{command_of_this_process()} (st_worker)")
+        leases.acquire(self.device_ids, len(self.device_ids), say, lambda: False)
         try:
             if runtime not in self._workers:
                 self._workers[runtime] = made.open(self.platform, self.device_ids)

@@ -12,9 +12,9 @@ from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.guests import Option
 from optest.settings.config_file import ConfigFile, config_file
 from optest.settings.options import OPTIONS, split_values
-from optest.settings.variables import environment
+from optest.settings.variables import HELD_DEVICES, environment
 
-_OTHER_VARIABLES = ("OPTEST_LEASES",)
+_OTHER_VARIABLES = ("OPTEST_LEASES", HELD_DEVICES)
 _MAY_BE_EMPTY = ("keyword",)
 """``-k ''`` selects everything, as it does for pytest."""
 

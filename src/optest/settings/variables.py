@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+HELD_DEVICES = "OPTEST_HELD_DEVICES"
+"""Variable with the devices that a run holds for itself and the processes that it starts: ``cuda-0,cuda-1``."""
+
 
 def environment() -> dict[str, str]:
     """A copy of the environment; the one place that reads it."""
