@@ -13,7 +13,7 @@ import itertools
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -259,11 +259,12 @@ def version_of(distribution: str) -> str | None:
 
 
 def is_installed(module_name: str) -> bool:
-    """Whether a module can be found, imported or not; it is not imported."""
+    """Return whether a module can be imported, without importing it; a folder without ``__init__.py`` is none."""
     if module_name in sys.modules:
         return sys.modules[module_name] is not None
     try:
-        return importlib.util.find_spec(module_name) is not None
+        spec = importlib.util.find_spec(module_name)
+        return spec is not None and spec.origin is not None
     except (ImportError, ValueError):
         return False
 
@@ -373,6 +374,48 @@ class _StandIns:
 
 
 _stand_ins = _StandIns()
+
+
+class _ChangingLoader:
+    """The loader of another finder, which may be shared by many modules, with a change of the module after it."""
+
+    def __init__(self, loader: Any, change: Callable[[ModuleType], None]) -> None:
+        self._loader, self._change = loader, change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._change(module)
+
+
+class _AfterImport:
+    """Finder that comes before all others and changes modules as soon as they are imported."""
+
+    def __init__(self) -> None:
+        self.changes: dict[str, Callable[[ModuleType], None]] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        if name not in self.changes:
+            return None
+        specs = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+        spec = next(filter(None, specs), None)
+        if spec is not None:
+            spec.loader = cast("Any", _ChangingLoader(spec.loader, self.changes[name]))
+        return spec
+
+
+_after_import = _AfterImport()
+
+
+def change_after_import(module: str, change: Callable[[ModuleType], None]) -> None:
+    """Call ``change`` with a module as soon as it is imported, or now if it already is."""
+    _after_import.changes[module] = change
+    if cast("Any", _after_import) not in sys.meta_path:
+        sys.meta_path.insert(0, cast("Any", _after_import))
+    if module in sys.modules:
+        change(sys.modules[module])
 
 
 def stand_in_for(module: str, source: str, names: Sequence[str]) -> None:

@@ -91,10 +91,10 @@ def test_report_from_the_journal_tells_the_same(optest: Shell) -> None:
     assert row in again.out.splitlines()
 
 
-def test_a_backend_without_a_timed_call_passes_and_says_so(optest: Shell, plugin: dict[str, str]) -> None:
+def test_a_backend_without_a_timed_call_is_timed_as_a_whole(optest: Shell, plugin: dict[str, str]) -> None:
     ended = optest(*ADD, "--backend", "untimed", *QUICK, env=plugin)
     assert ended.status == 0, ended.text
-    assert "1 × timing: not possible, backend untimed has no call that can be timed by itself" in ended.out
+    assert "untimed, the whole of `run`" in ended.out
 
 
 def test_a_crash_while_timed_is_a_crash_of_the_backend(optest: Shell, plugin: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "scenes" / "plugin_runtime"
 TASK_INTERFACE = """
 import enum, json, os
 class ArgDirection(enum.Enum):
-    IN, OUT, INOUT = 1, 2, 3
+    SCALAR, IN, OUT, INOUT = 0, 1, 2, 3
 class ChipCallConfig:
     block_dim = aicpu_thread_num = 0
 class ChipStorageTaskArgs:
@@ -51,6 +52,7 @@ def write(**said):
 """
 SETUP = """
 from types import SimpleNamespace
+from .scene_test import CallableNamespace, Scalar, SceneTestCase, TaskArgsBuilder, Tensor, scene_test
 class KernelCompiler:
     def __init__(self, platform): self.platform = platform
     def get_orchestration_include_dirs(self, runtime): return []
@@ -67,6 +69,101 @@ class RuntimeBuilder:
         return SimpleNamespace(**paths, sim_context_path=None)
 def ensure_pto_isa_root(): return "isa"
 def extract_text_section(binary): return binary
+"""
+RUNNER = """
+from typing import Any, NamedTuple
+class Tensor(NamedTuple):
+    name: str
+    value: Any
+class Scalar(Tensor): pass
+class TaskArgsBuilder:
+    def __init__(self, *specs): self.specs = specs
+class CallableNamespace:
+    def __init__(self, entries): vars(self).update(entries)
+def scene_test(level, runtime):
+    def declare(scene):
+        scene._st_runtime = runtime
+        return scene
+    return declare
+class SceneTestCase:
+    RTOL = ATOL = 1e-5
+    @classmethod
+    def compile_chip_callable(cls, platform): return f"{cls._st_runtime} on {platform}"
+    def test_run(self, request):
+        assert request.config.getoption("--rounds") > 1, "all cases in one"
+    @staticmethod
+    def run_module(name): raise AssertionError("another runner")
+def tensors_in(args):
+    return [each.value for each in args.specs if isinstance(each, Tensor)]
+"""
+WORKER = """
+import os
+class Worker:
+    def __init__(self, level, device_ids, num_sub_workers, platform, runtime, build):
+        self.devices, self.subs = device_ids, []
+        assert (level, num_sub_workers, runtime) == (3, 1, "tensormap_and_ringbuffer")
+    def register(self, function):
+        self.subs.append(function)
+        return len(self.subs) - 1
+    def init(self): pass
+    def submit(self, binary, args):
+        child = os.fork()
+        if child == 0:
+            exec(binary[1][3], {"x": args[0], "y": args[1], "n": len(self.devices)})
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    def submit_sub(self, number, *args): self.subs[number](*args)
+    def run(self, function): function(self, None, None)
+    def close(self): pass
+"""
+OF_UPSTREAM = """
+import torch
+from simpler.task_interface import ArgDirection as D
+from simpler_setup import SceneTestCase, TaskArgsBuilder, Tensor, scene_test
+from simpler_setup.scene_test import tensors_in
+
+CHIP = {
+    "orchestration": {"source": "kernels/orchestration.py", "function_name": "add", "signature": [D.IN, D.OUT]},
+    "incores": [{"func_id": 3, "source": "kernels/twice.py", "core_type": "aiv", "signature": [D.IN, D.OUT]}],
+}
+
+class Doubled(SceneTestCase):
+    def generate_args(self, params):
+        x = torch.arange(64, dtype=torch.bfloat16)
+        return TaskArgsBuilder(Tensor("x", x), Tensor("y", torch.zeros(64, dtype=torch.bfloat16)))
+    def compute_golden(self, args, params):
+        args.y[:] = 2 * args.x
+
+@scene_test(level=2, runtime="tensormap_and_ringbuffer")
+class TestTwo(Doubled):
+    CALLABLE = CHIP
+    CASES = [{"name": "default", "platforms": ["a2a3sim", "a2a3"], "params": {}}]
+
+@scene_test(level=2, runtime="tensormap_and_ringbuffer")
+class _Helper(SceneTestCase):
+    __test__ = False
+    CALLABLE = CHIP
+
+def test_by_hand():
+    assert _Helper.compile_chip_callable("a2a3sim") == "tensormap_and_ringbuffer on a2a3sim"
+
+def run_dag(orch, callables, task_args, config):
+    assert callables.chip_sig == [D.IN, D.OUT]
+    orch.submit(callables.chip, tensors_in(task_args))
+    orch.submit_sub(callables.check, task_args.y)
+
+def check(y):
+    assert y[1] == 2
+
+@scene_test(level=3, runtime="tensormap_and_ringbuffer")
+class TestThree(Doubled):
+    CALLABLE = {
+        "orchestration": run_dag, "callables": [{"name": "chip", **CHIP}, {"name": "check", "callable": check}]
+    }
+    CASES = [{"name": "default", "platforms": ["a2a3sim"], "config": {"device_count": 2, "num_sub_workers": 1}}]
+
+if __name__ == "__main__":
+    SceneTestCase.run_module(__name__)
 """
 SCENE = """
 import numpy as np
@@ -96,10 +193,13 @@ def folder(tmp_path: Path) -> Path:
     files = {
         "vendor/simpler/__init__.py": "",
         "vendor/simpler/task_interface.py": TASK_INTERFACE,
+        "vendor/simpler/worker.py": WORKER,
         "vendor/simpler_setup/__init__.py": SETUP,
+        "vendor/simpler_setup/scene_test.py": RUNNER,
         "test_add.py": SCENE,
-        "kernels/orchestration.py": "exec(cores[3], {'x': args[0], 'y': args[1], 'n': scalars[0]})",
+        "kernels/orchestration.py": "exec(cores[3], {'x': args[0], 'y': args[1], 'n': scalars[0] if scalars else 0})",
         "kernels/add.py": "y[:] = x + n",
+        "kernels/twice.py": "y[:] = x * 2",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -108,6 +208,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def optest(folder: Path, *words: str, vendor: str = "vendor") -> str:
+    return python(folder, "-m", "optest", *words, "--source", "scene:test_add.py", vendor=vendor)
+
+
+def python(folder: Path, *words: str, vendor: str = "vendor") -> str:
     paths = [str(EXAMPLE), str(folder / vendor), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
         **os.environ,
@@ -116,9 +220,34 @@ def optest(folder: Path, *words: str, vendor: str = "vendor") -> str:
         "STAND_IN_LOG": str(folder / "log"),
         "PATH": os.pathsep.join([str(folder / "bin"), os.environ["PATH"]]),
     }
-    command = [sys.executable, "-m", "optest", *words, "--source", "scene:test_add.py"]
+    command = [sys.executable, *words]
     ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
     return ended.stdout + ended.stderr
+
+
+FACES = [
+    ("-m", "optest", "run", "--source", "scene:test_two.py", "--device", "0-1"),
+    ("-m", "pytest", "-p", "optest.pytest_plugin", "-v", "-c", os.devnull, "test_two.py", "--device", "0-1"),
+    ("test_two.py", "-d", "0-1"),
+]
+
+
+@pytest.mark.parametrize("words", FACES, ids=("run", "pytest", "python"))
+def test_upstream_scenes_run_where_its_package_is_installed(folder: Path, words: tuple[str, ...]) -> None:
+    (folder / "test_two.py").write_text(OF_UPSTREAM)
+    output = python(folder, *words)
+    passed = re.findall(r"PASSED +(\S+)::default|(\S+)::default PASSED", output)
+    names = {name.removeprefix("test_two.py::") for pair in passed for name in pair if name}
+    assert names == {"TestTwo[a2a3sim]", "TestThree[a2a3sim]"}, output
+    assert "test_run" not in output
+    assert ("test_by_hand PASSED" in output) == ("pytest" in words)
+
+
+def test_copies_of_the_runtime_are_not_guarded(folder: Path) -> None:
+    (folder / "test_two.py").write_text(OF_UPSTREAM)
+    output = python(folder, *FACES[0], "-v")
+    assert "guard zones (runtime tensormap_and_ringbuffer copies the tensors" in output, output
+    assert "checks done: outputs written" in output, output
 
 
 def said(folder: Path) -> list[dict[str, object]]:

@@ -282,6 +282,30 @@ def test_wrong_requests(project: Path, words: list[str], message: str) -> None:
     assert not (project / "opened.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--platform", "a2a3sim", "--device", "8-10"), "leaves each worker 1 of the 3 devices"),
+        (("--platform", "a2a3", "--device", "8", "--level", "2"), "two workers on hardware would wait"),
+    ],
+)
+def test_xdist_with_too_few_devices_runs_nothing(project: Path, words: tuple[str, ...], message: str) -> None:
+    done = run(project, "-n", "2", "test_scenes.py", *words)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
+    assert not (project / "opened.txt").exists()
+
+
+def test_a_plug_in_of_this_folder_is_found(project: Path) -> None:
+    """As by ``optest run``; pytest by itself has only the folders of its files on the path."""
+    (project / "beside.py").write_text("import scene_stand_in\nscene_stand_in.register()\n")
+    (project / "below").mkdir()
+    (project / "test_more.py").rename(project / "below" / "test_more.py")
+    (project / "golden.py").rename(project / "below" / "golden.py")
+    done = run(project, "below", "--platform", "a2a3sim", "-k", "Sum", OPTEST_PLUGINS="beside")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("words", [["--level", "4"], ["--rounds", "0"], ["--schedule", "random"]])
 def test_wrong_values(project: Path, words: list[str]) -> None:
     done = run(project, *words)

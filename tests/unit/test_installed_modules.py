@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -19,6 +20,12 @@ def test_what_can_be_found_is_installed_and_not_imported(
     monkeypatch.syspath_prepend(folder)
     assert is_installed("would_raise_if_imported")
     assert "would_raise_if_imported" not in sys.modules
+
+
+def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "looks_like_one").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_installed("looks_like_one")
 
 
 @pytest.mark.parametrize("name", ["no_module_of_that_name", "no_package_of_that_name.part", "sys.part", ""])

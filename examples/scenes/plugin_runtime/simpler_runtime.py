@@ -3,17 +3,22 @@
 It is written against simpler's commit 18edd2db. Nothing of simpler is imported before a scene needs it.
 """
 
+from collections.abc import Sequence
+
 from optest.scenes import ArgDirection
 from optest.scenes.runtimes import BaseRuntime, ordinal, register_runtime
+from optest.scenes.runtimes.callables import required
 from optest.settings.platforms import Platform, register_platform
 from optest.spec import Fault, Reason
 
 
 class SimplerRuntime(BaseRuntime):
-    """Level 2: an orchestration and its kernels on one chip, or in its simulation."""
+    """Level 2: an orchestration and its kernels on one chip, or in its simulation. Level 3: a Python function that
+    submits work to several of them."""
 
     platforms = ("a2a3sim", "a2a3", "a5sim", "a5")
     config = {"block_dim": 1, "aicpu_thread_num": 3}
+    copies = True  # a kernel writes to memory of the chip
     log_variable = "PTO_LOG_LEVEL"  # what --log-level sets
     profile_variable = "SIMPLER_PERF_OUTPUT_DIR"  # where simpler writes with --enable-profiling
 
@@ -26,16 +31,26 @@ class SimplerRuntime(BaseRuntime):
         return None
 
     def build(self, callable, platform, *, level):
-        if level != 2:
-            raise Fault(Reason.BAD_CASE, f"this plug-in runs scenes of level 2, not {level}")
+        if level == 2:
+            return self._chip_callable(callable, platform)
+        chips, subs = {}, {}
+        for each in required(callable, "callables", Sequence):
+            if "orchestration" in each:
+                chips[each["name"]] = self._chip_callable(each, platform)
+                chips[f"{each['name']}_sig"] = _directions(each["orchestration"].get("signature", ()))
+            else:
+                subs[each["name"]] = each["callable"]
+        return callable["orchestration"], chips, subs
+
+    def _chip_callable(self, stated, platform):
         from simpler.task_interface import ChipCallable
         from simpler_setup import KernelCompiler
 
         compiler = KernelCompiler(platform=platform)
-        orchestration = callable["orchestration"]
+        orchestration = stated["orchestration"]
         try:
             binary = compiler.compile_orchestration(self.name, orchestration["source"])
-            children = [(each["func_id"], self._core(compiler, each, platform)) for each in callable["incores"]]
+            children = [(each["func_id"], self._core(compiler, each, platform)) for each in stated["incores"]]
         except RuntimeError as error:  # simpler's word for a compiler that failed
             raise Fault(Reason.COMPILE, str(error)) from error
         return ChipCallable.build(
@@ -61,39 +76,78 @@ class SimplerRuntime(BaseRuntime):
         return CoreCallable.build(signature=_directions(kernel.get("signature", ())), binary=binary)
 
     def open(self, platform, device_ids, *, rebuild=False):
-        from simpler.task_interface import ChipWorker
-        from simpler_setup import RuntimeBuilder
-
-        made = RuntimeBuilder(platform=platform).get_binaries(self.name, build=rebuild)
-        worker = ChipWorker()
-        paths = (made.host_path, made.aicpu_path, made.aicore_path, made.sim_context_path)
-        worker.init(*(str(each) if each else "" for each in paths))
-        worker.set_device(ordinal(platform, device_ids[0]))
-        return SimplerWorker(worker, self.config)
+        return SimplerWorker(self, platform, [ordinal(platform, each) for each in device_ids], rebuild)
 
 
 class SimplerWorker:
-    def __init__(self, worker, config):
-        self._worker, self._config = worker, config
+    def __init__(self, runtime, platform, devices, rebuild):
+        self._runtime, self._platform, self._devices, self._rebuild = runtime, platform, devices, rebuild
+        self._chip = None
 
     def run(self, program, args, options):
         import torch
-        from simpler.task_interface import ChipCallConfig, ChipStorageTaskArgs, make_tensor_arg, scalar_to_uint64
+        from simpler.task_interface import ChipCallConfig
 
-        given = ChipStorageTaskArgs()
-        for name in args.tensor_names():  # the same memory, so that outputs are written in place
-            given.add_tensor(make_tensor_arg(torch.from_numpy(getattr(args, name))))
-        for name in args.scalar_names():
-            given.add_scalar(scalar_to_uint64(getattr(args, name)))
+        from optest.torch.tensors import from_torch, to_torch
+
+        cpu = torch.device("cpu")
+        arrays = {name: getattr(args, name) for name in args.tensor_names()}
+        # processes that simpler forks for level 3 write to the same memory
+        tensors = {name: to_torch(array, cpu).clone().share_memory_() for name, array in arrays.items()}
         config = ChipCallConfig()
-        for key, value in {**self._config, **options.config}.items():
-            setattr(config, key, value)
+        for key, default in self._runtime.config.items():
+            setattr(config, key, options.config.get(key, default))
         config.enable_profiling = options.recording.profiles
         config.enable_dump_tensor = options.recording.dumps
-        self._worker.run(program, given, config=config)
+        given = args.clone(tensors)
+        if options.level == 2:
+            self._run_on_chip(program, given, config)
+        else:
+            self._run_on_chips(program, given, config, options.config)
+        for name, array in arrays.items():
+            array[...] = from_torch(tensors[name])
+
+    def _run_on_chip(self, program, args, config):
+        from simpler.task_interface import ChipStorageTaskArgs, ChipWorker, make_tensor_arg, scalar_to_uint64
+        from simpler_setup import RuntimeBuilder
+
+        if self._chip is None:
+            built = RuntimeBuilder(platform=self._platform).get_binaries(self._runtime.name, build=self._rebuild)
+            paths = (built.host_path, built.aicpu_path, built.aicore_path, built.sim_context_path)
+            self._chip = ChipWorker()
+            self._chip.init(*(str(each) if each else "" for each in paths))
+            self._chip.set_device(self._devices[0])
+        given = ChipStorageTaskArgs()
+        for name in args.tensor_names():
+            given.add_tensor(make_tensor_arg(getattr(args, name)))
+        for name in args.scalar_names():
+            given.add_scalar(scalar_to_uint64(getattr(args, name)))
+        self._chip.run(program, given, config=config)
+
+    def _run_on_chips(self, program, args, config, stated):
+        """A new set of processes for each run: simpler forks them, and they know the memory that is there then."""
+        from simpler.worker import Worker
+        from simpler_setup import CallableNamespace
+
+        orchestration, chips, subs = program
+        worker = Worker(
+            level=3,
+            device_ids=self._devices,
+            num_sub_workers=stated.get("num_sub_workers", 0),
+            platform=self._platform,
+            runtime=self._runtime.name,
+            build=self._rebuild,
+        )
+        names = CallableNamespace({**chips, **{name: worker.register(each) for name, each in subs.items()}})
+        worker.init()
+        try:
+            worker.run(lambda submits, _args, _config: orchestration(submits, names, args, config))
+        finally:
+            worker.close()
 
     def close(self):
-        self._worker.finalize()
+        if self._chip is not None:
+            self._chip.finalize()
 
 
 def _directions(signature):

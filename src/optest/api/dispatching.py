@@ -112,7 +112,7 @@ def devices_of(request: RunRequest) -> Devices | None:
         raise UsageError(f"--isolate none {wrong}: a worker has them; drop it")
     if settings["jobs"] > 1:
         raise UsageError(f"--jobs {wrong}: --max-parallel bounds their processes; drop it")
-    ids = device_ids(settings["device"])
+    stated = ids = device_ids(settings["device"])
     if request.device_share is not None:
         ids = share_of_devices(ids, *request.device_share)
     for platform in platforms:
@@ -121,7 +121,17 @@ def devices_of(request: RunRequest) -> Devices | None:
             raise UsageError(f"platform {platform.name} is examined by {missing[0]}, which is not there: install it")
     needs = {case.id: requests[id(case)].count for case in request.cases if id(case) in requests}
     too_wide = [f"{name} needs {needed}" for name, needed in needs.items() if needed > len(ids)]
-    if too_wide and request.device_share is None:  # of a worker of xdist such cases alone are errors
+    if request.device_share is not None:
+        # the same for all workers, whose shares may differ by one
+        workers, least = request.device_share[1], max(1, len(stated) // request.device_share[1])
+        too_wide = [f"{name} needs {needed}" for name, needed in needs.items() if needed > least]
+        if too_wide or (has_hardware and workers > len(stated)):
+            lack = "" if too_wide else "; two workers on hardware would wait for each other for ever"
+            raise UsageError(
+                f"pytest -n {workers} leaves each worker {least} of the {len(stated)} devices of --device"
+                f"{lack}{listed(too_wide)}\n  drop -n: scenes run in parallel without it, too; or widen --device"
+            )
+    if too_wide:
         by_default = "" if settings["device"] else " (no --device is given)"
         raise UsageError(
             f"--device has {len(ids)} of the devices that cases need: {','.join(map(str, ids))}{by_default}"

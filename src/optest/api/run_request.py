@@ -98,7 +98,7 @@ class _Written:
     @property
     def notes(self) -> tuple[str, ...]:
         if self.sources:
-            return tuple(note for each in self.sources for note in each.notes)
+            return tuple(note for each in self.sources for note in each.collected.notes)
         return () if self.document is None else tuple(self.document.notes)
 
 
@@ -107,7 +107,7 @@ def run_request(
 ) -> RunRequest:
     """Resolve settings, driver and cases.
 
-    With ``leaves_wrong_files_out`` an included file of model cases that is wrong does not keep the others from running.
+    With ``leaves_wrong_files_out`` a wrong file of model cases or scenes does not keep the others from running.
     Without ``imports_hooks`` the user's generators and references are not imported: nothing is to run.
 
     Raises:
@@ -204,7 +204,8 @@ def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple
 
 
 def _backend_of_sources(sources: Sequence[SourceDocument]) -> dict[str, Any]:
-    return {"backend": sources[0].backend} if len({each.backend for each in sources}) == 1 else {}
+    names = {each.collected.backend for each in sources}
+    return {"backend": names.pop()} if len(names) == 1 else {}
 
 
 def with_backend_of_options(given: Mapping[str, Any], **plan: Any) -> Settings:
@@ -267,7 +268,11 @@ def _made_cases(
 ) -> tuple[list[TestCase], _Written]:
     """The cases, and what they are written in, without the files of model cases that are wrong."""
     if written.sources:
-        return [case for each in written.sources for case in with_origin(make(each.plan), each.origin)], written
+        problems = tuple(problem for each in written.sources for problem in each.collected.problems)
+        if problems and not leaves_wrong_files_out:
+            raise PlanError(problems)
+        cases = [case for each in written.sources for case in with_origin(make(each.plan), each.collected)]
+        return cases, dataclasses.replace(written, problems=problems)
     document = written.document
     try:
         return make(document), written

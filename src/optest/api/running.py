@@ -393,7 +393,8 @@ def _folders_of(modules: Iterable[str]) -> Iterable[str]:
 
 
 def _entries_that_find(modules: Iterable[str], search: str) -> list[str]:
-    """The entries of a PYTHONPATH below which these modules lie."""
+    """Return the entries of PYTHONPATH if a module is in one of them: it may import others from the rest."""
     files = [Path(file).resolve() for module in modules if (file := file_of_module(module))]
     entries = [entry for entry in search.split(os.pathsep) if entry]
-    return [entry for entry in entries if any(file.is_relative_to(Path(entry).resolve()) for file in files)]
+    is_needed = any(file.is_relative_to(Path(entry).resolve()) for entry in entries for file in files)
+    return entries if is_needed else []

@@ -13,7 +13,7 @@ from optest.plan import PlanDocument
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import document_of
 from optest.plan.request import parse_dtypes
-from optest.plan.sources import collected
+from optest.plan.sources import Collected, collected
 from optest.settings import Settings
 from optest.spec import BAD_STATUSES, TestCase, Verdict
 from optest.spec.call_names import canonical
@@ -24,12 +24,10 @@ _OF_PLANS = ("plan", "shape", "attr", "generator")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDocument:
-    """The cases of one source as a plan, where they are from, and what has to be said of the choice."""
+    """Cases of one source as a plan, and the result of the source."""
 
     plan: PlanDocument
-    backend: str
-    origin: str
-    notes: tuple[str, ...]
+    collected: Collected
 
 
 def source_documents(settings: Settings) -> Sequence[SourceDocument]:
@@ -54,17 +52,21 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
     empty = [note for each in documents if not each.entries for note in each.notes]
     if empty:
         raise NothingSelected(f"--source {' '.join(settings['source'])} has no case: {'; '.join(empty)}")
-    return [
-        SourceDocument(
-            plan=document_of(each.entries, each.origin), backend=each.backend, origin=each.origin, notes=each.notes
-        )
-        for each in documents
-    ]
+    return [SourceDocument(plan=document_of(each.entries, each.origin), collected=each) for each in documents]
 
 
-def with_origin(cases: Sequence[TestCase], origin: str) -> list[TestCase]:
-    """The cases with a word for where they are from in the place of a file and line."""
-    return [dataclasses.replace(case, where=origin, base_dir="") for case in cases]
+def with_origin(cases: Sequence[TestCase], source: Collected) -> list[TestCase]:
+    """Return the cases with their origin in place of a line of the plan, which nobody wrote."""
+
+    def placed(case: TestCase) -> TestCase:
+        origin, written = source.origins.get(case.name, source.origin), f"{source.origin}:"
+        layers = [
+            dataclasses.replace(each, where=origin) if each.where.startswith(written) else each
+            for each in case.tolerances
+        ]
+        return dataclasses.replace(case, where=origin, base_dir="", tolerances=tuple(layers))
+
+    return list(map(placed, cases))
 
 
 def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Verdict]:

@@ -43,6 +43,7 @@ Array = np.ndarray[Any, Any]
 PLAIN_ARRAYS = (np.ndarray, np.memmap)
 """Types of results: any other subclass may have a mask or another meaning, and answers comparisons itself."""
 
+_ABOUT_POSSIBILITY = (CheckState.DONE, CheckState.NOT_POSSIBLE)
 _ALLOCATED_BY_BACKEND = (
     Check(name="inputs unchanged", state=CheckState.DONE),
     Check(name="outputs written", state=CheckState.NOT_POSSIBLE, detail="the backend allocates its outputs"),
@@ -111,9 +112,10 @@ def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAn
 
 
 def _together(checks: tuple[Check, ...], further: tuple[Check, ...]) -> tuple[Check, ...]:
-    """What was not possible here stands only where the driver did not see to it itself."""
-    seen_to = {check.name for check in further if check.state is CheckState.DONE}
-    return tuple(c for c in checks if c.state is not CheckState.NOT_POSSIBLE or c.name not in seen_to) + further
+    """Add the checks of the driver; they replace what was not possible here, or is not possible in the driver."""
+    replaced = {(c.name, CheckState.NOT_POSSIBLE) for c in further if c.state in _ABOUT_POSSIBILITY}
+    replaced |= {(c.name, CheckState.DONE) for c in further if c.state is CheckState.NOT_POSSIBLE}
+    return tuple(c for c in checks if (c.name, c.state) not in replaced) + further
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
-from optest.backends.abilities import PreparesCalls
+from optest.backends.abilities import PreparesCalls, writes_outputs
 from optest.backends.arguments import at_their_places
 from optest.backends.command_abilities import configure, options_of
 from optest.core.actual import in_order
@@ -118,6 +118,9 @@ def _ready(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequ
         context = None
         if isinstance(driver, PreparesCalls) and not is_composed(driver, case.descriptor):
             context = driver.prepared(case, private)
+        elif not is_composed(driver, case.descriptor) and not writes_outputs(driver, case):
+            run = partial(driver.run, case, private)
+            return PreparedCall(call=run, outputs=run, what=f"{driver.name}, the whole of `run`")
         if context is None:
             raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed by itself")
         return stack.enter_context(context)

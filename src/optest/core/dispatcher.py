@@ -241,7 +241,7 @@ class Dispatcher:
             return None
 
         allowed_s = max(_BUILD_S, case.timeout_s or 0.0)
-        message = f"its program was not built within {allowed_s:g} s"
+        message = f"its program was not built within {allowed_s:g} s; --timeout S allows more"
         late = Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message)
         return next(iter(self._returned(build, allowed_s)), late)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from optest.errors import UnknownName, UsageError
+from optest.errors import Problem, UnknownName, UsageError
 from optest.guests import Values
 from optest.registry import Registry
 
@@ -36,13 +36,16 @@ class SourceRequest:
 class Collected:
     """Cases as entries of a plan, each with a name, and ``origin``, where they are from, in words.
 
-    ``notes`` say what of the request has no case at all. ``backend`` is asked where nobody names one.
+    ``notes`` say what of the request has no case at all. ``backend`` is asked where nobody names one. ``origins`` are
+    those of single entries, by name; ``problems`` are files that were left out.
     """
 
     backend: str
     origin: str
     entries: Sequence[Mapping[str, Any]]
     notes: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
 
 
 SOURCES: Registry[Any] = Registry("source")

@@ -72,6 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins = ExitStack()
         plugins.enter_context(variables_set({"OPTEST_PLUGINS": ",".join(dict.fromkeys([*plugin_modules(), *named]))}))
         config.add_cleanup(plugins.close)
+    find_modules_here()
     platform = stated(config, "platform")
     for name in config.getini("optest_platforms"):
         if name not in PLATFORMS:
@@ -147,7 +148,6 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Take YAML files that were named, and in folders those of cases."""
     if files.is_taken(file_path, parent.config):
-        find_modules_here()
         return PlanFile.from_parent(parent, path=file_path)
     return None
 
@@ -222,6 +222,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     logs.give_hooks(session.items)
     results = session.stash[RESULTS] = Results([item for item in session.items if isinstance(item, CaseItem)])
     if hasattr(session.config, "workerinput"):
+        try:
+            results.require_devices()
+        except OptestError as error:
+            session.config.stash[WRONG_REQUEST] = str(error)
+            session.items.clear()
         sharing.hide_duplicates(session, results)
 
 
@@ -236,7 +241,7 @@ def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Nothing runs where scenes cannot have their devices; a worker of xdist fails those alone.
+    """Nothing runs if scenes cannot have their devices; workers of xdist have checked that before.
 
     Raises:
         pytest.UsageError: with what is wrong with ``--device`` or too wide for it.

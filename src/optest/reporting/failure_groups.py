@@ -169,10 +169,12 @@ def _is_small(result: CaseResult) -> bool:
     )
 
 
-def _origin(result: CaseResult) -> tuple[str, bool]:
-    """Numbers that have to be equal, as integers, come from other code of an operator than those with roundings."""
+def _origin(result: CaseResult) -> tuple[str, str, bool]:
+    """Return the code of wrong values: the operator, the file of a scene, whose class may have the name of another, and
+    whether they should be equal, as integers are, which other code computes."""
     rules = {measure.rule.name for measure in result.verdict.measures if measure.is_off and measure.rule}
-    return result.operator, rules == {"exact"}
+    scene = result.where if result.operator.startswith("scene.") else ""
+    return result.operator, scene, rules == {"exact"}
 
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
@@ -199,7 +201,7 @@ def _marks(result: CaseResult, across: Container[Hashable], parameter: str) -> l
         return [raised]
     diagnosis = _diagnosis(result)
     marks: list[Hashable] = [symptom for symptom in _symptoms(result) if symptom in across]
-    marks += [(result.operator, result.status, skeleton(_ASIDE.sub("", sentence))) for sentence in diagnosis]
+    marks += [(*_origin(result)[:2], result.status, skeleton(_ASIDE.sub("", sentence))) for sentence in diagnosis]
     if result.reason in _OF_VALUES and (not diagnosis or any(parameter in each.split() for each in diagnosis)):
         marks.append((*_origin(result), result.status, result.reason, parameter))
     elif not marks:

@@ -22,10 +22,9 @@ _SUBFOLDER = "perf_"
 
 
 def folder_of(scene: SceneTestCase, case: TestCase, device_ids: Sequence[int]) -> Path:
-    """Where the process that runs a case writes: by runtime and device, or by the case for one of level 3."""
-    if scene._scene_level == 2:
-        return OUTPUTS / f"{_SUBFOLDER}l2_{scene._scene_runtime}_dev{device_ids[0]}"
-    return OUTPUTS / f"{_SUBFOLDER}l3_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
+    """Return the folder of a case, whose files may have the names of those that another case writes in this second."""
+    worker = f"l2_{scene._scene_runtime}_dev{device_ids[0]}" if scene._scene_level == 2 else "l3"
+    return OUTPUTS / f"{_SUBFOLDER}{worker}_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
 
 
 class Recorder(Recording):

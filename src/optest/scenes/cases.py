@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from optest.errors import OptestError, UnknownName, UsageError
+from optest.errors import OptestError, PlanError, Problem, UnknownName, UsageError
 from optest.guests import Values
 from optest.plan.select import matching_ids
 from optest.plan.sources import Collected, SourceRequest
@@ -34,14 +35,20 @@ _NOT_LEFT = "only cases that --runtime, --level or --manual leave out"
 
 
 def collect(request: SourceRequest) -> Collected:
-    """The scenes of files, and of all ``test_*.py`` below folders.
+    """Collect the scenes of files, and of all ``test_*.py`` below folders; a wrong file is a problem next to others.
 
     Raises:
-        UsageError, UnknownName: for a file that is not there or cannot be imported, and for selectors of what there
-            is not.
+        UsageError, UnknownName: for a path that does not exist, a single file that is wrong, and unknown selectors.
     """
     files = dict.fromkeys(file.absolute() for name in request.names for file in _files(Path(name)))
-    scenes = [scene for file in files for scene in scenes_in(file)]
+    scenes, problems = list[type[SceneTestCase]](), list[Problem]()
+    for file in files:
+        try:
+            scenes += scenes_in(file)
+        except UsageError as error:  # noqa: PERF203 - every file is read
+            problems.append(Problem(message=str(error).removeprefix(f"{file}: "), file=str(file)))
+    if problems and not scenes:
+        raise PlanError(problems)
     if not scenes:
         raise UsageError(f"no scene is declared in {', '.join(request.names)}: a class under @scene_test(…)")
     options = request.options
@@ -56,16 +63,25 @@ def collect(request: SourceRequest) -> Collected:
     ]
     entries = [_entry(*each, options) for each in compress(every, left_by_options(every, options))]
     names = Counter(entry["name"] for entry in entries)
+    above = os.path.commonpath([file.parent for file in files])
     for entry in entries:
         if names[entry["name"]] > 1:  # two files have a class of this name
-            entry["name"] = f"{entry['attributes']['file']}::{entry['name']}"
+            file = entry["attributes"]["file"]
+            entry["name"] = f"{os.path.relpath(file, above) if os.path.isabs(file) else file}::{entry['name']}"
     notes = [] if entries else ["no scene is left by --runtime, --level, --manual and --case"]
     unchecked = [each["name"] for each in entries if not each["attributes"]["golden"]]
     if unchecked and not options["skip_golden"]:
         notes.append(f"not compared, as SKIP_GOLDEN says in the file, and no pass: {', '.join(unchecked)}")
-    is_one = len({scene._scene_file for scene in scenes}) == 1
-    origin = str(scenes[0]._scene_file) if is_one else f"scenes of {', '.join(request.names)}"
-    return Collected(backend="scene", origin=origin, entries=entries, notes=tuple(notes))
+    origins = {entry["name"]: entry["attributes"]["file"] for entry in entries}
+    origin = ", ".join(request.names)
+    return Collected(
+        backend="scene",
+        origin=origin,
+        entries=entries,
+        notes=tuple(notes),
+        origins=origins,
+        problems=tuple(problems),
+    )
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -87,12 +103,12 @@ def scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
     try:
         with exits_refused():
             module = loaded_from(file) or _imported(file)
-    except (OptestError, KeyboardInterrupt) as error:
-        if type(error) is UsageError and file.name not in str(error):
-            raise UsageError(f"{file}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from error
+    except (OptestError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{file}: it cannot be imported: {type(error).__name__}: {error}") from error
     scenes = [each for each in vars(module).values() if is_scene(each) and vars(each).get("__test__", True)]
     for scene in scenes:
         if scene._scene_file != file and not scene._scene_file.stem.startswith("test_"):
@@ -113,7 +129,11 @@ def _imported(file: Path) -> ModuleType:
     finally:
         sys.path.remove(folder)  # the first, which goes before those of other scenes' files
         for name in set(sys.modules) - before:  # a file of another folder has neighbours of its own
-            if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder) and name != file.stem:
+            top = Path(folder, name.partition(".")[0])
+            # packages of an environment that lies in the folder stay: torch cannot be imported twice
+            is_beside = top.is_dir() or top.with_suffix(".py").is_file()
+            file_name = getattr(sys.modules[name], "__file__", None) or ""
+            if is_beside and file_name.startswith(folder) and name != file.stem:
                 del sys.modules[name]
 
 

@@ -139,12 +139,13 @@ def test_an_error_after_many_calls_is_a_failure() -> None:
     assert driver.left == 1, "what was made ready is undone"
 
 
-def test_a_driver_without_a_call_says_so() -> None:
+def test_a_driver_without_a_call_is_timed_as_a_whole() -> None:
     outcome = run(Untimed())
     assert outcome.verdicts[0].status is Status.PASSED
     assert outcome.benchmark is not None
-    assert outcome.benchmark.time is None
-    assert outcome.benchmark.lacks == ("timing: not possible, backend untimed has no call that can be timed by itself",)
+    assert outcome.benchmark.lacks == ()
+    assert outcome.benchmark.time is not None
+    assert outcome.benchmark.time.who == "untimed, the whole of `run`"
 
 
 def test_comparison_is_timed_in_turns() -> None:

@@ -83,8 +83,8 @@ def test_the_table_of_times_stands_at_the_end(project: Path) -> None:
     lines = ended.stdout.splitlines()
     (head,) = [line for line in lines if line.split()[:2] == ["test", "reference"]]
     row = lines[lines.index(head) + 1].split()
-    assert (row[0], row[-1], set(row[1:-1])) == ("relu", "ok", {"n/a"})
-    assert "1 × timing: not possible, backend mine has no call that can be timed by itself" in ended.stdout
+    assert (row[0], row[-1]) == ("relu", "ok")
+    assert any(each.endswith("µs") or each in ("µs", "ms", "ns") for each in row), row
     assert "reference" not in run(project, "-k", "relu_matches_torch").stdout
 
 

@@ -301,7 +301,7 @@ def test_a_timeline_has_every_block(run: Runner) -> None:
         ({"orchestration": "o.cpp"}, "orchestration is 'o.cpp', but should be stated"),
         ({"orchestration": {"source": "gone.cpp", "function_name": "f"}}, "source gone.cpp is not there"),
         ({"function_name": "gone"}, 'the source has no function extern "C" gone'),
-        ({"signature": ["sideways"]}, "'sideways' is not a valid ArgDirection"),
+        ({"signature": ["sideways"]}, "'SIDEWAYS' is no direction"),
     ],
 )
 def test_a_wrong_callable_is_explained(sources: Path, changes: Mapping[str, Any], message: str) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import toy_runtime  # noqa: F401 - registers the runtime
+import toy_runtime
 
 from optest.api.running import Report, run
 from optest.errors import UsageError
+from optest.reporting.failure_groups import failure_groups
 from optest.scenes import cases
 from optest.scenes.artifacts import flatten_perf_subdirs
 from optest.spec import CheckState, Reason, Status
@@ -44,6 +45,13 @@ class TestToy(SceneTestCase):
 
     def compute_golden(self, args, params):
 {golden}
+"""
+_HELPER = """
+from optest.scenes import SceneTestCase, scene_test
+
+@scene_test(level=2, runtime="toy")
+class _Helper(SceneTestCase):
+    __test__ = False
 """
 _RIGHT = "args.y[:] = args.x * args.factor"
 
@@ -269,6 +277,77 @@ def test_flatten_overwrites_nothing(folder: Path) -> None:
     assert flatten_perf_subdirs(folder / "nothing") == []
 
 
+def test_profiles_of_two_cases_keep_both(folder: Path) -> None:
+    """The runtime names its file after the second."""
+    kernel = f"""
+        import os, pathlib
+        pathlib.Path(os.environ["TOY_PROFILES"], "perf_swimlane_1.json").write_text(str(args.x.size))
+        {_RIGHT}
+    """
+    cases = 'CASES = [{"name": f"n{n}", "params": {"size": n}} for n in (3, 5)]'
+    asked(folder, kernel, attributes=cases, enable_profiling=True)
+    assert sorted(each.read_text() for each in Path("outputs").glob("*.json")) == ["3", "5"]
+
+
+@pytest.mark.parametrize(
+    ("golden", "has_note"), [("args.y[:] = 7", True), ("args.y[:] = 7; args.y[3] = 8", False), (_RIGHT, False)]
+)
+def test_an_output_of_one_value_is_noted(folder: Path, golden: str, has_note: bool) -> None:
+    (result,) = asked(folder, golden, golden=golden).results
+    assert result.status is Status.PASSED
+    notes = [each.detail for each in result.verdict.checks if each.name == "constant outputs"]
+    assert bool(notes) is has_note
+    assert not notes or notes[0].endswith("in y")
+
+
+def test_a_runtime_that_copies_has_no_guard_zones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toy_runtime.ToyRuntime, "copies", True)
+    (result,) = asked(folder).results
+    checks = [(each.name, each.state) for each in result.verdict.checks]
+    for name in ("guard zones", "inputs unchanged"):
+        assert [state for each, state in checks if each == name] == [CheckState.NOT_POSSIBLE]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["import nothing_here", "raise SystemExit", _HELPER.replace("__test__ = False", "CASES = []")]
+)
+def test_a_wrong_file_leaves_the_others(folder: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked(folder)
+    (folder / "test_helper.py").write_text(_HELPER)
+    (folder / "test_wrong.py").write_text(f"{wrong}  # scene_test\n")
+    outcome = run({"source": ["scene:."], "isolate": "none", "quiet": 2})
+    assert [(each.id, each.status) for each in outcome.results] == [("TestToy[cpusim]::default", Status.PASSED)]
+    assert outcome.exit_status == 2
+    assert "test_wrong.py: " in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"test_wrong\.py: "):
+        run({"source": ["scene:test_wrong.py"], "isolate": "none", "quiet": 2})
+
+
+def test_installed_packages_below_the_folder_stay(folder: Path) -> None:
+    """An environment in the folder of the scenes: a package like torch cannot be imported twice."""
+    (folder / "env").mkdir()
+    (folder / "env" / "installed_here.py").write_text("LOADED = []\n")
+    asked(folder)
+    file = folder / "test_toy.py"
+    file.write_text(f"import sys; sys.path.append('env'); import installed_here\n{file.read_text()}")
+    forget()
+    cases.scenes_in(file)
+    assert "installed_here" in sys.modules
+    del sys.modules["installed_here"]
+    sys.path.remove("env")
+
+
+def test_wrong_values_of_two_files_are_two_blocks(folder: Path) -> None:
+    kernels = {"one": "args.y[:] = args.x", "two": f"{_RIGHT}; args.y[3] += 1"}
+    for name, kernel in kernels.items():
+        (folder / name).mkdir()
+        asked(folder / name, kernel)
+    outcome = run({"source": ["scene:one,two"], "isolate": "none", "quiet": 2})
+    groups = failure_groups(outcome.results)
+    assert [group.others for group in groups] == [(), ()]
+    assert {group.first.where for group in groups} == {"one/test_toy.py", "two/test_toy.py"}
+
+
 def test_two_files_with_a_class_of_one_name(folder: Path) -> None:
     for name in ("one", "two"):
         (folder / name).mkdir()
@@ -317,7 +396,7 @@ def test_parameters_are_a_copy(folder: Path) -> None:
 @pytest.mark.parametrize("code", ["raise SystemExit(0)", "import os; os._exit(0)"])
 def test_a_file_that_exits_is_no_success(folder: Path, code: str) -> None:
     (folder / "test_exit.py").write_text(code)
-    with pytest.raises(UsageError, match=r"test_exit\.py cannot be imported"):
+    with pytest.raises(UsageError, match=r"test_exit\.py: it cannot be imported"):
         run({"source": ["scene:test_exit.py"], "isolate": "none", "quiet": 2})
 
 

@@ -84,11 +84,14 @@ class BaseRuntime:
 
     ``config`` are the keys that a case's ``config`` may have, with their defaults; ``log_variable`` is the variable
     that ``--log-level`` sets, ``profile_variable`` the one with the folder where the runtime itself writes profiles.
+    With ``copies`` kernels write to memory that the runtime copies to and from: a write out of bounds, or to an input,
+    does not show in the tensors of the scene.
     """
 
     name: str
     platforms: tuple[str, ...]
     config: ClassVar[Mapping[str, Any]] = {}
+    copies: ClassVar[bool] = False
     log_variable: ClassVar[str] = ""
     profile_variable: ClassVar[str] = ""
 

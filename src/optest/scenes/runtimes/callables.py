@@ -36,15 +36,17 @@ def source_in(entry: Mapping[str, Any]) -> tuple[Path, str]:
 
 
 def directions_in(signature: Sequence[Any]) -> list[ArgDirection]:
-    """What is done with each tensor; None is the place of a scalar.
+    """Return the direction of each tensor; None, and simpler's SCALAR, is a scalar.
 
     Raises:
-        Fault: BAD_CASE for what is no direction.
+        Fault: BAD_CASE for an entry that is no direction.
     """
-    try:
-        return [ArgDirection(getattr(each, "value", each)) for each in signature if each is not None]
-    except ValueError as error:
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: signature: {error}") from None
+    # By name: the enumeration of an installed simpler has numbers as values.
+    names = [str(getattr(each, "name", each)).upper() for each in signature if each is not None]
+    if unknown := [name for name in names if name not in (*ArgDirection.__members__, "SCALAR")]:
+        known = ", ".join(ArgDirection.__members__)
+        raise Fault(Reason.BAD_CASE, f"CALLABLE: signature: {unknown[0]!r} is no direction; known: {known}")
+    return [ArgDirection[name] for name in names if name != "SCALAR"]
 
 
 def require_level_2(runtime: str, level: int) -> None:
