@@ -24,6 +24,7 @@ from filelock import FileLock
 from optest.api.run_request import run_request
 from optest.api.running import Report, run
 from optest.api.streaming import CaseStream
+from optest.core import dispatcher
 from optest.errors import UsageError
 from optest.reporting import Reporter
 from optest.settings.platforms import share_of_devices
@@ -395,6 +396,17 @@ def test_pytest_runs_cases_side_by_side_and_with_xdist_each_once(toys: Toys, mon
 )
 def test_workers_of_xdist_share_the_devices(worker: int, count: int, ids: tuple[int, ...]) -> None:
     assert share_of_devices((8, 9, 10, 11), worker, count) == ids
+
+
+@pytest.mark.parametrize(("timeout", "status"), [(0.1, Status.TIMEOUT), (60.0, Status.PASSED)])
+def test_a_build_may_take_as_long_as_a_case(
+    toys: Toys, monkeypatch: pytest.MonkeyPatch, timeout: float, status: Status
+) -> None:
+    monkeypatch.setattr(dispatcher, "_BUILD_S", 0.1)
+    toys.backend = "toy_compiler"
+    (result,) = toys.run({"slow": {"compile_s": 0.6}}, timeout=timeout).results
+    assert result.status is status
+    assert ("--timeout S allows more" in result.verdict.message) == (status is Status.TIMEOUT)
 
 
 # Several processes on one host.
