@@ -302,7 +302,9 @@ def test_a_plug_in_of_this_folder_is_found(project: Path) -> None:
     (project / "below").mkdir()
     (project / "test_more.py").rename(project / "below" / "test_more.py")
     (project / "golden.py").rename(project / "below" / "golden.py")
-    done = run(project, "below", "--platform", "a2a3sim", "-k", "Sum", OPTEST_PLUGINS="beside")
+    command = [str(Path(sys.executable).with_name("pytest")), "below", "--platform", "a2a3sim", "-k", "Sum"]
+    variables = environment(OPTEST_PLUGINS="beside")  # `python -m pytest` would add this folder
+    done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True, check=False)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
