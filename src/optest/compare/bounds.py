@@ -291,6 +291,10 @@ def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool, coarser: float =
     if type(terms.count) is not int and np.ndim(terms.count):
         count = np.asarray(terms.count, dtype=np.float64)
         total, weight = total * (count if adds_up else np.sqrt(count)), count * count if adds_up else count
+    if not adds_up and np.any(np.not_equal(terms.repeats, 1.0)):
+        # All errors together are k·u·Σ|t| at most, which is √k/4 times the 4·√k·u·Σ|t| of different terms.
+        most = np.maximum(1.0, np.sqrt(np.asarray(terms.count, np.float64)) / 4.0)
+        total, weight = total * np.minimum(np.sqrt(terms.repeats), most), weight * terms.repeats
     if not numerics.direct:
         total, squares = float(np.max(total, initial=0.0)), float(np.max(squares, initial=0.0))
     return Budget(total=total, squares=squares, weight=weight)

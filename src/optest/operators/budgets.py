@@ -47,6 +47,23 @@ def growth_of_sum(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Array,
     return worst, np.where(repeats, np.maximum(count * count / 4.0, count), count)
 
 
+def repeats_of(sums: Array, terms: Array, shape: tuple[int, ...]) -> Array:
+    """Return :attr:`Terms.repeats` for sums of this shape; ``sums`` has the flat index of that which each term is in.
+
+    Sums of fewer than 16 terms are left at 1, as in :func:`growth_of_sum`.
+    """
+    sums, terms, count = sums.reshape(-1), terms.reshape(-1), math.prod(shape)
+    lengths = np.bincount(sums, minlength=count)
+    if lengths.max(initial=0) < 16:
+        return np.ones(shape)
+    order = np.lexsort((terms, sums))
+    sums, terms = sums[order], terms[order]
+    begins = np.flatnonzero(np.append(True, (sums[1:] != sums[:-1]) | (terms[1:] != terms[:-1])))
+    times = np.diff(np.append(begins, len(sums))).astype(np.float64)
+    squares = np.bincount(sums[begins], times * times, minlength=count)
+    return np.asarray(squares / lengths.clip(1)).clip(1.0).reshape(shape)
+
+
 def _has_few_values(x: Array) -> bool:
     """Fewer than 16 distinct values among 4,096 elements, evenly spread."""
     flat = x.reshape(-1)

@@ -33,7 +33,8 @@ class Bounded:
 
     def __init__(self, value: Any, worst: Any = 0.0, *, double: bool = False) -> None:
         self.value = np.asarray(value, np.float64)
-        self.worst: Array = np.broadcast_to(np.asarray(worst, np.float64), self.value.shape)
+        # Infinity and NaN are exact, whatever the operands are off: else 1 / infinity would be off by NaN.
+        self.worst: Array = np.where(np.isfinite(self.value), worst, 0.0)
         self.double = double
 
     def _rounded(self, value: Any, worst: Any, units: float = 1.0, *, tiny: bool = True) -> Bounded:
@@ -124,8 +125,11 @@ def constant(value: float, like: Number) -> Number:
 def sqrt(x: Number) -> Number:
     if not isinstance(x, Bounded):
         return np.sqrt(x)
-    root = np.sqrt(x.value)
-    return x._rounded(root, np.where(x.worst == 0.0, 0.0, x.worst / (2.0 * root)), 5.0)
+    root, lost = np.sqrt(x.value), x.worst * x.unit
+    # Not w·u / 2√x: the slope is infinite at 0, and too flat below an x that is hardly larger than its error.
+    up = lost / (root + np.sqrt(x.value + lost))
+    down = np.minimum(lost, x.value) / (root + np.sqrt(np.maximum(x.value - lost, 0.0)))
+    return x._rounded(root, np.where(x.worst == 0.0, 0.0, np.fmax(up, down) / x.unit), 5.0)
 
 
 def exp(x: Number) -> Number:
@@ -166,10 +170,10 @@ def exactly(formula: Formula, inputs: Inputs, attributes: Attributes) -> tuple[A
 
 
 def budgets(formula: Formula, inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """What each output may lose."""
+    """Return the error budget of each output; one that is not finite stays so, and the comparison reports it."""
     double = any(is_double(each) for each in inputs if each is not None)
     operands = [_operand(each, lambda array: Bounded(as_float64(array), double=double)) for each in inputs]
-    return tuple(ErrorBudget(np.nan_to_num(each.worst)) for each in formula(_Padded(operands), attributes))
+    return tuple(ErrorBudget(each.worst) for each in formula(_Padded(operands), attributes))
 
 
 def _operand(stored: Any, read: Callable[[Array], Any]) -> Any:

@@ -15,13 +15,15 @@ class Terms(NamedTuple):
 
     ``absolute`` is Σ|t|, ``squared`` is Σt², ``count`` the number of terms (one number, or one for each element).
     ``divided`` says that the terms are quotients: right kernels divide the sum, multiply it by the inverse, or divide
-    each element, so that whole numbers have no one right answer.
+    each element, so that whole numbers have no one right answer. ``repeats`` is Σm²/Σm of terms that occur m times
+    each: equal terms are rounded alike, so that their errors add up.
     """
 
     absolute: Any
     squared: Any
     count: Any
     divided: bool = False
+    repeats: Any = 1.0
 
 
 class ErrorBudget(NamedTuple):

@@ -62,3 +62,27 @@ def test_doubles_are_computed_in_more_than_float64() -> None:
     tiny = np.array([1.0, 2.0**-60])
     (out,) = running_errors.exactly(lambda inputs, _: [(inputs[0][0] + inputs[0][1]) - inputs[0][0]], [tiny], {})
     assert out == (2.0**-60 if np.finfo(np.longdouble).nmant > 60 else 0.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0**-149, 2.0**-140, 2.0**-100, 1.0])
+def test_root_near_zero_keeps_a_finite_bound(scale: float) -> None:
+    """Of a square that is rounded to a subnormal number or to 0, and as a term of a divisor."""
+    x = np.float32(RANDOM.uniform(0.0, scale, 257))
+    half = np.float32(0.5)
+    with np.errstate(all="ignore"):
+        root = sqrt(Bounded(x) * 0.5)
+    error = np.abs(np.sqrt(x * half) - np.sqrt(x.astype(np.float64) * 0.5))
+    assert np.isfinite(root.worst).all()
+    assert (error <= root.worst * U).all()
+    quotient = Bounded(x) / (root + 1e-8)
+    assert np.isfinite(quotient.worst).all()
+
+
+def test_what_is_behind_an_infinity_keeps_its_bound() -> None:
+    x = np.float32([[np.inf, 1.0], [2.0, 3.0]])
+    with np.errstate(all="ignore"):
+        (budget,) = running_errors.budgets(
+            lambda inputs, _: [inputs[0] * 3.0 - 1.0 / inputs[0].sum(axis=1, keepdims=True)], [x], {}
+        )
+    assert np.isfinite(budget.worst).all()
+    assert (budget.worst[[0, 1, 1], [1, 0, 1]] >= 3.0).all()

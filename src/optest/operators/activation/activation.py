@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from optest.operators.calls import EVERY_FLOAT, MILLION, call, line, table
+from optest.operators.calls import EVERY_FLOAT, MILLION, call, full, line, table
 from optest.operators.describe import (
     BOOL,
     FLOATS,
@@ -257,6 +257,8 @@ def gelu_and_mul_samples() -> Iterator[Sample]:
     calls = [call(tanh, gate=(4, 37), up=(4, 37)), call(tanh, gate=(4, 74)), call(tanh, gate=(3, 2050))]
     yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
     yield from variations("range", [_sweep(tanh, -9.0, 9.0)], dtypes=EVERY_FLOAT)
+    largest = {"gate": full(3e38), "up": full(0.5)}  # as for gelu
+    yield from variations("special", [call(gate=(33,), up=(33,), generator=largest)], dtypes=("float32", "bfloat16"))
 
 
 def _sweep(attributes: dict[str, Any], low: float, high: float) -> dict[str, Any]:

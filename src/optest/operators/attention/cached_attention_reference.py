@@ -120,6 +120,10 @@ def _sequences(inputs: Inputs, attributes: Attributes, offsets: Array, slopes: A
         require_range(blocks, len(key_cache), "block_tables")
         whole = [_tokens(cache[blocks])[:, :length] for cache in (key_cache, value_cache)]
         own = np.swapaxes(query[offsets[row] : offsets[row + 1]], 0, 1)
+        if own.shape[1] > max(length, 1):
+            raise UnfitArguments(
+                f"seq_lens is {length} at [{row}], but should be {own.shape[1]} or more, as it has queries"
+            )
         yield _grouped(own, whole, attributes, length - own.shape[1], slopes)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, is_double, quiet_hooks
-from optest.operators.budgets import terms_of_products
+from optest.operators.budgets import repeats_of, terms_of_products
 from optest.operators.indexing.embedding_bag import infer_embedding_bag
 from optest.operators.indexing.gather_reference import require_range
 from optest.spec import Rule, RuleClass, Terms, UnfitArguments
@@ -75,7 +75,10 @@ def embedding_bag_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms |
     divisor = np.maximum(bags.counts, 1) if is_mean else 1
     longest = int(bags.counts.max(initial=1))
     found = terms_of_products(absolute / divisor, squared / divisor**2, longest, bags.first)
-    return (Terms(found.absolute, found.squared, bags.counts + 2 * np.ones(absolute.shape), divided=is_mean),)
+    sums = np.arange(absolute.size).reshape(absolute.shape)[bags.bag]
+    repeats = repeats_of(sums, bags.rows, absolute.shape)
+    counts = bags.counts + 2 * np.ones(absolute.shape)
+    return (Terms(found.absolute, found.squared, counts, divided=is_mean, repeats=repeats),)
 
 
 quiet_hooks(globals())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, inferred, is_double, magnitudes, quiet_hooks, widen
+from optest.operators.budgets import repeats_of
 from optest.operators.indexing.gather import (
     infer_embedding,
     infer_gather,
@@ -101,7 +102,10 @@ def terms_of_added(array: Array, places: tuple[Any, ...] | None, sizes: Array) -
     """Those of an array to whose ``places`` terms of these ``sizes`` are added; None for none."""
     own = magnitudes(np.atleast_1d(array))
     absolute, squared, count = np.zeros(own.shape), np.zeros(own.shape), np.zeros(own.shape, np.int64)
+    repeats = np.ones(own.shape)
     if places is not None:
+        sums = np.arange(own.size).reshape(own.shape)[places]
+        repeats = repeats_of(sums, np.broadcast_to(sizes, sums.shape), own.shape)
         np.add.at(absolute, places, sizes)
         np.add.at(squared, places, sizes * sizes)
         np.add.at(count, places, 1)
@@ -109,7 +113,8 @@ def terms_of_added(array: Array, places: tuple[Any, ...] | None, sizes: Array) -
     absolute += np.where(named, own, 0.0)
     squared += np.where(named, own * own, 0.0)
     shape = array.shape
-    return Terms(absolute.reshape(shape), squared.reshape(shape), (count + 1).reshape(shape))
+    count, repeats = (count + 1).reshape(shape), repeats.reshape(shape)
+    return Terms(absolute.reshape(shape), squared.reshape(shape), count, repeats=repeats)
 
 
 quiet_hooks(globals())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,12 @@ import pytest
 from sample_questions import widened_as_kernels_do as working
 from sample_questions import wrong_answers
 
+from optest.api.checking import sample_cases
+from optest.core.inputs import make_inputs
 from optest.numerics import dtype_of, round_to, widen
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import UnfitArguments
 
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
@@ -120,3 +126,17 @@ def rope(inputs: Inputs, attributes: Attributes) -> Any:
 
 def test_rope() -> None:
     assert wrong_answers("rope", rope) == []
+
+
+def test_prefill_samples_have_no_more_queries_than_tokens() -> None:
+    """A kernel may refuse the others, which the operator's description excludes, and so does its reference."""
+    for case in sample_cases("paged_prefill_attention"):
+        if case.expects_error is None:
+            for seed in (0, 1, 2):
+                inputs = make_inputs(dataclasses.replace(case, seed=seed))[0]
+                assert (np.diff(inputs[5].astype(int)) <= inputs[4]).all(), case.id
+    early = [np.ones((3, 1, 2), np.float32), *[np.ones((1, 1, 4, 2), np.float32)] * 2]
+    tables, lengths, offsets = (np.array(each, np.int64) for each in ([[0]], [2], [0, 3]))
+    reference = load_object(str(operators.get("paged_prefill_attention").reference))
+    with pytest.raises(UnfitArguments, match="seq_lens is 2"):
+        reference([*early, tables, lengths, offsets], {"window_size": (-1, -1), "softcap": 0.0})

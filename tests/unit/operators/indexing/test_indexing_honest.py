@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from sample_questions import wrong_answers
 
-from optest.numerics import widen
+from optest.numerics import round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
+from optest.spec import dtype
+from optest.testing import assert_right
 
 Array = np.ndarray[Any, Any]
 Inputs, Attributes = Sequence[Any], Mapping[str, Any]
@@ -73,3 +75,36 @@ def test_a_sum_in_another_order_is_right() -> None:
         return total
 
     assert wrong_answers("scatter_add", backwards) == []
+
+
+def _sums_of_equal_rows(op: str, seed: int) -> tuple[list[Array], dict[str, Any], Array, Array]:
+    """Inputs that name 9 or fewer rows often, attributes, float32 terms and the output row of each."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((int(rng.integers(1, 10)), 5), np.float32)
+    count = int(rng.integers(200, 2000))
+    places, bags = rng.integers(0, len(rows), (3, count)), np.repeat(np.arange(3), count)
+    terms = rows[places.reshape(-1)]
+    if op == "embedding_bag":
+        return [rows, places], {"mode": "mean" if seed % 2 else "sum"}, terms, bags
+    target, order = np.zeros((3, 5), np.float32), rng.permutation(len(bags))
+    terms, bags = terms[order], bags[order]
+    if op == "index_add":
+        return [target, bags, terms], {"dim": 0}, terms, bags
+    return [target, np.repeat(bags[:, None], 5, 1), terms], {"dim": 0}, terms, bags
+
+
+def _summed(terms: Array, bags: Array, divisor: int) -> Array:
+    total = np.zeros((3, 5), np.float32)
+    np.add.at(total, bags, terms)
+    return total / np.float32(divisor)
+
+
+@pytest.mark.parametrize("op", ["embedding_bag", "index_add", "scatter_add"])
+def test_sums_of_equal_rows_pass_in_float32_only(op: str) -> None:
+    for seed in range(12):
+        inputs, attributes, terms, bags = _sums_of_equal_rows(op, seed)
+        divisor = len(bags) // 3 if attributes.get("mode") == "mean" else 1
+        assert_right(_summed(terms, bags, divisor), op, inputs, attributes=attributes)
+    wrong = _summed(round_to(terms, dtype("bfloat16")).astype(np.float32), bags, divisor)
+    with pytest.raises(AssertionError):
+        assert_right(wrong, op, inputs, attributes=attributes)
