@@ -139,6 +139,13 @@ def exp(x: Number) -> Number:
     return x._rounded(y, _product(y, x.worst + size), 6.0)
 
 
+def log(x: Number) -> Number:
+    """The natural logarithm, 3 ulp."""
+    if not isinstance(x, Bounded):
+        return np.log(x)
+    return x._rounded(np.log(x.value), np.where(x.worst == 0.0, 0.0, x.worst / x.value), 6.0)
+
+
 def silu(x: Number) -> Number:
     """x·sigmoid(x), 4 ulp; below -86.9, where exp(-x) nears its overflow, 0 is right, too."""
     if not isinstance(x, Bounded):

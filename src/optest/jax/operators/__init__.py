@@ -18,12 +18,14 @@ _NOT = {
         "cross_entropy causal_conv1d causal_conv1d_update selective_scan embedding_bag avg_pool2d adaptive_avg_pool2d"
     ),
     "no fused call of serving frameworks": (
-        "attention paged_attention paged_prefill_attention paged_caching varlen_attention rotary_embedding "
+        "attention paged_attention paged_prefill_attention paged_caching varlen_attention "
+        "merge_attention_states rotary_embedding "
         "random_sample topksoftmax topkrouter moe_align moe_combine top_k_top_p_mask top_k_top_p_sampling"
     ),
     "jax.lax.ragged_dot takes sizes, not ends": "grouped_matmul",
     "no call that quantizes": (
         "quantize dequantize dequantize_awq awq_gemm dequantize_gptq gptq_gemm per_token_group_quant_fp8 "
+        "per_token_quant_int8 "
         "fp8_block_scaled_matmul"
     ),
     "a gradient: jax.grad composes it": "rms_norm_backward layer_norm_backward cross_entropy_backward",

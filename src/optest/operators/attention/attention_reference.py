@@ -44,6 +44,24 @@ def scaled_dot_product_attention_reference(inputs: Inputs, attributes: Attribute
     return (np.asarray(attention_weights(operands).shares @ operands.value),)
 
 
+def log_sum_exp(inputs: Inputs, attributes: Attributes) -> tuple[Array, ErrorBudget]:
+    """Return the log-sum-exp of the scores of each query, and what it may lose, in units of u.
+
+    A share p of a sum moves its logarithm by p of what it is off: a score by its own error, exp by ``2|d| + 6``. The
+    sum adds ``4√S`` and the shares below u/2, its logarithm ``6·|ln Σ|`` (3 ulp), and the maximum a rounding of itself.
+    """
+    first, operands = np.asarray(inputs[0]), attention_operands(inputs, attributes)
+    weights = attention_weights(operands)
+    p, total, least = weights.shares, np.log(weights.total[..., 0]), unit_roundoff(first)
+    lse = weights.scores.max(-1, initial=-np.inf) + total
+    off = _errors_of_scores(operands, weights, first)[0] + 2.0 * np.minimum(np.abs(weights.shifted), 1000.0) + 6.0
+    growth = growth_of_sum(weights.scores, float(p.shape[-1]), (p.ndim - 1,))[0][..., 0]
+    lost = 0.0 if is_double(first) else np.where(p < 0.5 * least, p, 0.0).sum(-1) / least
+    worst = _times(p, off).sum(-1) + growth + lost + 6.0 * np.abs(total) + np.abs(lse)
+    cut = _times(p, 2.0 * _slope(weights) * _terms_of_scores(operands)[0]).sum(-1)
+    return lse, ErrorBudget(np.where(lse == -np.inf, 0.0, worst), None, (cut, cut * cut))
+
+
 def attention_operands(inputs: Inputs, attributes: Attributes) -> AttentionOperands:
     query, key, value = (as_float64(each) for each in inputs[:3])
     if attributes.get("enable_gqa"):

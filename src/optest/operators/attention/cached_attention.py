@@ -1,4 +1,5 @@
-"""Attention over keys and values of earlier tokens: attention, paged_attention, paged prefill and paged_caching."""
+"""Attention over keys and values of earlier tokens: attention, paged_attention, paged prefill, paged_caching, and
+merge_attention_states for keys in two parts."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.attention.attention import SCALE, SOFTCAP, WINDOW, require_shared_heads, require_window
-from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call, data, in_dtypes, reshaped
+from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, call, data, in_dtypes, reshaped, uniform
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED
-from optest.operators.samples import in_layouts_at_once, led_by, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, below
-from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments
+from optest.operators.samples import in_every_layout, in_layouts_at_once, led_by, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, below, dense
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 from optest.spec.declared_shapes import fitted
 
 _PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in EVERY_FLOAT)
@@ -23,13 +24,18 @@ _KV_LAYOUT = attribute(
     "vLLM; the names are FlashInfer's.",
     choices=("HND", "NHD"),
 )
+RETURN_LSE = attribute(
+    "return_lse: bool = False",
+    "Give lse, too: the natural log-sum-exp of each query's scores, heads x tokens, float32 beside 16 bits; −∞ for a "
+    "query that sees no key.",
+)
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="attention",
-        signature="query, key, value, key_cache, value_cache -> out, key_cache_out, value_cache_out",
-        attributes=(attribute("pos: int", "How many tokens the caches hold."), WINDOW, SOFTCAP),
+        signature="query, key, value, key_cache, value_cache -> out, key_cache_out, value_cache_out, lse?",
+        attributes=(attribute("pos: int", "How many tokens the caches hold."), WINDOW, SOFTCAP, RETURN_LSE),
         dtype_variants=FLOATS,
         rule=composed("as scaled_dot_product_attention; the caches exactly"),
         description="scaled_dot_product_attention of heads x tokens x E over the first pos tokens of the caches and "
@@ -80,7 +86,24 @@ DESCRIPTORS = in_module(
         "tokens x heads x E, in its slot: token slot % tokens of block slot // tokens; a negative slot is left out. "
         "With kv_layout NHD it is reshape_and_cache_flash of vLLM.",
     ),
+    OperatorDescriptor(
+        name="merge_attention_states",
+        signature="prefix_output, prefix_lse, suffix_output, suffix_lse -> out, lse",
+        aliases=("merge_attn_states",),
+        dtype_variants=(("float32",), ("float64",), *((half, "float32") * 2 for half in ("float16", "bfloat16"))),
+        rule=composed("running errors of the formula: exp and log 3 ulp, both shares by a quotient of 2.5 ulp"),
+        description="Attention over two sets of keys, from the outputs and the log-sum-exps of attention over each, as "
+        "in vLLM: lse = ln(exp(prefix_lse) + exp(suffix_lse)) and out = prefix_output · exp(prefix_lse − lse) + "
+        "suffix_output · exp(suffix_lse − lse). Outputs are tokens x heads x E, log-sum-exps heads x tokens. A set "
+        "without keys has the log-sum-exp −∞ and an output of zeros; so has the result if both sets are empty.",
+    ),
 )
+
+
+def log_sum_exps(out: TensorSpec, heads: int, tokens: int, attributes: Attributes) -> Outputs:
+    """Return the lse beside ``out``, if the attributes request it."""
+    kind = dtype("float32") if out.dtype.bits == 16 else out.dtype
+    return (dense(kind, (heads, tokens)),) if attributes.get("return_lse") else ()
 
 
 def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
@@ -94,7 +117,7 @@ def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
     for name, room in (("key_cache", n.keys), ("value_cache", n.values)):
         if attributes["pos"] < 0 or room < whole:
             raise UnfitArguments(f"{name} has {room} tokens, but should have {whole} or more")
-    return outputs
+    return (*outputs, *log_sum_exps(outputs[0], n.heads, n.tokens, attributes))
 
 
 def infer_paged_attention(specs: Specs, attributes: Attributes) -> Outputs:
@@ -132,6 +155,12 @@ def infer_paged_caching(specs: Specs, attributes: Attributes) -> Outputs:
     if n.count and not n.blocks * n.slots:
         raise UnfitArguments(f"slot_mapping is {n.count}, but should be 0: the caches have no slot")
     return outputs
+
+
+def infer_merge_attention_states(specs: Specs, _attributes: Attributes) -> Outputs:
+    output, lse = "T[tokens, heads, size]", "P[heads, tokens]"
+    inputs = f"prefix_output: {output}, prefix_lse: {lse}, suffix_output: {output}, suffix_lse: {lse}"
+    return fitted(specs, f"{inputs} -> {output}, {lse}")[1]
 
 
 def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
@@ -198,6 +227,10 @@ def attention_samples() -> Iterator[Sample]:
     yield from variations(
         "attributes", [_cached(4, 5, 16, 28, keys=2, stated=each) for each in VIEWS], dtypes=MAIN_FLOATS
     )
+    for view in ({}, *VIEWS):
+        stated = {"return_lse": True, **view}
+        calls = [_cached(4, 5, 16, 28, keys=2, stated=stated, generator=each) for each in (None, large)]
+        yield from variations("log-sum-exp", calls, dtypes=EVERY_FLOAT)
     unseen = _cached(1, 1, 2, 2, length=4)
     stale = {"key_cache": data([[[1.0, 0.5], [-1.0, 0.25], ["nan", "nan"], ["inf", "nan"]]])}
     yield from variations("special", [{**unseen, "generator": stale}], dtypes=MAIN_FLOATS)
@@ -376,3 +409,39 @@ def _by_token(stated: dict[str, Any]) -> dict[str, Any]:
     cache = [blocks, tokens, heads, size]
     shapes = {**stated["shapes"], "key_cache": cache, "value_cache": cache}
     return {**stated, "shapes": shapes, "attributes": {"kv_layout": "NHD"}}
+
+
+def _merge(tokens: int, heads: int, size: int, kind: str = "float32", **fills: Any) -> dict[str, Any]:
+    output, lse = (tokens, heads, size), (heads, tokens)
+    dtypes = (kind, "float32") * 2 if kind in ("float16", "bfloat16") else (kind,)
+    shapes = {"prefix_output": output, "prefix_lse": lse, "suffix_output": output, "suffix_lse": lse}
+    return call(dtypes=dtypes, generator=fills or None, **shapes)
+
+
+def merge_attention_states_samples() -> Iterator[Sample]:
+    yield Sample(case_set="ordinary", case=_merge(5, 2, 16), tier=Tier.SMOKE)
+    rows, nothing = [[0.5, -2.0], [3.0, 0.25]], [[0.0, 0.0], [0.0, 0.0]]
+    empty: dict[str, Any] = {  # the prefix, the suffix, both and neither
+        "prefix_output": data([nothing, rows, nothing, rows]),
+        "prefix_lse": data([["-inf", 2.0, "-inf", 0.5]] * 2),
+        "suffix_output": data([rows, nothing, nothing, rows]),
+        "suffix_lse": data([[-1.0, "-inf", "-inf", 700.0]] * 2),
+    }
+    for kind in EVERY_FLOAT:
+        calls = [_merge(5, 2, 16, kind), _merge(7, 3, 37, kind), _merge(4, 4, 64, kind), _merge(1, 8, 128, kind)]
+        yield from variations("ordinary", calls)
+        yield from in_layouts_at_once(calls[:2])
+        scores = [uniform(-200.0, 200.0), uniform(90.0, 110.0), uniform(-120.0, -90.0), uniform(700.0, 702.0)]
+        drawn = [{"prefix_lse": each, "suffix_lse": each} for each in scores]  # exp overflows, or is 0
+        yield from variations("large scores", [_merge(9, 3, 16, kind, **each) for each in drawn])
+        cancelling = {"prefix_output": uniform(3.0, 3.01), "suffix_output": uniform(-3.01, -3.0)}
+        yield from variations("zero-mean", [_merge(33, 4, 2, kind, **cancelling)])
+        special = _merge(7, 3, 16, kind, suffix_output="special")
+        yield from variations("special", [_merge(4, 2, 2, kind, **empty), special])
+    yield from in_every_layout([_merge(4, 3, 8), _merge(3, 2, 5, "bfloat16")])
+    for n in (*CALM_SIZES, 256):
+        sizes = [(n, 2, 16), (3, n, 8), (3, 2, n)]
+        yield from variations("sizes", [_merge(*each, kind) for each in sizes for kind in MAIN_FLOATS[:2]])
+    yield from variations("sizes", [_merge(65_537, 1, 8), _merge(1, 1, 1), _merge(300, 32, 128, "bfloat16")])
+    wrong = [{"prefix_lse": [2, 4]}, {"suffix_output": [5, 2, 8]}, {"suffix_lse": [5, 2]}, {"prefix_output": [5, 16]}]
+    yield from refused(*(reshaped(_merge(5, 2, 16), **each) for each in wrong))

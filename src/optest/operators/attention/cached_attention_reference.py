@@ -9,12 +9,14 @@ import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, Reference, as_float64, inferred, optional_input
 from optest.operators.attention.attention_reference import (
+    log_sum_exp,
     scaled_dot_product_attention_reference,
     scaled_dot_product_attention_terms,
     seen_keys,
 )
 from optest.operators.attention.cached_attention import (
     infer_attention,
+    infer_merge_attention_states,
     infer_paged_attention,
     infer_paged_caching,
     infer_paged_prefill_attention,
@@ -22,6 +24,7 @@ from optest.operators.attention.cached_attention import (
 from optest.operators.attention.varlen_attention import infer_varlen_attention
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.indexing.index_copy_reference import is_one_of
+from optest.operators.running_errors import Bounded, Number, budgets, exactly, exp, log, moved
 from optest.operators.shapes import Inference
 from optest.spec import ErrorBudget, UnfitArguments
 
@@ -31,17 +34,21 @@ Calls = Iterator[tuple[list[Any], dict[str, Any]]]
 
 def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     inferred(infer_attention, inputs, attributes)
-    (out,) = scaled_dot_product_attention_reference(*_with_cache(inputs, attributes))
-    return (np.swapaxes(out, 0, 1), *_completed(inputs, attributes["pos"]))
+    call = _with_cache(inputs, attributes)
+    (out,) = scaled_dot_product_attention_reference(*call)
+    lse = [log_sum_exp(*call)[0]] if attributes.get("return_lse") else []
+    return (np.swapaxes(out, 0, 1), *_completed(inputs, attributes["pos"]), *lse)
 
 
 def attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Those of scaled_dot_product_attention over all tokens; the caches lose nothing."""
-    (budget,) = scaled_dot_product_attention_terms(*_with_cache(inputs, attributes))
+    call = _with_cache(inputs, attributes)
+    (budget,) = scaled_dot_product_attention_terms(*call)
     nothing = [np.zeros(np.asarray(cache).shape) for cache in inputs[3:]]
     return (
         _each(lambda values: np.swapaxes(values, 0, 1), [budget]),
         *(ErrorBudget(zeros, zeros) for zeros in nothing),
+        *([log_sum_exp(*call)[1]] if attributes.get("return_lse") else []),
     )
 
 
@@ -139,17 +146,22 @@ def _of_sequences(
     """The reference and the error terms of attention within each sequence; ``calls`` has that of each."""
 
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-        _, (out,) = inferred(infer, inputs, attributes)
-        outs = [scaled_dot_product_attention_reference(*each)[0] for each in calls(inputs, attributes)]
-        return (_joined(out.shape, outs),)
+        _, (out, *lse) = inferred(infer, inputs, attributes)
+        every = list(calls(inputs, attributes))
+        rows = [[log_sum_exp(*call)[0] for call in every] for _ in lse]
+        outs = [scaled_dot_product_attention_reference(*call)[0] for call in every]
+        return _joined(out.shape, outs), *(_joined(out.shape[:2], each).T for each in rows)
 
     def terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
         """Those of scaled_dot_product_attention over the keys of each sequence."""
-        _, (out,) = inferred(infer, inputs, attributes)
-        budgets = [scaled_dot_product_attention_terms(*each)[0] for each in calls(inputs, attributes)]
-        if not budgets:
-            return (ErrorBudget(np.zeros(out.shape), np.zeros(out.shape)),)
-        return (_each(lambda *values: _joined(out.shape, values), budgets),)
+        _, (out, *lse) = inferred(infer, inputs, attributes)
+        every = list(calls(inputs, attributes))
+        if not every:
+            return tuple(ErrorBudget(np.zeros(each.shape), np.zeros(each.shape)) for each in (out, *lse))
+        budgets = [scaled_dot_product_attention_terms(*call)[0] for call in every]
+        rows = [[log_sum_exp(*call)[1] for call in every] for _ in lse]
+        of_lse = [_each(lambda *values: _joined(out.shape[:2], values).T, each) for each in rows]
+        return _each(lambda *values: _joined(out.shape, values), budgets), *of_lse
 
     return reference, terms
 
@@ -175,7 +187,8 @@ def _behind_the_last(offsets: int) -> Callable[..., Sequence[Any]]:
 
     def alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
         rows = np.arange(len(actual[0])) >= int(np.asarray(inputs[offsets])[-1])
-        return (np.broadcast_to(rows[:, None, None], actual[0].shape),)
+        shaped = (rows[:, None, None], rows[None])
+        return tuple(np.broadcast_to(each, out.shape) for each, out in zip(shaped, actual, strict=False))
 
     return alternatives
 
@@ -185,7 +198,9 @@ paged_prefill_attention_alternatives, varlen_attention_alternatives = _behind_th
 
 def _each(function: Callable[..., Array], budgets: Sequence[ErrorBudget]) -> ErrorBudget:
     """``function`` of all their parts of each kind."""
-    worst, variance = (function(*parts) for parts in zip(*(each[:2] for each in budgets), strict=True))
+    worst = function(*(each.worst for each in budgets))
+    has_variance = all(each.variance is not None for each in budgets)
+    variance = function(*(each.variance for each in budgets)) if has_variance else None
     cut = [each.of_operands for each in budgets if each.of_operands is not None]
     of_operands = tuple(function(*parts) for parts in zip(*cut, strict=True)) if len(cut) == len(budgets) else None
     return ErrorBudget(worst, variance, of_operands)  # type: ignore[arg-type]
@@ -224,3 +239,26 @@ def _written(inputs: Inputs, attributes: Attributes) -> Iterator[tuple[Array, tu
         blocks, size = _by_token(cache, attributes).shape[:2]
         require_range(slots[kept], blocks * size, "slot_mapping")
         yield cache, np.divmod(slots[kept], max(size, 1)), np.asarray(tokens)[kept]
+
+
+@np.errstate(all="ignore")
+def _merged(inputs: Sequence[Any], _attributes: Attributes) -> tuple[Number, ...]:
+    prefix, prefix_lse, suffix, suffix_lse = (inputs[place] for place in range(4))
+    largest = np.maximum(*(each.value if isinstance(each, Bounded) else each for each in (prefix_lse, suffix_lse)))
+    both_empty = largest == -np.inf
+    first, second = (exp(each - np.where(both_empty, 0.0, largest)) for each in (prefix_lse, suffix_lse))
+    total = moved(first + second, lambda values: np.where(both_empty, 1.0, values))
+    # Each share by itself, as kernels that divide the sum of the products lose less where the two cancel.
+    shares = [moved(each / total, lambda values: values.T[..., None]) for each in (first, second)]
+    return prefix * shares[0] + suffix * shares[1], log(total) + largest
+
+
+def merge_attention_states_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    inferred(infer_merge_attention_states, inputs, attributes)
+    return exactly(_merged, inputs, attributes)
+
+
+def merge_attention_states_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """The running errors of the shift by the larger log-sum-exp, exp, the sum of both and its logarithm, and of both
+    products of a share, which is a quotient, and an output."""
+    return budgets(_merged, inputs, attributes)

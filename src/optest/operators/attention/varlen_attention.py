@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.attention.attention import SCALE, SOFTCAP, WINDOW, require_shared_heads, require_window
-from optest.operators.attention.cached_attention import VIEWS
+from optest.operators.attention.cached_attention import RETURN_LSE, VIEWS, log_sum_exps
 from optest.operators.calls import MAIN_FLOATS, call, data
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
@@ -18,8 +18,8 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="varlen_attention",
-        signature="query, key, value, cu_seqlens_q, cu_seqlens_k -> out",
-        aliases=("flash_attn_varlen_func: q, k, v, cu_seqlens_q, cu_seqlens_k -> out",),
+        signature="query, key, value, cu_seqlens_q, cu_seqlens_k -> out, lse?",
+        aliases=("flash_attn_varlen_func: q, k, v, cu_seqlens_q, cu_seqlens_k -> out, softmax_lse?",),
         attributes=(
             attribute(
                 "is_causal|causal: bool = False", "The last query of a sequence sees its last key, and so on backwards."
@@ -27,6 +27,7 @@ DESCRIPTORS = in_module(
             SCALE,
             WINDOW,
             SOFTCAP,
+            RETURN_LSE,
         ),
         dtype_variants=tuple((*(name,) * 3, index, index) for index in ("int32", "int64") for (name,) in FLOATS),
         alternatives="varlen_attention_alternatives",
@@ -49,7 +50,7 @@ def infer_varlen_attention(specs: Specs, attributes: Attributes) -> Outputs:
     n, outputs = fitted(specs, f"{tensors}, {offsets} -> T[tokens, heads, width]")
     require_window(attributes)
     require_shared_heads("key", n.key_heads, n.heads)
-    return outputs
+    return (*outputs, *log_sum_exps(outputs[0], n.heads, n.tokens, attributes))
 
 
 def _packed(
@@ -108,6 +109,11 @@ def varlen_attention_samples() -> Iterator[Sample]:
         views += [_packed((9, 5), (33, 7), dtype=dtype, window_size=each) for each in open_windows]
         views += [_packed((9, 5), (17, 7), dtype=dtype, scale=each) for each in (1.0, -0.5)]
         yield from variations("attributes", views)
+        large = {name: {"fill": "uniform", "low": 4.0, "high": 8.0} for name in ("query", "key")}
+        for each in ({"is_causal": True}, {"scale": 0.3}, {"softcap": 2.0, "window_size": (4, 0)}):
+            lengths = [_packed((9, 2, 0, 5), (5, 0, 3, 33), heads=4, key_heads=2, dtype=dtype, return_lse=True, **each)]
+            lengths.append(_packed((7, 3), (17, 129), dtype=dtype, return_lse=True, generator=large, **each))
+            yield from variations("log-sum-exp", lengths)
     positive = {"value": {"fill": "uniform", "low": 1.0, "high": 2.0}}
     long = [_packed((9, 3), (129, 1025), dtype=name, generator=positive, is_causal=True) for name in MAIN_FLOATS]
     yield from variations("long", long)

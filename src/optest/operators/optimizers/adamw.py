@@ -27,6 +27,7 @@ DESCRIPTORS = in_module(
             attribute("beta2: float = 0.999", "Decay of exp_avg_sq."),
             attribute("eps: float = 1e-08", "Added to the root."),
             attribute("weight_decay: float = 0.01", "Share of param that lr takes off."),
+            attribute("maximize: bool = False", "Step along the gradient: −grad in place of grad."),
         ),
         dtype_variants=(*FLOATS, *_MOMENTS),
         domain={"exp_avg_sq": Interval(low=0.0, high=1.0)},
@@ -65,6 +66,8 @@ def adamw_samples() -> Iterator[Sample]:
         {"beta1": 0.0, "step": 2},
         {"eps": 0.1, "step": 4},
         {"eps": 1e-3, "lr": 1.0},
+        {"maximize": True},
+        {"maximize": True, "weight_decay": 10.0, "lr": 0.05, "step": 3},
     ]
     yield from variations("attributes", [_step(4, 33, **each) for each in attributes], dtypes=EVERY_FLOAT)
     steps = [_step(65, step=step, lr=0.1) for step in (1, 2, 3, 100, 100_000, 10_000_000)]

@@ -17,6 +17,7 @@ def _adamw(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     (first, first_left), (second, second_left) = (
         _decays(attributes[name], attributes["step"], param) for name in ("beta1", "beta2")
     )
+    grad = -grad if attributes.get("maximize") else grad
     mean = mean * first[0] + grad * first[1]
     square = square * second[0] + grad * grad * second[1]
     divisor = sqrt(square) / sqrt(second_left) + constant(attributes["eps"], param)

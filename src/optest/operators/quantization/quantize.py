@@ -1,12 +1,12 @@
-"""quantize and dequantize."""
+"""quantize, dequantize and per_token_quant_int8."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, SIZES, call, full
-from optest.operators.describe import attribute, exact, in_module, ulp
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call, data, full, normal, uniform
+from optest.operators.describe import attribute, composed, exact, in_module, ulp
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, optional, require_float
 from optest.spec import (
@@ -20,6 +20,7 @@ from optest.spec import (
     dtype,
     format_shape,
 )
+from optest.spec.declared_shapes import fitted
 
 _HALVES = ("float16", "bfloat16")
 _SCALED = (("float32", "float32"), *((half, scale) for half in _HALVES for scale in ("float32", half)))
@@ -84,6 +85,17 @@ DESCRIPTORS = in_module(
             "integers beyond 24 bits: |input| + |zero_point| + |input − zero_point|, each times scale, more",
         ),
         description="(input − zero_point) · scale, for the tensor or for each index along axis, as quantize has them.",
+    ),
+    OperatorDescriptor(
+        name="per_token_quant_int8",
+        signature="input -> out, scale",
+        attributes=(attribute("eps: float = 1e-10", "The least maximum; with 0, a row of zeros has the scale 0."),),
+        dtype_variants=tuple((name,) for name in MAIN_FLOATS),
+        alternatives="per_token_quant_int8_alternatives",
+        rule=composed("|scale|·5; either integer where the quotient, which is off by 11·|q|, is half-way between two"),
+        description="Each row divided by scale = max(|x|, eps) / 127 and rounded to the nearest int8: dynamic "
+        "symmetric quantisation, as SGLang's kernel of this name and, with eps=0, vLLM's scaled_int8_quant. scale is "
+        "float32, with one column.",
     ),
     signature="input, scale, zero_point? -> out",
 )
@@ -372,3 +384,32 @@ def _extremes() -> Iterator[dict[str, Any]]:
             yield _by_tensor((name, "float32", name), (4,), fills)
     fills = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": full(0.1)}
     yield call(dtypes=("int32", "float32"), generator=fills, input=(4,), scale=())
+
+
+def infer_per_token_quant_int8(specs: Specs, _attributes: Attributes) -> Outputs:
+    return fitted(specs, "input: [*rows, n] -> I[*rows, n], S[*rows, 1]", I=dtype("int8"), S=dtype("float32"))[1]
+
+
+def _rows(*shape: int, generator: Any = None, **attributes: Any) -> dict[str, Any]:
+    return call(attributes, generator=generator, input=shape)
+
+
+def per_token_quant_int8_samples() -> Iterator[Sample]:
+    calls = [_rows(5, 48), _rows(3, 37), _rows(2, 3, 130), _rows(4, 64, eps=0.0)]
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    yield from variations("ordinary", calls, dtypes=MAIN_FLOATS)
+    yield from in_every_layout(calls[:2])
+    for name in MAIN_FLOATS:
+        yield from in_layouts_at_once(calls[1:3], dtype=name)
+    yield from variations("sizes", [_rows(3, n) for n in SIZES], dtypes=MAIN_FLOATS)
+    rows = [_rows(n, 17) for n in (0, 1, 33, 129, LARGE_SIZE)]
+    yield from variations("sizes", [*rows, _rows(37), _rows(1, 1), _rows(2, 4099), _rows(0, 3, 0)])
+    # Rows of zeros between others; the largest magnitude is negative, first and last, and far above the rest.
+    edges = [[0.0] * 4, [1.0, -2.0, 0.5, 0.25], [0.0] * 4, [-8.0, 1.0, 2.0, 3.0], [0.125, 0.5, 0.75, -100.0]]
+    drawn: list[Any] = [full(-3.5), normal(0.0, 1e-6), normal(0.0, 300.0), uniform(-9.0, -1.0), normal(9.0, 1.0)]
+    for eps in (0.0, 1e-10):
+        yield from variations("special", [_rows(5, 4, generator=data(edges), eps=eps)], dtypes=MAIN_FLOATS)
+        several = [_rows(4, 48, generator=fill, eps=eps) for fill in ("zeros", *drawn)]
+        yield from variations("special", several, dtypes=MAIN_FLOATS)
+    yield from variations("epsilon", [_rows(4, 48, eps=each) for each in (8.0, 1e-4)], dtypes=MAIN_FLOATS)
+    yield from refused(call(input=()))

@@ -1,4 +1,4 @@
-"""What quantize and dequantize compute, what they may lose, and what is as right."""
+"""What quantize, dequantize and per_token_quant_int8 compute, what they may lose, and what is as right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from optest.operators.arrays import (
     spec_of,
     widen,
 )
-from optest.operators.quantization.quantize import channel_dim, infer_dequantize, infer_quantize, quantized_range
+from optest.operators.quantization.quantize import (
+    channel_dim,
+    infer_dequantize,
+    infer_per_token_quant_int8,
+    infer_quantize,
+    quantized_range,
+)
 from optest.spec import DType, ErrorBudget, Fault, Reason, dtype
 
 _FLOAT32 = dtype("float32")
@@ -143,6 +149,42 @@ def dequantize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
 def _beyond(integers: Array) -> Array:
     magnitude = np.abs(integers.astype(np.float64))
     return np.where(magnitude > _EXACT, magnitude, 0.0)
+
+
+_LARGEST = 127.0
+_REACH = 11.0 * 2.0**-24
+"""Scale and its inverse by quotients of 2.5 ulp, and their product with the element."""
+
+
+def per_token_quant_int8_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Raises:
+    Fault: BAD_CASE for NaN and infinity, of which no scale is defined.
+    """
+    inferred(infer_per_token_quant_int8, inputs, attributes)
+    quotient, scale = _by_rows(inputs, attributes)
+    if not np.isfinite(quotient).all():
+        raise Fault(Reason.BAD_CASE, "input is NaN or infinite, of which no scale is defined; choose another fill")
+    return np.rint(quotient).astype(np.int8), scale
+
+
+def _by_rows(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array]:
+    """Return the rows divided by their scales, and the scales."""
+    x = as_float64(inputs[0])
+    scale = np.maximum(np.abs(x).max(-1, keepdims=True, initial=0.0), attributes["eps"]) / _LARGEST
+    return x / np.where(scale == 0.0, 1.0, scale), scale
+
+
+def per_token_quant_int8_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """The scale is a quotient, 5·|scale| for 2.5 ulp; out is an integer."""
+    quotient, scale = _by_rows(inputs, attributes)
+    return ErrorBudget(np.zeros(quotient.shape)), ErrorBudget(5.0 * scale)
+
+
+def per_token_quant_int8_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Sequence[Any]:
+    """Either integer at a tie within the errors of scale and quotient: kernels round ties to even, or away from 0."""
+    quotient, _ = _by_rows(inputs, attributes)
+    out = as_float64(actual[0])
+    return (np.abs(out - quotient) <= 0.5 + _REACH * np.abs(quotient)) & (np.abs(out) <= _LARGEST), None
 
 
 quiet_hooks(globals())

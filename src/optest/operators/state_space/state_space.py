@@ -17,18 +17,18 @@ _ACTIVATION = attribute(
     "activation: str = None", "silu (or swish, its other name) after it.", choices=("silu", "swish")
 )
 _CONVOLVED = composed("running errors of the sum of width products and the bias; silu 4 ulp; 0 for the state")
-_NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
+_NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state")
 _HALVES = ("float16", "bfloat16")
 _FILTER = "weight: T[dim, width], bias?: T[dim]"
 
 
 def _dtypes(half: str, names: Sequence[str], wide: Sequence[str] = ()) -> list[str]:
     """Of inputs with these names: parameters, and those in ``wide``, in float32."""
-    return ["float32" if name in ("A", "D", "delta_bias", *wide) else half for name in names]
+    return ["float32" if name in ("A", "D", "delta_bias", "initial_state", *wide) else half for name in names]
 
 
 def _variants() -> Iterator[tuple[str, ...]]:
-    for half, *flags in product(_HALVES, *[(False, True)] * 5):
+    for half, *flags in product(_HALVES, *[(False, True)] * 6):
         wide = [name for name, is_wide in zip("BC", flags[:2], strict=True) if is_wide]
         names = [*_NAMES[:5], *(name for name, is_given in zip(_NAMES[5:], flags[2:], strict=True) if is_given)]
         yield tuple(_dtypes(str(half), names, wide))
@@ -60,7 +60,7 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="selective_scan",
-        signature="u, delta, A, B, C, D?, z?, delta_bias? -> out, last_state?",
+        signature="u, delta, A, B, C, D?, z?, delta_bias?, initial_state? -> out, last_state?",
         aliases=("selective_scan_fn",),
         attributes=(
             attribute("delta_softplus: bool = False", "softplus of delta, after delta_bias is added."),
@@ -72,7 +72,8 @@ DESCRIPTORS = in_module(
         sum_length="states",
         rule=composed("running errors of softplus, exp(δ·A), the recurrence step by step, Σ h·C, u·D and silu(z)"),
         description="The scan of Mamba (Gu and Dao, 2023; layouts of mamba_ssm's selective_scan_fn): "
-        "h[t] = exp(δ[t]·A)·h[t − 1] + δ[t]·B[t]·u[t] from 0, out[t] = Σ h[t]·C[t] + D·u[t], times silu(z[t]). u, "
+        "h[t] = exp(δ[t]·A)·h[t − 1] + δ[t]·B[t]·u[t] from initial_state, batch x dim "
+        "x states, or 0, out[t] = Σ h[t]·C[t] + D·u[t], times silu(z[t]). u, "
         "delta and z are batch x dim x length, A is dim x states, D and delta_bias dim. B and C are dim x states, or "
         "change with time: batch x states x length, or batch x groups x states x length.",
     ),
@@ -169,7 +170,7 @@ def causal_conv1d_update_samples() -> Iterator[Sample]:
 def infer_selective_scan(specs: Specs, attributes: Attributes) -> Outputs:
     row, parameter = "T[batch, dim, length]", "P[dim]"
     tensors = f"u: {row}, delta: {row}, A: P[dim, states], B: [*b], C: [*c]"
-    more = f"D?: {parameter}, z?: {row}, delta_bias?: {parameter}"
+    more = f"D?: {parameter}, z?: {row}, delta_bias?: {parameter}, initial_state?: P[batch, dim, states]"
     n, outputs = fitted(specs, f"{tensors}, {more} -> {row}, P[batch, dim, states]")
     for name, spec in (("B", specs[3]), ("C", specs[4])):
         assert spec is not None
@@ -202,10 +203,11 @@ def states(specs: Specs, _attributes: Attributes) -> int:
 def _scan(
     batch: int, dim: int, length: int, states: int, kind: str = "float32", *, groups: int = 0, **attributes: Any
 ) -> dict[str, Any]:
-    """With ``groups`` of B and C, or -1 for such as do not change."""
+    """A call with all inputs, and ``groups`` of B and C, or -1 for such as do not change."""
     row, parameter = [batch, dim, length], [dim]
     varied = [dim, states] if groups < 0 else [batch, *([groups] if groups else []), states, length]
-    shapes = dict(zip(_NAMES, (row, row, [dim, states], varied, varied, parameter, row, parameter), strict=True))
+    each = (row, row, [dim, states], varied, varied, parameter, row, parameter, [batch, dim, states])
+    shapes = dict(zip(_NAMES, each, strict=True))
     wide = ("B", "C") if groups < 0 else ()
     dtypes = _dtypes(kind, _NAMES, wide) if kind in _HALVES else [kind]
     return {"shapes": shapes, "dtypes": dtypes, "attributes": {"delta_softplus": True, **attributes}}
@@ -220,8 +222,9 @@ def selective_scan_samples() -> Iterator[Sample]:
         yield from variations("attributes", _without_options(whole))
         drawn = [uniform(low, high) for low, high in ((-6.0, -2.0), (2.0, 30.0), (18.0, 22.0))]
         yield from variations("steps", [{**whole, "generator": {"A": "uniform", "delta": each}} for each in drawn])
-        slow = {"A": {"fill": "full", "value": -0.125}, "delta": uniform(-8.0, -5.0)}
-        yield from variations("steps", [{**_scan(1, 3, 129, 2, kind), "generator": slow}])
+        slow: dict[str, Any] = {"A": {"fill": "full", "value": -0.125}, "delta": uniform(-8.0, -5.0)}
+        kept = {**slow, "initial_state": uniform(-60.0, 60.0)}
+        yield from variations("steps", [{**_scan(1, 3, 129, 2, kind), "generator": slow}, {**whole, "generator": kept}])
         gate = {"A": "uniform", "delta": "randn", "z": uniform(-100.0, 20.0)}
         yield from variations("long tail", [{**whole, "generator": gate}])
         yield from in_layouts_at_once([whole, grouped])
@@ -231,6 +234,7 @@ def selective_scan_samples() -> Iterator[Sample]:
     others = [_scan(1, n, 3, 2) for n in (1, 7, 33, 129, 257)] + [_scan(1, 2, 5, n) for n in (1, 8, 16, 17, 65, 256)]
     yield from variations("sizes", [*lengths, *others, _scan(2, 1025, 33, 1), _scan(0, 3, 5, 2), _scan(1, 1, 1, 1)])
     wrong = [{"A": [4, 4]}, {"B": [2, 3, 17]}, {"C": [2, 2, 4, 17]}, {"D": [4]}, {"z": [2, 5, 16]}]
+    wrong.append({"initial_state": [2, 4, 5]})
     ordinary = _scan(2, 5, 17, 4)
     yield from refused(*(reshaped(ordinary, **each) for each in wrong))
 
@@ -238,8 +242,8 @@ def selective_scan_samples() -> Iterator[Sample]:
 def _without_options(whole: Call) -> Iterator[Call]:
     """Without each of the optional inputs and all of them, and of steps that are positive by themselves."""
     case = dict(whole)
-    for names in (("D",), ("z",), ("delta_bias",), ("D", "z", "delta_bias")):
+    for names in (("D",), ("z",), ("delta_bias",), ("initial_state",), _NAMES[5:], _NAMES[5:8]):
         yield without(case, *names)
-    plain = without(case, "delta_bias")
+    plain = without(case, "delta_bias", "initial_state")
     yield {**plain, "attributes": {"return_last_state": True}}
     yield {**without(plain, "z"), "attributes": {}}

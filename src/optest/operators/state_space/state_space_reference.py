@@ -73,13 +73,15 @@ def causal_conv1d_update_terms(inputs: Inputs, attributes: Attributes) -> tuple[
 
 
 def _scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
-    u, delta, a, b, c, d, z, bias = (inputs[place] for place in range(8))
+    u, delta, a, b, c, d, z, bias, state = (inputs[place] for place in range(9))
     if bias is not None:
         delta = delta + bias[:, None]
     if attributes.get("delta_softplus"):
         delta = softplus(delta)
     dim, driven = u.shape[1], delta * u
-    state: Number = moved(delta[:, :, :1].sum(axis=2), lambda array: np.zeros((*array.shape, a.shape[1]), array.dtype))
+    if state is None:
+        shape = (*u.shape[:2], a.shape[1])
+        state = moved(delta, lambda array: np.zeros(shape, array.dtype))
     outs = []
     for t in range(u.shape[2]):
         state = exp(delta[:, :, t, None] * a) * state + driven[:, :, t, None] * _at(b, t, dim)

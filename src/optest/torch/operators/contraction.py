@@ -119,14 +119,20 @@ def _added(mask: torch.Tensor, query: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 def _capped_attention(query: Any, key: Any, value: Any, mask: Any, attributes: Attributes) -> torch.Tensor:
-    wide = torch.promote_types(query.dtype, torch.float32)
     if attributes.get("enable_gqa"):
         key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
-    scale, cap = attributes.get("scale"), attributes["softcap"]
-    scores = query.to(wide) @ key.to(wide).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
-    scores = cap * torch.tanh(scores / cap) + _added(mask, scores)[0]
+    scores = _scores(query, key, mask, attributes)
     shares = torch.softmax(scores, -1).masked_fill((scores == float("-inf")).all(-1, keepdim=True), 0.0)
-    return (shares @ value.to(wide)).to(query.dtype)
+    return (shares @ value.to(scores.dtype)).to(query.dtype)
+
+
+def _scores(query: Any, key: Any, mask: Any, attributes: Attributes) -> torch.Tensor:
+    """Return the scores with cap and mask, in float32 and wider."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scale, cap = attributes.get("scale"), attributes.get("softcap")
+    scores = query.to(wide) @ key.to(wide).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = cap * torch.tanh(scores / cap) if cap else scores
+    return scores + _added(mask, scores)[0]
 
 
 def _cached_attention(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
@@ -139,13 +145,15 @@ def _cached_attention(tensors: Tensors, attributes: Attributes) -> tuple[torch.T
     for cache, new in zip(caches, (key, value), strict=True):
         cache[:, pos : pos + tokens] = new
     keys, values = (cache[None, :, : pos + tokens] for cache in caches)
-    out = _of_sequence(query, keys[0], values[0], attributes, pos)
-    return out.contiguous(), *caches
+    out, *lse = _of_sequence(query, keys[0], values[0], attributes, pos)
+    return out.contiguous(), *caches, *lse
 
 
-def _of_sequence(query: Any, key: Any, value: Any, attributes: Attributes, first: int, slopes: Any = None) -> Any:
-    """torch's attention of heads x tokens x E, in float32 and wider, as tokens x heads x E. The first query has the
-    place ``first``."""
+def _of_sequence(
+    query: Any, key: Any, value: Any, attributes: Attributes, first: int, slopes: Any = None
+) -> list[torch.Tensor]:
+    """torch's attention of heads x tokens x E, in float32 and wider, as tokens x heads x E, and the log-sum-exps if the
+    attributes request them. The first query has the place ``first``."""
     wide = torch.promote_types(query.dtype, torch.float32)
     window = attributes.get("window_size", (-1, -1))
     mask = _seen(query, key, window, attributes.get("is_causal", True), first)[None, None]
@@ -155,7 +163,9 @@ def _of_sequence(query: Any, key: Any, value: Any, attributes: Attributes, first
         mask = torch.where(mask, bias, float("-inf"))
     stated = {"enable_gqa": True, **{name: attributes[name] for name in ("scale", "softcap") if name in attributes}}
     out = _attention((*(each[None].to(wide) for each in (query, key, value)), mask), stated)
-    return out[0].transpose(0, 1).to(query.dtype)
+    key = key.repeat_interleave(query.shape[0] // key.shape[0], 0)
+    lse = [_scores(query, key, mask[0], stated).logsumexp(-1)] if attributes.get("return_lse") else []
+    return [out[0].transpose(0, 1).to(query.dtype), *lse]
 
 
 def _of_blocks(tensors: Tensors, offsets: torch.Tensor, slopes: Any, attributes: Attributes) -> torch.Tensor:
@@ -173,23 +183,28 @@ def _of_blocks(tensors: Tensors, offsets: torch.Tensor, slopes: Any, attributes:
             cache[tables[row].long()].transpose(0, 1).flatten(1, 2)[:, :length] for cache in (key_cache, value_cache)
         )
         own = query[start:stop].transpose(0, 1)
-        out[start:stop] = _of_sequence(own, key, value, attributes, length - own.shape[1], slopes)
+        out[start:stop] = _of_sequence(own, key, value, attributes, length - own.shape[1], slopes)[0]
     return out
 
 
-def _varlen_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+def _varlen_attention(tensors: Tensors, attributes: Attributes) -> Tensors:
     """One sequence after another."""
     query, key, value, of_queries, of_keys = (
         each.tolist() if place > 2 else each for place, each in enumerate(tensors)
     )
     if len(of_queries) != len(of_keys) or sorted(of_queries) != of_queries or of_queries[-1] > len(query):
         raise ValueError(f"{of_queries} and {of_keys} are not the offsets of sequences")
-    out = query.new_zeros((*query.shape[:2], value.shape[2]))
+    outs = [query.new_zeros((*query.shape[:2], value.shape[2]))]
+    if attributes.get("return_lse"):
+        outs.append(query.new_zeros(query.shape[1::-1], dtype=torch.promote_types(query.dtype, torch.float32)))
     for start, stop, first, last in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
         own, keys, values = (each.transpose(0, 1) for each in (query[start:stop], key[first:last], value[first:last]))
         stated = {"is_causal": False, **attributes}
-        out[start:stop] = _of_sequence(own, keys, values, stated, last - first - (stop - start))
-    return out
+        result = _of_sequence(own, keys, values, stated, last - first - (stop - start))
+        outs[0][start:stop] = result[0]
+        for out, lse in zip(outs[1:], result[1:], strict=True):
+            out[:, start:stop] = lse
+    return outs
 
 
 def _paged_caching(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:

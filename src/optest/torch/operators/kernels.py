@@ -85,7 +85,8 @@ def _adamw(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
     stated = {name: attributes[name] for name in ("lr", "beta1", "beta2", "weight_decay", "eps")}
     steps = [torch.tensor(float(attributes["step"]), device=param.device)]
     step = torch.ops.aten._fused_adamw_.default
-    step([param], [grad], [mean], [square], [], steps, amsgrad=False, maximize=False, **stated)
+    maximize = attributes.get("maximize", False)
+    step([param], [grad], [mean], [square], [], steps, amsgrad=False, maximize=maximize, **stated)
     kinds = (tensors[0], *tensors[2:])
     return [each.to(kind.dtype) for each, kind in zip((param, mean, square), kinds, strict=True)]
 
@@ -118,12 +119,13 @@ def _convolved(
 
 
 def _selective_scan(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
-    u, delta, a, b, c, d, z, bias = _wide(*(*tensors, None, None, None)[:8])
+    u, delta, a, b, c, d, z, bias, state = _wide(*(*tensors, *[None] * 4)[:9])
     if bias is not None:
         delta = delta + bias[:, None]
     if attributes.get("delta_softplus"):
         delta = functional.softplus(delta)
-    state = u.new_zeros(*u.shape[:2], a.shape[1])
+    if state is None:
+        state = u.new_zeros(*u.shape[:2], a.shape[1])
     out = torch.empty_like(u, memory_format=torch.contiguous_format)
     for t in range(u.shape[2]):
         step = delta[:, :, t, None]
@@ -172,6 +174,27 @@ def _per_token_group_quant_fp8(tensors: Tensors, attributes: Attributes) -> tupl
 _LARGEST_FLOAT8 = 448.0
 
 
+def _per_token_quant_int8(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    (x,) = _wide(*tensors)
+    largest = x.abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_zeros(*x.shape[:-1], 1)
+    largest = largest.clamp(min=attributes["eps"])
+    inverse = torch.where(largest > 0.0, _LARGEST_INT8 / largest, 0.0)
+    return torch.round(x * inverse).to(torch.int8), largest / _LARGEST_INT8
+
+
+_LARGEST_INT8 = 127.0
+
+
+def _merge_attention_states(tensors: Tensors, _attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    prefix, prefix_lse, suffix, suffix_lse = _wide(*tensors)
+    lse = torch.logaddexp(prefix_lse, suffix_lse)
+    shift = torch.where(lse == float("-inf"), 0.0, torch.maximum(prefix_lse, suffix_lse))
+    shares = [torch.exp(each - shift).T.unsqueeze(-1) for each in (prefix_lse, suffix_lse)]
+    total = (shares[0] + shares[1]).clamp(min=torch.finfo(lse.dtype).tiny)  # 0 of two empty sets
+    out = prefix * (shares[0] / total) + suffix * (shares[1] / total)
+    return out.to(tensors[0].dtype), lse
+
+
 def _fp8_block_scaled_matmul(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     a, b, a_scale, b_scale = _wide(*tensors)
     rows, columns = attributes["block_size"]
@@ -214,6 +237,8 @@ _CALLS: dict[str, TorchCall] = {
     "causal_conv1d": _causal_conv1d,
     "causal_conv1d_update": _causal_conv1d_update,
     "embedding_bag": _embedding_bag,
+    "merge_attention_states": _merge_attention_states,
+    "per_token_quant_int8": _per_token_quant_int8,
     "per_token_group_quant_fp8": _per_token_group_quant_fp8,
     "fp8_block_scaled_matmul": _fp8_block_scaled_matmul,
     "dequantize_gptq": _dequantize_gptq,
