@@ -398,3 +398,117 @@ def _(call: Call) -> Sequence[Array] | None:
     order += [place for place in range(size) if place not in order]
     outs = call.with_inputs(call[0], call[1][..., order], call[2][..., order], call[3])
     return [each[..., np.argsort(order)] for each in outs]
+
+
+# Log-sum-exps as outputs, and merged states
+
+_MERGE = "merge_attention_states"
+
+
+def _lse(change: Callable[[Call, Array], Array | None]) -> Change:
+    """A change of the log-sum-exp that calls request."""
+
+    def changed(call: Call) -> Sequence[Array] | None:
+        if not call.attribute("return_lse"):
+            return None
+        lse = change(call, wide(call.right[-1]))
+        return None if lse is None else [*call.right[:-1], lse]
+
+    return changed
+
+
+for _op in ("attention", "varlen_attention"):
+    fault(f"{_op}-lse-of-base-2", _op)(_lse(lambda call, lse: lse / math.log(2)))
+    fault(f"{_op}-lse-without-the-maximum", _op)(_lse(lambda call, lse: np.log1p(np.exp(-np.abs(lse)))))
+    fault(f"{_op}-lse-in-16-bits", _op)(_lse(lambda call, lse: lse.astype(np.float16).astype(np.float64)))
+    rare(f"{_op}-lse-overflows", _op)(_lse(lambda call, lse: np.where(lse > 88.7, np.inf, lse)))
+    rare(f"{_op}-lse-of-the-scores-without-their-cap", _op)(
+        lambda call: (
+            [*call.right[:-1], call.with_attributes(softcap=0.0)[-1]]
+            if call.attribute("return_lse") and call.attribute("softcap")
+            else None
+        )
+    )
+    rare(f"{_op}-lse-of-all-keys", _op)(
+        lambda call: (
+            [*call.right[:-1], call.with_attributes(window_size=(-1, -1))[-1]]
+            if call.attribute("return_lse") and call.attribute("window_size") != (-1, -1)
+            else None
+        )
+    )
+    fault(f"{_op}-lse-of-tokens-and-heads", _op)(_lse(lambda call, lse: lse.T.reshape(lse.shape)))
+rare("varlen-lse-of-no-keys-is-zero", "varlen_attention")(
+    _lse(lambda call, lse: np.where(lse == -np.inf, 0.0, lse) if (lse == -np.inf).any() else None)
+)
+rare("varlen-lse-takes-the-scale-for-1", "varlen_attention")(
+    lambda call: [*call.right[:-1], call.with_attributes(scale=1.0)[-1]] if call.attribute("return_lse") else None
+)
+
+
+def _merged(weights: Callable[[Array, Array], tuple[Array, Array, Array]]) -> Change:
+    """Merged by both shares and the log-sum-exp of ``weights``."""
+
+    def change(call: Call) -> Sequence[Array]:
+        prefix, a, suffix, b = map(wide, call.inputs)
+        first, second, lse = weights(a, b)
+        return [prefix * first.T[..., None] + suffix * second.T[..., None], lse]
+
+    return change
+
+
+def _shares(a: Array, b: Array, shift: Array, base: float = math.e) -> tuple[Array, Array, Array]:
+    first, second = (
+        np.exp((a - shift) * a.dtype.type(math.log(base))),
+        np.exp((b - shift) * a.dtype.type(math.log(base))),
+    )
+    return first / (first + second), second / (first + second), np.log(first + second) / math.log(base) + shift
+
+
+def _safe(a: Array, b: Array) -> Array:
+    return np.where(np.maximum(a, b) == -np.inf, 0.0, np.maximum(a, b))
+
+
+fault("merge-with-base-2", _MERGE)(_merged(lambda a, b: _shares(a, b, _safe(a, b), 2.0)))
+fault("merge-without-the-maximum", _MERGE)(_merged(lambda a, b: _shares(np.float32(a), np.float32(b), np.float32(0.0))))
+fault("merge-shifts-by-the-prefix", _MERGE)(_merged(lambda a, b: _shares(np.float32(a), np.float32(b), np.float32(a))))
+fault("merge-forgets-the-division", _MERGE)(
+    _merged(lambda a, b: (np.exp(a - _safe(a, b)), np.exp(b - _safe(a, b)), np.logaddexp(a, b)))
+)
+fault("merge-exchanges-the-weights", _MERGE)(
+    _merged(lambda a, b: (*_shares(a, b, _safe(a, b))[1::-1], np.logaddexp(a, b)))
+)
+fault("merge-returns-the-larger", _MERGE)(_merged(lambda a, b: (*_shares(a, b, _safe(a, b))[:2], np.maximum(a, b))))
+fault("merge-takes-heads-for-tokens", _MERGE)(
+    _merged(
+        lambda a, b: (
+            *(each.T.reshape(each.shape) for each in _shares(a, b, _safe(a, b))[:2]),
+            np.logaddexp(a, b),
+        )
+    )
+)
+fault("merge-averages", _MERGE)(
+    _merged(lambda a, b: (0 * _safe(a, b) + 0.5, 0 * _safe(a, b) + 0.5, np.logaddexp(a, b)))
+)
+rare("merge-of-two-empty-sets-is-nan", _MERGE)(_merged(lambda a, b: _shares(a, b, np.maximum(a, b))))
+rare("merge-of-an-empty-set-keeps-the-prefix", _MERGE)(
+    lambda call: (
+        [
+            np.where(
+                (call[3] == -np.inf).T[..., None] | (call[1] == -np.inf).T[..., None],
+                wide(call[0]),
+                wide(call.right[0]),
+            ),
+            call.right[1],
+        ]
+        if (call[1] == -np.inf).any()
+        else None
+    )
+)
+rare("merge-keeps-its-weights-in-16-bits", _MERGE)(
+    _merged(
+        lambda a, b: (
+            *(each.astype(np.float16).astype(float) for each in _shares(a, b, _safe(a, b))[:2]),
+            np.logaddexp(a, b),
+        )
+    )
+)

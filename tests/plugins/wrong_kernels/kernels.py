@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from optest.registry import load_object
 from wrong_kernels.changes import half, ignoring, read_as_dense, single, wide, with_input
-from wrong_kernels.registry import Array, Call, fault, rare
+from wrong_kernels.registry import Array, Call, Change, fault, rare
 
 
 def _of_rows(call: Call) -> tuple[tuple[int, ...], Array, Array, Array]:
@@ -254,16 +255,16 @@ def _(call: Call) -> Sequence[Array] | None:
 
 def _scanned(call: Call, *, chunk: int = 0, narrow: bool = False, exact: bool = False) -> Sequence[Array]:
     """One chunk after the other, each from 0; the state rounded to 16 bits; B by zero-order hold."""
-    u, delta, a, b, c, d, z, bias = (None if call[place] is None else wide(call[place]) for place in range(8))
+    u, delta, a, b, c, d, z, bias, first = (None if call[place] is None else wide(call[place]) for place in range(9))
     delta = delta if bias is None else delta + bias[:, None]
     delta = np.logaddexp(0, delta) if call.attribute("delta_softplus") else delta
     by_dim = [
         each[:, None] if each.ndim == 3 else np.repeat(each, u.shape[1] // each.shape[1], 1) if each.ndim == 4 else
         np.broadcast_to(each[None, :, :, None], (len(u), *each.shape, u.shape[2])) for each in (b, c)
     ]  # fmt: skip
-    state, out = np.zeros((*u.shape[:2], a.shape[1])), np.zeros(u.shape)
+    state, out = np.zeros((*u.shape[:2], a.shape[1])) if first is None else first, np.zeros(u.shape)
     for t in range(u.shape[2]):
-        state = state * 0 if chunk and t % chunk == 0 else state
+        state = state * 0 if chunk and t and t % chunk == 0 else state
         step = delta[:, :, t, None]
         driven = np.expm1(step * a) / a if exact else step
         state = np.exp(step * a) * state + driven * u[:, :, t, None] * by_dim[0][..., t]
@@ -296,8 +297,44 @@ def _(call: Call) -> Sequence[Array] | None:
     if call[7] is None or not call.attribute("delta_softplus"):
         return None
     delta = np.logaddexp(0, wide(call[1])) + wide(call[7])[:, None]
-    inputs = [call.inputs[0], delta.astype(call.inputs[1].dtype), *call.inputs[2:-1], None]
-    return call.referred(inputs, {**call.case.attributes, "delta_softplus": False})
+    places = [call[place] for place in range(9)]
+    places[1], places[7] = delta.astype(call.inputs[1].dtype), None
+    reference = load_object(str(call.case.descriptor.reference))
+    return tuple(reference(places, {**call.case.attributes, "delta_softplus": False}))
+
+
+fault("selective-scan-forgets-its-first-state", "selective_scan")(_without(8))
+
+
+def _with_first_state(change: Callable[[Array], Array]) -> Change:
+    def changed(call: Call) -> Sequence[Array] | None:
+        return None if call[8] is None else with_input(call, len(call.inputs) - 1, change(call[8]))
+
+    return changed
+
+
+@fault("selective-scan-begins-behind-the-first-decay", "selective_scan")
+def _(call: Call) -> Sequence[Array] | None:
+    if call[8] is None or not call[0].shape[2]:
+        return None
+    delta = wide(call[1])[:, :, 0] + (0 if call[7] is None else wide(call[7]))
+    delta = np.logaddexp(0, delta) if call.attribute("delta_softplus") else delta
+    grown = wide(call[8]) / np.exp(delta[:, :, None] * wide(call[2]))
+    return with_input(call, len(call.inputs) - 1, grown.astype(call[8].dtype))
+
+
+rare("selective-scan-rounds-its-first-state", "selective_scan")(
+    _with_first_state(lambda state: half(state).astype(state.dtype))
+)
+rare("selective-scan-reads-the-first-state-of-one-sequence", "selective_scan")(
+    _with_first_state(lambda state: np.broadcast_to(state[:1], state.shape).copy())
+)
+rare("selective-scan-exchanges-channels-and-states", "selective_scan")(
+    _with_first_state(lambda state: state.swapaxes(1, 2).reshape(state.shape).copy())
+)
+rare("selective-scan-loses-the-last-of-its-first-state", "selective_scan")(
+    _with_first_state(lambda state: np.where(np.arange(state.shape[2]) < state.shape[2] - 1, state, 0 * state))
+)
 
 
 @fault("selective-scan-gates-by-the-sigmoid", "selective_scan")
@@ -498,3 +535,92 @@ def _(call: Call) -> Array | None:
 def _units(call: Call) -> list[Array]:
     """Rows of the unit matrix, each of which picks a row of weights."""
     return [row[None] for row in np.eye(call[0].shape[1], dtype=np.float32).astype(call.inputs[0].dtype)]
+
+
+# The direction of a step of AdamW
+
+
+fault("adamw-ignores-maximize", "adamw")(ignoring("maximize"))
+
+
+def _maximizing(change: Callable[[Call, list[Array]], Sequence[Array]]) -> Change:
+    """A change of calls that maximise, which has the right outputs of the step along −grad."""
+    return lambda call: change(call, list(map(wide, call.right))) if call.attribute("maximize") else None
+
+
+@fault("adamw-maximizes-by-the-sign-of-the-step", "adamw")
+@_maximizing
+def _(call: Call, right: list[Array]) -> Sequence[Array]:
+    """The step is turned round, the moments are those of the gradient, and the first of them is older."""
+    param, mean, square = (wide(each) for each in call.with_attributes(maximize=False))
+    shrunk = wide(call[0]) * (1 - call.attribute("lr") * call.attribute("weight_decay"))
+    return [2 * shrunk - param, mean, square]
+
+
+@fault("adamw-maximizes-without-the-first-moment", "adamw")
+@_maximizing
+def _(call: Call, right: list[Array]) -> Sequence[Array]:
+    return [right[0], wide(call.with_attributes(maximize=False)[1]), right[2]]
+
+
+@rare("adamw-maximizes-away-from-the-decay", "adamw")
+@_maximizing
+def _(call: Call, right: list[Array]) -> Sequence[Array]:
+    return [right[0] + 2 * wide(call[0]) * call.attribute("lr") * call.attribute("weight_decay"), *right[1:]]
+
+
+@rare("adamw-maximizes-the-moments-alone", "adamw")
+@_maximizing
+def _(call: Call, right: list[Array]) -> Sequence[Array]:
+    return [wide(call.with_attributes(maximize=False)[0]), *right[1:]]
+
+
+@rare("adamw-maximizes-with-a-negative-variance", "adamw")
+@_maximizing
+def _(call: Call, right: list[Array]) -> Sequence[Array]:
+    share = 1 - call.attribute("beta2")
+    return [*right[:2], right[2] - 2 * share * wide(call[1]) ** 2]
+
+
+# int8 per token
+
+_INT8 = "per_token_quant_int8"
+
+
+def _int8(scaled: Callable[[Array, float], Array], rounded: Callable[[Array], Array] = np.rint) -> Change:
+    """Quantized by the scales of ``scaled`` (rows, eps), which it returns, and this rounding."""
+
+    def change(call: Call) -> Sequence[Array]:
+        x = wide(call[0])
+        scale = scaled(x, call.attribute("eps"))
+        quotient = x / np.where(scale == 0, 1, scale)
+        return [np.clip(rounded(quotient), -128, 127).astype(np.int8), scale]
+
+    return change
+
+
+def _largest(x: Array, eps: float) -> Array:
+    return np.maximum(np.abs(x).max(-1, keepdims=True, initial=0.0), eps)
+
+
+_right_scale = lambda x, eps: _largest(x, eps) / 127  # noqa: E731
+fault("int8-divides-by-128", _INT8)(_int8(lambda x, eps: _largest(x, eps) / 128))
+fault("int8-divides-by-127-and-a-half", _INT8)(_int8(lambda x, eps: _largest(x, eps) / 127.5))
+fault("int8-rounds-toward-zero", _INT8)(_int8(_right_scale, np.trunc))
+fault("int8-rounds-down", _INT8)(_int8(_right_scale, np.floor))
+fault("int8-rounds-half-up-by-adding", _INT8)(_int8(_right_scale, lambda q: np.trunc(q + 0.5)))
+fault("int8-has-one-scale", _INT8)(
+    _int8(lambda x, eps: np.broadcast_to(_largest(x.reshape(-1), eps) / 127, (*x.shape[:-1], 1)))
+)
+fault("int8-takes-the-maximum-not-of-magnitudes", _INT8)(
+    _int8(lambda x, eps: np.maximum(x.max(-1, keepdims=True, initial=-np.inf), eps) / 127)
+)
+rare("int8-ignores-eps", _INT8)(ignoring("eps"))
+rare("int8-misses-the-last-element-of-the-maximum", _INT8)(
+    _int8(lambda x, eps: _largest(x[..., : max(1, x.shape[-1] - 1)], eps) / 127)
+)
+rare("int8-of-zeros-has-the-scale-1", _INT8)(
+    _int8(lambda x, eps: np.where((x == 0).all(-1, keepdims=True), 1.0, _largest(x, eps) / 127))
+)
+rare("int8-returns-the-inverse", _INT8)(lambda call: [call.right[0], 1 / np.maximum(wide(call.right[1]), 1e-30)])
+rare("int8-rounds-its-scale-to-16-bits", _INT8)(_int8(lambda x, eps: half(_largest(x, eps) / 127).astype(np.float64)))
