@@ -62,12 +62,12 @@ def _rounded(answer: Any, dtype: Any) -> Any:
 
 
 @lru_cache(maxsize=2)
-def questions(name: str) -> tuple[Question, ...]:
+def questions(name: str, seed: int = 0) -> tuple[Question, ...]:
     """What a check with default settings asks of an operator by its own samples."""
     descriptor = operators.get(name)
     own = list(load_object(str(descriptor.samples))())
     asked = [sample for sample in (*own, *further_layouts(own)) if sample.tier is not Tier.FULL]
-    return tuple(_asked(name, asked, seed=0))
+    return tuple(_asked(name, asked, seed))
 
 
 def question(name: str, call: Mapping[str, Any], seed: int = 0) -> Question:
@@ -105,10 +105,10 @@ def widened_as_kernels_do(array: Any) -> Any:
     return wide if np.asarray(array).dtype == np.float64 else wide.astype(np.float32)
 
 
-def wrong_answers(name: str, kernel: Kernel) -> list[str]:
+def wrong_answers(name: str, kernel: Kernel, seed: int = 0) -> list[str]:
     """The names of the samples that find fault with the values of a kernel; what has to be refused is left out."""
     return [
         question.case.name
-        for question in questions(name)
+        for question in questions(name, seed)
         if question.case.expects_error is None and not question.is_answered(kernel)
     ]

@@ -140,3 +140,64 @@ def test_prefill_samples_have_no_more_queries_than_tokens() -> None:
     reference = load_object(str(operators.get("paged_prefill_attention").reference))
     with pytest.raises(UnfitArguments, match="seq_lens is 2"):
         reference([*early, tables, lengths, offsets], {"window_size": (-1, -1), "softcap": 0.0})
+
+
+def merged(inputs: Inputs, attributes: Attributes, way: str) -> tuple[Any, ...]:
+    prefix, a, suffix, b = map(working, inputs)
+    base = a.dtype.type(math.log(2) if way == "base 2" else 1)
+    empty = np.maximum(a, b) == -np.inf
+    shift = np.where(empty, 0, np.maximum(a, b))
+    power = np.exp2 if way == "base 2" else np.exp
+    first, second = (power((each - shift) / base) for each in (a, b))
+    total = np.where(empty, 1, first + second)
+    lse = np.where(empty, -np.inf, np.log(total) + shift)
+    if way == "divided at the end":
+        return (prefix * first.T[..., None] + suffix * second.T[..., None]) / total.T[..., None], lse
+    return prefix * (first / total).T[..., None] + suffix * (second / total).T[..., None], lse
+
+
+@pytest.mark.parametrize("way", ["", "base 2", "divided at the end"])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.heavy)])
+def test_merged_states(way: str, seed: int) -> None:
+    assert wrong_answers("merge_attention_states", lambda *call: merged(*call, way), seed) == []
+
+
+def varlen(inputs: Inputs, attributes: Attributes, block: int) -> tuple[Any, ...]:
+    """One sequence after another in blocks of keys with a running maximum, the log-sum-exp from that and the sum."""
+    query, key, value = map(working, inputs[:3])
+    of_queries, of_keys = (np.asarray(each).astype(int) for each in inputs[3:5])
+    kind = query.dtype.type
+    out = np.zeros((*query.shape[:2], value.shape[2]), kind)
+    lse = np.zeros(query.shape[1::-1], kind)
+    scale = kind(query.shape[2] ** -0.5 if attributes["scale"] is None else attributes["scale"])
+    left, right = attributes["window_size"]
+    right = 0 if attributes["is_causal"] else right
+    for start, stop, first, last in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
+        q, k, v = (np.swapaxes(each, 0, 1) for each in (query[start:stop], key[first:last], value[first:last]))
+        k, v = (np.repeat(each, len(q) // len(each), 0) for each in (k, v))
+        behind = np.arange(last - first) - (last - first - stop + start) - np.arange(stop - start)[:, None]
+        seen = ((behind >= -left) | (left < 0)) & ((behind <= right) | (right < 0))
+        largest = np.full((*q.shape[:2], 1), -np.inf, kind)
+        total, held = np.zeros_like(largest), np.zeros((*q.shape[:2], v.shape[2]), kind)
+        for tile in range(0, last - first, block):
+            places = slice(tile, tile + block)
+            scores = q @ k[:, places].swapaxes(1, 2) * scale
+            scores = capped(scores, kind(attributes["softcap"]), "") if attributes["softcap"] else scores
+            scores = np.where(seen[:, places], scores, -np.inf)
+            higher = np.maximum(largest, scores.max(-1, keepdims=True))
+            shift = np.where(higher == -np.inf, 0, higher)
+            weights, kept = np.exp(scores - shift), np.exp(largest - shift)
+            total, held = (
+                total * kept + weights.sum(-1, keepdims=True),
+                held * kept + half(weights, inputs[0]) @ v[:, places],
+            )
+            largest = higher
+        out[start:stop] = np.swapaxes(held / np.where(total == 0, 1, total), 0, 1)
+        lse[:, start:stop] = (largest + np.log(np.where(total == 0, 1, total)))[..., 0]
+    return (out, lse)[: 1 + attributes["return_lse"]]
+
+
+@pytest.mark.parametrize("block", [16, 1000])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.heavy)])
+def test_varlen_attention_with_its_log_sum_exps(block: int, seed: int) -> None:
+    assert wrong_answers("varlen_attention", lambda *call: varlen(*call, block), seed) == []

@@ -50,3 +50,23 @@ def test_dequantize(difference: Callable[[Array, Array], Array]) -> None:
         return difference(widen(array).astype(np.int64), z.astype(np.int64)) * s
 
     assert wrong_answers("dequantize", kernel) == []
+
+
+def int8_rows(inputs: Sequence[Any], attributes: Mapping[str, Any], way: str) -> tuple[Any, ...]:
+    x = np.asarray(inputs[0]).astype(np.float32)
+    largest = np.maximum(np.abs(x).max(-1, keepdims=True, initial=0), np.float32(attributes["eps"]))
+    scale = largest / np.float32(127)
+    divisor = np.where(scale == 0, np.float32(1), scale)
+    if way == "divided":
+        return np.rint(x / divisor).astype(np.int8), scale
+    if way == "by the inverse of the scale":
+        return np.rint(x * (np.float32(1) / divisor)).astype(np.int8), largest * np.float32(1 / 127)
+    quotient = x * np.where(largest == 0, np.float32(0), np.float32(127) / largest)
+    away = np.trunc(quotient + np.copysign(np.float32(0.5), quotient))  # ties away from 0, as libdevice's round
+    return np.clip(away, -127, 127).astype(np.int8), scale
+
+
+@pytest.mark.parametrize("way", ["divided", "by the inverse of the scale", "ties away from 0"])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.heavy)])
+def test_int8_per_token(way: str, seed: int) -> None:
+    assert wrong_answers("per_token_quant_int8", lambda *call: int8_rows(*call, way), seed) == []
