@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sample_questions import questions
 
 from optest.operators import running_errors
 from optest.operators.running_errors import Bounded, constant, exp, joined, silu, softplus, sqrt
@@ -86,3 +87,13 @@ def test_what_is_behind_an_infinity_keeps_its_bound() -> None:
         )
     assert np.isfinite(budget.worst).all()
     assert (budget.worst[[0, 1, 1], [1, 0, 1]] >= 3.0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", ["adamw", "rms_norm_backward", "layer_norm_backward", "merge_attention_states"])
+def test_every_number_has_a_bound(op: str) -> None:
+    """A bound that is NaN refuses every result, and an infinite one none."""
+    for each in questions(op):
+        for expected in each.expected:
+            numbers = np.isfinite(np.asarray(expected.value, np.float64))
+            assert np.isfinite(np.asarray(expected.terms.worst)[numbers]).all(), each.case.id

@@ -414,8 +414,8 @@ def _by_token(stated: dict[str, Any]) -> dict[str, Any]:
 def _merge(tokens: int, heads: int, size: int, kind: str = "float32", **fills: Any) -> dict[str, Any]:
     output, lse = (tokens, heads, size), (heads, tokens)
     dtypes = (kind, "float32") * 2 if kind in ("float16", "bfloat16") else (kind,)
-    shapes = {"prefix_output": output, "prefix_lse": lse, "suffix_output": output, "suffix_lse": lse}
-    return call(dtypes=dtypes, generator=fills or None, **shapes)
+    names = ("prefix_output", "prefix_lse", "suffix_output", "suffix_lse")
+    return call(dtypes=dtypes, generator=fills or None, **dict(zip(names, (output, lse) * 2, strict=True)))
 
 
 def merge_attention_states_samples() -> Iterator[Sample]:
