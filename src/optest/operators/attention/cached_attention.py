@@ -415,7 +415,8 @@ def _merge(tokens: int, heads: int, size: int, kind: str = "float32", **fills: A
     output, lse = (tokens, heads, size), (heads, tokens)
     dtypes = (kind, "float32") * 2 if kind in ("float16", "bfloat16") else (kind,)
     names = ("prefix_output", "prefix_lse", "suffix_output", "suffix_lse")
-    return call(dtypes=dtypes, generator=fills or None, **dict(zip(names, (output, lse) * 2, strict=True)))
+    shapes: dict[str, Any] = dict(zip(names, (output, lse) * 2, strict=True))
+    return call(dtypes=dtypes, generator=fills or None, **shapes)
 
 
 def merge_attention_states_samples() -> Iterator[Sample]:
