@@ -13,10 +13,12 @@ from optest.core.runner import execute, why_not_run
 from optest.spec import BAD_STATUSES
 
 DRAWN_FROM_NOTHING = {"data", "zeros", "ones", "full", "arange"}
-SHARE = 6
+SHARE = 10
 """One case in so many is run: all cases of one seed take 2 to 10 minutes of processor time for a backend."""
 
 
+# Frameworks warn of their own calls, as torch does of some paddings, which is no failure of a case.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.heavy
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.parametrize("backend", ["torch", "onnxruntime", "jax"])

@@ -443,6 +443,6 @@ def merge_attention_states_samples() -> Iterator[Sample]:
     for n in (*CALM_SIZES, 256):
         sizes = [(n, 2, 16), (3, n, 8), (3, 2, n)]
         yield from variations("sizes", [_merge(*each, kind) for each in sizes for kind in MAIN_FLOATS[:2]])
-    yield from variations("sizes", [_merge(65_537, 1, 8), _merge(1, 1, 1), _merge(300, 32, 128, "bfloat16")])
+    yield from variations("sizes", [_merge(65_537, 1, 17), _merge(1, 1, 1), _merge(300, 32, 128, "bfloat16")])
     wrong = [{"prefix_lse": [2, 4]}, {"suffix_output": [5, 2, 8]}, {"suffix_lse": [5, 2]}, {"prefix_output": [5, 16]}]
     yield from refused(*(reshaped(_merge(5, 2, 16), **each) for each in wrong))

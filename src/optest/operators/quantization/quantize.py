@@ -402,7 +402,7 @@ def per_token_quant_int8_samples() -> Iterator[Sample]:
     for name in MAIN_FLOATS:
         yield from in_layouts_at_once(calls[1:3], dtype=name)
     yield from variations("sizes", [_rows(3, n) for n in SIZES], dtypes=MAIN_FLOATS)
-    rows = [_rows(n, 17) for n in (0, 1, 33, 129, LARGE_SIZE)]
+    rows = [_rows(n, 17) for n in (0, 1, 33, 129, LARGE_SIZE)] + [_rows(2, 1, 2, 1, 2, 5)]
     yield from variations("sizes", [*rows, _rows(37), _rows(1, 1), _rows(2, 4099), _rows(0, 3, 0)])
     # Rows of zeros between others; the largest magnitude is negative, first and last, and far above the rest.
     edges = [[0.0] * 4, [1.0, -2.0, 0.5, 0.25], [0.0] * 4, [-8.0, 1.0, 2.0, 3.0], [0.125, 0.5, 0.75, -100.0]]
