@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from optest.clib.ffi.signatures import Header
+from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library_report import LibraryReport, OperatorEntry, declared_at, inspect
 from optest.clib.library_report import as_json as report_as_json
 from optest.errors import UsageError, nearest
 from optest.guests import CommandContext
 
-_SHOWN = 20
+_SHOWN, _FEW = 20, 3
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
@@ -46,7 +47,7 @@ def inspect_command(
 
 
 def as_text(report: LibraryReport, *, signatures: bool = False) -> Iterator[str]:
-    """Lines for a reader: what is wrong first, then operators, then signatures (all of them if asked for)."""
+    """Yield the lines of a report: drift and operators first, then other functions, then signatures on request."""
     header = report.header
     yield f"library    {report.paths[0]}"
     yield from (f"           {path}" for path in report.paths[1:])
@@ -58,14 +59,19 @@ def as_text(report: LibraryReport, *, signatures: bool = False) -> Iterator[str]
     if report.undeclared is not None:
         parts.append(f"{len(report.undeclared)} exported and declared nowhere")
     yield f"functions  {', '.join(parts)}"
+    drift = "drift: the mapping is not what the headers, or the operators of optest, say"
+    yield from _section(drift, list(report.drift), shown=None)
+    if report.mapping is not None:
+        yield from _mapped_operators(report, report.mapping)
+    # With a mapping, a large header has a thousand functions that no operator needs.
+    most = _SHOWN if report.mapping is None else _FEW
     missing = [f"{name}  ({_short(declared_at(header, name), header)})" for name in report.missing]
-    yield from _section("missing: declared, and exported by none of these files", missing)
+    yield from _section("missing: declared, and exported by none of these files", missing, shown=most)
     unread = [*header.refused.values(), *header.problems]
-    yield from _section("cannot be read or called", [str(each) for each in unread])
+    yield from _section("cannot be read or called", [str(each) for each in unread], shown=most)
     undeclared = sorted(report.undeclared or (), key=lambda name: name.startswith("_"))
-    yield from _names("exported and declared nowhere", undeclared, lines=3)
-    yield from _section("drift: the mapping is not what the headers say", list(report.drift), shown=None)
-    yield from _operators_text(report)
+    yield from _names("exported and declared nowhere", undeclared, lines=_FEW)
+    yield from _other_functions(report, most)
     if signatures or (report.mapping is None and not report.operators):
         yield from _section("signatures", [str(each) for each in report.callable.values()], shown=None)
 
@@ -87,34 +93,35 @@ def _short(place: str, header: Header) -> str:
     return f"{Path(path).relative_to(folder)}:{line}" if Path(path).is_relative_to(folder) else place
 
 
-def _operators_text(report: LibraryReport) -> Iterator[str]:
-    mapping = report.mapping
-    if mapping is None:
-        in_operators = {function for each in report.operators for function in each.functions}
-        found = _packed(each.in_c for each in report.operators)
-        rest = [each for each in report.callable if each not in in_operators]
-        titled = f"{len(report.operators)} operators, by the names of their functions"
-        if report.operators:
-            example = f"each with functions such as {', '.join(report.operators[0].functions)}"
-            yield from _section(titled, [*found, example])
-            yield from _names(f"{len(rest)} other functions", rest)
-        return
+def _mapped_operators(report: LibraryReport, mapping: LibraryMapping) -> Iterator[str]:
     mapped = [each for each in report.operators if each.operator]
     here = [each for each in mapped if each.can_be_called]
     drifted = [each for each in mapped if each.is_here and not each.missing and each.drifted]
     broken = [f"{each.operator}: without {', '.join(each.missing)}" for each in mapped if each.is_here and each.missing]
     absent = [each for each in mapped if not each.is_here]
-    others = [each.in_c for each in report.operators if not each.operator]
     name = f"mapping {mapping.name}"
     yield from _names(f"{name}: {len(here)} operators can be called", map(_both_names, here))
     yield from _section(f"{name}: {len(broken)} lack a function", broken)
     yield from _drifted(name, drifted)
     yield from _names(f"{name}: {len(absent)} are not in this library", [each.operator for each in absent])
     yield from _section(f"{name}: perhaps under another name", list(_perhaps(absent, report.unmapped)))
-    yield from _names(f"{len(others)} operators of the library are not in the mapping", others)
-    in_others = {each for entry in report.operators if not entry.operator for each in entry.functions}
-    rest = [each for each in report.unmapped if each not in in_others]
-    yield from _names(f"{len(rest)} other functions can be called, and the mapping has no use for them", rest)
+
+
+def _other_functions(report: LibraryReport, lines: int) -> Iterator[str]:
+    """Yield the operators of the library that no mapping has, by the names of their functions, then other functions."""
+    others = [each for each in report.operators if not each.operator]
+    functions = {function for each in others for function in each.functions}
+    if report.mapping is not None:
+        yield from _names(f"{len(others)} operators of the library are not in the mapping", [e.in_c for e in others])
+        rest = [each for each in report.unmapped if each not in functions]
+        title = f"{len(rest)} other functions can be called, and the mapping has no use for them"
+        yield from _names(title, rest, lines=lines)
+    elif others:
+        example = f"each with functions such as {', '.join(others[0].functions)}"
+        titled = f"{len(others)} operators, by the names of their functions"
+        yield from _section(titled, [*_packed(each.in_c for each in others), example])
+        rest = [each for each in report.callable if each not in functions]
+        yield from _names(f"{len(rest)} other functions", rest)
 
 
 def _drifted(name: str, operators: Sequence[OperatorEntry]) -> Iterator[str]:
@@ -124,7 +131,7 @@ def _drifted(name: str, operators: Sequence[OperatorEntry]) -> Iterator[str]:
         lines = [", ".join(map(_both_names, operators)), f"for {', '.join(next(iter(shared)))}"]
     else:
         lines = [f"{_both_names(each)}: {', '.join(each.drifted)}" for each in operators]
-    yield from _section(f"{name}: {len(operators)} cannot be called, since the headers say otherwise", lines)
+    yield from _section(f"{name}: {len(operators)} cannot be called before the drift is repaired", lines)
 
 
 def _perhaps(absent: Sequence[OperatorEntry], unmapped: Sequence[str]) -> Iterator[str]:

@@ -137,6 +137,17 @@ def test_coverage_by_a_mapping(mine: Path, tmp_path: Path) -> None:
     assert "mapping mine: 1 operators can be called\n  add" in text
     assert "mapping mine: 1 are not in this library\n  tanh" in text
     assert "2 operators of the library are not in the mapping\n  Relu, Twist" in text
+    assert text.index("operators can be called") < text.index("missing: declared")
+
+
+def test_mapped_operators_precede_a_large_header(mine: Path, tmp_path: Path) -> None:
+    """Of a header with hundreds of functions that no operator needs, a few are shown."""
+    large = HEADER + "".join(f"int my{place}(int);\nint myGone{place}(int);\n" for place in range(100))
+    (tmp_path / "mine.h").write_text(large)
+    report = inspect([str(mine / "libmine.so")], [str(tmp_path)], _mapping(tmp_path, MAPPING))
+    lines = list(as_text(report))
+    assert lines.index("  add") < 8
+    assert len(lines) < 30
 
 
 def test_drift_names_the_argument(mine: Path, tmp_path: Path) -> None:
@@ -148,7 +159,7 @@ def test_drift_names_the_argument(mine: Path, tmp_path: Path) -> None:
     )
     assert "float slope" in line
     text = "\n".join(as_text(report))
-    assert "drift: the mapping is not what the headers say" in text
+    assert "drift: the mapping is not what the headers, or the operators of optest, say" in text
     line_of_create = (MAPPING + RELU).splitlines().index("    create: [handle, slot, output:out, input:input]") + 1
     assert f"stated in {tmp_path / 'mapping.yaml'}:{line_of_create}" in line
 
@@ -157,7 +168,7 @@ def test_what_drifted_is_not_counted_as_callable(mine: Path, tmp_path: Path) -> 
     report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING + RELU))
     text = "\n".join(as_text(report))
     assert "mapping mine: 1 operators can be called\n  add" in text
-    assert "mapping mine: 1 cannot be called, since the headers say otherwise\n  relu: myCreateReluDescriptor" in text
+    assert "mapping mine: 1 cannot be called before the drift is repaired\n  relu: myCreateReluDescriptor" in text
     assert [(each.operator, each.can_be_called) for each in report.operators if each.operator] == [
         ("add", True),
         ("relu", False),
@@ -190,6 +201,8 @@ def test_a_dtype_that_drifted_leaves_the_others(mine: Path, tmp_path: Path) -> N
         ("status: myStatus_t", "status: myStatus", "status: unknown enum 'myStatus'; did you mean 'myStatus_t'?"),
         ("function: mySync", "function: mySink", "synchronize: mySink is declared in no header; did you mean mySync?"),
         ("destroy: myDestroyTensor", "destroy: myOdd", "tensor.destroy: myOdd cannot be called"),
+        ("input:other]", "input:otter]", "operators.add: add has no input 'otter'; did you mean other?"),
+        ("  add:", "  addd:", "operators.addd: unknown operator 'addd'; did you mean 'add'?"),
         ("myGet{name}WorkspaceSize", "myGot{name}WorkspaceSize", "operators.add.workspace: myGotAddWorkspaceSize is"),
     ],
 )  # fmt: skip

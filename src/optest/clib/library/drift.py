@@ -11,10 +11,12 @@ from optest.clib.ffi.signatures import CKind, CType, Header, Parameter, Prototyp
 from optest.clib.library.arguments import ELEMENTS, Argument, parsed
 from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping, written
 from optest.clib.library.mapping_file import keys_of
+from optest.clib.library.mapping_problems import unknown_names
 from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import Call, ObjectEntry, OperatorMapping, is_of_a_tensor
 from optest.clib.library.values import field_of, structure_of
-from optest.errors import UsageError, did_you_mean
+from optest.errors import UnknownName, UsageError, did_you_mean
+from optest.operators import operators
 from optest.spec import DType, dtype
 
 
@@ -68,7 +70,7 @@ def functions_of_tensors(alternatives: Sequence[OperatorMapping]) -> Iterator[st
 
 
 def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[Difference, ...]:
-    """Every difference between the mapping and the headers.
+    """Return every difference between the mapping and the headers, or optest's operators.
 
     An operator of which the headers declare nothing is no difference: the library does not have it.
     """
@@ -79,6 +81,14 @@ def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[Differenc
     }
     found = [*_drift_of_names(mapping, header), *_drift_of_calls(mapping, header)]
     for name, alternatives in mapping.operators.items():
+        try:
+            descriptor = operators.get(name)
+            wrong = [(index, why) for index, each in enumerate(alternatives) for why in unknown_names(each, descriptor)]
+        except UnknownName as error:
+            wrong = [(0, _first_line(error))]
+        for index, why in wrong:
+            why = f"mapping {mapping.name}, operators.{name}: {why}"
+            found.append(Difference(why=why, keys=("operators", name, index), function=name))
         for index, entry in enumerate(() if name in absent else alternatives):
             for element in entry.dtypes or mapping.dtypes or ("float32",):
                 found += drift_of_entry(mapping, (name, index), dtype(element), header)
