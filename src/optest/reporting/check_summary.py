@@ -28,6 +28,8 @@ class OperatorLine:
     failed: Counter[str] = field(default_factory=Counter)
     unchecked: Counter[str] = field(default_factory=Counter)
     gap_reasons: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Number of failed cases by reason."""
     by_invariants: int = 0
     """How many of the passed have no reference."""
 
@@ -39,6 +41,8 @@ class OperatorLine:
         column = self._column(result.status)
         for tag, number in result.verdict.details.get(MERGED_TAGS, {case_set_of(result): 1}).items():
             column[tag.removeprefix(_SET_TAG)] += number
+        if column is self.failed and result.reason:
+            self.reasons[result.reason.value] += len(result.keys)
         self.by_invariants += column is self.passed and result.verdict.evidence is Evidence.INVARIANT
         if column is self.gaps:
             # As "UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0".

@@ -20,7 +20,7 @@ from optest.reporting.check_summary import (
 )
 from optest.reporting.failure_groups import failure_groups
 from optest.reporting.terminal import TerminalReporter
-from optest.reporting.typography import clip, columns
+from optest.reporting.typography import clip, columns, plural
 from optest.spec import CaseResult, RunSummary
 
 _GAP_ROWS, _GAP_ROWS_WITH_FAILURES = 12, 4
@@ -28,8 +28,9 @@ _LINES, _LINES_OF_EACH = 42, 12
 """Approximate number of lines for the blocks of one failing operator, so that the report has some 60, and for each
 further operator."""
 _SCROLLED = 20
-"""Number of lines after which the table has scrolled out of sight, and its main lines are repeated."""
-_REPEATED = 10  # operators at most
+"""Number of lines after which the table has scrolled out of sight, and a list of operators with reasons is printed."""
+_REPEATED = 40
+"""Maximum number of operators in the list after the failure blocks."""
 
 
 class CheckReporter(TerminalReporter):
@@ -68,9 +69,11 @@ class CheckReporter(TerminalReporter):
             room = _LINES + _LINES_OF_EACH * (len(failing) - 1)
             left = self._blocks(groups, math.inf if self._block_limit is None else room)
             if left < room - _SCROLLED:
-                self._page.lines(
-                    (f"{line.operator}: {clip(line.remark(), 130)}", "bad") for line in failing[:_REPEATED]
-                )
+                for line in failing[:_REPEATED]:
+                    reasons = ", ".join(f"{count} {reason}" for reason, count in line.reasons.most_common())
+                    self._page.line(f"{line.operator}: {clip(reasons, 130)}", "bad")
+                if len(failing) > _REPEATED:
+                    self._page.line(f"and {plural(len(failing) - _REPEATED, 'more operator')} with failures", "bad")
         further = list(self._afterwards(ordered, summary))
         self._page.lines(further)
         first, *rest = sum_up(self._info, lines, summary)

@@ -81,10 +81,12 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
     if diagnosis := texts(verdict.details.get("diagnosis")):
         lines.append(f"  diagnosis: {printable('; '.join(diagnosis))}")
     lines += [f"  {printable(said)}" for key in ("repeated", "torch") for said in texts(verdict.details.get(key))]
-    lines += [*_layouts(result), *_description(result)]
+    described = _description(result)
+    lines += [*_layouts(result), *described]
     wrong = [check for check in verdict.checks if check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)]
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in wrong]
-    lines += _details(verdict.details, verdict.message, all_frames=result.reason is Reason.INTERNAL)
+    known = "\n".join([verdict.message, *described])
+    lines += _details(verdict.details, known, all_frames=result.reason is Reason.INTERNAL)
     lines += _history(result)
     lines += [*_meaning(result, "" if of_all else _remedy_of_layout(result)), *more]
     if result.repro:
@@ -118,7 +120,9 @@ def gist(result: CaseResult) -> str:
     """A failure in one line: its reason, and the first thing to say of it."""
     lines = _measured(result.verdict.measures, result.reason)
     how = ""
-    if not lines or result.reason not in _JUDGED:
+    if must_be_refused(result) and (described := _description(result)):
+        lines = described
+    elif not lines or result.reason not in _JUDGED:
         lines = [*_message(result), *lines]
     elif how := _how(result):
         how += ": "
@@ -203,9 +207,18 @@ def _layouts(result: CaseResult) -> list[str]:
 
 
 def _description(result: CaseResult) -> list[str]:
-    """What the plan says of the case: of a captured one the file, the line and the code of the call."""
-    first, *rest = [clip(line, _TAIL_WIDTH) for line in _lines(result.description)] or [""]
-    return [f"  description: {first}", *_beginning(rest, _DESCRIPTION_LINES)] if first else []
+    """Return what is wrong with a call that must be refused, else what the plan says of the case: of a captured one
+    the file, the line and the code of the call."""
+    is_wrong = must_be_refused(result)
+    text = result.description or (str(result.verdict.details.get("why") or "") if is_wrong else "")
+    first, *rest = [clip(line, _TAIL_WIDTH) for line in _lines(text)] or [""]
+    title = "wrong on purpose" if is_wrong else "description"
+    return [f"  {title}: {first}", *_beginning(rest, _DESCRIPTION_LINES)] if first else []
+
+
+def must_be_refused(result: CaseResult) -> bool:
+    """Return whether the call of a case is wrong on purpose."""
+    return result.reason is Reason.NOT_REFUSED or bool(result.case.get("expects_error"))
 
 
 def _message(result: CaseResult) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optest.reporting.explain import explain, lean_text, looks_rounded_between, texts
+from optest.reporting.explain import explain, lean_text, looks_rounded_between, must_be_refused, texts
 from optest.reporting.patterns import layouts_of, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
@@ -32,6 +32,12 @@ _UNPACKING = re.compile(r"\b(?:not enough|too many) (?=values to unpack)")
 _FOLDER = re.compile(r"[^\s:]*/")
 """Folder of a path, which may differ between cases."""
 _WORD = re.compile(r"[^\W\d_]+")
+_OF_MEMORY = frozenset(
+    {Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS, Reason.INPUT_MUTATED, Reason.UNWRITTEN, Reason.WORKSPACE}
+)
+"""Reasons whose messages differ in buffers, elements and bytes though the cause is one."""
+_RANK_SUFFIX = re.compile(r"\dd$")
+_TENSOR_NAME = re.compile(r"\b(input|output) \w+")
 _LATE = {Reason.RAISED: 1, Reason.NOT_REFUSED: 2, Reason.WRONG_ERROR: 2}
 """Ranks of reasons shown after wrong values, memory and state: kernels often raise for calls not meant for them."""
 _FEW = 0.25
@@ -44,7 +50,7 @@ _VALUE = re.compile(
     r"|(?<![\w.])(?:"
     rf"(?:{_DTYPE})(?:, (?:{_DTYPE}))*(?:\[[\dx]*\])?"  # dtypes, or a tensor
     r"|(?:[0-9a-f]{2} )+became(?: [0-9a-f]{2})+|\d+(?:x\d+)+"  # a byte of memory, a shape
-    rf"|{_NUMBER}|True|False|None"
+    rf"|0x[0-9a-f]+|{_NUMBER}|True|False|None"
     r")(?![\w.]*\w)",
 )
 _WIDTH = 40
@@ -62,25 +68,32 @@ class FailureGroup:
 
 
 def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
-    """What is not well, grouped by what is said of it; ``results`` are all of the run, the passed ones too.
+    """Group failures by what is known of their cause; ``results`` are all of the run, the passed ones too.
 
-    Wrong values are alike where one operator has them and a sentence of their diagnoses is the same, or where neither
-    has one. Exceptions are alike where one line raised one type with words that differ in values alone; other failures
-    where their messages do, with the last line that a program wrote, or what is wrong with a call that was accepted.
-    What says the very same of several operators is one group, unless their code is in different files.
+    Wrong values are alike where an operator has them and a sentence of their diagnoses is the same, or where neither
+    has one; faults of memory where tensors are dense, or where one is not. Exceptions are alike where one line raised
+    one type with words that differ in values only; wrong calls in what is wrong with them; other failures in their
+    messages, with the last line that a program wrote. Operators that differ in their number of dimensions (conv1d,
+    conv2d) are one, and so are several operators with the very same text, unless their code is in different files.
 
-    Wrong values, memory and state come before exceptions, and these before refusals; of these few cases come after
-    many, then what has a diagnosis and plain calls come before others. The first group of each operator comes before
-    the second of any.
+    What is of no operator comes first. Wrong values, memory and state come before exceptions, and these before wrong
+    calls; of these few cases come after many, then what has a diagnosis and plain calls come before others. The first
+    group of each operator comes before the second of any; among these, those of more operators and cases come first.
     """
     listed = list(results)
     bad = [result for result in listed if result.status in BAD_STATUSES]
     said = Counter(symptom for _, symptom in {(each.operator, text) for each in bad for text in _symptoms(each)})
     across = {symptom for symptom, count in said.items() if count >= _ACROSS}
-    passed, failed = by_operator(each for each in listed if each.status is Status.PASSED), by_operator(bad)
     parameters: dict[int, str] = {}
-    for operator, members in failed.items():
-        parameters |= telling_parameters(members, passed.get(operator, ()))
+    right = by_operator(each for each in listed if each.status is Status.PASSED)
+    for operator, members in by_operator(bad).items():
+        parameters |= telling_parameters(members, right.get(operator, ()))
+    passed: dict[str, list[CaseResult]] = {}
+    failed: dict[str, list[CaseResult]] = {}
+    for result in listed:  # a wrong call tells nothing of the sizes for which right ones fail
+        if not must_be_refused(result) and (result.status is Status.PASSED or result.status in BAD_STATUSES):
+            of_status = passed if result.status is Status.PASSED else failed
+            of_status.setdefault(_family(result), []).append(result)
     groups: dict[Hashable, list[CaseResult]] = {}
     by_mark: dict[Hashable, Hashable] = {}
     for result in bad:
@@ -90,14 +103,19 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         groups.setdefault(key, []).append(result)
     found = [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
     seen: Counter[str] = Counter()
-    ranks: dict[int, tuple[int, int]] = {}
+    ranks: dict[int, tuple[int, ...]] = {}
     most: Counter[str] = Counter()
     for group in found:
         has_cause = group.first.reason not in _LATE and _silence(group.first) != 1
-        most |= Counter({group.first.operator: 1 + len(group.others) if has_cause else 0})
-    for group in sorted(found, key=lambda each: _urgency(each, most[each.first.operator])):
-        ranks[id(group)] = (seen[group.first.operator], _urgency(group, 0)[0])
-        seen[group.first.operator] += 1
+        most |= Counter({_family(group.first): 1 + len(group.others) if has_cause else 0})
+    for group in sorted(found, key=lambda each: _urgency(each, most[_family(each.first)])):
+        if "set:session" in group.first.tags:
+            ranks[id(group)] = (-1,)
+            continue
+        operators = {each.operator for each in (group.first, *group.others)}
+        late = _urgency(group, 0)[0]
+        ranks[id(group)] = (seen[_family(group.first)], late, -len(operators), -len(group.others))
+        seen[_family(group.first)] += 1
     return sorted(found, key=lambda group: ranks[id(group)])
 
 
@@ -107,9 +125,18 @@ def _urgency(group: FailureGroup, most: int) -> tuple[int, bool, bool, int, bool
     most cases."""
     first, count = group.first, 1 + len(group.others)
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
-    late = (_LATE.get(first.reason, 0) if first.reason else 0) or int(_is_narrowed(first))
+    late = 2 if must_be_refused(first) else _LATE.get(first.reason, int(_is_narrowed(first)))  # type: ignore[arg-type]
     is_misshapen = first.reason in (Reason.SHAPE, Reason.DTYPE)
     return late, count <= _FEW * most, is_misshapen, _silence(first), not is_plain, -count
+
+
+def _family(result: CaseResult) -> str:
+    """Return the operator of a result: one name for conv1d, conv2d and conv3d, of a scene with its file.
+
+    Classes of several scene files often have one name.
+    """
+    file = f" of {result.where}" if result.operator.startswith("scene.") else ""
+    return _RANK_SUFFIX.sub("", result.operator) + file
 
 
 def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
@@ -125,9 +152,10 @@ def _group(
     passed: Mapping[str, Sequence[CaseResult]],
 ) -> FailureGroup:
     first = min(members, key=_complexity)
-    has_pattern = all(each.operator == first.operator for each in members) and first.reason is not Reason.NOT_REFUSED
-    right = passed.get(first.operator, ())
-    pattern = _pattern(members, failed[first.operator], right, _diagnosis(first)) if has_pattern else ""
+    family = _family(first)
+    has_pattern = all(_family(each) == family and not must_be_refused(each) for each in members)
+    right = passed.get(family, ())
+    pattern = _pattern(members, failed[family], right, _diagnosis(first)) if has_pattern else ""
     return FailureGroup(first=first, others=tuple(each for each in members if each is not first), pattern=pattern)
 
 
@@ -169,12 +197,10 @@ def _is_small(result: CaseResult) -> bool:
     )
 
 
-def _origin(result: CaseResult) -> tuple[str, str, bool]:
-    """Return the code of wrong values: the operator, the file of a scene, whose class may have the name of another, and
-    whether they should be equal, as integers are, which other code computes."""
+def _origin(result: CaseResult) -> tuple[str, bool]:
+    """Numbers that have to be equal, as integers, come from other code of an operator than those with roundings."""
     rules = {measure.rule.name for measure in result.verdict.measures if measure.is_off and measure.rule}
-    scene = result.where if result.operator.startswith("scene.") else ""
-    return result.operator, scene, rules == {"exact"}
+    return _family(result), rules == {"exact"}
 
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
@@ -201,26 +227,42 @@ def _marks(result: CaseResult, across: Container[Hashable], parameter: str) -> l
         return [raised]
     diagnosis = _diagnosis(result)
     marks: list[Hashable] = [symptom for symptom in _symptoms(result) if symptom in across]
-    marks += [(*_origin(result)[:2], result.status, skeleton(_ASIDE.sub("", sentence))) for sentence in diagnosis]
+    marks += [(_family(result), result.status, skeleton(_ASIDE.sub("", sentence))) for sentence in diagnosis]
     if result.reason in _OF_VALUES and (not diagnosis or any(parameter in each.split() for each in diagnosis)):
         marks.append((*_origin(result), result.status, result.reason, parameter))
+    elif not marks and result.reason in _OF_MEMORY and not must_be_refused(result):
+        marks.append((_family(result), result.reason, _source(result), _has_layout(result)))
     elif not marks:
         code = result.verdict.details.get("exit_code")
-        marks.append((result.operator, result.status, result.reason, code, _source(result), skeleton(_text(result))))
+        marks.append((_family(result), result.status, result.reason, code, _source(result), _skeleton_of(result)))
     return marks
 
 
 def _symptoms(result: CaseResult) -> list[Hashable]:
     """What is said of a failure beyond its reason, value for value; nothing for wrong values that nothing explains."""
+    if must_be_refused(result):
+        return [(result.status, _skeleton_of(result), _source(result))]
     said = _diagnosis(result) or ([] if result.reason in _OF_VALUES else [_text(result)])
     return [(result.status, text, _source(result)) for text in said if text]
 
 
+def _has_layout(result: CaseResult) -> bool:
+    """Return whether an input or an output of the case is not dense, or an input is broadcast."""
+    config = (result.case.get("backend_config") or {}).get(result.backend) or {}
+    return bool(layouts_of(result) or config.get("outputs")) or len(set(result.shapes.values())) > 1
+
+
+def _skeleton_of(result: CaseResult) -> tuple[str, ...]:
+    """Return the words of a failure without values; of a wrong call without names of tensors and asides, too."""
+    text = _text(result)
+    return skeleton(_TENSOR_NAME.sub(r"\1", _ASIDE.sub("", text)) if must_be_refused(result) else text)
+
+
 def _text(result: CaseResult) -> str:
-    """Return the message, of a program that failed with its last line of output; for an accepted call return what is
+    """Return the message, of a program that failed with its last line of output; for a wrong call return what is
     wrong with it."""
     details, message = result.verdict.details, result.verdict.message
-    if result.reason is Reason.NOT_REFUSED:
+    if must_be_refused(result):
         return result.description or str(details.get("why") or message)
     if "exit_code" not in details:
         return message

@@ -91,7 +91,7 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.NOT_REFUSED: Meaning(
         "a call that should be refused was accepted",
-        "check shapes, dtypes and attributes before computing",
+        "check dtypes, shapes, strides, pointers and attributes before computing",
     ),
     Reason.WRONG_ERROR: Meaning(
         "the call was refused with another error than expected",

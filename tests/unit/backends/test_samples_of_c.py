@@ -315,3 +315,28 @@ def test_an_index_has_no_elements_where_its_dimension_has_none() -> None:
             shapes = {each.name: each.spec.shape for each in case.inputs}
             if case.expects_error is None and shapes["input"] and shapes["input"][case.attributes["dim"]] == 0:
                 assert 0 in shapes["index"], case.id
+
+
+def test_every_wrong_call_says_what_is_wrong() -> None:
+    own = {case.description for name in ("add", "gemm", "rope", "random_sample") for case in cases_of(name)} - {""}
+    assert own >= {
+        "dtype float64 of output out",
+        "dtype bool of all tensors",
+        "dtype int64 of input other",
+        "shape 4x38 of output out",
+        "output out with stride 0",
+        "NULL for input b",
+        "NULL for the descriptor of input a",
+        "a workspace that is too small",
+        "output out overlaps input a",
+        "output out begins where input input does, with other strides (padded rows)",
+        "index -1 in input position_ids",
+        "top_p=-1.0",
+    }
+    silent = [
+        case.id
+        for name in ("gemm", "rope")
+        for case in cases_of(name)
+        if case.backend_config["ffi"].get("call") and case.expects_error and not case.description
+    ]
+    assert silent == []

@@ -157,8 +157,8 @@ def test_one_exception_from_one_place_is_told_once_for_all_operators(result: Mak
     ]
     assert [(each.first.id, [other.id for other in each.others]) for each in failure_groups(results)] == [
         ("add/ordinary/1", ["mul/ordinary/1"]),
-        ("sub/ordinary/1", []),
         ("sum/ordinary/1", ["tan/ordinary/1"]),
+        ("sub/ordinary/1", []),
         ("add/ordinary/2", []),
     ]
     assert "and 1 more like it, of 2 operators: mul/ordinary/1" in told(results)
@@ -280,7 +280,7 @@ def test_a_failing_check_of_one_function_is_about_a_screen(result: Make) -> None
     assert len(text.splitlines()) <= 60
     assert 3 <= text.count("  again: ") < 8
     assert "more groups of failures, all shown by: optest report 20260131T000000Z-ab\n  1 × add/" in text
-    assert "\nadd: failed in" in text, "the table is out of sight"
+    assert "\nadd: 12 SHAPE" in text, "the table is out of sight"
     assert told(results, block_limit=None).count("  again: ") == 12
     wide = [result(id=f"op{n}/1", operator=f"op{n}", reason=Reason.SHAPE, message=f"op{n}: {why}") for n in range(9)]
     assert told([*results, *wide]).count("FAILED  op") == 9, "each operator has its block"
@@ -416,3 +416,54 @@ def test_what_several_operators_share_is_one_group_only_within_a_file(result: Ma
     names = ("relu", "tanh", "sigmoid")
     assert len(failure_groups([of(name, "kernels") for name in names])) == 1
     assert len(failure_groups([of(name, f"kernels.{name}") for name in names])) == 3
+
+
+def test_groups_have_operator_family_reason_and_circumstance(result: Make) -> None:
+    """Faults of memory differ in bytes; conv1d and conv2d are one; what is of no operator comes first."""
+
+    def of(operator: str, number: int, reason: Reason, message: str, **more: Any) -> CaseResult:
+        return result(id=f"{operator}/{number}", operator=operator, reason=reason, message=message, **more)
+
+    shapes = {"input0": (4, 4)}
+    strided = {"shapes": shapes, "case": {"inputs": [["a", "input0", ["float32", [4, 4], [1, 4], 0], "randn", {}]]}}
+    dense = {"shapes": shapes, "case": {"inputs": [["a", "input0", ["float32", [4, 4]], "randn", {}]]}}
+    wrong = {**dense, "case": {**dense["case"], "expects_error": ["Exception"]}}
+    beyond, read = Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS
+    results = [
+        of("add", 1, beyond, "3 bytes behind output out", **dense),
+        of("add", 2, beyond, "in a gap of input a", **dense),
+        of("add", 3, beyond, "in a gap of output out", **strided),
+        of("conv1d", 1, read, "0 bytes behind input a", **strided),
+        of("conv2d", 1, read, "element [0, 0] depends on it", **strided),
+        of("mul", 1, Reason.SIGNAL, "died at 0x55f2", description="NULL for input a", **wrong),
+        of("mul", 2, Reason.SIGNAL, "died", description="NULL for input b", **wrong),
+        of("mul", 3, Reason.SIGNAL, "died at 0x55f2", **dense),
+        of("mul", 4, Reason.SIGNAL, "died at 0x7fff00", **dense),
+        of("relu", 1, Reason.STATE, "a device stays selected", tags=("set:session",)),
+        of("relu", 2, Reason.NOT_REFUSED, "accepted", description="dtype float64 of output out"),
+        of("relu", 3, Reason.NOT_REFUSED, "accepted", description="dtype int8 of output out"),
+    ]
+    assert [(each.first.id, len(each.others)) for each in failure_groups(results)] == [
+        ("relu/1", 0),
+        ("conv1d/1", 1),
+        *(("add/1", 1), ("mul/3", 1), ("relu/2", 1)),
+        *(("add/3", 0), ("mul/1", 1)),
+    ]
+
+
+def test_a_wrong_call_says_what_is_wrong_and_changes_no_pattern(result: Make) -> None:
+    case: dict[str, Any] = {"operator": "add", "shapes": {"input0": (4, 5)}}
+    passed = [result(id=f"add/p{n}", operator="add", shapes={"input0": (4, 8)}, dtypes=("float32",)) for n in range(9)]
+    wrong = {**case, "reason": Reason.NOT_REFUSED, "message": "the call was accepted"}
+    refused = [result(id=f"add/{n}", description="output out with stride 0", **wrong) for n in (1, 2)]
+    by_itself = result(id="add/3", **wrong, details={"why": "add is not defined for bool"})
+    failed = [
+        result(id=f"add/{n}", operator="add", shapes={"input0": (4, 8)}, dtypes=("float16",), reason=Reason.SHAPE)
+        for n in (4, 5, 6)
+    ]
+    text = told([*passed, *refused, by_itself, *failed])
+    assert "  wrong on purpose: output out with stride 0\n" in text
+    assert text.count("add is not defined for bool") == 1, "not once more as `why`"
+    assert "  wrong on purpose: add is not defined for bool\n" in text
+    assert "where the last size" not in text
+    assert "  fails: only in float16 (all 3 such cases, none of 9 others)" in text

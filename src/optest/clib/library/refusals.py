@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from optest.clib.library.layouts import Gap, reaches, require_dtypes
 from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.sample_calls import SampleCall, Shape, all_but_one
 from optest.memory.stride_patterns import Pattern, patterns
 from optest.spec import contiguous_strides, dtype
+from optest.spec.tensors import format_shape
 
 _OTHER_DTYPES = (
     *("float32", "float64", "float16", "bfloat16"),
@@ -52,22 +55,41 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
         if kind == "device":  # it is selected before any call: see Session
             continue
         for each in made[kind]():
-            keys = {"expects_error": {"type": "StatusError"}, "description": _fault_of_c(call, each)}
+            keys = {"expects_error": {"type": "StatusError"}, "description": _fault_in(each, kind, call)}
             yield "refused", each.with_keys(**{key: value for key, value in keys.items() if value})
 
 
-def _fault_of_c(legal: SampleCall, call: SampleCall) -> str:
-    """Describe the fault of a call that only C has, without sizes: ``output out with stride 0``. Return "" for any
-    other fault, which the operator itself describes."""
+def _fault_in(call: SampleCall, kind: str, legal: SampleCall) -> str:
+    """Describe what is wrong with a call of a ``kind`` that was made from a ``legal`` one: ``dtype float64 of output
+    out``, ``index -1 in input ids``."""
     request: Mapping[str, Any] = call.config.get("call", {})
-    wrong = [f"{output} in the memory of {role}" for output, role in request.get("alias", {}).items()]
+    wrong: list[str] = []
+    if kind == "dtype":
+        changed = {
+            f"input {name}": own for name, own in call.dtypes_of_inputs.items() if own != legal.dtypes_of_inputs[name]
+        }
+        if len(changed) > 1:
+            changed = {"all tensors": next(iter(changed.values()))}
+        wrong += [f"dtype {own} of {role}" for role, own in {**changed, **request.get("dtypes", {})}.items()]
+    elif kind == "shape":
+        shapes = {f"input:{name}": call.shapes[name] for name in call.inputs if call.shapes[name] != legal.shapes[name]}
+        shapes |= {role: tuple(own) for role, own in request.get("shapes", {}).items()} if not shapes else {}
+        wrong += [f"shape {format_shape(own)} of {role}" for role, own in shapes.items()]
+        stated = legal.sample.get("attributes", {})
+        wrong += [f"{key}={own}" for key, own in call.sample.get("attributes", {}).items() if own != stated.get(key)]
+    elif kind == "index":
+        for name, fill in call.sample["generator"].items():
+            values = np.ravel(fill.get("values", fill.get("value"))).tolist()
+            wrong.append(f"index {max(values, key=abs)} in input {name}")
     wrong += [f"NULL for {role}" for role in request.get("null", ())]
     wrong += [f"NULL for the descriptor of {role}" for role in request.get("null_descriptor", ())]
-    wrong += [
-        f"{role} of another {key.removesuffix('s')}" for key in ("dtypes", "shapes") for role in request.get(key, ())
-    ]
     wrong += ["a workspace that is too small"] if "workspace" in request else []
-    wrong += [f"output {name} with {each.name}" for name, each in call.places.items() if legal.places.get(name) != each]
+    laid = {name: each.name for name, each in call.places.items() if legal.places.get(name) != each}
+    for role, other in request.get("alias", {}).items():
+        how = f"{role} overlaps {other}" if request.get("behind") != 0 else f"{role} begins where {other} does"
+        layout = laid.pop(role.partition(":")[2], "")
+        wrong.append(f"{how}, with other strides ({layout})" if layout else how)
+    wrong += [f"output {name} with {each}" for name, each in laid.items()]
     return "; ".join(wrong).replace(":", " ")
 
 
@@ -220,7 +242,7 @@ def _outputs_on_themselves(call: SampleCall) -> Calls:
                 yield call.laid({tensor: Pattern("stride 0", (*dense[:axis], 0, *dense[axis + 1 :]))})
         if len(shape) > 1 and min(shape) > 1:
             yield call.laid({tensor: Pattern("rows that overlap", (*dense[:-2], dense[-2] - 1, 1))})
-            yield call.laid({tensor: Pattern("rows one apart", (*dense[:-2], 1, 1))})
+            yield call.laid({tensor: Pattern("rows that overlap (one element apart)", (*dense[:-2], 1, 1))})
 
 
 def _overlaps(call: SampleCall, roles: Sequence[str]) -> Calls:
