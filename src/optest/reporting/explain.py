@@ -7,12 +7,13 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from optest.reporting.bias import lean_of_measure, sentence
 from optest.reporting.block_map import map_lines
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning, remedy_of
-from optest.reporting.patterns import layout_text, layouts_of
+from optest.reporting.patterns import layout_text, layouts_of, output_layouts
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, dtype
 
@@ -28,6 +29,9 @@ _FIRST_LINES = 8
 _BEFORE_A_DUMP = 4
 """Lines that are shown of what a process said right before Python wrote where it stood."""
 _MOST_LAST_LINES = 16
+_ALIKE = 3
+"""Minimum number of lines of a process that are folded since they repeat the one before, apart from addresses."""
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 _DUMP = re.compile(r"^(?:Fatal Python error: |Current thread 0x)")
 _OWN_FRAME = re.compile(
     r'^ *File "(?:.*[/\\]optest[/\\]'
@@ -203,7 +207,11 @@ def _what_the_name_hides(result: CaseResult) -> list[str]:
 
 
 def _layouts(result: CaseResult) -> list[str]:
-    return [f"  {printable(path)}: {layout_text(spec)}" for path, spec in layouts_of(result).items()]
+    lines = [f"  {printable(path)}: {layout_text(spec)}" for path, spec in layouts_of(result).items()]
+    for name, layout in output_layouts(result).items():
+        offset = f", offset {layout['offset']}" if layout.get("offset") else ""
+        lines.append(printable(f"  output {name}: strides {list(layout['strides'])}{offset}"))
+    return lines
 
 
 def _description(result: CaseResult) -> list[str]:
@@ -355,7 +363,10 @@ def _quoted(title: str, text: Any) -> list[str]:
 
 def _both_ends(title: str, text: Any) -> list[str]:
     """What a process said at last; of many lines the first and the last, those before it died among them."""
-    all_lines = _lines(text)
+    all_lines: list[str] = []
+    for _, run in groupby(_lines(text), key=lambda line: _ADDRESS.sub("", line)):
+        first, *alike = run
+        all_lines += [first, f"… {len(alike)} more lines like it"] if len(alike) >= _ALIKE else [first, *alike]
     if not all_lines:
         return []
     dumped = next((len(all_lines) - index for index, line in enumerate(all_lines) if _DUMP.match(line)), 0)
@@ -428,18 +439,17 @@ def _meaning(result: CaseResult, of_layout: str) -> list[str]:
     known = {"backend": result.target.partition(":")[0], "operator": result.operator}
     usual = remedy_of(result.reason, {**known, **result.verdict.details})
     if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS, Reason.SIGNAL):
-        remedy = "; ".join(filter(None, (of_layout, usual)))
+        # The last block, of which the usual hint speaks, does not matter in a case that fails for its layout.
+        remedy = "; ".join(filter(None, (of_layout, usual))) if result.reason is Reason.SIGNAL else of_layout
     return [f"  {result.reason.value}: {remedy or usual}"]
 
 
 def _remedy_of_layout(result: CaseResult) -> str:
-    """Return a hint for memory faults in a case with another layout than a dense one; else "".
-
-    The general hint, to check the last block, is printed after it.
-    """
+    """Return a hint for memory faults in a case with another layout than a dense one; else ""."""
     specs = layouts_of(result).values()
     is_in_a_gap = result.verdict.details.get("place") == "gap"
-    if is_in_a_gap or any(spec.strides is not None and not spec.is_dense for spec in specs):
+    is_strided = any(spec.strides is not None and not spec.is_dense for spec in specs)
+    if is_in_a_gap or is_strided or output_layouts(result):
         return "check the strides: this case has a strided tensor, which may be taken for a dense one"
     if () in result.shapes.values():
         return "check tensors without dimensions: they have one element and no stride"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optest.reporting.explain import explain, lean_text, looks_rounded_between, must_be_refused, texts
-from optest.reporting.patterns import layouts_of, pattern_of, telling_parameters
+from optest.reporting.patterns import layouts_of, output_layouts, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
 
@@ -248,8 +248,7 @@ def _symptoms(result: CaseResult) -> list[Hashable]:
 
 def _has_layout(result: CaseResult) -> bool:
     """Return whether an input or an output of the case is not dense, or an input is broadcast."""
-    config = (result.case.get("backend_config") or {}).get(result.backend) or {}
-    return bool(layouts_of(result) or config.get("outputs")) or len(set(result.shapes.values())) > 1
+    return bool(layouts_of(result) or output_layouts(result)) or len(set(result.shapes.values())) > 1
 
 
 def _skeleton_of(result: CaseResult) -> tuple[str, ...]:

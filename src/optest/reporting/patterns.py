@@ -257,6 +257,14 @@ def layouts_of(result: CaseResult) -> dict[str, TensorSpec]:
     return layouts
 
 
+def output_layouts(result: CaseResult) -> Mapping[str, Mapping[str, Any]]:
+    """Return ``strides`` and ``offset`` of the outputs for which the configuration of a case has strides, by name."""
+    config = (result.case.get("backend_config") or {}).get(result.backend) or {}
+    outputs = config.get("outputs")
+    named = outputs.items() if isinstance(outputs, Mapping) else ()
+    return {name: each for name, each in named if isinstance(each, Mapping) and each.get("strides")}
+
+
 def layout_text(spec: TensorSpec) -> str:
     """``float16 2x3x8, strides [48, 16, 1], offset 3``."""
     strides = "" if spec.strides is None else f", strides {list(spec.strides)}"

@@ -88,3 +88,25 @@ def test_facts_of_foreign_code_steer_no_terminal() -> None:
     facts = {"function": "x\x1b[31m", "status": "{nothing}\x00"}
     assert "\x1b" not in remedy_of(Reason.RAISED, facts)
     assert "{nothing}" in remedy_of(Reason.RAISED, facts)
+
+
+@pytest.mark.parametrize("strides", [[-44, -11, -1], [2, 8, 1], [0, 3, 1]])
+def test_an_output_with_strides_gets_no_hint_about_the_last_block(
+    result: Callable[..., Any], strides: list[int]
+) -> None:
+    case = {"backend_config": {"torch": {"outputs": {"out": {"strides": strides, "offset": 244}}}}}
+    text = "\n".join(explain(result(reason=Reason.OUT_OF_BOUNDS, message="behind the end", case=case)))
+    assert f"  output out: strides {strides}, offset 244" in text
+    assert "OUT_OF_BOUNDS: check the strides" in text
+    assert "the tile" not in text
+    dense = "\n".join(explain(result(reason=Reason.OUT_OF_BOUNDS, message="behind the end")))
+    assert "OUT_OF_BOUNDS: check the mask of the last block" in dense or "the tile" in dense
+
+
+def test_lines_of_a_process_that_repeat_are_folded(result: Callable[..., Any]) -> None:
+    lines = ["loading", *(f"log_softmax: row at 0x7f{n}a is empty" for n in range(11)), "one", "two", "three"]
+    facts = {"stderr_tail": "\n".join(lines)}
+    text = "\n".join(explain(result(reason=Reason.SIGNAL, message="died of SIGSEGV", details=facts)))
+    assert text.count("log_softmax") == 1
+    assert "… 10 more lines like it" in text
+    assert all(f"    {word}\n" in text for word in ("loading", "one", "two", "three"))
