@@ -32,6 +32,8 @@ FAULTS = {
     "gelu_stride_of_size_1": ("gelu/layouts", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
     "gemm_reads_square_b_transposed": ("gemm/squares", {Reason.VALUE}),
     "swiglu_writes_before_it_reads_b": ("swiglu/in-place", {Reason.VALUE}),
+    "add_refuses_strides_of_empty": ("add/sizes", {Reason.RAISED}),
+    "relu_refuses_bf16": ("relu/ordinary", {Reason.RAISED}),
     "add_loses_tail": ("add/ordinary", {Reason.UNWRITTEN}),
     "relu_writes_one_too_many": ("relu/ordinary", {Reason.OUT_OF_BOUNDS}),
     "silu_looks_past_the_end": ("silu/ordinary", {Reason.READ_OUT_OF_BOUNDS, Reason.SIGNAL}),

@@ -24,7 +24,11 @@ static infiniStatus_t copy_tensors(Descriptor desc, const infiniopTensorDescript
 static infiniStatus_t check_outputs(const struct InfiniopDescriptor *desc) {
     if (FAULT(sub_accepts_stride_zero_output) && desc->operator == SUB) return INFINI_STATUS_SUCCESS;
     if (FAULT(rms_norm_accepts_overlapping_output) && desc->operator == RMS_NORM) return INFINI_STATUS_SUCCESS;
+    if (FAULT(relu_refuses_bf16) && desc->operator == RELU && desc->tensors[0].dtype == INFINI_DTYPE_BF16)
+        return INFINI_STATUS_BAD_TENSOR_DTYPE;
     for (size_t i = 0; i < desc->outputs; ++i) {
+        for (size_t d = 0; FAULT(add_refuses_strides_of_empty) && desc->operator == ADD && d < desc->tensors[i].ndim; ++d)
+            if (desc->tensors[i].strides[d] == 0 && desc->tensors[i].shape[d] != 1) return INFINI_STATUS_BAD_TENSOR_STRIDES;
         const int found = overlaps_itself(&desc->tensors[i]);
         if (found < 0) return INFINI_STATUS_INTERNAL_ERROR;
         if (found) return INFINI_STATUS_BAD_TENSOR_STRIDES;

@@ -364,9 +364,9 @@ def _quoted(title: str, text: Any) -> list[str]:
 def _both_ends(title: str, text: Any) -> list[str]:
     """What a process said at last; of many lines the first and the last, those before it died among them."""
     all_lines: list[str] = []
-    for _, run in groupby(_lines(text), key=lambda line: _ADDRESS.sub("", line)):
-        first, *alike = run
-        all_lines += [first, f"… {len(alike)} more lines like it"] if len(alike) >= _ALIKE else [first, *alike]
+    for _, repeated in groupby(_lines(text), key=lambda line: _ADDRESS.sub("", line)):
+        line, *alike = repeated
+        all_lines += [line, f"… {len(alike)} more lines like it"] if len(alike) >= _ALIKE else [line, *alike]
     if not all_lines:
         return []
     dumped = next((len(all_lines) - index for index, line in enumerate(all_lines) if _DUMP.match(line)), 0)

@@ -355,3 +355,53 @@ def test_literals(number: float, whole: int) -> None:
     assert literal(str(whole), "int") == whole
     assert literal("NAME", "int") is None
     assert literal("1.5", "int") is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "status", "tensor", "is_gap"),
+    [
+        ("add", "BAD_TENSOR_STRIDES", spec("float32", 4, 5, strides=(7, 1)), False),
+        ("gemm", "BAD_TENSOR_STRIDES", spec("float32", 4, 5, strides=(7, 1)), True),
+        ("gemm", "BAD_TENSOR_STRIDES", spec("float32", 4, 0, strides=(0, 1)), False),
+        ("gemm", "BAD_TENSOR_STRIDES", spec("float32", 1, 5, strides=(9, 1)), False),
+        ("add", "BAD_TENSOR_DTYPE", spec("bfloat16", 4), False),
+        ("add", "BAD_TENSOR_DTYPE", spec("int8", 4), True),
+        ("rope", "BAD_TENSOR_DTYPE", spec("int64", 4), False),
+        ("add", "NOT_IMPLEMENTED", spec("float32", 4), True),
+        ("add", "BAD_PARAM", spec("float32", 4), False),
+    ],
+)
+def test_a_status_is_a_gap_outside_of_promises_only(operator: str, status: str, tensor: Any, is_gap: bool) -> None:
+    mapping = read_mapping(BUILT_IN)
+    entry = mapping.operators[operator][0]
+    assert mapping.is_unsupported(entry, f"INFINI_STATUS_{status}", [tensor]) is is_gap
+
+
+def test_an_operator_replaces_what_the_file_calls_unsupported(tmp_path: Path) -> None:
+    relu_text = "{unsupported: {8: strided, 9: [float64]}, name: Relu, create: [handle], run: []}"
+    text = f"unsupported: [7]\noperators:\n  relu: {relu_text}\n"
+    (tmp_path / "m.yaml").write_text(f"extends: infiniop\n{text}")
+    mapping = read_mapping(tmp_path / "m.yaml")
+    (relu,), (tanh,) = mapping.operators["relu"], mapping.operators["tanh"]
+    dense, strided = spec("float64", 4), spec("float32", 4, strides=(2,))
+    found = {
+        each: (mapping.is_unsupported(relu, each, [dense]), mapping.is_unsupported(relu, each, [strided]))
+        for each in (7, 8, 9)
+    }
+    assert found == {7: (False, False), 8: (False, True), 9: (True, False)}
+    without = tanh.__class__(call=tanh.call)
+    assert mapping.is_unsupported(without, 7, [dense])
+
+
+def test_what_c_reads_is_not_given_to_the_output_too(tmp_path: Path) -> None:
+    """A kernel that ignores its input would pass, as the output starts with what it should have read."""
+    create = "[handle, output:out, input:input]"
+    text = (
+        f"\noperators:\n  relu: {{name: Relu, starts_as: {{output: out, input: input}}, create: {create}, run: []}}\n"
+    )
+    (tmp_path / "m.yaml").write_text(f"extends: infiniop{text}")
+    with pytest.raises(UsageError, match=r"write in_place: \[input\]"):
+        read_mapping(tmp_path / "m.yaml")
+    for name in ("index_add", "index_copy"):
+        (entry,) = read_mapping(mapping_path("infiniop-2026-08", ".")).operators[name]
+        assert (entry.starts, entry.in_place) == ((), ("input",))

@@ -259,9 +259,13 @@ def _required(case: TestCase) -> FfiConfig:
 
 
 def _refused(case: TestCase, config: FfiConfig, error: StatusError) -> Fault:
-    mapping = config.mapping
-    gaps = (*mapping.no_operator, *(mapping.unsupported if case.expects_error is None else ()))
-    if error.name in gaps or error.code in gaps:
+    mapping, statuses = config.mapping, (error.name, error.code)
+    is_gap = any(each in mapping.no_operator for each in statuses)
+    if case.expects_error is None and not is_gap:
+        bound = bind_case(case, mapping, config.layouts, config.call)
+        tensors = [spec for spec in bound.specs.values() if spec is not None]
+        is_gap = any(mapping.is_unsupported(bound.entry, each, tensors) for each in statuses)
+    if is_gap:
         return Fault(Reason.UNSUPPORTED, str(error))
     details = {
         "exception": f"{type(error).__name__}: {error}",

@@ -8,15 +8,15 @@ which name the places that were written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from optest.clib.library.arguments import DESCRIPTOR
 from optest.clib.library.mapping_words import Refusal, Word
-from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping
-from optest.spec import OperatorDescriptor
+from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping, Unsupported
+from optest.spec import OperatorDescriptor, TensorSpec, contiguous_strides
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     protocol: Protocol = NO_PROTOCOL
     operators: Mapping[str, tuple[OperatorMapping, ...]] = {}
     negative_increments: Literal["first", "lowest"] = "first"
-    unsupported: tuple[int | str, ...] = ()
+    unsupported: Unsupported = ()
     no_operator: tuple[int | str, ...] = ()
     refuses: tuple[Refusal, ...] = ()
     synchronize: Call | None = None
@@ -100,6 +100,20 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def promised(self, entry: OperatorMapping) -> tuple[str, ...]:
         return self.refuses if entry.refuses is None else entry.refuses
+
+    def is_unsupported(self, entry: OperatorMapping, status: int | str, tensors: Iterable[TensorSpec]) -> bool:
+        """Return whether the status means, for a call of these tensors, that the library has no kernel for it."""
+        declared = self.unsupported if entry.unsupported is None else entry.unsupported
+        calls = declared.get(status, ()) if isinstance(declared, Mapping) else "any" if status in declared else ()
+        if isinstance(calls, str):
+            return calls == "any" or any(map(is_strided, tensors))
+        return any(spec.dtype.name in calls for spec in tensors)
+
+
+def is_strided(spec: TensorSpec) -> bool:
+    """Return whether elements of a tensor are elsewhere than row after row; an offset does not count."""
+    places = zip(spec.shape, spec.strides or (), contiguous_strides(spec.shape), strict=False)
+    return bool(spec.elements) and any(size > 1 and stride != dense for size, stride, dense in places)
 
 
 # msgspec gets to know a type when it is first used, and crashes where two threads do so at once

@@ -85,6 +85,10 @@ def _problems_of_entry(place: Place, entry: OperatorMapping) -> Iterable[str]:
     known = Words(dims=entry.dims).dimensions
     yield from _not_in_dims(place("least"), entry.least, known)
     yield from _not_in_dims(place("same_layout"), entry.same_layout, list(entry.dims))
+    for start in entry.starts:
+        if any(each.kind == "input" and each.name == start.input for each in entry.read.passed):
+            hint = f"so an output that starts as it hides whether C reads it; write in_place: [{start.input}]"
+            yield f"{place('starts_as')} has {start.input!r}, but call passes input:{start.input}, {hint}"
     for tensor, rule in entry.swapped.items():
         if not isinstance(rule, tuple) and entry.dims and len(entry.dims.get(tensor, ())) != 2:
             yield f"{place('swapped')} has {tensor!r}, but should have tensors with two dimensions in dims"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -135,6 +135,13 @@ LAST = "last"
 """In ``when``: the last dimension, -1 or the rank less 1."""
 
 
+Unsupported: TypeAlias = (
+    tuple[int | str, ...] | Mapping[int | str, Literal["any", "strided"] | tuple[DtypeName, ...]]
+)
+"""Statuses by which a library reports that it has no such kernel: for any call, or for calls with a tensor that is
+strided or has one of some dtypes."""
+
+
 class StartsAs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An output that holds an input's values when the call begins; ``without`` are attributes of cases without it."""
 
@@ -177,6 +184,7 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     layouts: Mapping[str, Literal["dense", "rows", "matrix"]] = {}
     in_place: tuple[str, ...] = ()
     refuses: tuple[Refusal, ...] | None = None
+    unsupported: Unsupported | None = None
     indexes: Mapping[str, DimensionOf] = {}
     starts_as: StartsAs | tuple[StartsAs, ...] = ()
     broadcasts: bool = False

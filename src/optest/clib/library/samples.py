@@ -271,6 +271,7 @@ def _sizes(call: SampleCall, entry: OperatorMapping) -> Named:
     for empty in call.resized(0):
         if all(0 in empty.shapes[name] for name in (*empty.outputs, *entry.dtypes_of) if name in empty.shapes):
             yield "sizes", empty
+            yield from (("sizes", each) for each in _with_strides_of_0(empty))
     for size, name in zip(_BLOCKS, cycle(dtypes), strict=False):
         for resized in call.resized(size):
             yield "sizes", resized.of_dtype(name)
@@ -284,6 +285,18 @@ def _sizes(call: SampleCall, entry: OperatorMapping) -> Named:
     for grown in call.grown(_ENOUGH_FOR_THREADS):
         yield "threads", grown.configured({"threads": list(_THREADS)})
         yield "threads", _laid_at_once(grown.of_dtype(dtypes[-1]), 3, 0)
+
+
+def _with_strides_of_0(empty: SampleCall) -> Iterator[SampleCall]:
+    """Yield a call whose tensors without elements have the products of their sizes as strides, of which some are 0:
+    libraries that compute strides themselves have these."""
+    places = {
+        name: Pattern("strides of 0", tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
+        for name, shape in empty.shapes.items()
+        if 0 in shape[1:]
+    }
+    if places:
+        yield empty.laid(places)
 
 
 def _far_indices(call: SampleCall, entry: OperatorMapping) -> Named:
