@@ -64,6 +64,7 @@ def case(op: str, *shapes: Any, out: Any = None, dtypes: list[str] | None = None
 
 
 PADDED = {"shape": [4, 5], "strides": [7, 1]}
+GENERAL = {"shape": [7, 3], "strides": [9, 2]}
 CONV = {"padding": [1, 2], "stride": [2, 1], "dilation": [2, 1]}
 WEIGHTED = ([2, 3, 7, 9], [4, 3, 3, 2], [4])
 CACHES = ([4, 2, 3, 5], [4, 2, 3, 5], [6, 2, 5], {"shape": [6, 2, 5], "strides": [30, 5, 1]}, [6])
@@ -123,6 +124,13 @@ HONEST = {
         case("gelu", [3, 5], attributes={"approximate": "tanh"}),
         case("gelu", [3, 5]),
     ],
+    "rc": [
+        case("matmul", [5, 7], [7, 3]),
+        case("matmul", {"shape": [5, 7], "strides": [1, 6]}, GENERAL, out={"strides": [-4, -1], "offset": 18}),
+        case("matmul", {"shape": [5, 7], "strides": [0, 2]}, {"shape": [7, 3], "strides": [-3, 1], "offset": 18}),
+        case("clone", GENERAL, out={"strides": [2, 20]}),
+        case("relu", {"shape": [2, 3, 4], "strides": [30, -5, 1], "offset": 10}, out={"strides": [4, 8, 1]}),
+    ],
 }
 
 
@@ -158,6 +166,8 @@ def test_honest_libraries_pass(libraries: Libraries, name: str) -> None:
         pytest.param("plx", "ROWS_LEAK", case("matmul", [65, 66], [66, 65]), Reason.LEAK, marks=pytest.mark.heavy),
         pytest.param("gx", "EPSILON_IGNORED", HONEST["gx"][0], Reason.VALUE, marks=pytest.mark.heavy),
         ("gx", "INDICES_UNCHECKED", HONEST["gx"][5], Reason.NOT_REFUSED),
+        ("rc", "STRIDES_SWAPPED", case("matmul", [5, 7], GENERAL), Reason.READ_OUT_OF_BOUNDS),
+        ("rc", "COLUMNS_ARE_DENSE", HONEST["rc"][3], Reason.OUT_OF_BOUNDS),
         ("ctx", "IGNORES_STRIDE", HONEST["ctx"][0], Reason.OUT_OF_BOUNDS),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
@@ -218,6 +228,17 @@ def test_what_a_function_does_not_take_is_a_gap_in_words(libraries: Libraries) -
         assert words in result.verdict.message
 
 
+def test_a_stride_that_c_is_not_told_has_to_be_dense(libraries: Libraries) -> None:
+    gaps = [
+        case("relu", {"shape": [2, 3, 4], "strides": [30, 10, 2]}),
+        case("clone", [7, 3], out={"strides": [-3, 1], "offset": 18}),
+    ]
+    results = libraries.asked("rc", *gaps)
+    assert {each.verdict.reason for each in results} == {Reason.UNSUPPORTED}
+    assert "input, which has the stride 2 in dimension 2, but should have 1" in results[0].verdict.message
+    assert "out, which has the increment -3, but should have one that is positive" in results[1].verdict.message
+
+
 def test_what_no_argument_of_c_holds_c_cannot_refuse(libraries: Libraries) -> None:
     wrong = case("conv2d", *WEIGHTED, attributes={**CONV, "groups": 2**40}, expects_error=REFUSED)
     (result,) = libraries.asked("nnd", wrong)
@@ -226,7 +247,7 @@ def test_what_no_argument_of_c_holds_c_cannot_refuse(libraries: Libraries) -> No
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["nnd", "plx", "gx", "vk"])
+@pytest.mark.parametrize("name", ["nnd", "plx", "gx", "vk", "rc"])
 def test_a_check_of_an_honest_library_raises_no_alarm(libraries: Libraries, name: str) -> None:
     given = {
         "backend": "ffi",

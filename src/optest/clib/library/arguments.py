@@ -27,11 +27,11 @@ _INCREMENTS = ("nonzero", "any", "positive")
 _ARRAYS = ("shape", "strides")
 _PAIRS = ("layout", "order")
 _OF_MATRICES = ("leading", "rows", "columns", *_PAIRS)
-_WITH_DIMENSIONS = ("elements", "increment", *_OF_MATRICES, "ndim", "dtype", *_ARRAYS)
+_WITH_DIMENSIONS = ("elements", "increment", "stride", *_OF_MATRICES, "ndim", "dtype", *_ARRAYS)
 _OF_TENSORS = ("input", "output", "descriptor", *_WITH_DIMENSIONS)
 COMPUTED = ("size", *_WITH_DIMENSIONS)
 """What follows from the sizes and layouts of tensors."""
-_ONLY_IN_DIMS = ("increment", *_OF_MATRICES)
+_ONLY_IN_DIMS = ("increment", "stride", *_OF_MATRICES)
 """What can only be passed of a tensor whose dimensions have names."""
 NAMED = ("constant", "text", "size", "attribute", "count", "scalar", "object", "tensor", *_OF_TENSORS)
 PLAIN = ("handle", "workspace", "workspace_size", "stream", "null")
@@ -48,6 +48,7 @@ _FORMS = {
     "count": ("count:ATTRIBUTE",),
     "scalar": ("scalar:INPUT as float",),
     "object": ("object:NAME",),
+    "stride": ("stride:TENSOR[0]",),
     "tensor": ("tensor:ATTRIBUTE",),
     **{kind: (f"{kind}:TENSOR as ONE|OTHER",) for kind in _PAIRS},
     **{kind: (f"{kind}:TENSOR as int64_t[]",) for kind in _ARRAYS},
@@ -135,8 +136,9 @@ class Argument:
 
     @property
     def allowed(self) -> str:
-        """Which steps an ``increment`` may have, whether it counts elements or bytes."""
-        return self.type.removesuffix("bytes").strip() or "nonzero"
+        """Return which steps an ``increment`` or a ``stride`` may have, whether it counts elements or bytes."""
+        allowed = self.type.removesuffix("bytes").strip()
+        return "any" if self.kind == "stride" and allowed in ("", "int") else allowed or "nonzero"
 
     @property
     def is_input(self) -> bool:
@@ -242,8 +244,10 @@ def _wrong_name(argument: Argument, words: Words) -> str:
     kind, name = argument.kind, argument.name
     if argument.optional and kind not in ("input", "descriptor"):
         return "but only an input can be left out"
-    if argument.index is not None and kind != "attribute":
-        return "but only an attribute has numbers at places: 'attribute:padding[0] as int'"
+    if kind in ("strides", "stride") and (kind == "stride") == (argument.index is None):
+        return f"but one stride is 'stride:{name}[0]', all of them are 'strides:{name} as ptrdiff_t[]'"
+    if argument.index is not None and kind not in ("attribute", "stride"):
+        return "but only an attribute has numbers at places: 'attribute:padding[0] as int'; 'stride:a[0]' is a stride"
     if kind == "constant":
         is_known = literal(name, argument.type or "int") is not None or _NAME.fullmatch(name)
         return "" if is_known else "but a constant should be a number, or the name of one in the headers"
@@ -273,6 +277,8 @@ def _wrong_tensor(argument: Argument, dims: Mapping[str, Sequence[str]]) -> str:
     rank = len(dims[argument.name])
     if argument.kind in _OF_MATRICES and rank != 2:
         return f"but {argument.name} should have two dimensions in dims"
+    if argument.kind == "stride" and (argument.index or 0) >= rank:
+        return f"but {argument.name} has {rank} dimensions in dims, from 0 to {rank - 1}"
     if argument.kind == "increment" and rank != 1:
         return f"but {argument.name} should have one dimension in dims"
     return ""
@@ -294,6 +300,8 @@ def _wrong_type(argument: Argument) -> str:
         fits = array is not None and array.element in _INTEGERS and (kind == "strides" or not array.in_bytes)
         words = "(with a length for all, `int64_t[4]`; `reversed`; strides also in `bytes`)"
         known = f"'{form} as int64_t[]' {words}"
+    elif kind == "stride":
+        fits, known = argument.allowed in _INCREMENTS, f"'{form}[0] as int|nonzero|positive', perhaps with bytes"
     elif kind == "increment":
         fits, known = argument.allowed in _INCREMENTS, f"'{form} as {'|'.join(_INCREMENTS)}', perhaps with bytes"
     else:

@@ -191,7 +191,9 @@ class _Binding:
         for tensor, axes in self._axes.items():
             if self._passes_strides(tensor):
                 continue
-            if len(axes) == 1:
+            if any(key == ("stride", tensor) for key in self._read.kinds):
+                self._require_strides(tensor, axes)
+            elif len(axes) == 1:
                 increment = passed.get(("increment", tensor))
                 step = self._of(tensor, increment_of, axes[0], "any" if increment is None else increment.allowed)
                 if increment is None and step != 1 and axes[0].size > 1:
@@ -206,6 +208,17 @@ class _Binding:
                 self._matrices[tensor] = matrix
             elif axes:
                 raise self._gap(tensor, f"has {len(axes)} dimensions, but should have 2 or less")
+
+    def _require_strides(self, tensor: str, axes: Sequence[Axis]) -> None:
+        """Require strides that C takes; a dimension without one is walked together with the next."""
+        passed = {each.index: each for each in self._read.passed if each.kind == "stride" and each.name == tensor}
+        step = 1
+        for index, axis in reversed(list(enumerate(axes))):
+            if index in passed:
+                step = self._of(tensor, increment_of, axis, passed[index].allowed)
+            elif axis.size > 1 and axis.stride != step:
+                raise self._gap(tensor, f"has the stride {axis.stride} in dimension {index}, but should have {step}")
+            step *= axis.size
 
     def _passed_of_layouts(self) -> dict[tuple[str, str], Argument]:
         """Arguments by kind and tensor; what is said of one tensor goes for those in the same layout."""
@@ -250,8 +263,8 @@ class _Binding:
             raise Gap(f"{self._function} is told dtypes, of which the mapping does not have {spec.dtype.name}")
         if kind == "dtype":
             return self._mapping.dtypes[spec.dtype.name]
-        if kind == "increment":
-            elements = increment_of(self._axes[name][0], argument.allowed)
+        if kind in ("increment", "stride"):
+            elements = increment_of(self._axes[name][argument.index or 0], argument.allowed)
         else:
             elements = spec.elements if kind == "elements" else self._matrices[name].leading
         return elements * (spec.dtype.itemsize_bytes if "bytes" in argument.type else 1)

@@ -183,7 +183,7 @@ def _first_line(what: object) -> str:
     return str(what).partition("\n")[0]
 
 
-_SIZES = ("size", "elements", "increment", "rows", "columns", "leading", "ndim", "count", "workspace_size")
+_SIZES = ("size", "elements", "increment", "stride", "rows", "columns", "leading", "ndim", "count", "workspace_size")
 _BY_REFERENCE = (*_SIZES, "layout", "order", "constant", "dtype")
 _WRITTEN = ("output", "slot", "workspace", "device_slot", "device_id_slot")
 _C_NUMBERS = {"float": (CKind.FLOAT, 4, "a float"), "double": (CKind.FLOAT, 8, "a double")}

@@ -229,7 +229,7 @@ def unknown_names(entry: OperatorMapping, descriptor: OperatorDescriptor) -> lis
     return problems
 
 
-_OF_TENSORS = ("elements", "ndim", "shape", "strides", "dtype", "descriptor")
+_OF_TENSORS = ("elements", "ndim", "shape", "stride", "strides", "dtype", "descriptor")
 _NAMED_BY = {"scalar": "input", "count": "attribute", "tensor": "attribute", **dict.fromkeys(_OF_TENSORS, "tensor")}
 
 
