@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from optest.errors import Unavailable
-from optest.spec import Fault, Reason
+from optest.spec import Fault, Reason, Verdict
 
 _OWN_FRAMES = (
     "optest/core/",
@@ -16,6 +18,8 @@ _OWN_FRAMES = (
     "optest/torch/driver.py",
     "optest/torch/guarded_memory.py",
 )
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_FILE = re.compile(r'^ *File "(.*)", line \d+', re.M)
 
 
 class UserInterrupt(KeyboardInterrupt):
@@ -79,6 +83,13 @@ def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
     if hint := getattr(error, "optest_hint", ""):  # from a driver that knows a remedy; not __notes__, which JAX uses
         details["hint"] = hint
     return Fault(reason, f"{what} {exception}", details=details)
+
+
+def raised_by_optest(verdict: Verdict) -> bool:
+    """Return whether a verdict is an exception of optest's own code, which foreign code may have written over."""
+    frames = _FILE.findall(str(verdict.details.get("traceback_tail") or ""))
+    is_ours = bool(frames) and frames[-1].startswith(_PACKAGE) and verdict.reason is Reason.RAISED
+    return verdict.reason is Reason.INTERNAL or is_ours
 
 
 def text_of(error: BaseException, most: int = 4000) -> str:

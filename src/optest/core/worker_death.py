@@ -43,6 +43,7 @@ _HEAP = re.compile(
     r"^(?P<kind>(?:malloc|free|realloc|calloc|munmap_chunk)\(\): .*|corrupted .*|double free .*)$", re.MULTILINE
 )
 """What glibc says before it aborts; only native code that a case called can have done that."""
+_FAULTS_OF_MEMORY = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT")
 _FRAMES = 3
 _CALLER = re.compile(r"libffi|ffi_call|_ctypes|Py")
 """From here on a stack tells how Python came to call the library."""
@@ -67,17 +68,27 @@ def overtime(phase: Phase, allowance_s: float, tail: str, why: str = "") -> Verd
 
 
 def death(
-    phase: Phase, returncode: int | None, signal: int | None, tail: str, report: StderrReport | None = None
+    phase: Phase,
+    returncode: int | None,
+    signal: int | None,
+    tail: str,
+    report: StderrReport | None = None,
+    *,
+    native: bool = False,
 ) -> Verdict:
-    """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was, unless the
-    heap was broken before."""
+    """Return the verdict of a worker that died: the backend killed it while it ran, elsewhere the phase did, unless
+    memory was broken before: malloc says so, or a fault of memory follows a call of ``native`` code."""
     how, details = _end(returncode, signal, tail)
     how += f": {report.words}" if report else ""
     details = {"phase": phase.name.lower(), **details}
     if phase is Phase.ANSWER and not signal:
         return descriptors_spoilt("it could not hand over its answer", details)
-    if phase in (Phase.COMPARE, Phase.ANSWER) and (heap := heap_was_broken(signal, tail)):
-        message = f"the backend corrupted the heap, which was noticed after its call: {heap}; the process {how}"
+    if phase in (Phase.COMPARE, Phase.ANSWER):
+        heap = heap_was_broken(signal, tail)
+        is_fault = native and signal is not None and signal_name(signal) in _FAULTS_OF_MEMORY
+    if phase in (Phase.COMPARE, Phase.ANSWER) and (heap or is_fault):
+        noticed = f"the backend corrupted {'the heap' if heap else 'memory'}, which was noticed after its call"
+        message = f"{noticed}: {heap}; the process {how}" if heap else f"{noticed}: {_WHOSE[phase]} {how}"
         return Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message=message, details=details)
     if phase not in _BY_BACKEND and not (signal and phase is Phase.IDLE):  # before a case somebody else killed it
         reason, status = _REASON_ELSEWHERE[phase], Status.ERROR

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from optest.backends import backend_manager
+from optest.backends.worker_abilities import RunsInForks
 from optest.core.benchmarking import BenchOptions
+from optest.core.border import raised_by_optest
 from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
 from optest.core.messages import (
@@ -39,7 +42,7 @@ from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, heap_was_broken, overtime, stderr_report
 from optest.errors import InternalError, UsageError
 from optest.process import Child, ForkServer, start_child
-from optest.spec import Reason, TestCase, Timings, Verdict
+from optest.spec import Reason, Status, TestCase, Timings, Verdict
 
 _START_S = 300.0
 """How long a worker may take to import its framework."""
@@ -131,7 +134,9 @@ class WorkerProcess:
         self._begun_again: Sequence[TestCase] | None = None
         """Cases before which a worker died."""
         self._failing: set[str] = set()
-        """Operators whose reference fails in a new worker too."""
+        """Operators whose reference, or optest itself, fails in a new worker too."""
+        self._wrote: set[str] = set()
+        """Operators that wrote outside of their outputs in the worker that runs now."""
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
         """Run the cases in the worker.
@@ -190,8 +195,10 @@ class WorkerProcess:
                 return self._fork_died(child, page, cases, message, began)
             execution = as_execution(message, cases)
             if self._may_pay_for_others(cases[0], execution):
-                return self._retry_in_new_child(child, page, cases)
+                return self._retry_in_new_child(child, page, cases, execution.verdicts[0])
             self._answers += 1
+            if execution.verdicts[0].reason in _WRITES:
+                self._wrote.add(cases[0].descriptor.name)
             self._options.limits.deadlines.record(cases[0], execution.verdicts[0], execution.timings.run_s)
             if is_last(execution):
                 self._give_up(child, page)  # what it holds of the device is broken, or the worker itself has changed
@@ -215,20 +222,30 @@ class WorkerProcess:
             self._waited_for += 1
 
     def _may_pay_for_others(self, case: TestCase, execution: ExecutionResult) -> bool:
-        """Whether a reference failed that may not fail where no foreign code ran before."""
-        return (
-            self._answers > 0
-            and not self._options.fresh
-            and execution.verdicts[0].reason is Reason.REFERENCE_FAILED
-            and case.descriptor.name not in self._failing
-        )
+        """Return whether a case failed that may pass, or fail otherwise, where no foreign code ran before: with an
+        exception of the reference or of optest, or after another operator wrote where it should not."""
+        verdict, operator = execution.verdicts[0], case.descriptor.name
+        if self._answers == 0 or self._options.fresh or operator in self._failing:
+            return False
+        after_a_write = verdict.status is Status.FAILED and self._wrote - {operator}
+        may_be_spoilt = bool(after_a_write) or raised_by_optest(verdict)
+        return verdict.reason is Reason.REFERENCE_FAILED or (may_be_spoilt and self._calls_native_code())
 
-    def _retry_in_new_child(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> ExecutionResult:
-        """The execution in a new worker."""
+    def _calls_native_code(self) -> bool:
+        """Return whether the backend calls foreign native code on optest's memory, in forks of the worker."""
+        return isinstance(backend_manager.get(self._options.driver), RunsInForks)
+
+    def _retry_in_new_child(
+        self, child: Child, page: PhasePage, cases: Sequence[TestCase], first: Verdict
+    ) -> ExecutionResult:
+        """Return the execution in a new worker; a pass there is suspect after an exception of optest, since some case
+        wrote over its memory."""
         self._give_up(child, page)
         execution = self._execute(cases)
-        if execution.verdicts[0].reason is Reason.REFERENCE_FAILED:
+        if execution.verdicts[0].reason is Reason.REFERENCE_FAILED or raised_by_optest(execution.verdicts[0]):
             self._failing.add(cases[0].descriptor.name)
+        if raised_by_optest(first):
+            return replace(execution, verdicts=tuple(after_attempts(each, 2, first) for each in execution.verdicts))
         return execution
 
     def _encoded(self, cases: Sequence[TestCase], *, is_last: bool) -> bytes:
@@ -442,7 +459,8 @@ class WorkerProcess:
         before = tail.partition(end_mark(died.number))[0].rstrip()
         said = before[max((each.end() for each in END_MARK.finditer(before)), default=0) :].lstrip("\n")
         tail = said[-_TAIL_CHARACTERS:]
-        verdict = death(phase, died.returncode, died.signal, tail, stderr_report(said))
+        report, native = stderr_report(said), self._calls_native_code()
+        verdict = death(phase, died.returncode, died.signal, tail, report, native=native)
         if self._is_not_of_this_case(cases, phase, died.signal, tail):
             self._give_up(child, page)
             return self._once_more(cases, phase, verdict)
@@ -453,13 +471,14 @@ class WorkerProcess:
         return replace(ExecutionResult.for_all(cases, verdict), timings=timings)
 
     def _is_not_of_this_case(self, cases: Sequence[TestCase], phase: Phase, signal: int | None, tail: str) -> bool:
-        """Whether the process may have died of what an earlier case left behind: the backend had not been asked yet, or
-        malloc found its heap broken; or of what had killed any: the case had not begun. The case runs once more in a
+        """Whether the process may have died of what an earlier case left behind: the backend did not run, or malloc
+        found its heap broken; or of what had killed any: the case had not begun. The case runs once more in a
         new process, where nothing came before it."""
         if phase is Phase.IDLE and self._begun_again is not cases:
             self._begun_again = cases
             return True
-        return self._answers > 0 and (phase in _BEFORE_THE_BACKEND or heap_was_broken(signal, tail) is not None)
+        is_ours = phase in (*_BEFORE_THE_BACKEND, *_AFTER_THE_BACKEND)
+        return self._answers > 0 and (is_ours or heap_was_broken(signal, tail) is not None)
 
     def _once_more(self, cases: Sequence[TestCase], phase: Phase, died: Verdict) -> ExecutionResult:
         """The outcome in a new process. A pass there is suspect: an earlier case broke this one, and perhaps passed."""
@@ -471,6 +490,7 @@ class WorkerProcess:
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
         self._answers = 0
+        self._wrote.clear()
         self._ahead.clear()
         self._waited_for = self._asked  # what it was asked and has not answered is asked again, under another number
         child.close()
@@ -486,6 +506,8 @@ class WorkerProcess:
 
 
 _BEFORE_THE_BACKEND = (Phase.IDLE, Phase.GENERATE, Phase.REFERENCE)
+_AFTER_THE_BACKEND = (Phase.COMPARE, Phase.ANSWER)
+_WRITES = (Reason.OUT_OF_BOUNDS, Reason.INPUT_MUTATED, Reason.WORKSPACE)
 
 
 class _DiedAtLoad(Exception):

@@ -135,9 +135,7 @@ LAST = "last"
 """In ``when``: the last dimension, -1 or the rank less 1."""
 
 
-Unsupported: TypeAlias = (
-    tuple[int | str, ...] | Mapping[int | str, Literal["any", "strided"] | tuple[DtypeName, ...]]
-)
+Unsupported: TypeAlias = tuple[int | str, ...] | Mapping[int | str, Literal["any", "strided"] | tuple[DtypeName, ...]]
 """Statuses by which a library reports that it has no such kernel: for any call, or for calls with a tensor that is
 strided or has one of some dtypes."""
 
