@@ -88,8 +88,8 @@ def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
 def raised_by_optest(verdict: Verdict) -> bool:
     """Return whether a verdict is an exception of optest's own code, which foreign code may have written over."""
     frames = _FILE.findall(str(verdict.details.get("traceback_tail") or ""))
-    is_ours = bool(frames) and frames[-1].startswith(_PACKAGE) and verdict.reason is Reason.RAISED
-    return verdict.reason is Reason.INTERNAL or is_ours
+    is_raised = verdict.reason is Reason.RAISED and any(each.startswith(_PACKAGE) for each in frames[-1:])
+    return is_raised or verdict.reason is Reason.INTERNAL
 
 
 def text_of(error: BaseException, most: int = 4000) -> str:

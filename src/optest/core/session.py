@@ -8,10 +8,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from optest.backends import BackendDriver
 from optest.core.border import UserInterrupt
@@ -65,6 +66,9 @@ _SHARE = 4
 
 _PICTURES, _PICTURES_OF_AN_OPERATOR = 200, 20
 """That a journal holds, of some 6 kB each."""
+
+_SLOW_S, _LOOK_S = 10.0, 1.0
+"""Seconds after which listeners hear of a case that still runs, and between two looks."""
 
 _UNSUPPORTED = (Status.SKIPPED, Reason.UNSUPPORTED)
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
@@ -152,6 +156,9 @@ class Session:
     _drawn: Counter[str] = field(default_factory=Counter, init=False)
     _unsupported: dict[_Unsupported, list[tuple[TestCase, Verdict]]] = field(default_factory=dict, init=False)
     _finished: int = field(default=0, init=False)
+    _running: dict[int, tuple[TestCase, float]] = field(default_factory=dict, init=False)
+    """Case and start of what runs now, by thread."""
+    _telling: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self) -> RunSummary:
         """Run every case that has no earlier result and return what all of them add up to.
@@ -211,16 +218,20 @@ class Session:
         if dispatcher is not None:
             self.notes = dispatcher.notes
         if dispatcher is not None and self.choose is None:
-            self._run_on_devices(dispatcher)
+            with self._slow_cases_named():
+                self._run_on_devices(dispatcher)
             return
         if self.policy.jobs > 1 and self.choose is None:
-            self._run_side_by_side(remaining)
+            with self._slow_cases_named():
+                self._run_side_by_side(remaining)
             return
         executor = dispatcher or self.make_executor(0)
         self.interruption.ends(executor)
         try:
             turns = _one_by_one(remaining) if self.choose is None else self.choose(remaining)
-            self._run_in_turn(turns, executor)
+            # No thread where cases run in this process, or in forks of it.
+            with self._slow_cases_named() if executor.looks_ahead else nullcontext():
+                self._run_in_turn(turns, executor)
         finally:
             with self.interruption.put_off():
                 executor.close()
@@ -367,9 +378,11 @@ class Session:
         cases, began = execution.cases, time.monotonic()
         if refusal is not None:
             return _Outcome(execution, ExecutionResult.for_all(cases, refusal))
+        self._running[threading.get_ident()] = cases[0], began
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
             outcome = executor.execute(cases, following)
+            del self._running[threading.get_ident()]
             return _Outcome(execution, outcome, outcome.attempts, began)
         earlier: Verdict | None = None
         lost = 0
@@ -379,6 +392,7 @@ class Session:
             if attempt == allowed or not any(verdict.status in _ASK_AGAIN for verdict in outcome.verdicts):
                 break
             earlier = outcome.verdicts[0]
+        del self._running[threading.get_ident()]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
         return _Outcome(execution, replace(outcome, verdicts=verdicts), attempt + lost, began)
 
@@ -445,8 +459,32 @@ class Session:
         self._drawn[operator] += len(kept)
         return replace(verdict, pictures=kept)
 
+    @contextmanager
+    def _slow_cases_named(self) -> Iterator[None]:
+        """While inside, tell listeners that have ``on_wait`` of the case that has been running for longest."""
+        on_wait: Any = getattr(self.listener, "on_wait", None)
+        over, total = threading.Event(), len(self.cases) * self.policy.rounds
+
+        def look() -> None:
+            while not over.wait(_LOOK_S):
+                running = sorted(self._running.copy().values(), key=lambda each: each[1])
+                for case, began in running[:1]:
+                    seconds = time.monotonic() - began
+                    with self._telling:
+                        if seconds >= _SLOW_S and not over.is_set():
+                            on_wait(case.id, seconds, self._finished, total)
+
+        if on_wait is not None:
+            threading.Thread(target=look, name="optest slow cases", daemon=True).start()
+        try:
+            yield
+        finally:
+            with self._telling:
+                over.set()
+
     def _tell(self, result: CaseResult, count: int) -> None:
-        self.listener.on_case_result(result, count - 1, len(self.cases) * self.policy.rounds)
+        with self._telling:
+            self.listener.on_case_result(result, count - 1, len(self.cases) * self.policy.rounds)
 
     def _is_over(self) -> bool:
         return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail

@@ -83,10 +83,9 @@ def death(
     details = {"phase": phase.name.lower(), **details}
     if phase is Phase.ANSWER and not signal:
         return descriptors_spoilt("it could not hand over its answer", details)
-    if phase in (Phase.COMPARE, Phase.ANSWER):
-        heap = heap_was_broken(signal, tail)
-        is_fault = native and signal is not None and signal_name(signal) in _FAULTS_OF_MEMORY
-    if phase in (Phase.COMPARE, Phase.ANSWER) and (heap or is_fault):
+    is_later = phase in (Phase.COMPARE, Phase.ANSWER)
+    heap = heap_was_broken(signal, tail) if is_later else None
+    if heap or (is_later and native and signal and signal_name(signal) in _FAULTS_OF_MEMORY):
         noticed = f"the backend corrupted {'the heap' if heap else 'memory'}, which was noticed after its call"
         message = f"{noticed}: {heap}; the process {how}" if heap else f"{noticed}: {_WHOSE[phase]} {how}"
         return Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message=message, details=details)

@@ -124,6 +124,10 @@ class ReportManager:
         self._results.append(result)
         self._tell("on_case_result", result, index, total)
 
+    def on_wait(self, case: str, seconds: float, done: int, total: int) -> None:
+        """Hand the name of a case that has been running for ``seconds`` to the reporters that have this method."""
+        self._tell("on_wait", case, seconds, done, total)
+
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] | None = None) -> None:
         """End the reports; ``results`` None stands for those that were handed in."""
         self._tell("on_complete", summary, tuple(self._results) if results is None else results)
@@ -137,6 +141,8 @@ class ReportManager:
 
     def _tell(self, event: str, *arguments: object) -> None:
         for reporter in tuple(self._reporters):
+            if event == "on_wait" and not hasattr(reporter, event):
+                continue
             error = _call(reporter, event, arguments)
             if error is not None:
                 self._reporters.remove(reporter)

@@ -21,6 +21,7 @@ _FEW = 50
 """Up to so many cases each one gets a line; beyond, only those that ran and did not pass: skips are summed up."""
 _PROGRESS_EVERY_S = 5.0
 _REDRAW_EVERY_S = 0.1
+_WAITED_S = 30.0  # before a log names a case
 _SHARE_BEFORE_ESTIMATE = 0.03
 """Share of cases before an estimate of the time left: the first ones are slower, as they wait for imports."""
 _BAR_WIDTH = 24
@@ -75,6 +76,7 @@ class TerminalReporter:
         self._started = self._last_progress = clock()
         self._last_draw = -math.inf
         self._done_before = 0
+        self._waited: dict[str, float] = {}
         self.shrink: Callable[[CaseResult], str] | None = None
         """Tells the smallest call that fails as this one does, for the first failure blocks."""
 
@@ -142,6 +144,17 @@ class TerminalReporter:
         elif total > _FEW and done < total and now - self._last_progress >= _PROGRESS_EVERY_S:
             self._last_progress = now
             self._page.line(f"… {self._so_far(done, total, now)}", "dim")
+
+    def on_wait(self, case: str, seconds: float, done: int, total: int) -> None:
+        """Name a case that has been running for long; in a log, again each time that twice as long has passed."""
+        if self._verbosity < 0:
+            return
+        text = f"{clip(case, 60)} has been running for {duration(seconds)}"
+        if self._page.live:
+            self._page.status(f"{done}/{total}  {text}")
+        elif seconds >= max(_WAITED_S, self._waited.get(case, 0.0) * 2):
+            self._waited = {case: seconds}
+            self._page.line(f"… {self._so_far(done, total, self._clock())}: {text}", "dim")
 
     def _so_far(self, done: int, total: int, now: float) -> str:
         parts = [f"{done}/{total}"]

@@ -454,3 +454,27 @@ def test_a_case_survives_the_wire() -> None:
         again = case_from_wire(case_to_wire(case), lambda name: COPY)
         assert again == case
         assert again.key == case.key
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_case_that_runs_for_long_is_named(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optest.core.session._SLOW_S", 0.05)
+    monkeypatch.setattr("optest.core.session._LOOK_S", 0.01)
+    named = threading.Event()
+
+    class Hangs(Scripted):
+        def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> Any:
+            if cases[0].id == "hangs":
+                assert named.wait(30)
+            return super().execute(cases, following)
+
+    class Waits(Heard):
+        def on_wait(self, case: str, seconds: float, done: int, total: int) -> None:
+            self.lines.append(case)
+            assert (seconds >= 0.05, total) == (True, 3)
+            named.set()
+
+    cases = [case_named("a", 1), case_named("hangs", 2), case_named("b", 3)]
+    session, heard = session_of(cases, Hangs({}, looks_ahead=True), Waits(), jobs=jobs)
+    assert session.run().exit_status == 0
+    assert "hangs" in heard.lines

@@ -103,3 +103,5 @@ def test_a_pass_without_a_defined_element_is_suspect() -> None:
 def test_a_check_draws_them(name: str) -> None:
     drawn = [each.case for each in samples_of(operators.get(name)) if each.case_set == "zero divisors"]
     assert any("int32" in each["dtypes"] for each in drawn)
+    same = [each for each in drawn if "int32" in each["dtypes"] and len({*map(tuple, each["shapes"].values())}) == 1]
+    assert next(each["generator"]["other"]["values"][:6] for each in same) == [1, 2, 0, 3, -1, -3]

@@ -281,6 +281,17 @@ def test_a_reporter_that_raises_is_dropped_and_named(event: str, results: list[C
     assert stream.getvalue().endswith(f"Deaf failed in {event}: ValueError: broken\n")
 
 
+def test_only_reporters_with_on_wait_hear_of_slow_cases() -> None:
+    class Waits(Deaf):
+        def on_wait(self, case: str, seconds: float, done: int, total: int) -> None:
+            self._hear(f"{case} {seconds} {done}/{total}")
+
+    with_it, without = Waits("", ValueError()), Deaf("", ValueError())
+    manager = ReportManager([without, with_it])
+    manager.on_wait("add/1", 11.5, 3, 9)
+    assert (with_it.heard, without.heard, manager.failures) == (["add/1 11.5 3/9"], [], ())
+
+
 def test_an_interrupt_is_not_a_reporters_failure() -> None:
     manager = ReportManager([Deaf("on_start", KeyboardInterrupt())])
     with pytest.raises(KeyboardInterrupt):

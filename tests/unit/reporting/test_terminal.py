@@ -319,3 +319,17 @@ def test_foreign_text_gives_no_command_to_a_ci_service(result: Make, reason: Rea
     assert not [line for line in shown.splitlines() if line.lstrip().startswith("::")]
     assert "##[" not in shown
     assert not [line for line in shown.splitlines() if line.startswith("\\")]
+
+
+def test_a_case_that_runs_for_long_is_named_in_the_progress(terminal: Any) -> None:
+    stream = io.StringIO()
+    log = TerminalReporter(stream, clock=lambda: 0.0)
+    for seconds in (11.0, 29.0, 31.0, 45.0, 63.0, 64.0):
+        log.on_wait("layer_norm/long/3[float32](2x65536)", seconds, 7, 100)
+    log.on_wait("add/1", 40.0, 8, 100)
+    lines = stream.getvalue().splitlines()
+    assert [line.partition("running for ")[2] for line in lines] == ["31.0 s", "1 min 03 s", "40.0 s"]
+    assert lines[0].startswith("… 7/100")
+    assert ": layer_norm/long/3[float32](2x65536) has been running" in lines[0]
+    TerminalReporter(terminal, width=100, clock=lambda: 0.0).on_wait("add/1", 11.0, 8, 100)
+    assert "8/100  add/1 has been running for 11.0 s" in terminal.getvalue()

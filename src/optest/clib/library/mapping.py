@@ -16,7 +16,7 @@ import msgspec
 from optest.clib.library.arguments import DESCRIPTOR
 from optest.clib.library.mapping_words import Refusal, Word
 from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping, Unsupported
-from optest.spec import OperatorDescriptor, TensorSpec, contiguous_strides
+from optest.spec import OperatorDescriptor, TensorSpec
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,14 +106,8 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         declared = self.unsupported if entry.unsupported is None else entry.unsupported
         calls = declared.get(status, ()) if isinstance(declared, Mapping) else "any" if status in declared else ()
         if isinstance(calls, str):
-            return calls == "any" or any(map(is_strided, tensors))
+            return calls == "any" or any(each.strides and each.elements and not each.is_dense for each in tensors)
         return any(spec.dtype.name in calls for spec in tensors)
-
-
-def is_strided(spec: TensorSpec) -> bool:
-    """Return whether elements of a tensor are elsewhere than row after row; an offset does not count."""
-    places = zip(spec.shape, spec.strides or (), contiguous_strides(spec.shape), strict=False)
-    return bool(spec.elements) and any(size > 1 and stride != dense for size, stride, dense in places)
 
 
 # msgspec gets to know a type when it is first used, and crashes where two threads do so at once

@@ -154,3 +154,9 @@ def _undefined_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
         yield from variations("zero divisors", [grid(values, [1, 2, 0, 3], attributes)], dtypes=[name])
         if low < 0:
             yield from variations("zero divisors", [grid(values, [1, 2, -1, -3], attributes)], dtypes=[name])
+        # In one shape, for kernels that do not broadcast.
+        divisors = [1, 2, 0, 3, *([-1, -3] if low < 0 else [])]
+        data = {"input": [each for each in values for _ in divisors], "other": divisors * len(values)}
+        generator = {tensor: {"fill": "data", "values": each} for tensor, each in data.items()}
+        shapes: dict[str, Any] = dict.fromkeys(data, (len(data["other"]),))
+        yield from variations("zero divisors", [call(attributes, generator=generator, **shapes)], dtypes=[name])

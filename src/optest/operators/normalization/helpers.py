@@ -43,6 +43,9 @@ def of_rows(call_of: Callable[..., Call], *, has_mean: bool = True) -> Iterator[
             yield from variations(
                 "mean beside std", [filled(call_of((4,), 257), normal(mean, std))], dtypes=MAIN_FLOATS
             )
+        yield from variations(
+            "mean beside std", [filled(call_of((2, 3), 257), normal(1000.0, 1.0))], dtypes=("float32",)
+        )
     # Squares of 300 are beyond float16, and so is a sum of 65 numbers around 1,500.
     yield from variations("long", [filled(call_of((3,), 65), normal(1500.0, 300.0))], dtypes=MAIN_FLOATS)
     yield from variations("long", [call_of((2,), 65536)], dtypes=MAIN_FLOATS)
