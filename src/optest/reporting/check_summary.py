@@ -28,8 +28,7 @@ class OperatorLine:
     failed: Counter[str] = field(default_factory=Counter)
     unchecked: Counter[str] = field(default_factory=Counter)
     gap_reasons: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    """Number of failed cases by reason."""
+    reasons: Counter[str] = field(default_factory=Counter)  # of failed cases
     by_invariants: int = 0
     """How many of the passed have no reference."""
 
