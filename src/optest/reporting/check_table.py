@@ -68,7 +68,7 @@ class CheckReporter(TerminalReporter):
         if self._verbosity >= 0 and groups:
             room = _LINES + _LINES_OF_EACH * (len(failing) - 1)
             left = self._blocks(groups, math.inf if self._block_limit is None else room)
-            if left < room - _SCROLLED:
+            if left < room - _SCROLLED or (self._block_limit is None and len(failing) > 1):
                 for line in failing[:_REPEATED]:
                     reasons = ", ".join(f"{count} {reason}" for reason, count in line.reasons.most_common())
                     self._page.line(f"{line.operator}: {clip(reasons, 130)}", "bad")

@@ -467,3 +467,12 @@ def test_a_wrong_call_says_what_is_wrong_and_changes_no_pattern(result: Make) ->
     assert "  wrong on purpose: add is not defined for bool\n" in text
     assert "where the last size" not in text
     assert "  fails: only in float16 (all 3 such cases, none of 9 others)" in text
+
+
+def test_every_report_of_several_operators_ends_with_their_reasons(result: Make) -> None:
+    failed = [
+        result(id=f"{name}/{n}", operator=name, reason=reason, message="x")
+        for name in ("add", "mul")
+        for n, reason in enumerate([Reason.SHAPE, Reason.DTYPE, Reason.SHAPE])
+    ]
+    assert "\nadd: 2 SHAPE, 1 DTYPE\nmul: 2 SHAPE, 1 DTYPE\n" in told(failed, block_limit=None)
