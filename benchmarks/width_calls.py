@@ -356,6 +356,16 @@ CALLS: dict[str, Calls] = {
     ],
     **_same("rms_norm_backward layer_norm_backward", _norm_backward),
     "adamw": _with(**{name: lambda n: (n,) for name in ("param", "grad", "exp_avg", "exp_avg_sq")}),
+    "merge_attention_states": lambda n, dtype: [
+        call(
+            dtypes=[dtype, "float32", dtype, "float32"],
+            prefix_output=(3, 2, n),
+            prefix_lse=(2, 3),
+            suffix_output=(3, 2, n),
+            suffix_lse=(2, 3),
+        )
+    ],  # fmt: skip
+    "per_token_quant_int8": _with(input=lambda n: (2, n)),
     "per_token_group_quant_fp8": lambda n, dtype: [_alike(dtype, {"group_size": n}, input=(2, n))],
     **{
         name: _quantized_matmul(name)

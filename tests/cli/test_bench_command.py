@@ -111,6 +111,9 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(optest: Shell, tmp_
     assert not (tmp_path / ".optest").exists()
 
 
-def test_workers_that_share_the_machine_are_told(optest: Shell, plugin: dict[str, str]) -> None:
-    ended = optest(*ADD, "--backend", "untimed", *QUICK, "--jobs", "2", env=plugin)
+def test_workers_that_share_the_machine_are_told(optest: Shell, plugin: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(
+        "cases: [{op: add, shapes: {input0: 8x8, input1: 8x8}, product: {seed: [0, 1]}}]\n"
+    )
+    ended = optest("run", "--plan", tmp_path / "plan.yaml", "--backend", "untimed", *QUICK, "--jobs", "2", env=plugin)
     assert "timed while 2 workers share this machine" in ended.out

@@ -36,10 +36,9 @@ def memory_of(one: Array, other: Array, request: CallRequest = NO_REQUEST) -> Ca
 
 def test_other_values_reach_an_output_that_begins_as_the_input() -> None:
     """What C works on in place would hold the values of the call before."""
-    entry = read_mapping(mapping_path("infiniop-2026-08", "")).operators["index_copy"][0]
-    one, index = np.zeros(SHAPE, np.float32), np.array([0], np.int64)
-    spec = TensorSpec(dtype=F32, shape=SHAPE)
-    memory = CaseMemory(entry, {"input": one, "index": index, "source": one[:1]}, {"out": spec})
+    entry = read_mapping(mapping_path("cblas", "")).operators["add"][0]
+    one, spec = np.zeros(SHAPE, np.float32), TensorSpec(dtype=F32, shape=SHAPE)
+    memory = CaseMemory(entry, {"input": one, "other": one}, {"out": spec})
     given = memory.values_with(ONE, one + 1)
     assert given[ONE].tolist() == given[OUT].tolist() == (one + 1).tolist()
     assert memory.values[OUT].tolist() == one.tolist()
