@@ -364,7 +364,7 @@ CALLS: dict[str, Calls] = {
             suffix_output=(3, 2, n),
             suffix_lse=(2, 3),
         )
-    ],  # fmt: skip
+    ],
     "per_token_quant_int8": _with(input=lambda n: (2, n)),
     "per_token_group_quant_fp8": lambda n, dtype: [_alike(dtype, {"group_size": n}, input=(2, n))],
     **{
