@@ -360,7 +360,11 @@ def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> 
     plugins = (*plugin_modules(), *request.plugins)
     if not plugins:
         return line
-    entries = _entries_that_find(plugins, environment().get("PYTHONPATH", ""))
+    files = [Path(file).resolve() for module in plugins if (file := file_of_module(module))]
+    entries = [entry for entry in environment().get("PYTHONPATH", "").split(os.pathsep) if entry]
+    # If an entry of PYTHONPATH leads to a plug-in, that may import others from the rest.
+    if not any(file.is_relative_to(Path(entry).resolve()) for entry in entries for file in files):
+        entries = []
     search = os.pathsep.join(dict.fromkeys([*entries, *_folders_of(request.plugins)]))
     found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
     return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
@@ -390,11 +394,3 @@ def _folders_of(modules: Iterable[str]) -> Iterable[str]:
         if file := file_of_module(module):
             folder = os.path.relpath(Path(file).parents[module.count(".")])
             yield from () if folder == "." else (folder,)
-
-
-def _entries_that_find(modules: Iterable[str], search: str) -> list[str]:
-    """Return the entries of PYTHONPATH if a module is in one of them: it may import others from the rest."""
-    files = [Path(file).resolve() for module in modules if (file := file_of_module(module))]
-    entries = [entry for entry in search.split(os.pathsep) if entry]
-    is_needed = any(file.is_relative_to(Path(entry).resolve()) for entry in entries for file in files)
-    return entries if is_needed else []

@@ -87,7 +87,12 @@ class CommandBackendDriver(BackendDriver):
                 continue
             if job.config.golden_dump and state is not GoldenState.CHANGED:
                 return None
-            raise Fault(Reason.BAD_CASE, _not_golden(file, job.path(file), state, case))
+            shape = format_shape(file.spec.shape)
+            message = (
+                f"golden file {job.path(file)} of {file.tensor} ({file.dtype}[{shape}]) {state.value}, but should be "
+                f"the expected output of {case.key}; name it under golden.dump to have it made from the reference"
+            )
+            raise Fault(Reason.BAD_CASE, message)
         return [read_golden(file, job.path(file)) for file in job.config.golden_load]
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
@@ -356,11 +361,3 @@ def _golden_checks(job: _Job) -> list[Check]:
         for path in map(job.golden_path, job.config.golden_load)
         if golden_state(path, origin) is unvouched
     ]
-
-
-def _not_golden(file: TensorFile, path: Path, state: GoldenState, case: TestCase) -> str:
-    shape = format_shape(file.spec.shape)
-    return (
-        f"golden file {path} of {file.tensor} ({file.dtype}[{shape}]) {state.value}, but should be the expected output "
-        f"of {case.key}; name it under golden.dump to have it made from the reference"
-    )

@@ -140,8 +140,13 @@ class _Reader(SectionReader):
 
     def _one_command(self, key: str, value: Any) -> Command:
         if isinstance(value, str):
-            words = _as_list(value)
-            self.say(key, f"is {value!r}, but should be a list, since no shell reads it: {words}")
+            try:
+                words = shlex.split(value)
+            except ValueError:
+                words = [value]
+            plain = re.compile(r"[\w./][\w./=+-]*")
+            listed = ", ".join(word if plain.fullmatch(word) else repr(word) for word in words)
+            self.say(key, f"is {value!r}, but should be a list, since no shell reads it: [{listed}]")
             return ()
         if not isinstance(value, (list, tuple)) or not value:
             self.say(key, f"is {value!r}, but should be a list such as [bash, run.sh]")
@@ -412,13 +417,3 @@ def path_tokens(case: TestCase) -> dict[str, str]:
     """The same as parts of a path: the name of a case may hold slashes and brackets."""
     tokens = case_tokens(case)
     return tokens | {"case": re.sub(r"[^\w.+=,-]+", "_", tokens["case"]).strip("._") or "case"}
-
-
-def _as_list(command: str) -> str:
-    """``[bash, run.sh, '-r', cpu]`` for the hint; the text itself if it cannot be split."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = [command]
-    plain = re.compile(r"[\w./][\w./=+-]*")
-    return "[" + ", ".join(word if plain.fullmatch(word) else repr(word) for word in words) + "]"

@@ -255,12 +255,6 @@ def _reference_array(expected: Expected) -> Array:
     return reference
 
 
-def _is_of_an_empty_input(case: TestCase, name: str) -> bool:
-    """Whether an output is the gradient of an input without elements, or what became of it."""
-    empty = [each.path for each in case.inputs if not each.spec.elements]
-    return any(name in (f"grad.{path}", f"{path} afterwards") for path in empty)
-
-
 def _empty_input_of(case: TestCase) -> str:
     """The input that is stated without elements, "" for none, of a call whose outputs no plan can declare.
 
@@ -276,7 +270,9 @@ def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> _Judg
     """An output without elements, which has to be declared so, or to stand beside others that are compared."""
     expected = every[index]
     declared = index < len(case.outputs) and case.outputs[index].elements == 0
-    meant = declared or bool(_empty_input_of(case)) or _is_of_an_empty_input(case, expected.name)
+    empty = [each.path for each in case.inputs if not each.spec.elements]
+    is_of_empty_input = any(expected.name in (f"grad.{path}", f"{path} afterwards") for path in empty)
+    meant = declared or bool(_empty_input_of(case)) or is_of_empty_input
     # An operator without declared outputs may yield others with elements next to the empty one.
     others = not case.outputs and any(math.prod(each.shape) for each in every if not each.name.startswith("grad."))
     if not meant and not others:

@@ -263,19 +263,15 @@ def _terms_if_needed(
     if not any(map(_may_be_judged_by_class, cases)):
         return None
     with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
-        return _terms(cases[0], inputs)
-
-
-def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any]:
-    """The operator's error terms; asked for where its class rule may decide for one of the cases."""
-    assert case.descriptor.terms is not None
-    terms = _sequence(_call_hook(case.descriptor.terms, case, inputs))
-    for each in terms:
-        if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
-            raise ValueError(f"a count of terms is {np.min(each.count)}, but should be 0 or more")
-        if isinstance(each, ErrorBudget) and np.any(np.less(each.worst, 0)):
-            raise ValueError(f"an error budget is {np.nanmin(each.worst)}, but should be 0 or more")
-    return terms
+        case = cases[0]
+        assert case.descriptor.terms is not None
+        terms = _sequence(_call_hook(case.descriptor.terms, case, inputs))
+        for each in terms:
+            if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
+                raise ValueError(f"a count of terms is {np.min(each.count)}, but should be 0 or more")
+            if isinstance(each, ErrorBudget) and np.any(np.less(each.worst, 0)):
+                raise ValueError(f"an error budget is {np.nanmin(each.worst)}, but should be 0 or more")
+        return terms
 
 
 def _may_be_judged_by_class(case: TestCase) -> bool:

@@ -16,7 +16,6 @@ from optest.numerics.layout import storage_of, view
 from optest.registry import load_object
 from optest.spec import (
     REQUIRED,
-    Argument,
     Attribute,
     DType,
     TensorSpec,
@@ -187,7 +186,11 @@ def _read_in_memory(wrong: WrongCall) -> Iterator[Hypothesis]:
         if argument.spec.is_plain or not array.size:
             continue
         for how, spec in _as_read(argument.spec):
-            read = _read_as(argument, array, spec)
+            base = array.base
+            storage = base if isinstance(base, np.ndarray) and base.ndim == 1 and base.dtype == array.dtype else None
+            if storage is None or storage.size < argument.spec.storage_elements:
+                storage = storage_of(array, argument.spec)
+            read = view(storage, spec).copy() if spec.storage_elements <= storage.size else None
             if read is not None:
                 words = f"{how} of {argument.name} were ignored"
                 yield _with_input(wrong, {place: read}, words + ": read as if dense" * (how == "the strides"))
@@ -212,15 +215,6 @@ def _as_read(spec: TensorSpec) -> Iterator[tuple[str, TensorSpec]]:
 
 def _is_reversed(spec: TensorSpec) -> bool:
     return spec.strides is not None and min(spec.strides, default=0) < 0
-
-
-def _read_as(argument: Argument, array: Array, spec: TensorSpec) -> Array | None:
-    """What stands in the storage of an input where ``spec`` looks for it; None beyond its end."""
-    base = array.base
-    storage = base if isinstance(base, np.ndarray) and base.ndim == 1 and base.dtype == array.dtype else None
-    if storage is None or storage.size < argument.spec.storage_elements:
-        storage = storage_of(array, argument.spec)
-    return view(storage, spec).copy() if spec.storage_elements <= storage.size else None
 
 
 def _exchanged(wrong: WrongCall) -> Iterator[Hypothesis]:

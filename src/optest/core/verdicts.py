@@ -358,7 +358,8 @@ def judged_by_others(verdict: Verdict) -> Verdict:
 
 def _proves_little(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
     is_lost = measure.compared and measure.max_abs_index is None and has_no_number(expected)
-    if is_lost and not _wrote_inputs_down(case) and not _has_one_answer(case, expected):
+    is_written_down = case.generator is not None or any(argument.fill.kind in _WRITTEN_DOWN for argument in case.inputs)
+    if is_lost and not is_written_down and not _has_one_answer(case, expected):
         return (
             "every element should be NaN or infinite, which a backend passes that is wrong everywhere; "
             "choose inputs whose results are numbers"
@@ -376,10 +377,6 @@ def _has_one_answer(case: TestCase, expected: Expected) -> bool:
 
 _WRITTEN_DOWN = ("data", "file", "opinfo")
 """Fills whose values somebody chose for the call."""
-
-
-def _wrote_inputs_down(case: TestCase) -> bool:
-    return case.generator is not None or any(argument.fill.kind in _WRITTEN_DOWN for argument in case.inputs)
 
 
 def after_attempts(verdict: Verdict, attempts: int, earlier: Verdict | None) -> Verdict:

@@ -146,7 +146,14 @@ def _draw(kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval
     if kind == "integer-exact":
         return draws.nonzero_integers(dtype, bound, legal_signs(interval, dtype))
     if dtype.is_integer:
-        return _integer_draw(kind, stated, dtype, interval, bound)
+        pieces = integer_pieces(interval, dtype)
+        if kind == "randn":
+            mean, std = stated["mean"], stated["std"]
+            if mean is None and std is None:
+                return draws.integers_by_bits(dtype, bound, None if interval is None else pieces)
+            return draws.normal(dtype, mean, std, pieces)
+        first, last = _stated_integers(stated) or (-bound if dtype.min_int else 0, bound)
+        return draws.integers(dtype, integers_within(first, last, pieces))
     if kind == "randint":
         first, last = _stated_integers(stated) or _PLAIN_INTEGERS
         return draws.integers(dtype, integers_within(first, last, real_pieces(_whole_numbers(interval, dtype), dtype)))
@@ -158,19 +165,6 @@ def _draw(kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval
     high = 1.0 if stated["high"] is None else float(stated["high"])
     limited = interval is not None or max(abs(low), abs(high)) > 1
     return draws.uniform(dtype, low, high, real_pieces(interval, dtype) if limited else None)
-
-
-def _integer_draw(
-    kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval | None, bound: int
-) -> draws.Draw:
-    pieces = integer_pieces(interval, dtype)
-    if kind == "randn":
-        mean, std = stated["mean"], stated["std"]
-        if mean is None and std is None:
-            return draws.integers_by_bits(dtype, bound, None if interval is None else pieces)
-        return draws.normal(dtype, mean, std, pieces)
-    low, high = _stated_integers(stated) or (-bound if dtype.min_int else 0, bound)
-    return draws.integers(dtype, integers_within(low, high, pieces))
 
 
 def _whole_numbers(interval: Interval | None, dtype: DType) -> Interval:

@@ -124,7 +124,10 @@ class TestFunction(BackendDriver):
         except Discrepancy as discrepancy:
             return discrepancy.verdict
         except (AssertionError, RuntimeError) as error:
-            if _is_about_a_device(error):
+            # Where torch could not begin with a device at all, it raises an AssertionError if it was built without, a
+            # RuntimeError if the machine has none.
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_name == "_lazy_init" and str(frame.f_globals.get("__name__")).startswith("torch."):
                 raise Fault(Reason.UNAVAILABLE, f"the test needs a device that torch lacks here: {error}") from None
             if not isinstance(error, AssertionError):
                 raise
@@ -141,13 +144,6 @@ class TestFunction(BackendDriver):
         if not scope.calls:  # scripts return early from cases that they do not mean
             return Verdict(status=Status.SKIPPED, message="the test returned without a call of an operator")
         return Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
-
-
-def _is_about_a_device(error: BaseException) -> bool:
-    """Whether torch could not begin with a device at all, by where it says so: it raises an AssertionError if it was
-    built without, a RuntimeError if the machine has none."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_code.co_name == "_lazy_init" and str(frame.f_globals.get("__name__")).startswith("torch.")
 
 
 def _of_faults(judge: Callable[[], Verdict]) -> Verdict:

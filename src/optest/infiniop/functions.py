@@ -200,11 +200,9 @@ class LibraryFunction:
         warnings.warn(text, UncheckedSignature, stacklevel=4)
         self._symbol.argtypes, self._symbol.restype = tuple(declared.argtypes), declared.restype
         self._returns_status = declared.restype is ctypes.c_int
-        return self._exactly(len(declared.argtypes))
+        count = len(declared.argtypes)
 
-    def _exactly(self, count: int) -> Callable[..., Any]:
-        """ctypes lets further arguments through untyped, and cuts them to 32 bits."""
-
+        # ctypes lets further arguments through untyped, and cuts them to 32 bits.
         def call(*arguments: Any) -> Any:
             if len(arguments) != count:
                 raise UsageError(f"{self.name} was given {len(arguments)} arguments, but should be given {count}")

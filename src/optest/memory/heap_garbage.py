@@ -99,29 +99,22 @@ def _write_next(malloc: _Malloc, byte: int, size: int) -> None:
     count = _SIZES.count(size)
     written: set[int] = set()
     for _ in range(_MOST_ROUNDS):
-        blocks = _taken_exactly(malloc, byte, size, count)
+        # Take blocks of that very size, which the thread keeps for itself when they are freed. malloc gives larger ones
+        # where what would be left over is too small to be a block: keep those back until it has no more of them, or it
+        # would give the same ones again and again, the library among others.
+        blocks: list[int] = []
+        larger: list[int] = []
+        while len(blocks) < count and len(larger) < _MOST_LARGER:
+            block = malloc.malloc(size)
+            (blocks if malloc.usable_size(block) == size else larger).append(block)
+        _write(malloc, byte, larger)
+        _free(malloc, larger)
         others = [block for block in blocks if block not in written]
         _write(malloc, byte, others)
         written.update(others)
         _free(malloc, blocks)
         if not others:
             return
-
-
-def _taken_exactly(malloc: _Malloc, byte: int, size: int, count: int) -> list[int]:
-    """Blocks of that very size, which the thread keeps for itself when they are freed.
-
-    malloc gives larger ones where what would be left over is too small to be a block. Those are kept back until it has
-    no more of them, or it would give the same ones again and again, the library among others.
-    """
-    blocks: list[int] = []
-    larger: list[int] = []
-    while len(blocks) < count and len(larger) < _MOST_LARGER:
-        block = malloc.malloc(size)
-        (blocks if malloc.usable_size(block) == size else larger).append(block)
-    _write(malloc, byte, larger)
-    _free(malloc, larger)
-    return blocks
 
 
 @cache

@@ -117,7 +117,8 @@ def layouts_of(shape: Sequence[int]) -> Iterator[Layout]:
         yield with_padded_rows(shape)
         yield backwards(shape)
     if rank > 2:
-        yield _with_last_two_swapped(shape)
+        *lead, rows, columns = strides_of([*shape[:-2], shape[-1], shape[-2]])
+        yield laid(shape, [*lead, columns, rows])
         yield _with_padded_matrices(shape)
     if rank == 4:
         yield _channels_last(shape)
@@ -159,11 +160,6 @@ def backwards(shape: Sequence[int]) -> Layout:
 def _with_padded_matrices(shape: Sequence[int]) -> Layout:
     """Rows are adjacent and matrices stand two rows apart, as those of a cache that is not full."""
     return laid(shape, strides_of([*shape[:-2], shape[-2] + 2, shape[-1]]))
-
-
-def _with_last_two_swapped(shape: Sequence[int]) -> Layout:
-    *lead, rows, columns = strides_of([*shape[:-2], shape[-1], shape[-2]])
-    return laid(shape, [*lead, columns, rows])
 
 
 def _channels_last(shape: Sequence[int]) -> Layout:

@@ -115,19 +115,15 @@ def erfinv(x: Array) -> Array:
     """
     size = np.where(np.abs(x) < 1.0, np.abs(x), 0.0).reshape(-1)
     root = np.sqrt(PI.astype(x.dtype))
-    y = np.where(size < 1e-4, size * root / 2.0, _erfinv_start(size))
+    # Winitzki, "A handy approximation for the error function and its inverse", 2008.
+    logarithm = np.log1p(-size * size)
+    half, rest = 2.0 / (np.pi * 0.147) + logarithm / 2.0, logarithm / -0.147
+    y = np.where(size < 1e-4, size * root / 2.0, np.sqrt(rest / (np.sqrt(half * half + rest) + half)))
     for _ in range(3):
         step = _beyond(y, size) * np.exp(y * y) * root / 2.0
         y = y - step / (1.0 + y * step)
     limits = np.where(np.abs(x) == 1.0, np.inf, np.nan)
     return np.asarray(np.copysign(np.where(np.abs(x) < 1.0, y.reshape(x.shape), limits), x))
-
-
-def _erfinv_start(x: Array) -> Array:
-    """Winitzki, "A handy approximation for the error function and its inverse", 2008."""
-    logarithm = np.log1p(-x * x)
-    half, rest = 2.0 / (np.pi * 0.147) + logarithm / 2.0, logarithm / -0.147
-    return np.asarray(np.sqrt(rest / (np.sqrt(half * half + rest) + half)))
 
 
 def _beyond(y: Array, x: Array) -> Array:

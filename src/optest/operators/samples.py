@@ -111,22 +111,19 @@ def with_special_rows(
     """
     for each in calls:
         for name in names:
-            values = _rows_with_special(each["shapes"][name])
+            # Small numbers of both signs, no 0 among them, nested like the shape; a row and a column stay free of the
+            # rest.
+            shape = each["shapes"][name]
+            values: list[Any] = [((7 * index) % 11 - 5.5) / 4 for index in range(prod(shape))]
+            width = shape[-1]
+            rows = len(values) // max(1, width)
+            free = width if len(shape) == 1 else min(rows, width)
+            for place, special in enumerate(("nan", "inf", "-inf")[: max(0, free - 1)]):
+                values[place if len(shape) == 1 else place * width + place] = special
+            for size in reversed(shape[1:]):
+                values = [values[start : start + size] for start in range(0, len(values), size)]
             fills = {name: {"fill": "data", "values": values}}
             yield from variations("special", [{**each, "generator": fills}], dtypes=dtypes)
-
-
-def _rows_with_special(shape: Sequence[int]) -> Any:
-    """Small numbers of both signs, no 0 among them, nested like the shape; a row and a column stay free of the rest."""
-    values: list[Any] = [((7 * index) % 11 - 5.5) / 4 for index in range(prod(shape))]
-    width = shape[-1]
-    rows = len(values) // max(1, width)
-    free = width if len(shape) == 1 else min(rows, width)
-    for place, special in enumerate(("nan", "inf", "-inf")[: max(0, free - 1)]):
-        values[place if len(shape) == 1 else place * width + place] = special
-    for size in reversed(shape[1:]):
-        values = [values[start : start + size] for start in range(0, len(values), size)]
-    return values
 
 
 def integer_exact(calls: Iterable[Call], *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:

@@ -242,7 +242,15 @@ def contexts_of(document: PlanDocument | None, request: CaseRequest, fills: Fill
     with ledger.reading(document.source if document is not None else None):
         target = _target(document, request, host, ledger)
     for plan in document.family()[:-1] if document is not None else ():
-        _require_same_target(plan, document, request, ledger)
+        assert document is not None
+        # A run has one backend: a plan that is included may name it, but no other.
+        for key in ("backend", "chip"):
+            own, required = getattr(plan, key), getattr(document, key) or ("numpy" if key == "backend" else "")
+            if key in plan.model_fields_set and own != required and not getattr(request, key):
+                with ledger.reading(plan.source):
+                    other = f"is {required!r}" if required else "is not stated"
+                    message = f"{key} is {own!r}, but {other} in {document.path}, and a run asks one {key}"
+                    ledger.problem((key,), message, f"write {key}: {own} in {document.path}, or give --{key}")
     folders = allowed_folders(document, flags) if request.untrusted else ()
     return [
         PlanContext(
@@ -308,18 +316,6 @@ def _target(
     place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
     ledger.error(place, error)
     return None
-
-
-def _require_same_target(plan: PlanDocument, main: PlanDocument | None, request: CaseRequest, ledger: Ledger) -> None:
-    """A run has one backend: a plan that is included may name it, but no other."""
-    assert main is not None
-    for key in ("backend", "chip"):
-        own, required = getattr(plan, key), getattr(main, key) or ("numpy" if key == "backend" else "")
-        if key in plan.model_fields_set and own != required and not getattr(request, key):
-            with ledger.reading(plan.source):
-                other = f"is {required!r}" if required else "is not stated"
-                message = f"{key} is {own!r}, but {other} in {main.path}, and a run asks one {key}"
-                ledger.problem((key,), message, f"write {key}: {own} in {main.path}, or give --{key}")
 
 
 def _default_origins(plan: PlanDocument | None, main: PlanDocument | None) -> dict[str, str]:

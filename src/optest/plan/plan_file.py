@@ -168,20 +168,16 @@ def _unread(faults: Iterable[Path]) -> dict[Path, set[str]]:
     """The keys that hold faults, by the path of the mapping that they are keys of."""
     unread: dict[Path, set[str]] = {}
     for path in faults:
-        owner, key = _owner_and_key(path)
+        # The owner is the plan, its defaults or a case; key is None if the fault concerns all of the owner's keys.
+        is_in_case = path[:1] == ("cases",) and isinstance(path[1:] and path[1], int)
+        depth = 2 if is_in_case else int(path[:1] == ("defaults",))
+        owner, key = path[:depth], None if path[depth : depth + 1] in ((), ("<<",)) else str(path[depth])
         known = known_keys(owner)
         unread.setdefault(owner, set()).update((*known, "<<") if key is None else (key, nearest_key(key, known) or key))
         inner = len(owner) + 1
         if key in _PARTLY_READ and owner and len(path) > inner:
             unread.setdefault(path[:inner], set()).add(str(path[inner]))
     return unread
-
-
-def _owner_and_key(path: Path) -> tuple[Path, str | None]:
-    """The plan, its defaults or a case, and which key of it a fault concerns; None if it concerns all of them."""
-    depth = 2 if path[:1] == ("cases",) and isinstance(path[1:] and path[1], int) else int(path[:1] == ("defaults",))
-    key = path[depth] if len(path) > depth else None
-    return path[:depth], None if key is None or key == "<<" else str(key)
 
 
 def _readable_part(

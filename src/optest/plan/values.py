@@ -336,17 +336,6 @@ _FILL_CALL = re.compile(r"([A-Za-z][\w-]*)\((.*)\)")
 _NEXT_PARAMETER = re.compile(r",(?![^=]*\])")
 
 
-def _call_parameters(value: str, inside: str) -> dict[str, Any]:
-    """The parameters in ``uniform(low=0, high=1)``: numbers, true, false, or words."""
-    found: dict[str, Any] = {}
-    for part in _NEXT_PARAMETER.split(inside) if inside.strip() else ():
-        name, equals, text = (word.strip() for word in part.partition("="))
-        if not equals or not name or not text or name in found:
-            raise _misfit("generator", value, "like uniform(low=0, high=1)")
-        found[name] = fill_scalar(text)
-    return found
-
-
 def fill_scalar(text: str) -> Any:
     """The value that a parameter's text means in ``uniform(low=0, high=1)``."""
     if text in ("true", "false"):
@@ -364,7 +353,15 @@ def fill_scalar(text: str) -> Any:
 
 def _fill(value: Any) -> Fill:
     if isinstance(value, str) and (call := _FILL_CALL.fullmatch(value.strip())) is not None:
-        return Fill(kind=call[1], parameters=_call_parameters(value, call[2]))
+        # uniform(low=0, high=1): numbers, true, false, or words.
+        inside = call[2]
+        found: dict[str, Any] = {}
+        for part in _NEXT_PARAMETER.split(inside) if inside.strip() else ():
+            name, equals, text = (word.strip() for word in part.partition("="))
+            if not equals or not name or not text or name in found:
+                raise _misfit("generator", value, "like uniform(low=0, high=1)")
+            found[name] = fill_scalar(text)
+        return Fill(kind=call[1], parameters=found)
     if isinstance(value, str) and not is_dotted(value):
         return Fill(kind=value)
     if isinstance(value, str):

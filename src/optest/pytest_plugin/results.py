@@ -21,7 +21,10 @@ class Results:
 
     def __init__(self, items: Sequence[CaseItem]) -> None:
         self._items = {id(item.case): item for item in items}
-        self._streams = collecting.streams([(item.request, item.case) for item in items], _device_share(items))
+        # Worker gwK of pytest-xdist uses the K-th part of the devices.
+        worker = getattr(items[0].config, "workerinput", None) if items else None
+        share = None if worker is None else (int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]))
+        self._streams = collecting.streams([(item.request, item.case) for item in items], share)
         self._stream_of: dict[int, Any] = {id(case): stream for stream, cases in self._streams for case in cases}
         self._in_order = items
         self._place_of = {id(item): place for place, item in enumerate(items)}
@@ -77,12 +80,6 @@ class Results:
         """End every run; ``at_once`` without waiting for what is being executed."""
         for stream, _ in self._streams:
             stream.close(at_once=at_once)
-
-
-def _device_share(items: Sequence[CaseItem]) -> tuple[int, int] | None:
-    """Which part of the devices this process uses: worker gwK of pytest-xdist the K-th, None without xdist."""
-    worker = getattr(items[0].config, "workerinput", None) if items else None
-    return None if worker is None else (int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]))
 
 
 RESULTS = pytest.StashKey[Results]()

@@ -56,7 +56,16 @@ def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSumma
     for result in results:
         tally.add(result)
     if tally.models:
-        table = _figures(tally, info)
+        models, operators = (
+            [[escaped(row[0]), *row[1:]] for row in group_cells(word, groups, with_operators=word == "model")]
+            for word, groups in (("model", tally.models), ("operator", dict(tally.worst_first())))
+        )
+        texts = [text for text in (total_text(tally), coverage_text(info, tally)) if text]
+        table = [
+            *_table(models[0], models[1:], most=len(models)),
+            *(line for text in texts for line in (escaped(text), "")),
+            *_table(operators[0], operators[1:]),
+        ]
     elif tally.operators:
         head, *rows = status_cells(tally, none="")
         table = _table(head, [list(map(escaped, row)) for row in rows], left={0, len(head) - 1})
@@ -104,20 +113,6 @@ def _mark(summary: RunSummary) -> str:
 
 def _notes(info: RunInfo) -> list[str]:
     return [line for note in info.notes for line in (f"> {escaped(note)}", "")]
-
-
-def _figures(tally: Tally, info: RunInfo) -> list[str]:
-    """Tables of the models and of the operators of model cases, and a sentence for all."""
-    models, operators = (
-        [[escaped(row[0]), *row[1:]] for row in group_cells(word, groups, with_operators=word == "model")]
-        for word, groups in (("model", tally.models), ("operator", dict(tally.worst_first())))
-    )
-    texts = [text for text in (total_text(tally), coverage_text(info, tally)) if text]
-    return [
-        *_table(models[0], models[1:], most=len(models)),
-        *(line for text in texts for line in (escaped(text), "")),
-        *_table(operators[0], operators[1:]),
-    ]
 
 
 def _table(

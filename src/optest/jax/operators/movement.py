@@ -108,13 +108,6 @@ def _beyond_input(specs: Specs, attributes: Attributes) -> str | None:
     return "JAX drops what an index puts beyond input, and refuses nothing" if is_beyond else None
 
 
-def _grid(index: Any, dim: int) -> tuple[Any, ...]:
-    """The place of every element of ``index``, where it says the one in ``dim`` and its own place the others."""
-    axes = [lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
-    axes[dim] = index
-    return tuple(axes)
-
-
 _NO_BOOL = takes_no("Array.at[…].add", Kind.BOOL)
 
 
@@ -122,7 +115,10 @@ def _scatter(method: str, *gaps: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
         part = written[tuple(slice(size) for size in index.shape)]
-        return getattr(source.at[_grid(index, attributes["dim"])], method)(part)
+        # The place of every element of index, where it has the place in dim and its own place in the others.
+        axes = [lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
+        axes[attributes["dim"]] = index
+        return getattr(source.at[tuple(axes)], method)(part)
 
     return JaxCall(call, first_gap(*gaps))
 

@@ -14,27 +14,19 @@ def _reduced(op: str) -> NodeOf:
         dims = asked["dim"]
         axes = (dims,) if isinstance(dims, int) else tuple(dims or ()) or None
         if asked.is_refused:
-            _require_refused(op, asked, axes)
+            # What ONNX gives a meaning to, or does not speak of, need not be refused.
+            shape = asked.spec().shape
+            if axes is not None and all(-len(shape) <= axis < len(shape) for axis in axes):
+                if len({axis % len(shape) for axis in axes}) < len(axes):
+                    raise Differs(f"{op} says nothing of an axis that is stated twice")
+                shape = tuple(shape[axis] for axis in axes)
+            if 0 in shape:
+                raise Differs(f"{op} has a value of no elements")
+            if asked.spec().dtype.is_integer:
+                raise Differs(f"{op} takes integers")
         return Node(op=op, attributes={"axes": axes, "keepdims": asked["keepdim"]}, within=_result(asked))
 
     return node
-
-
-def _require_refused(op: str, asked: Asked, axes: tuple[int, ...] | None) -> None:
-    """What ONNX gives a meaning to, or does not speak of, need not be refused.
-
-    Raises:
-        Differs: for such a call.
-    """
-    shape = asked.spec().shape
-    if axes is not None and all(-len(shape) <= axis < len(shape) for axis in axes):
-        if len({axis % len(shape) for axis in axes}) < len(axes):
-            raise Differs(f"{op} says nothing of an axis that is stated twice")
-        shape = tuple(shape[axis] for axis in axes)
-    if 0 in shape:
-        raise Differs(f"{op} has a value of no elements")
-    if asked.spec().dtype.is_integer:
-        raise Differs(f"{op} takes integers")
 
 
 def _result(asked: Asked) -> str | None:

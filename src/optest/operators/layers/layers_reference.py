@@ -192,11 +192,7 @@ def yarn_rotary_embedding(call: Calls, inputs: Inputs, attributes: Attributes) -
     column = call("reshape", positions, shape=[positions.shape[0], 1])
     angles = call("mul", column, call.constant(frequencies))
     cos, sin = (call("mul", call(name, angles), scale) for name in ("cos", "sin"))
-    return (_rotated(call, tensor, cos, sin),)
-
-
-def _rotated(call: Calls, tensor: Any, cos: Any, sin: Any) -> Any:
-    """(x₁·cos − x₂·sin, x₂·cos + x₁·sin) of both halves of the elements that the tables are for, and the others."""
+    # (x₁·cos − x₂·sin, x₂·cos + x₁·sin) of both halves of the elements that the tables are for, and the others.
     half, size = cos.shape[-1], tensor.shape[-1]
     first, second = (call("slice", tensor, dim=[-1], start=[at], end=[at + half]) for at in (0, half))
     parts = [
@@ -204,7 +200,7 @@ def _rotated(call: Calls, tensor: Any, cos: Any, sin: Any) -> Any:
         call("add", call("mul", second, cos), call("mul", first, sin)),
     ]
     rest = [call("slice", tensor, dim=[-1], start=[2 * half], end=[size])] if size > 2 * half else []
-    return call("concat", *parts, *rest, dim=-1)
+    return (call("concat", *parts, *rest, dim=-1),)
 
 
 def _yarn_frequencies(size: int, attributes: Attributes) -> Any:

@@ -298,7 +298,13 @@ def windows_of(spec: TensorSpec, attributes: Attributes) -> Windows:
     padding = _padding(stated_padding)
     dilation = _pair("dilation", attributes.get("dilation", (1,)), least=1)
     spans = tuple(step * (size - 1) + 1 for size, step in zip(kernel, dilation, strict=True))
-    _require_seen(stated_padding, padding, kernel)
+    # No window lies in the padding alone; of padding that is the same on both sides torch takes half of a window.
+    if len(stated_padding) == 2 * _RANK:
+        if any(max(pads) >= size for pads, size in zip(padding, kernel, strict=True)):
+            raise UnfitArguments(f"padding is {list(stated_padding)}, but should be below kernel_size {list(kernel)}")
+    elif any(max(pads) > size // 2 for pads, size in zip(padding, kernel, strict=True)):
+        shown = [before for before, _ in padding]
+        raise UnfitArguments(f"padding is {shown}, but should be half of kernel_size {list(kernel)} at most")
     sizes = spec.shape[-_RANK:]
     ceil = bool(attributes.get("ceil_mode", False))
     out = tuple(
@@ -315,16 +321,6 @@ def _padding(stated: Shape) -> tuple[tuple[int, int], ...]:
     if len(stated) == 2 * _RANK and min(stated) >= 0:
         return tuple(zip(stated[:_RANK], stated[_RANK:], strict=True))
     return tuple((pad, pad) for pad in _pair("padding", stated, least=0))
-
-
-def _require_seen(stated: Shape, padding: Sequence[tuple[int, int]], kernel: Shape) -> None:
-    """No window lies in the padding alone; of padding that is the same on both sides torch takes half of a window."""
-    if len(stated) == 2 * _RANK:
-        if any(max(pads) >= size for pads, size in zip(padding, kernel, strict=True)):
-            raise UnfitArguments(f"padding is {list(stated)}, but should be below kernel_size {list(kernel)}")
-    elif any(max(pads) > size // 2 for pads, size in zip(padding, kernel, strict=True)):
-        shown = [before for before, _ in padding]
-        raise UnfitArguments(f"padding is {shown}, but should be half of kernel_size {list(kernel)} at most")
 
 
 def _positions(size: int, span: int, stride: int, pads: tuple[int, int], ceil: bool) -> int:

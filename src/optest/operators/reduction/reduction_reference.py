@@ -324,7 +324,10 @@ def norm_budget(inputs: Inputs, attributes: Attributes, smallest: float) -> Erro
     powers = rows.values**p
     total = powers.sum(-1)
     y = total ** (1.0 / p)
-    growth, spread = _relative_growth(rows, powers, total)
+    # How much of itself a sum of terms of one sign loses, at worst and in variance.
+    worst, variance = growth_of_sum(powers, float(rows.length), (powers.ndim - 1,))
+    squares = (powers * powers).sum(-1) / (total * total)
+    growth, spread = worst[..., 0], variance[..., 0] * (1.0 / 3.0 + squares / 2.0)
     own = 0.0 if p == 1 else 10.0 if p == 2 else 33.0 / abs(p) + 33.0 + np.abs(np.log(y))
     vanished = 0.0 if p <= 1 or is_double(array) else _vanished(y, p, rows.length * smallest)
     worst = y * (growth / abs(p) + own) + vanished
@@ -332,13 +335,6 @@ def norm_budget(inputs: Inputs, attributes: Attributes, smallest: float) -> Erro
     certain = (total == 0.0) | np.isinf(total)  # of zeros: 0, for negative p by way of infinity
     worst, variance = np.where(certain, vanished, worst), np.where(certain, vanished * vanished, variance)
     return ErrorBudget(rows.placed(worst), rows.placed(variance))
-
-
-def _relative_growth(rows: Rows, powers: Array, total: Array) -> tuple[Array, Array]:
-    """How much of itself a sum of terms of one sign loses, at worst and in variance."""
-    worst, variance = growth_of_sum(powers, float(rows.length), (powers.ndim - 1,))
-    squares = (powers * powers).sum(-1) / (total * total)
-    return worst[..., 0], variance[..., 0] * (1.0 / 3.0 + squares / 2.0)
 
 
 def _vanished(y: Array, p: float, lost: float) -> Array:

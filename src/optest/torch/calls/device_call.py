@@ -153,29 +153,22 @@ def _with_gradients_if_any(
         return _results(call, call.changeable(tensors), target, refuses=False), None
     try:
         upstream = upstream_gradients(call, inputs)
-        return _with_gradients(call, tensors, upstream, target), upstream
+        make = call.on_copies(target.device)
+        if target.compiler is None:
+            found = differentiated(call, make, tensors, upstream)
+        else:
+            found = differentiated_by(
+                make,
+                tensors,
+                target,
+                lambda function, given: differentiated(call, function, given, upstream),
+                lambda other: other.outputs(tensors, target.device),
+            )
+        return found.outputs(tensors, target.device), upstream
     except (*NO_KERNEL, Fault):
         if can_be_differentiated(call, inputs):
             raise
     return _results(call, call.changeable(tensors), target, refuses=False), None
-
-
-def _with_gradients(
-    call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, target: DeviceUnderTest
-) -> list[Any]:
-    """What the call yields, which inputs have a gradient, and the gradients."""
-    make = call.on_copies(target.device)
-    if target.compiler is None:
-        found = differentiated(call, make, tensors, upstream)
-    else:
-        found = differentiated_by(
-            make,
-            tensors,
-            target,
-            lambda function, given: differentiated(call, function, given, upstream),
-            lambda other: other.outputs(tensors, target.device),
-        )
-    return found.outputs(tensors, target.device)
 
 
 # A call made ready to be called again and again: compiled where a compiler is asked.

@@ -273,22 +273,18 @@ def require_legal_positions(case: TestCase) -> None:
     if case.generator is not None:
         return
     for each in positions_of(case.attributes["call"], [argument.spec for argument in case.inputs]):
-        _require_places(each, case.inputs[each.index])
+        # What is empty has no position at all.
+        if each.high < max(each.low, 0) and case.inputs[each.index].spec.elements:
+            raise Fault(
+                Reason.BAD_CASE,
+                f"input{each.index} holds positions in {each.what}, but there are none; "
+                "give it no elements, or the other one some",
+            )
         largest, smallest = _reach(case.inputs[each.index], each)
         if largest is not None and largest > each.high:
             raise Fault(Reason.BAD_CASE, _message(each, case, largest))
         if smallest is not None and smallest < each.low:
             raise Fault(Reason.BAD_CASE, _message(each, case, smallest))
-
-
-def _require_places(positions: Positions, argument: Argument) -> None:
-    """What is empty has no position at all."""
-    if positions.high < max(positions.low, 0) and argument.spec.elements:
-        raise Fault(
-            Reason.BAD_CASE,
-            f"input{positions.index} holds positions in {positions.what}, but there are none; "
-            "give it no elements, or the other one some",
-        )
 
 
 def _message(positions: Positions, case: TestCase, value: int) -> str:

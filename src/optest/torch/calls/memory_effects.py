@@ -79,7 +79,11 @@ def require_memory_as_on_cpu(
             for a result of ``contiguous`` that is not, and for another layout, as sparse in place of strided.
     """
     returned = leaves[: len(leaves) - len(call.mutates)]
-    _require_contiguous(call, returned)
+    # contiguous() is about strides alone, which no comparison of values sees.
+    is_plain = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
+    if is_plain and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
+        strides = list(returned[0].stride())
+        raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
     with_inputs, with_results = _shared(returned, given), _shared_among(returned)
     _require_changed_tensors(call, returned, given, with_inputs)
     questionable = {pair for pair in with_inputs if pair[1] not in call.changes}
@@ -163,14 +167,6 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
             else:
                 found.add((owner, number))
     return found
-
-
-def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
-    """``contiguous()`` is about strides alone, which no comparison of values sees."""
-    is_plain = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
-    if is_plain and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
-        strides = list(returned[0].stride())
-        raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
 
 
 def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple[int, int]]:

@@ -136,17 +136,13 @@ def _stays(places: Array, values: Array, result: Array) -> Array | None:
         return None
     elements = result.reshape(-1)
     found = np.zeros(elements.size, dtype=bool)
-    found[places[_are_same(elements[places], values)]] = True
+    # Values stay bit for bit, NaN for NaN.
+    kept = elements[places]
+    bits = [np.ascontiguousarray(each).view(np.uint8).reshape(-1, kept.dtype.itemsize) for each in (kept, values)]
+    is_same = (bits[0] == bits[1]).all(axis=1) | ((kept != kept) & (values != values))
+    found[places[is_same]] = True
     several = np.bincount(places, minlength=elements.size) > 1
     return (found & several).reshape(result.shape)
-
-
-def _are_same(one: Array, other: Array) -> Array:
-    """Bit for bit, NaN for NaN."""
-    size = one.dtype.itemsize
-    bits = [np.ascontiguousarray(each).view(np.uint8).reshape(-1, size) for each in (one, other)]
-    same: Array = (bits[0] == bits[1]).all(axis=1) | ((one != one) & (other != other))
-    return same
 
 
 # Numbers beside 16-bit tensors, which torch reads in two ways: ``x + 0.3`` with x of float16.

@@ -70,7 +70,19 @@ def require_later_calls_right(first: FirstCall) -> None:
     """
     _call_with_the_same_values(first)
     if _bytes_of(first.tensors) <= _MOST_CHANGED_BYTES:
-        _call_with_changed_values(first)
+        # Each result has to follow the values of each input, and each gradient too, where there are some. Torch on the
+        # CPU computes only where one does not. Nothing is known of inputs that are empty or zero.
+        # Calls below might write into the memory of the first results.
+        kept = [np.array(array) for array in first.results]
+        for index in dict.fromkeys(first.call.call.tensors()):
+            _require_followed(index, first, kept)
+            _require_results_as_they_were(first, kept)
+        others = _in_other_memory(first)
+        given = first.call.changeable(others)
+        leaves = _called(given, _LAST, first)
+        _require_inputs_unchanged(first, others, given, first.again, _LAST)
+        _require_results_as_they_were(first, kept)
+        _keep_if_different(first, kept, leaves, _LAST)
 
 
 def require_values_followed(
@@ -117,23 +129,6 @@ def _call_with_the_same_values(first: FirstCall) -> None:
     if not _is_replayed(first):
         _require_results_kept(first, leaves, [*first.tensors, *given])
     _keep_if_different(first, first.results, leaves, _SECOND)
-
-
-def _call_with_changed_values(first: FirstCall) -> None:
-    """Each result has to follow the values of each input, and each gradient too, where there are some.
-
-    Torch on the CPU is asked only where one does not. Nothing is known of inputs that are empty or zero.
-    """
-    kept = [np.array(array) for array in first.results]  # calls below might write into the memory of the first results
-    for index in dict.fromkeys(first.call.call.tensors()):
-        _require_followed(index, first, kept)
-        _require_results_as_they_were(first, kept)
-    others = _in_other_memory(first)
-    given = first.call.changeable(others)
-    leaves = _called(given, _LAST, first)
-    _require_inputs_unchanged(first, others, given, first.again, _LAST)
-    _require_results_as_they_were(first, kept)
-    _keep_if_different(first, kept, leaves, _LAST)
 
 
 def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> None:

@@ -191,7 +191,12 @@ class RoundedSteps(DispatchMode):
         if is_of_matrix and value.dim() > 1 and value.numel() and shared is None:
             off = times * self._unit * torch.from_numpy(self._drawn(value))
             return value + off * value.abs().amax((-2, -1), keepdim=True)
-        factor = _factor(value, self._drawn(value), times * self._unit, self._unit, self._least)
+        # Multiply by a factor that makes each value off by a rounding in the drawn direction.
+        wide = value.detach().resolve_conj().resolve_neg()
+        components = (wide.real, wide.imag) if wide.is_complex() else (wide,)
+        parts = [each.to(torch.float64).reshape(-1).numpy() for each in components]
+        drawn = self._drawn(value)
+        factor = torch.from_numpy(off_by_a_rounding(parts, drawn, times * self._unit, self._unit, self._least))
         return value * factor if shared is None else value.mul_(factor)
 
     def _drawn(self, value: torch.Tensor) -> Array:
@@ -209,14 +214,6 @@ def _in_a_row(facts: Facts, args: Sequence[Any]) -> int:
 
 
 # The call as the sampler of :mod:`optest.core.rounded_calls` evaluates it.
-
-
-def _factor(values: torch.Tensor, drawn: Array, off: float, unit: float, least: float) -> torch.Tensor:
-    """Return the factor that makes each value off by a rounding; overwrites ``drawn``, which has its direction."""
-    wide = values.detach().resolve_conj().resolve_neg()
-    components = (wide.real, wide.imag) if wide.is_complex() else (wide,)
-    parts = [each.to(torch.float64).reshape(-1).numpy() for each in components]
-    return torch.from_numpy(off_by_a_rounding(parts, drawn, off, unit, least))
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,11 +151,8 @@ def _without_defaults(call: NamedCall, function: Callable[..., Any]) -> NamedCal
         for name, value in kwargs.items()
         if name not in parameters or not _is_default(value, parameters[name].default)
     }
-    return _with_tensors_in_place(call._replace(kwargs=kwargs), parameters)
-
-
-def _with_tensors_in_place(call: NamedCall, parameters: Mapping[str, inspect.Parameter]) -> NamedCall:
-    """Keyword arguments up to the last tensor among them as positional ones, where all between have a default."""
+    # Pass keyword arguments up to the last tensor among them as positional ones, where all between have a default.
+    call = call._replace(kwargs=kwargs)
     kwargs, args = dict(call.kwargs), list(call.args)
     positional = [each for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
     if len(positional) != len(parameters) or len(args) > len(positional):

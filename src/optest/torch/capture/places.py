@@ -113,7 +113,14 @@ def code_at(lines: Sequence[str], line: int) -> str:
         return ""
     own = lines[line - 1].strip()
     for first, last in _spans(tuple(lines)).get(line, ()):
-        text = _joined(lines[first - 1 : last])
+        # Join the lines without comments and without spaces inside of brackets.
+        text = ""
+        for code in _without_comments(lines[first - 1 : last]):
+            part = code.strip()
+            if part.startswith((")", "]", "}")) and text.endswith(",") and not _is_of_a_tuple(text):
+                text = text[:-1]
+            is_tight = text.endswith(("(", "[", "{")) or part.startswith((")", "]", "}", "."))
+            text += part if is_tight or not part or not text else f" {part}"
         if len(text) <= _LONGEST:
             return text
     return own
@@ -139,18 +146,6 @@ def _several_lines(tree: ast.AST) -> Iterator[tuple[int, int]]:
             last = node.end_lineno or node.lineno
             if last > node.lineno:
                 yield node.lineno, last
-
-
-def _joined(lines: Sequence[str]) -> str:
-    """The lines behind each other, without comments and without spaces inside of brackets."""
-    text = ""
-    for line in _without_comments(lines):
-        part = line.strip()
-        if part.startswith((")", "]", "}")) and text.endswith(",") and not _is_of_a_tuple(text):
-            text = text[:-1]
-        is_tight = text.endswith(("(", "[", "{")) or part.startswith((")", "]", "}", "."))
-        text += part if is_tight or not part or not text else f" {part}"
-    return text
 
 
 def _is_of_a_tuple(text: str) -> bool:

@@ -58,7 +58,12 @@ class _Watch:
             self._recorder.leave_out(str(name), str(made))
             returned = function(*args, **kwargs)
             if isinstance(made, Unwritten):
-                _write_zeros(returned)
+                # What lay in new memory is no part of the model: the file would be another one each time.
+                for each in tensors_of(returned):
+                    if each.layout is torch.strided and not each.is_nested and each.device.type != "meta":
+                        # There are dtypes of which torch has no zeros.
+                        with suppress(RuntimeError, NotImplementedError), torch.no_grad():
+                            each.zero_()
             return returned
         states = _random_states()
         returned = function(*args, **kwargs)
@@ -91,14 +96,6 @@ class _Watch:
             return NoCase(INITIALISATION) if is_of_initialisation() else described(named)
         except NoCase as reason:
             return reason
-
-
-def _write_zeros(fresh: Any) -> None:
-    """What lay in new memory is no part of the model: the file would be another one each time."""
-    for each in tensors_of(fresh):
-        if each.layout is torch.strided and not each.is_nested and each.device.type != "meta":
-            with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype of which torch has no zeros
-                each.zero_()
 
 
 def _changes_something(function: Any, op: str) -> bool:

@@ -185,7 +185,19 @@ def _error_entry(
         places = [each.untyped_storage().data_ptr() for each in tensors if each.numel()]
         if len(set(places)) < len(places):
             raise Unstatable("two of its tensors share memory")
-        stated["expects_error"] = _expected(error, refusal_of(stated["attributes"]["call"], tensors))
+        # The type and the regular expression of OpInfo have to fit torch on the CPU: else no device can be right.
+        raised = refusal_of(stated["attributes"]["call"], tensors)
+        kind = error.error_type
+        if kind is Exception and isinstance(raised, _SLIPS):
+            kind = type(raised)
+        wanted = ExpectedError(type=kind.__name__, pattern=error.error_regex)
+        message = f"{type(raised).__name__}: {raised}"
+        if not isinstance(raised, kind) or not wanted.matches(message):
+            text = wanted.required_text()
+            raise Refused(
+                f"torch on the CPU says {message[:200]!r}, but OpInfo {wanted.type}{f' with {text}' if text else ''}"
+            )
+        stated["expects_error"] = {"type": wanted.type, **({"pattern": wanted.pattern} if wanted.pattern else {})}
     except (Unstatable, Refused) as why:
         return _entry(variant.function, title, dtype, kind=_ERROR, skip=str(why))
     return stated
@@ -193,25 +205,6 @@ def _error_entry(
 
 _SLIPS = (AttributeError, ImportError, NameError)
 """What code raises that meant to do something: a refusal by one of them has to be asked for by its name."""
-
-
-def _expected(error: Any, raised: Exception) -> dict[str, str]:
-    """What the case expects: the type and the regular expression of OpInfo, which torch on the CPU has to fit.
-
-    Raises:
-        Refused: if it does not: OpInfo and torch are at odds, and no device can be right.
-    """
-    kind = error.error_type
-    if kind is Exception and isinstance(raised, _SLIPS):
-        kind = type(raised)
-    wanted = ExpectedError(type=kind.__name__, pattern=error.error_regex)
-    message = f"{type(raised).__name__}: {raised}"
-    if not isinstance(raised, kind) or not wanted.matches(message):
-        text = wanted.required_text()
-        raise Refused(
-            f"torch on the CPU says {message[:200]!r}, but OpInfo {wanted.type}{f' with {text}' if text else ''}"
-        )
-    return {"type": wanted.type, **({"pattern": wanted.pattern} if wanted.pattern else {})}
 
 
 # What entries of a plan say of OpInfo's tensors and calls, whether these are to be answered or to be refused.

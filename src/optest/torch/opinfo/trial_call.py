@@ -57,7 +57,11 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
     fitting = [_fitting(leaf, *allowed, is_normwise) for leaf, allowed in zip(leaves, stated, strict=True)]
     if any(map(_has_infinite_parts, leaves)) and _is_infinite_noise(text, tensors, leaves):
         raise Refused("parts of its result are rounding noise around 0, divided by 0: no sign of them is the right one")
-    if _is_weighed_in_integers(call.call, dtypes):
+    # Torch's CPU kernels weigh pixels that are integers in fixed point, with weights of 16 bits, and miss the nearest
+    # integer (4 for 3.375); its compiler hits it. Both are within 1 of what is right, or of torch.
+    values = (call.call.function, *call.call.args, *call.call.kwargs.values())
+    is_weighed = any(word in each for each in values if isinstance(each, str) for word in _WEIGHED)
+    if is_weighed and all(not each.is_inexact for each in dtypes):
         facts["tolerance"] = _tolerance_keys([(0.0, 1.0)] * len(dtypes))
     elif not is_judged or (is_close and fitting != stated):
         # Below torch.testing's atol of float32 and 16 bits a result may be what rounding leaves of 0.
@@ -109,17 +113,6 @@ def _allowed(call: Call, output: DType) -> tuple[float, float]:
 
 
 _WEIGHED = ("bilinear", "bicubic")
-
-
-def _is_weighed_in_integers(call: Call, outputs: Sequence[DType]) -> bool:
-    """Whether pixels that are integers are weighed.
-
-    Torch's CPU kernels do that in fixed point, with weights of 16 bits, and miss the nearest integer (4 for 3.375);
-    its compiler hits it. Both are within 1 of what is right, or of torch.
-    """
-    values = (call.function, *call.args, *call.kwargs.values())
-    is_weighed = any(word in each for each in values if isinstance(each, str) for word in _WEIGHED)
-    return is_weighed and all(not each.is_inexact for each in outputs)
 
 
 def _fitting(leaf: torch.Tensor, rtol: float, atol: float, is_normwise: bool) -> tuple[float, float]:
