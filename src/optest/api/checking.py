@@ -259,7 +259,12 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     bootstrap(accept_config=bool(given.get("accept_config")))
     settings = with_backend_of_options(as_compared_functions(as_in_the_earlier_check(given)))
     if driver is None:
-        driver = _ready_driver(settings)
+        if not settings["backend"]:
+            raise UsageError("no backend is named\n  for example: optest check --backend torch")
+        driver = driver_named(settings, settings["chip"])
+        configure(driver, settings)
+        if isinstance(driver, ChecksReadiness) and (why := driver.ready_for_check()) is not None:
+            raise UsageError(why)
     else:
         configure(driver, settings)
     settings = _with_jobs(settings, driver)
@@ -346,21 +351,6 @@ def _takes_any(operator: str, function: str, cases: Iterable[TestCase]) -> bool:
     """Return whether a function has parameters for any of the cases of an operator, whatever it promises."""
     kernel = kernel_of(load_extension("function", function), operator)
     return any(dataclasses.replace(kernel, promised=Capability(refuses=False)).lacks(case) is None for case in cases)
-
-
-def _ready_driver(settings: Settings) -> BackendDriver:
-    """The driver with its options.
-
-    Raises:
-        UsageError: if no backend is named, or an option of it is missing.
-    """
-    if not settings["backend"]:
-        raise UsageError("no backend is named\n  for example: optest check --backend torch")
-    driver = driver_named(settings, settings["chip"])
-    configure(driver, settings)
-    if isinstance(driver, ChecksReadiness) and (why := driver.ready_for_check()) is not None:
-        raise UsageError(why)
-    return driver
 
 
 def _require_known_capabilities(driver: BackendDriver) -> None:

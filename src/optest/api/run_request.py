@@ -119,7 +119,16 @@ def run_request(
     written = _read_plans(resolve(given))
     settings, backend_notes = _settings_with_backend(given, written)
     _require_a_selection(written, settings)
-    driver, target = _configured_driver(settings, written, imports_hooks)
+    chip = _chip(settings, written.document)
+    try:
+        driver = driver_named(settings, chip)
+    except UsageError as error:
+        # PlanError names all that is wrong with the plan, not only an unknown backend.
+        for plan in written.plans if settings.origin("backend").origin not in _NOT_OF_A_PLAN else ():
+            build_cases(plan, _case_request(settings), _host(settings, error, error, imports_hooks=imports_hooks))
+        raise
+    configure(driver, settings)
+    target = backend_manager.target(driver, chip, settings["variant"])
     request = with_driver_options(driver, _case_request(settings))
     host = _host(settings, driver, target, imports_hooks=imports_hooks)
     make = partial(build_cases, request=request, host=host)
@@ -242,25 +251,6 @@ def _host(
         default_timeout_s=settings["timeout"],
         progress=lambda text: print(f"optest: {text}", file=sys.stderr, flush=True),  # noqa: T201
     )
-
-
-def _configured_driver(
-    settings: Settings, written: _Written, imports_hooks: bool
-) -> tuple[BackendDriver, BackendTarget]:
-    """The driver with its options, and what the cases are for.
-
-    Raises:
-        PlanError: with all that is wrong with the plan, an unknown backend among it.
-    """
-    chip = _chip(settings, written.document)
-    try:
-        driver = driver_named(settings, chip)
-    except UsageError as error:
-        for plan in written.plans if settings.origin("backend").origin not in _NOT_OF_A_PLAN else ():
-            build_cases(plan, _case_request(settings), _host(settings, error, error, imports_hooks=imports_hooks))
-        raise
-    configure(driver, settings)
-    return driver, backend_manager.target(driver, chip, settings["variant"])
 
 
 def _made_cases(

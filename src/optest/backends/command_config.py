@@ -85,7 +85,12 @@ class _Reader(SectionReader):
         outputs = self._files("outputs", self.section.get("outputs"), self._output_specs(), "output/{}.bin")
         self._no_path_twice((*inputs, *outputs))
         load, dump = self._golden(outputs)
-        self._no_golden_in_the_way((*inputs, *outputs), (*load, *dump))
+        # What the command reads or writes cannot be what its outputs are compared with.
+        taken = {normpath(file.path): file.tensor for file in (*inputs, *outputs)}
+        for file in dict.fromkeys((*load, *dump)):
+            if normpath(file.path) in taken:
+                tensor = taken[normpath(file.path)]
+                self.say("golden", f"has the path {file.path!r}, which is the command's own file of {tensor}")
         workdir = self._workdir()
         self._within_reach(workdir, (*inputs, *outputs, *load, *dump))
         _promised(self)
@@ -270,14 +275,6 @@ class _Reader(SectionReader):
             other = seen.setdefault(normpath(file.path), file.tensor)
             if other != file.tensor:
                 self.say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
-
-    def _no_golden_in_the_way(self, files: Sequence[TensorFile], golden: Sequence[TensorFile]) -> None:
-        """What the command reads or writes cannot be what its outputs are compared with."""
-        taken = {normpath(file.path): file.tensor for file in files}
-        for file in dict.fromkeys(golden):
-            if normpath(file.path) in taken:
-                tensor = taken[normpath(file.path)]
-                self.say("golden", f"has the path {file.path!r}, which is the command's own file of {tensor}")
 
     def _golden(self, outputs: Sequence[TensorFile]) -> tuple[tuple[TensorFile, ...], tuple[TensorFile, ...]]:
         value = self.section.get("golden")

@@ -35,18 +35,7 @@ class Command(click.Command):
     """An option does not take the next one for its value: ``--save --script`` would make a folder of that name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        args = self._with_numbers_joined(ctx, args)
-        words = tuple(args)  # click takes words off `args`
-        try:
-            rest = super().parse_args(ctx, args)
-        except click.UsageError:
-            self._require_own_values(ctx, words)
-            raise
-        self._require_own_values(ctx, words)
-        return rest
-
-    def _with_numbers_joined(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
-        """``--threads 1 4`` as ``--threads 1,4``, which click can read."""
+        # click can read ``--threads 1,4``, but not ``--threads 1 4``.
         flags = {flag for each in self.get_params(ctx) if each.callback is _integers for flag in each.opts}
         joined: list[str] = []
         for word in args:
@@ -54,7 +43,14 @@ class Command(click.Command):
                 joined[-1] += f",{word}"
             else:
                 joined.append(word)
-        return joined
+        words = tuple(joined)  # click takes words off `joined`
+        try:
+            rest = super().parse_args(ctx, joined)
+        except click.UsageError:
+            self._require_own_values(ctx, words)
+            raise
+        self._require_own_values(ctx, words)
+        return rest
 
     def _require_own_values(self, ctx: click.Context, words: Sequence[str]) -> None:
         if ctx.resilient_parsing:  # half a line, to be completed

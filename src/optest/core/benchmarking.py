@@ -76,7 +76,18 @@ def benchmark_of(
         if options.baseline not in ("", case.backend.variant):
             difference, further = _from_baseline(stack, driver, case, inputs, outputs_now, options.baseline)
             lacks += further
-    return replace(_benchmark(samples, moved, operations, lacks), baseline_difference=difference)
+    times = [each.call_time(moved_bytes=moved or None, operations=operations or None) for each in samples]
+    ratio, spread = ratios(*samples) if len(samples) == 2 else (None, None)
+    return Benchmark(
+        time=times[0],
+        against=times[1] if len(times) == 2 else None,
+        ratio=ratio,
+        ratio_spread=spread,
+        declared_bytes=moved,
+        declared_operations=operations,
+        lacks=lacks,
+        baseline_difference=difference,
+    )
 
 
 def comparison_called(against: str) -> BackendDriver:
@@ -207,22 +218,6 @@ def _why(verdict: Verdict) -> str:
     off = [each for each in verdict.measures if each.mismatched]
     return verdict.message or "; ".join(
         f"{each.mismatched} of {each.compared} elements of {each.output}" for each in off
-    )
-
-
-def _benchmark(
-    samples: Sequence[Samples], moved: int | None, operations: int | None, lacks: tuple[str, ...]
-) -> Benchmark:
-    times = [each.call_time(moved_bytes=moved or None, operations=operations or None) for each in samples]
-    ratio, spread = ratios(*samples) if len(samples) == 2 else (None, None)
-    return Benchmark(
-        time=times[0],
-        against=times[1] if len(times) == 2 else None,
-        ratio=ratio,
-        ratio_spread=spread,
-        declared_bytes=moved,
-        declared_operations=operations,
-        lacks=lacks,
     )
 
 

@@ -86,7 +86,12 @@ def as_close_as_roundings_allow(
     if own_results:
         near = _with_own_results(rounded, near, actual, true, own_results, takes_apart=takes_apart)
     near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
-    near = _against_other_inputs(rounded, near, fails)
+    if any(each is not None and each.accepts_zeros() for each in near):
+        # Other inputs that change results clearly make conclusive what zeros would pass for. The call may refuse inputs
+        # with their elements in another order.
+        with suppress(*fails):
+            others = [rounded.with_rolled_inputs(shift) for shift in _SHIFTS]
+            near = [one and one.against_other_inputs([each[at] for each in others]) for at, one in enumerate(near)]
     noise: list[list[Array]] = []
     largest = [_largest(each) if each.dtype.kind in "fc" else 0.0 for each in true] if with_gradients else []
     if rounded.step and any(0.0 < each <= _FACTOR * _AROUND_ZERO for each in largest):  # may be noise around zero only
@@ -160,17 +165,6 @@ def _explained_by_fewer_roundings(
     for fewer in _with_some_unmoved(rounded):
         others = _near_to(fewer, actual, true, takes_apart=takes_apart)
         near = [one and one.also(other) for one, other in zip(near, others, strict=True)]
-    return near
-
-
-def _against_other_inputs(
-    rounded: RoundedCall, near: list[_Near | None], fails: tuple[type[Exception], ...]
-) -> list[_Near | None]:
-    """Return ``near``, conclusive where other inputs change results clearly that zeros would pass for."""
-    if any(each is not None and each.accepts_zeros() for each in near):
-        with suppress(*fails):  # the call may refuse inputs with their elements in another order
-            others = [rounded.with_rolled_inputs(shift) for shift in _SHIFTS]
-            return [one and one.against_other_inputs([each[at] for each in others]) for at, one in enumerate(near)]
     return near
 
 

@@ -219,15 +219,17 @@ class LibraryFunction:
                 if not pointer:
                     raise HandleError(f"{self.name} returned success, but its pointer is NULL")
                 destroy = getattr(self._library, self.name.replace("Create", "Destroy"))
-                self._library.ledger.adopt(
-                    self._what(), pointer, destroy.at_address, destroyer=destroy.name, made_at=_caller()
-                )
+                # Name the nearest frame outside this package.
+                frame = sys._getframe(1)
+                while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
+                    frame = frame.f_back
+                # "Gemm descriptor" for infiniopCreateGemmDescriptor.
+                what = self.name.removeprefix("infiniop").removeprefix("infinirt").replace("Create", "", 1)
+                for word, spelled in (("Descriptor", " descriptor"), ("Tensor d", "tensor d"), ("Handle", "handle")):
+                    what = what.replace(word, spelled)
+                made_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                self._library.ledger.adopt(what, pointer, destroy.at_address, destroyer=destroy.name, made_at=made_at)
                 return
-
-    def _what(self) -> str:
-        """``Gemm descriptor`` for infiniopCreateGemmDescriptor."""
-        bare = self.name.removeprefix("infiniop").removeprefix("infinirt").replace("Create", "", 1)
-        return bare.replace("Descriptor", " descriptor").replace("Tensor d", "tensor d").replace("Handle", "handle")
 
     def at_address(self, pointer: int) -> None:
         """End what lies at an address, and require that the library does.
@@ -258,14 +260,6 @@ def _address(argument: Any) -> int | None:
     if isinstance(argument, (POINTER, ctypes.c_void_p)):
         return ctypes.cast(argument, ctypes.c_void_p).value
     return None
-
-
-def _caller() -> str:
-    """``file:line`` of the nearest frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 _HERE = Path(__file__).parent

@@ -40,7 +40,19 @@ class FloatControl:
         if now == self._words:
             return ""
         _get_and_set()[1](self._environment)
-        return _difference(self._words, now)
+        numbers = " ".join(
+            f"{was:#x} became {is_now:#x}" for was, is_now in zip(self._words, now, strict=True) if was != is_now
+        )
+        if not _IS_X86 or self._words[1] == now[1]:
+            return f"another floating-point control word ({numbers})"
+        changed, control = self._words[1] ^ now[1], now[1]
+        words = {
+            _ROUNDING: f"rounding {_ROUNDINGS[(control & _ROUNDING) >> 13]}",
+            _FLUSH: "flush-to-zero" if control & _FLUSH else "no flush-to-zero",
+            _DENORMALS_ARE_ZERO: "denormals-are-zero" if control & _DENORMALS_ARE_ZERO else "no denormals-are-zero",
+            _MASKS: "floating-point traps",
+        }
+        return f"{' and '.join(word for mask, word in words.items() if changed & mask)} ({numbers})"
 
 
 def _read(environment: Any) -> tuple[int, ...]:
@@ -52,23 +64,6 @@ def _read(environment: Any) -> tuple[int, ...]:
     if not _IS_X86:
         return (int.from_bytes(held[:4], "little"),)
     return int.from_bytes(held[:2], "little"), int.from_bytes(held[28:31], "little") & ~_FLAGS
-
-
-def _difference(before: tuple[int, ...], after: tuple[int, ...]) -> str:
-    """In words, then in numbers."""
-    numbers = " ".join(
-        f"{was:#x} became {is_now:#x}" for was, is_now in zip(before, after, strict=True) if was != is_now
-    )
-    if not _IS_X86 or before[1] == after[1]:
-        return f"another floating-point control word ({numbers})"
-    changed, now = before[1] ^ after[1], after[1]
-    words = {
-        _ROUNDING: f"rounding {_ROUNDINGS[(now & _ROUNDING) >> 13]}",
-        _FLUSH: "flush-to-zero" if now & _FLUSH else "no flush-to-zero",
-        _DENORMALS_ARE_ZERO: "denormals-are-zero" if now & _DENORMALS_ARE_ZERO else "no denormals-are-zero",
-        _MASKS: "floating-point traps",
-    }
-    return f"{' and '.join(word for mask, word in words.items() if changed & mask)} ({numbers})"
 
 
 _IS_X86 = platform.machine() == "x86_64"

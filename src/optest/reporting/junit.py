@@ -42,17 +42,7 @@ def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
     """
     ordered = in_order(results) if is_check(info) else in_plan_order(results)
     root = ET.Element("testsuites")  # the schemas disagree whether it has attributes, so it has none
-    root.append(_run_suite(info, summary, len(ordered)))
-    if is_check(info):
-        root.extend(list(_suites_of_check(ordered, info)))
-    else:
-        root.extend([_suite(result, info, number) for number, result in enumerate(ordered, start=1)])
-    ET.indent(root)
-    return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
-
-
-def _run_suite(info: RunInfo, summary: RunSummary, finished: int) -> ET.Element:
-    """A suite without tests, which has the properties of the run."""
+    # A suite without tests has the properties of the run.
     suite = _empty_suite("optest run", (), info, 0)
     facts = {
         "run": info.run_id,
@@ -63,14 +53,20 @@ def _run_suite(info: RunInfo, summary: RunSummary, finished: int) -> ET.Element:
         "jobs": str(info.jobs),
         "exit_status": str(summary.exit_status),
         "interrupted": str(summary.interrupted).lower(),
-        "not_run": str(max(0, summary.total - finished)),
+        "not_run": str(max(0, summary.total - len(ordered))),
         "duration_s": f"{summary.duration_s:.6f}" if math.isfinite(summary.duration_s) else "",
         **{f"version.{name}": version for name, version in info.versions.items()},
         **{f"host.{name}": str(fact) for name, fact in info.host.items()},
         **{f"note.{place}": note for place, note in enumerate(info.notes, start=1)},
     }
     _add(suite, facts)
-    return _closed(suite)
+    root.append(_closed(suite))
+    if is_check(info):
+        root.extend(list(_suites_of_check(ordered, info)))
+    else:
+        root.extend([_suite(result, info, number) for number, result in enumerate(ordered, start=1)])
+    ET.indent(root)
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 
 
 def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:

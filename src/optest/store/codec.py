@@ -110,25 +110,18 @@ def _may_hold_nonfinite(noun: Any) -> bool:
     try:
         if type(noun) is CaseResult:
             verdict = noun.verdict
-            if not _are_finite(verdict.measures, noun.timings):
+            total: float = sum(filter(None, _seconds(noun.timings)))
+            for measure in verdict.measures:
+                total += sum(filter(None, _numbers(measure)))
+            # A sum with a NaN or an infinity in it is not finite, and one that overflows may not be.
+            if total - total != 0.0:
                 return True
             noun = (verdict.details, noun.attributes, noun.case)
         packed = _MSGPACK.encode(noun)
     except (TypeError, OverflowError, UnicodeEncodeError):
+        # Text can be in the place of a number, and an integer beyond every float.
         return True
     return _nonfinite_prefix(packed) is not None
-
-
-def _are_finite(measures: tuple[Measure, ...], timings: Timings) -> bool:
-    """Whether every number is finite: a sum with a NaN or an infinity in it is not, and one that overflows may be.
-
-    Raises:
-        TypeError, OverflowError: for text in the place of a number, and for an integer beyond every float.
-    """
-    total: float = sum(filter(None, _seconds(timings)))
-    for measure in measures:
-        total += sum(filter(None, _numbers(measure)))
-    return total - total == 0.0
 
 
 _seconds = attrgetter(*[field.name for field in dataclasses.fields(Timings)])

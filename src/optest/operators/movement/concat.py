@@ -174,15 +174,34 @@ def _picked(size: int, start: int | None, end: int | None, step: int) -> range:
 
 def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    pads = pads_by_dim(spec.shape, attributes["pad"])
+    pad = attributes["pad"]
+    pads = pads_by_dim(spec.shape, pad)
     mode = attributes.get("mode", "constant")
     if mode == "constant":
         _require_value(attributes.get("value", 0.0), spec.dtype)
     else:
-        _require_extendable(spec.shape, attributes["pad"], mode)
+        # The modes that repeat elements take 1 to 3 dimensions at the end, with one or two before them, as in torch. A
+        # circular pad repeats what is left of a cropped dimension; one larger than that is refused here, while torch
+        # reads memory that it has not written.
+        padded = len(pad) // 2
+        if not 1 <= padded <= 3 or len(spec.shape) not in (padded + 1, padded + 2):
+            raise UnfitArguments(
+                f"pad has {len(pad)} entries for {format_shape(spec.shape)} and mode {mode}, but should leave one or "
+                "two leading dimensions, and pad one to three"
+            )
+        if mode != "circular" and 0 in spec.shape[len(spec.shape) - padded - 1 :]:
+            raise UnfitArguments(
+                f"input is {format_shape(spec.shape)}, but should have elements to repeat in mode {mode}"
+            )
+        for size, (before, after) in zip(spec.shape, pads, strict=True):
+            most = {"reflect": size - 1, "circular": size + min(before, 0) + min(after, 0)}.get(mode)
+            if most is not None and max(before, after) > max(most, 0):
+                raise UnfitArguments(
+                    f"pad is {list(pad)}, but should be at most {most} for a size of {size} in mode {mode}"
+                )
     shape = tuple(before + size + after for size, (before, after) in zip(spec.shape, pads, strict=True))
-    if _crops_too_much(spec.shape, pads, mode) or (mode in _MIRRORS and not any(shape[-len(attributes["pad"]) // 2 :])):
-        raise UnfitArguments(f"pad is {list(attributes['pad'])}, but should not crop all of {format_shape(spec.shape)}")
+    if _crops_too_much(spec.shape, pads, mode) or (mode in _MIRRORS and not any(shape[-len(pad) // 2 :])):
+        raise UnfitArguments(f"pad is {list(pad)}, but should not crop all of {format_shape(spec.shape)}")
     return (dense(spec.dtype, shape),)
 
 
@@ -221,28 +240,6 @@ def _require_value(value: float, result: DType) -> None:
         fits = math.isfinite(value) and result.min_int <= value <= result.max_int
     if not fits:
         raise UnfitArguments(f"value is {value:g}, but should be in the range of {result}")
-
-
-def _require_extendable(shape: Shape, pad: Sequence[int], mode: str) -> None:
-    """The modes that repeat elements take 1 to 3 dimensions at the end, with one or two before them, as in torch.
-
-    A circular pad repeats what is left of a cropped dimension; one larger than that is refused here, while torch
-    reads memory that it has not written.
-    """
-    padded = len(pad) // 2
-    if not 1 <= padded <= 3 or len(shape) not in (padded + 1, padded + 2):
-        raise UnfitArguments(
-            f"pad has {len(pad)} entries for {format_shape(shape)} and mode {mode}, but should leave one or two "
-            "leading dimensions, and pad one to three"
-        )
-    if mode != "circular" and 0 in shape[len(shape) - padded - 1 :]:
-        raise UnfitArguments(f"input is {format_shape(shape)}, but should have elements to repeat in mode {mode}")
-    for size, (before, after) in zip(shape, pads_by_dim(shape, pad), strict=True):
-        most = {"reflect": size - 1, "circular": size + min(before, 0) + min(after, 0)}.get(mode)
-        if most is not None and max(before, after) > max(most, 0):
-            raise UnfitArguments(
-                f"pad is {list(pad)}, but should be at most {most} for a size of {size} in mode {mode}"
-            )
 
 
 _SMALL = {"fill": "randint", "low": 0, "high": 2}

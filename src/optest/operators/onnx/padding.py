@@ -40,30 +40,25 @@ def padding_of(sizes: Shape, kernel: Shape, attributes: Attributes) -> tuple[Sha
         UnfitArguments: for another count of ``pads``, ``pads`` beside ``auto_pad``, or a SAME that is not agreed on.
     """
     rank, stated, rule = len(sizes), attributes["pads"], attributes["auto_pad"]
+    if stated is None and rule.startswith("SAME"):
+        # ONNX pads (⌈size / stride⌉ − 1) · stride + (kernel − 1) · dilation + 1 − size in all. Windows that step over
+        # elements can have less than nothing: −1 is nothing; of less, implementations crop both ends.
+        strides, dilations = (each(name, attributes[name], rank) for name in ("strides", "dilations"))
+        rows = zip(sizes, kernel, strides, dilations, strict=True)
+        totals = [(-(-size // step) - 1) * step + (k - 1) * gap + 1 - size for size, k, step, gap in rows]
+        if min(totals) < -1:
+            raise UnfitArguments(
+                f"auto_pad is {rule}, but should be pads here: it would add {totals} elements, and implementations "
+                "differ in what less than nothing is"
+            )
+        totals = [max(0, total) for total in totals]
+        smaller, larger = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
+        return (smaller, larger) if rule == "SAME_UPPER" else (larger, smaller)
     if stated is None:
-        return _same(sizes, kernel, attributes) if rule.startswith("SAME") else ((0,) * rank, (0,) * rank)
+        return (0,) * rank, (0,) * rank
     if rule != "NOTSET":
         raise UnfitArguments(f"pads is {list(stated)}, but should be left out with auto_pad {rule}")
     if len(stated) != 2 * rank or min(stated) < 0:
         wanted = f"{2 * rank} numbers of 0 or more: beginnings, then ends"
         raise UnfitArguments(f"pads is {list(stated)}, but should be {wanted}")
     return tuple(stated[:rank]), tuple(stated[rank:])
-
-
-def _same(sizes: Shape, kernel: Shape, attributes: Attributes) -> tuple[Shape, Shape]:
-    """The formula of ONNX's auto_pad: (⌈size / stride⌉ − 1) · stride + (kernel − 1) · dilation + 1 − size in all.
-
-    Windows that step over elements can have less than nothing: −1 is nothing; of less, implementations crop both ends.
-    """
-    rule = attributes["auto_pad"]
-    strides, dilations = (each(name, attributes[name], len(sizes)) for name in ("strides", "dilations"))
-    rows = zip(sizes, kernel, strides, dilations, strict=True)
-    totals = [(-(-size // step) - 1) * step + (k - 1) * gap + 1 - size for size, k, step, gap in rows]
-    if min(totals) < -1:
-        raise UnfitArguments(
-            f"auto_pad is {rule}, but should be pads here: it would add {totals} elements, and implementations differ "
-            "in what less than nothing is"
-        )
-    totals = [max(0, total) for total in totals]
-    smaller, larger = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
-    return (smaller, larger) if rule == "SAME_UPPER" else (larger, smaller)

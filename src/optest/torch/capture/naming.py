@@ -59,7 +59,21 @@ def named_torch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     _require_computing(full)
     if home == "torch.Tensor":
         if last.startswith("__"):
-            return _operator_of_python(full, args, kwargs)
+            # Name a method between underscores by its function: torch.add for __add__, torch.iand. What is reflected
+            # and commutes keeps its order, so that the tensor stays first.
+            spelled = canonical(full)
+            if spelled.operator not in OPERATORS_OF_PYTHON or spelled.operator == "contains":
+                raise NoCase(SETTINGS)
+            word = full.rpartition(".")[2].strip("_")
+            if spelled.is_reflected:
+                word = word[1:]
+                if spelled.operator == "sub":
+                    word = "rsub"
+                elif not facts_of(full).commutes:
+                    args = args[::-1]
+            full = f"torch.{_WORDS.get(word, word)}"
+            _require_known(full)
+            return NamedCall(full, args, kwargs)
         if facts_of(full).is_captured_as_function and canonical(full).operator == last and not kwargs:
             return NamedCall(f"torch.{last}", args, kwargs)
     if home in _TORCH_HOMES and callable(getattr(torch, last, None)):
@@ -97,29 +111,6 @@ def _property(name: str, how: str, args: tuple[Any, ...]) -> NamedCall:
     if name == "T" and tensor.dim() != 2:
         return NamedCall("torch.permute", (tensor, tuple(reversed(range(tensor.dim())))), {})
     return NamedCall(function, (tensor, *more), {})
-
-
-def _operator_of_python(full: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NamedCall:
-    """A method between underscores as the function of that word: ``torch.add`` of ``__add__``, ``torch.iand``.
-
-    What is reflected and commutes keeps its order, so that the tensor stays first.
-
-    Raises:
-        NoCase: for a method that Python has no sign for, or torch no such operator.
-    """
-    spelled = canonical(full)
-    if spelled.operator not in OPERATORS_OF_PYTHON or spelled.operator == "contains":
-        raise NoCase(SETTINGS)
-    word = full.rpartition(".")[2].strip("_")
-    if spelled.is_reflected:
-        word = word[1:]
-        if spelled.operator == "sub":
-            word = "rsub"
-        elif not facts_of(full).commutes:
-            args = args[::-1]
-    name = f"torch.{_WORDS.get(word, word)}"
-    _require_known(name)
-    return NamedCall(name, args, kwargs)
 
 
 def _require_computing(name: str) -> None:

@@ -249,7 +249,16 @@ def _resize(tensor: dict[str, Any], division: _Division) -> None:
     sizes = [division(size) for size in shape]
     if sizes == shape:
         return
-    steps = _restrided(shape, strides, sizes, division)
+    # Strides keep their order, as dense as they were; gaps keep their ratio, or are divided as sizes are.
+    steps = [0] * len(shape)
+    span, new_span = 1, 1
+    for axis in sorted(range(len(shape)), key=lambda each: (strides[each], shape[each] != 1)):
+        if strides[axis] == 0:
+            continue
+        ratio, rest = divmod(strides[axis], span)
+        steps[axis] = new_span * ratio if not rest else max(division(strides[axis]), new_span)
+        if shape[axis] != 1:
+            span, new_span = strides[axis] * shape[axis], steps[axis] * sizes[axis]
     tensor["shape"] = sizes
     tensor.pop("stride", None)
     if steps != list(contiguous_strides(tuple(sizes))):
@@ -258,20 +267,6 @@ def _resize(tensor: dict[str, Any], division: _Division) -> None:
         tensor["storage_offset"] = _offset(offset, shape, strides, sizes, steps, division)
     if tensor.get("init") == "data":
         _forget_values(tensor)
-
-
-def _restrided(shape: list[int], strides: list[int], sizes: list[int], division: _Division) -> list[int]:
-    """Strides in the same order, as dense as they were; gaps keep their ratio, or are divided as sizes are."""
-    found = [0] * len(shape)
-    span, new_span = 1, 1
-    for axis in sorted(range(len(shape)), key=lambda each: (strides[each], shape[each] != 1)):
-        if strides[axis] == 0:
-            continue
-        ratio, rest = divmod(strides[axis], span)
-        found[axis] = new_span * ratio if not rest else max(division(strides[axis]), new_span)
-        if shape[axis] != 1:
-            span, new_span = strides[axis] * shape[axis], found[axis] * sizes[axis]
-    return found
 
 
 def _offset(

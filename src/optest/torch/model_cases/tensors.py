@@ -101,20 +101,16 @@ def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTens
             path = locate(name)
         except PathError as error:
             raise Misfit(str(error)) from None
-        return _in_file(path, name, stated.get("key"))
+        suffix = path.suffix.lower()
+        if suffix not in _SUFFIXES:
+            raise Misfit(f"{name} ends in {suffix!r}, but should end in {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
+        if not path.is_file():
+            raise Misfit(f"there is no file {shown(name)}", hint="a relative path starts from the folder of this file")
+        if suffix != ".pt":
+            return None
+        from optest.torch.model_cases.saved_tensors import saved_tensor  # few files of cases need it
 
-
-def _in_file(path: Path, name: str, key: str | None) -> SavedTensor | None:
-    suffix = path.suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise Misfit(f"{name} ends in {suffix!r}, but should end in {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
-    if not path.is_file():
-        raise Misfit(f"there is no file {shown(name)}", hint="a relative path starts from the folder of this file")
-    if suffix != ".pt":
-        return None
-    from optest.torch.model_cases.saved_tensors import saved_tensor  # few files of cases need it
-
-    return saved_tensor(path, name, key)
+        return saved_tensor(path, name, stated.get("key"))
 
 
 def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
