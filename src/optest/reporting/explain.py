@@ -91,7 +91,10 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in wrong]
     known = "\n".join([verdict.message, *described])
     lines += _details(verdict.details, known, all_frames=result.reason is Reason.INTERNAL)
-    lines += _history(result)
+    if result.attempts > 1:
+        lines.append(f"  run {result.attempts} times")
+    if result.duplicate_of:
+        lines.append(f"  shares its execution with {printable(result.duplicate_of)}")
     lines += [*_meaning(result, "" if of_all else _remedy_of_layout(result)), *more]
     if result.repro:
         lines.append(f"  again: {printable(result.repro)}")
@@ -413,15 +416,6 @@ def _without_own_frames(text: str) -> str:
         if not _EXTENSIONS.match(line):
             kept.append(line)
     return "\n".join(kept)
-
-
-def _history(result: CaseResult) -> list[str]:
-    lines = []
-    if result.attempts > 1:
-        lines.append(f"  run {result.attempts} times")
-    if result.duplicate_of:
-        lines.append(f"  shares its execution with {printable(result.duplicate_of)}")
-    return lines
 
 
 def _meaning(result: CaseResult, of_layout: str) -> list[str]:

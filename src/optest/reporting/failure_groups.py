@@ -101,7 +101,14 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         key = next((by_mark[mark] for mark in marks if mark in by_mark), marks[0])
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
-    found = [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
+    found = list[FailureGroup]()
+    for members in _with_small_ones(list(groups.values())):
+        first, pattern = min(members, key=_complexity), ""
+        family = _family(first)
+        if all(_family(each) == family and not must_be_refused(each) for each in members):
+            pattern = _pattern(members, failed[family], passed.get(family, ()), _diagnosis(first))
+        others = tuple(each for each in members if each is not first)
+        found.append(FailureGroup(first=first, others=others, pattern=pattern))
     seen: Counter[str] = Counter()
     ranks: dict[int, tuple[int, ...]] = {}
     most: Counter[str] = Counter()
@@ -144,19 +151,6 @@ def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
     for result in results:
         found.setdefault(result.operator, []).append(result)
     return found
-
-
-def _group(
-    members: Sequence[CaseResult],
-    failed: Mapping[str, Sequence[CaseResult]],
-    passed: Mapping[str, Sequence[CaseResult]],
-) -> FailureGroup:
-    first = min(members, key=_complexity)
-    family = _family(first)
-    has_pattern = all(_family(each) == family and not must_be_refused(each) for each in members)
-    right = passed.get(family, ())
-    pattern = _pattern(members, failed[family], right, _diagnosis(first)) if has_pattern else ""
-    return FailureGroup(first=first, others=tuple(each for each in members if each is not first), pattern=pattern)
 
 
 def _pattern(

@@ -91,10 +91,6 @@ def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[
     decimals, array = attributes.get("decimals", 0), np.asarray(inputs[0])
     if not decimals:
         return (None,)
-    return (_other_decimal(array, decimals, actual[0]),)
-
-
-def _other_decimal(array: Array, decimals: int, actual: Any) -> Array:
     wide, out = spacious(numerics.widen(array), array), dtype_of(array.dtype)
     ten = wide.dtype.type(10) ** abs(decimals)
     scaled = wide * ten if decimals > 0 else wide / ten
@@ -106,7 +102,7 @@ def _other_decimal(array: Array, decimals: int, actual: Any) -> Array:
     value = (other / ten if decimals > 0 else other * ten).astype(np.float64)
     size = np.abs(value)
     lost = DIVISION_ULP * ulp(size, arithmetic(out)) + 0.5 * ulp(size, out)
-    return np.asarray(is_near & (np.abs(numerics.widen(np.asarray(actual)) - value) <= lost))
+    return (np.asarray(is_near & (np.abs(numerics.widen(np.asarray(actual[0])) - value) <= lost)),)
 
 
 def exp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:

@@ -67,8 +67,10 @@ def quantize_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequen
     A scale of 16 bits makes the quotient one of 16 bits, too, as ONNX defines it: what the rounded quotient rounds to.
     """
     quotient = _quotient(inputs, attributes)
-    value = quotient.value
-    reach = np.where(_is_tie(quotient), 0.0, _ULPS * ulp(value, _FLOAT32))
+    value, (dividend, divisor) = quotient.value, quotient.operands
+    is_half = np.abs(value - np.trunc(value)) == 0.5
+    is_exact = (value.astype(np.longdouble) * divisor == dividend) & (np.abs(value) < _EXACT_TIES)
+    reach = np.where(is_half & is_exact, 0.0, _ULPS * ulp(value, _FLOAT32))
     reach = np.where(np.isfinite(reach), reach, 0.0)
     lowest, highest = (_stored(np.rint(each), quotient) for each in (value - reach, value + reach))
     got = widen(actual[0]).astype(np.int64)
@@ -78,13 +80,6 @@ def quantize_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequen
         narrow = _stored(np.rint(as_float64(round_to(value, scale))), quotient)
         right |= got == narrow.astype(np.int64)
     return (right,)
-
-
-def _is_tie(quotient: _Quotient) -> Array:
-    value, (dividend, divisor) = quotient.value, quotient.operands
-    halved = np.abs(value - np.trunc(value)) == 0.5
-    exact = value.astype(np.longdouble) * divisor == dividend
-    return np.asarray(halved & exact & (np.abs(value) < _EXACT_TIES))
 
 
 def _quotient(inputs: Inputs, attributes: Attributes) -> _Quotient:

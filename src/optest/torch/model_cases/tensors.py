@@ -156,16 +156,6 @@ def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
     if strides is not None and len(strides) != len(shape):
         hint = f"a dense tensor has stride: {dense}"
         raise Misfit(f"stride has {len(strides)} entries, but the shape {len(shape)}", path=("stride",), hint=hint)
-    _require_addressable(shape, strides, offset, dtype)
-    if strides in (None, dense) and not offset:
-        return {"shape": shape}
-    return {"shape": shape, "strides": dense if strides is None else strides, "offset": offset}
-
-
-_SMALLER = "check shape, stride and storage_offset: they count elements, not bytes"
-
-
-def _require_addressable(shape: Sequence[int], strides: Sequence[int] | None, offset: int, dtype: DType) -> None:
     spec = TensorSpec(
         dtype=dtype, shape=tuple(shape), strides=None if strides is None else tuple(strides), offset=offset
     )
@@ -174,6 +164,12 @@ def _require_addressable(shape: Sequence[int], strides: Sequence[int] | None, of
         raise Misfit(
             f"the tensor reaches over {max(needed, spec.nbytes):,} bytes, more than can be addressed", hint=_SMALLER
         )
+    if strides in (None, dense) and not offset:
+        return {"shape": shape}
+    return {"shape": shape, "strides": dense if strides is None else strides, "offset": offset}
+
+
+_SMALLER = "check shape, stride and storage_offset: they count elements, not bytes"
 
 
 # ``preset``: strides of views that are not contiguous; the stated shape is that of the resulting view.
