@@ -24,7 +24,7 @@ WITHOUT_NUMBERS = {
     *((op, "special(rate=0.25)") for op in ("attention", "cross_entropy", "feed_forward")),
     *((op, "special(rate=0.25)") for op in ("rms_norm_backward", "layer_norm_backward")),
     *((op, f"special{rate}") for op in ("gated_feed_forward", "multi_head_attention") for rate in ("", "(rate=0.25)")),
-    *(("training_step", f"special{rate}") for rate in ("", "(rate=0.25)")),
+    *((op, f"special{rate}") for op in ("training_step", "gpt") for rate in ("", "(rate=0.25)")),
 }
 PLACED = (
     "paged_attention",
@@ -42,7 +42,11 @@ UNDEFINED = {
     *((op, "arange") for op in ("gather", "scatter_add", "embedding", "scatter", "moe_align")),
     *((f"top_k_top_p_{op}", fill) for op in ("mask", "sampling") for fill in ("zeros", "arange")),
     *((op, "arange") for op in ("dequantize_gptq", "gptq_gemm")),
-    *(("per_token_group_quant_fp8", fill) for fill in ("special", "special(rate=0.25)")),
+    *(
+        (f"per_token_{rest}", f"special{rate}")
+        for rest in ("group_quant_fp8", "quant_int8")
+        for rate in ("", "(rate=0.25)")
+    ),
     ("erfinv", "integer-exact"),
 }
 """Division of integers by 0, conversions out of range, scales of 0, indices outside: bad inputs, whoever is asked."""

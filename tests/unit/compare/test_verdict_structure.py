@@ -158,6 +158,12 @@ class TestFailingOpen:
         verdict = verdict_of(np.zeros(2), [1e300, 1.0], "float64", layers=(stated(1e300, 0),))
         assert verdict.reason is Reason.VALUE
 
+    @pytest.mark.parametrize("actual", [np.inf, -np.inf, np.nan, np.finfo(np.float32).max])
+    def test_an_overflowing_bound_allows_infinity_where_rounding_gives_it(self, actual: float) -> None:
+        got = np.array([actual, 1.0], np.float32)
+        verdict = verdict_of(got, [1e300, 1.0], "float32", layers=(stated(1e300, 0),))
+        assert (verdict.status is Status.PASSED) == (actual == np.inf), verdict
+
 
 def test_exact_floats_are_rounded_once() -> None:
     # 1 + 2^-11 + 2^-40 lies above the tie of float16: rounding through float32 would go down to even
