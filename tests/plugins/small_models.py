@@ -87,7 +87,39 @@ def _contrib(
     blocks = {"packed": rng.integers(0, 256, (6, 2, 8)).astype(np.uint8), "scales": real(6, 2)}
     zeros = {**blocks, "zeros": rng.integers(0, 256, (6, 1)).astype(np.uint8), "bias": real(6)}
     two = {"x": [3, 8], "skip": [3, 8]}
+    angles = np.outer(np.arange(16), 0.5 ** np.arange(8))
+    tables = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    grouped = {"num_heads": 4, "kv_num_heads": 2}
+    keys = {"v": real(1, 5, 32), "k": real(1, 5, 32), "last": np.full(1, 4, np.int32), "total": np.int32(5), **tables}
+    rotated = ["x", "k", "v", "", "", "last", "total", "cos", "sin"]
+    past = {
+        **keys,
+        "pv": real(1, 2, 3, 8),
+        "pk": real(1, 2, 3, 8),
+        "last": np.full(1, 7, np.int32),
+        "total": np.int32(8),
+    }
+    packed = ["x", "", "", "pk", "pv", "last", "total"]
+    attended = {"v": real(2, 5, 16), "k": real(2, 5, 16), "mask": np.array([[1] * 5, [1, 1, 0, 0, 1]], np.int32)}
     return {
+        "GroupQueryAttention": ({"x": [1, 5, 64]}, keys, rotated, {**grouped, "do_rotary": 1, "smooth_softmax": 0}),
+        "GroupQueryAttention after a past": (
+            {"x": [1, 5, 64]},
+            past,
+            packed,
+            {**grouped, "scale": 0.3, "local_window_size": 3, "softcap": 2.0},
+        ),
+        "RotaryEmbedding": (
+            {"x": [2, 5, 32]},
+            {**tables, "first": np.array([3])},
+            ["x", "first", "cos", "sin"],
+            {"interleaved": 1},
+        ),
+        "MultiHeadAttention": ({"x": [2, 3, 16]}, attended, ["x", "k", "v", "", "mask"], {"num_heads": 2}),
+        "FastGelu": ({"x": [3, 8]}, norm, ["x", "bias"], {}),
+        "BiasGelu": ({"x": [3, 8]}, norm, ["x", "bias"], {}),
+        "Gelu": ({"x": [3, 8]}, {}, ["x"], {}),
+        "QuickGelu": ({"x": [3, 8]}, {}, ["x"], {"alpha": 1.5}),
         "SkipLayerNormalization": (two, norm, ["x", "skip", "gamma", "beta", "bias"], {"epsilon": 1e-3}),
         "SkipSimplifiedLayerNormalization": (two, norm, ["x", "skip", "gamma", "bias"], {}),
         "SimplifiedLayerNormalization": ({"x": [3, 8]}, norm, ["x", "gamma"], {"epsilon": 1e-6}),
@@ -109,8 +141,10 @@ def contrib_model(name: str) -> Any:
     sizes, constants, inputs, attributes = _contrib(np.random.default_rng(0))[name]
     operator = name.partition(" ")[0]
     domain = "" if operator == "SimplifiedLayerNormalization" else "com.microsoft"
+    # ONNX Runtime 1.32 reads unwritten memory if GroupQueryAttention has a past and no outputs for the present.
+    outputs = ["y", "key", "value"] if operator == "GroupQueryAttention" else ["y"]
     nodes = [
-        helper.make_node(operator, inputs, ["y"], domain=domain, **attributes),
+        helper.make_node(operator, inputs, outputs, domain=domain, **attributes),
         helper.make_node("Mul", ["y", "two"], ["out"]),
     ]
     constants = {**{each: value for each, value in constants.items() if each in inputs}, "two": np.float32(2)}

@@ -6,12 +6,14 @@ Source of the formulas: https://onnx.ai/onnx/operators/
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_batch_normalization, op_conv
+from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 
 from optest.operators.real_functions import erf
 from optest.spec import Fault, Reason
@@ -29,9 +31,12 @@ class Erf(OpRun):  # its own yields float32
 
 
 class Gelu(OpRun):  # its own has constants of float32
-    def _run(self, x: Any, approximate: str | None = None) -> tuple[Any]:
+    def _run(self, x: Any, bias: Any = None, approximate: str | None = None, alpha: float = 1.702) -> tuple[Any]:
+        x = x if bias is None else x + bias
+        if self.op_type == "QuickGelu":
+            return (x / (1 + np.exp(x.dtype.type(-alpha) * x)),)
         half, one, cubic = (x.dtype.type(each) for each in (0.5, 1, 0.044715))
-        if approximate == "tanh":
+        if approximate == "tanh" or self.op_type == "FastGelu":
             return (half * x * (one + np.tanh(x.dtype.type(np.sqrt(2 / np.pi)) * (x + cubic * x * x * x))),)
         return (half * x * (one + _erf(x / x.dtype.type(np.sqrt(2)))),)
 
@@ -100,28 +105,45 @@ def _erf(x: Any) -> Any:
 # Operators of ONNX Runtime: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 
 
+class _OfOnnxRuntime(OpRun):
+    """Base class; attributes of a class are the defaults of a node's, and ``off`` has values that switch nothing on. A
+    node with other attributes, further inputs or further outputs is skipped as unsupported."""
+
+    op_domain, op_schema = "com.microsoft", None  # else OpRun takes the schema of ONNX's operator of the same name
+    most_inputs = 0
+    off: ClassVar[Mapping[str, Any]] = {}
+
+    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
+        most, names = self.most_inputs, self.onnx_node.output
+        self._refuse(f"{k}={v}" for k, v in attributes.items() if not hasattr(type(self), k) and v != self.off.get(k))
+        self._refuse(f"input {index}" for index, x in enumerate(inputs) if index >= most and x is not None)
+        outputs = [*self._outputs(*inputs[:most], *[None] * (most - len(inputs))), *[None] * len(names)][: len(names)]
+        self._refuse(f"output {name}" for name, x in zip(names, outputs, strict=True) if name and x is None)
+        return tuple(np.empty(0) if x is None else x for x in outputs)
+
+    def _refuse(self, unsupported: Iterable[str]) -> None:
+        if words := ", ".join(unsupported):
+            raise Fault(Reason.UNSUPPORTED, f"no reference for {self.op_type} with {words}")
+
+
 class SimplifiedLayerNormalization(OpRun):
     def _run(self, x: Any, gamma: Any, *, axis: int = -1, epsilon: float = 1e-5, **_: Any) -> tuple[Any, ...]:
         return (gamma * _over_root_mean_square(x, epsilon, axis),)
 
 
-class SkipSimplifiedLayerNormalization(OpRun):
-    op_domain = "com.microsoft"
+class SkipLayerNormalization(_OfOnnxRuntime):
+    most_inputs, epsilon = 5, 1e-12
 
-    def _run(self, x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12) -> tuple[Any, ...]:
+    def _outputs(self, x: Any, skip: Any, gamma: Any, *more: Any) -> tuple[Any, ...]:
+        *beta, bias = more
         total = x + skip + (0 if bias is None else bias)
-        return (gamma * _over_root_mean_square(total, epsilon), None, None, total)[: len(self.onnx_node.output)]
+        centred = total - np.mean(total, axis=-1, keepdims=True) if beta else total
+        y = gamma * _over_root_mean_square(centred, self.epsilon) + sum(each for each in beta if each is not None)
+        return y, None, None, total
 
 
-class SkipLayerNormalization(OpRun):
-    op_domain = "com.microsoft"
-
-    def _run(self, x: Any, skip: Any, gamma: Any, *more: Any, epsilon: float = 1e-12) -> tuple[Any, ...]:
-        beta, bias = (*more, None, None)[:2]
-        total = x + skip + (0 if bias is None else bias)
-        centred = total - np.mean(total, axis=-1, keepdims=True)
-        y = gamma * _over_root_mean_square(centred, epsilon) + (0 if beta is None else beta)
-        return (y, None, None, total)[: len(self.onnx_node.output)]
+class SkipSimplifiedLayerNormalization(SkipLayerNormalization):
+    most_inputs = 4  # no beta
 
 
 def _over_root_mean_square(x: Any, epsilon: float, axis: int = -1) -> Any:
@@ -129,14 +151,14 @@ def _over_root_mean_square(x: Any, epsilon: float, axis: int = -1) -> Any:
     return x / np.sqrt(np.mean(np.square(x), axis=axes, keepdims=True) + x.dtype.type(epsilon))
 
 
-class MatMulNBits(OpRun):
-    op_domain = "com.microsoft"
+class MatMulNBits(_OfOnnxRuntime):
+    most_inputs, bits, accuracy_level = 6, 4, 0
+    N = K = block_size = 0
 
-    def _run(self, a: Any, packed: Any, scales: Any, *more: Any, **stated: int) -> tuple[Any]:
-        zeros, order, bias = (*more, None, None, None)[:3]
-        rows, columns, size, bits = stated["N"], stated["K"], stated["block_size"], stated.get("bits", 4)
-        if bits not in (2, 4, 8) or order is not None or stated.get("accuracy_level") == 4:
-            raise Fault(Reason.UNSUPPORTED, "no reference for MatMulNBits with g_idx, or that rounds its input to int8")
+    def _outputs(self, a: Any, packed: Any, scales: Any, zeros: Any, order: Any, bias: Any) -> tuple[Any]:
+        rows, columns, size, bits = self.N, self.K, self.block_size, self.bits
+        if bits not in (2, 4, 8) or order is not None or self.accuracy_level == 4:
+            self._refuse([f"g_idx, {bits} bits or an input rounded to int8"])
         blocks, zero = -(-columns // size), np.array(1 << (bits - 1), a.dtype)
         if zeros is not None and zeros.dtype == np.uint8:
             zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks]
@@ -152,4 +174,66 @@ def _unpacked(packed: Any, bits: int) -> Any:
     return parts.reshape(*packed.shape[:-1], -1)
 
 
+class RotaryEmbedding(_OfOnnxRuntime):
+    most_inputs, num_heads, rotary_embedding_dim, interleaved = 4, 0, 0, 0
+    off: ClassVar[Mapping[str, Any]] = {"is_packed_batching": 0, "scale": 1.0}
+
+    def _outputs(self, x: Any, positions: Any, cos: Any, sin: Any) -> tuple[Any]:
+        if positions.ndim == 1:  # of the first token
+            positions = np.broadcast_to(positions + np.arange(x.shape[-2]), (len(x), x.shape[-2]))
+        heads = self.num_heads or x.shape[-1] // (2 * cos.shape[-1])
+        return (rotary_embedding(x, cos, sin, positions, self.interleaved, self.rotary_embedding_dim, heads),)
+
+
+class MultiHeadAttention(_OfOnnxRuntime):
+    most_inputs, num_heads, scale, mask_filter_value, unidirectional = 8, 0, 0.0, -1e4, 0
+
+    def _outputs(self, query: Any, key: Any, value: Any, bias: Any, mask: Any, total: Any, *past: Any) -> Any:
+        if self.unidirectional or bias is not None or np.ndim(key) != 3 or np.ndim(mask) not in (0, 2):
+            self._refuse(["a bias, a causal mask, a mask that is not [batch, keys], or packed or cached keys"])
+        if mask is not None:
+            total = (0 if total is None else total) + np.where(mask[:, None, None] > 0, 0.0, self.mask_filter_value)
+        return _attention(self, (query, key, value), past, total)
+
+
+class GroupQueryAttention(_OfOnnxRuntime):
+    most_inputs, num_heads, kv_num_heads, local_window_size = 9, 0, 0, -1
+    scale, softcap, do_rotary, rotary_interleaved = 0.0, 0.0, 0, 0
+    off: ClassVar[Mapping[str, Any]] = {"causal": 1, "smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
+
+    def _outputs(self, query: Any, key: Any, value: Any, *more: Any) -> Any:
+        *past, last, length, cos, sin = more
+        heads, shared = self.num_heads, self.kv_num_heads
+        if key is None:
+            size = query.shape[-1] // (heads + 2 * shared)
+            query, key, value = np.split(query, np.array([heads, heads + shared]) * size, axis=-1)
+        first = 0 if past[0] is None else past[0].shape[2]
+        positions = np.arange(first, first + query.shape[1])
+        if np.any(last != positions[-1]) or np.any(length != positions[-1] + 1):
+            self._refuse([f"a total length other than {positions[-1] + 1}, that of the past and the tokens"])
+        if self.do_rotary:
+            table = (cos, sin, np.tile(positions, (len(query), 1)), self.rotary_interleaved, 2 * cos.shape[-1])
+            query, key = rotary_embedding(query, *table, heads), rotary_embedding(key, *table, shared)
+        behind = positions[:, None] - np.arange(positions[-1] + 1)
+        is_seen = (behind >= 0) & ((behind < self.local_window_size) | (self.local_window_size < 0))
+        return _attention(self, (query, key, value), past, np.where(is_seen, 0.0, -np.inf))
+
+
+def _attention(node: Any, given: tuple[Any, Any, Any], past: Any, bias: Any) -> tuple[Any, Any, Any]:
+    """Return the output, and keys and values with those of the past before them."""
+    heads, shared, softcap = node.num_heads, getattr(node, "kv_num_heads", node.num_heads), getattr(node, "softcap", 0)
+    counts = zip(given, (heads, shared, shared), strict=True)
+    query, key, value = (np.swapaxes(x.reshape(*x.shape[:2], count, -1), 1, 2) for x, count in counts)
+    if past[0] is not None:
+        key, value = (np.concatenate(pair, axis=2) for pair in zip(past, (key, value), strict=True))
+    keys, values = (np.repeat(x, heads // shared, axis=1) for x in (key, value))
+    scores = query @ np.swapaxes(keys, -1, -2) * query.dtype.type(node.scale or query.shape[-1] ** -0.5)
+    scores = float(softcap) * np.tanh(scores / float(softcap)) if softcap else scores
+    scores = scores if bias is None else scores + bias.astype(query.dtype)
+    powers = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    y = np.swapaxes(powers / np.sum(powers, axis=-1, keepdims=True) @ values, 1, 2)
+    return y.reshape(*y.shape[:2], -1), key, value
+
+
 OPERATORS: list[Any] = [each for each in [*vars().values()] if isinstance(each, type) and each.__module__ == __name__]
+OPERATORS += [type(x, (Gelu,), {"op_domain": "com.microsoft"}) for x in ("Gelu", "BiasGelu", "FastGelu", "QuickGelu")]

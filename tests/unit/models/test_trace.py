@@ -479,6 +479,70 @@ def test_operators_of_onnx_runtime_have_a_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "attribute", "value"),
+    [
+        ("GroupQueryAttention", "rotary_interleaved", 1),
+        ("GroupQueryAttention after a past", "scale", 0.25),
+        ("GroupQueryAttention after a past", "local_window_size", 2),
+        ("RotaryEmbedding", "interleaved", 0),
+        ("MultiHeadAttention", "scale", 0.5),
+        ("QuickGelu", "alpha", 1.702),
+    ],
+)
+def test_a_wrong_attribute_of_an_operator_is_found(name: str, attribute: str, value: float) -> None:
+    changed = contrib_model(name)
+    onnx.save(changed, "m.onnx")
+    kept = [each for each in changed.graph.node[0].attribute if each.name != attribute]
+    del changed.graph.node[0].attribute[:]
+    changed.graph.node[0].attribute.extend([*kept, helper.make_attribute(attribute, value)])
+    onnx.save(changed, "wrong.onnx")
+    assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "attributes"),
+    [
+        ("GroupQueryAttention", (), {"smooth_softmax": 1}),
+        ("GroupQueryAttention", (), {"causal": 0}),
+        ("GroupQueryAttention", ("position_ids",), {}),
+        ("GroupQueryAttention after a past", ("", "", "", "", "bias"), {}),
+        ("RotaryEmbedding", (), {"scale": 2.0}),
+        ("MultiHeadAttention", (), {"unidirectional": 1}),
+        ("MatMulNBits", (), {"accuracy_level": 4}),
+        ("MatMulNBits", (), {"weight_prepacked": 1}),
+    ],
+)
+def test_what_a_reference_does_not_have_is_skipped(name: str, inputs: Any, attributes: Any) -> None:
+    changed = contrib_model(name)
+    node = changed.graph.node[0]
+    kept = [each for each in node.attribute if each.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(key, value) for key, value in attributes.items())])
+    node.input.extend(inputs)
+    for each in filter(None, inputs):
+        kind = np.arange(5)[None] if each == "position_ids" else np.zeros((1, 1, 5, 8), np.float32)
+        changed.graph.initializer.append(numpy_helper.from_array(kind, each))
+    onnx.save(changed, "m.onnx")
+    (case,) = (each for each in traced(model("m.onnx", variant="disabled"), "isolated") if named(each) == "y")
+    verdict = execute([case], ModelDriver()).verdicts[0]
+    assert verdict.status is Status.SKIPPED
+    assert verdict.message.startswith(f"no reference for {node.op_type} with ")
+
+
+def test_outputs_that_are_left_out_need_no_reference() -> None:
+    """As exporters write it: the sum is the fourth output, and the two before it have no name."""
+    changed = contrib_model("SkipSimplifiedLayerNormalization")
+    changed.graph.node[0].output.extend(["", "", "sum"])
+    changed.graph.node.append(helper.make_node("Mul", ["sum", "two"], ["twice"]))
+    changed.graph.output.append(helper.make_tensor_value_info("twice", 1, [3, 8]))
+    onnx.save(changed, "m.onnx")
+    assert {*statuses(model("m.onnx", variant="disabled"), "isolated").values()} == {Status.PASSED}
+    changed.graph.node[0].output[1] = "mean"
+    onnx.save(changed, "mean.onnx")
+    assert statuses(model("mean.onnx", variant="disabled"), "isolated")["y"] is Status.SKIPPED
+
+
+@pytest.mark.parametrize(
     ("text", "entries"),
     [
         ("", {}),
