@@ -69,7 +69,9 @@ class ModelValues:
         subject = subject_of(case, stated)
         match stated["part"]:
             case "watched":
-                real = _tensors_of(subject, program_of(case, stated).unwatched(subject.feeds))
+                program = program_of(case, stated)
+                subject.require_reference([name for region in program.regions for name in region.outputs])
+                real = _tensors_of(subject, program.unwatched(subject.feeds))
                 doubt = "outputs of the session with one thread; else the trace is in doubt, not the model"
                 exact = Rule(kind=RuleClass.EXACT, formula=doubt, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +70,13 @@ class Subject:
             return known[name]
         made: dict[str, Array] = dict(self.graph.stream(self.graph.region([name], self.feeds), self.feeds))
         return made[name]
+
+    def require_reference(self, values: Sequence[str]) -> None:
+        """Raise the Fault of the last of ``values`` if all of them lack a reference."""
+        for name in values:
+            with suppress(Fault) if name != values[-1] else nullcontext():
+                deque(self.graph.stream(self.graph.region([name], self.feeds), self.feeds), maxlen=0)
+                return
 
     def expected(
         self, outputs: Sequence[str], given: Sequence[str] = (), among: Collection[str] = ()
