@@ -89,6 +89,7 @@ def _contrib(
     two = {"x": [3, 8], "skip": [3, 8]}
     angles = np.outer(np.arange(16), 0.5 ** np.arange(8))
     tables = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    first = {**tables, "first": np.array([3])}
     grouped = {"num_heads": 4, "kv_num_heads": 2}
     keys = {"v": real(1, 5, 32), "k": real(1, 5, 32), "last": np.full(1, 4, np.int32), "total": np.int32(5), **tables}
     rotated = ["x", "k", "v", "", "", "last", "total", "cos", "sin"]
@@ -102,16 +103,17 @@ def _contrib(
     packed = ["x", "", "", "pk", "pv", "last", "total"]
     attended = {"v": real(2, 5, 16), "k": real(2, 5, 16), "mask": np.array([[1] * 5, [1, 1, 0, 0, 1]], np.int32)}
     return {
-        "GroupQueryAttention": ({"x": [1, 5, 64]}, keys, rotated, {**grouped, "do_rotary": 1, "smooth_softmax": 0}),
+        "GroupQueryAttention": ({"x": [1, 5, 64]}, keys, rotated, {**grouped, "do_rotary": 1, "rotary_interleaved": 1}),
         "GroupQueryAttention after a past": (
             {"x": [1, 5, 64]},
             past,
             packed,
             {**grouped, "scale": 0.3, "local_window_size": 3, "softcap": 2.0},
         ),
+        "RotaryEmbedding of halves": ({"x": [1, 2, 5, 16]}, first, ["x", "first", "cos", "sin"], {"scale": 1.0}),
         "RotaryEmbedding": (
             {"x": [2, 5, 32]},
-            {**tables, "first": np.array([3])},
+            first,
             ["x", "first", "cos", "sin"],
             {"interleaved": 1},
         ),

@@ -482,7 +482,7 @@ def test_operators_of_onnx_runtime_have_a_reference(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "attribute", "value"),
     [
-        ("GroupQueryAttention", "rotary_interleaved", 1),
+        ("GroupQueryAttention", "rotary_interleaved", 0),
         ("GroupQueryAttention after a past", "scale", 0.25),
         ("GroupQueryAttention after a past", "local_window_size", 2),
         ("RotaryEmbedding", "interleaved", 0),
