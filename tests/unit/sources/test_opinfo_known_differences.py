@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,13 +129,18 @@ def is_small(case: TestCase) -> bool:
 @pytest.mark.heavy
 @pytest.mark.parametrize("line", [pytest.param(each, id=each.name) for each in lines()])
 def test_every_line_is_needed(line: Expectation) -> None:
-    """On the processors that it was written on: those with matrix units have other kernels of 16 bits."""
+    """On the processors that it was written on: matrix units and float16 arithmetic have other kernels of 16 bits."""
     last = line.op.rpartition(".")[2]
     names = [full for full, info in database().items() if last == info.name.rpartition(".")[2]]
     found = each_verdict(f"opinfo:{','.join(names)}", line.dtype, tag=("function",), backward=line.is_of_gradients)
     excused = next((one for _, one in found if str(one.details.get("expectation", "")).startswith(line.name)), None)
     has_matrix_units = "amx" in TorchBackend().versions().get("torch_cpu", "")
-    assert excused or (has_matrix_units and line.dtype in ("float16", "bfloat16"))
+    has_float16 = "avx512_fp16" in Path("/proc/cpuinfo").read_text()
+    assert (
+        excused
+        or (has_matrix_units and line.dtype in ("float16", "bfloat16"))
+        or (has_float16 and line.dtype == "float16")
+    )
     assert (
         excused is None
         or line.at_most_ulp is None
