@@ -308,8 +308,9 @@ class Session:
         pool = ThreadPoolExecutor(max_workers=len(lanes), thread_name_prefix="optest")
         left = len(lanes)
         try:
-            for lane in lanes:
-                pool.submit(lane).add_done_callback(outcomes.put)
+            with self.interruption.after_this():  # a pool forgets a thread whose start is interrupted
+                for lane in lanes:
+                    pool.submit(lane).add_done_callback(outcomes.put)
             while left:
                 try:
                     outcome = outcomes.get(timeout=1.0)  # a signal that comes just before a wait does not end it
