@@ -56,7 +56,7 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
 
 
 def with_origin(cases: Sequence[TestCase], source: Collected) -> list[TestCase]:
-    """Return the cases with their origin in place of a line of the plan, which nobody wrote."""
+    """Return the cases with their origin instead of a line of the plan, which no user wrote."""
 
     def placed(case: TestCase) -> TestCase:
         origin, written = source.origins.get(case.name, source.origin), f"{source.origin}:"

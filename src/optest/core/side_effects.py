@@ -58,7 +58,7 @@ class SideEffects:
         self._layouts: list[tuple[object, ...]] = []
         self._unseen: list[str] = []
         self.is_last = False
-        """Whether no case is known to follow, so that the look after this one is thorough."""
+        """True if no case is known to follow, so that the look after this one is thorough."""
         self._due = 0.0
         self._is_thorough = True
 

@@ -471,7 +471,7 @@ class WorkerProcess:
         return replace(ExecutionResult.for_all(cases, verdict), timings=timings)
 
     def _is_not_of_this_case(self, cases: Sequence[TestCase], phase: Phase, signal: int | None, tail: str) -> bool:
-        """Whether the process may have died of what an earlier case left behind: the backend did not run, or malloc
+        """Return whether an earlier case may have killed the process: the backend did not run, or malloc
         found its heap broken; or of what had killed any: the case had not begun. The case runs once more in a
         new process, where nothing came before it."""
         if phase is Phase.IDLE and self._begun_again is not cases:

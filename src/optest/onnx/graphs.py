@@ -134,7 +134,7 @@ class Graph:
 
     @functools.cached_property
     def constant_makers(self) -> dict[str, int]:
-        """Those of :attr:`makers` whose values follow from constants only."""
+        """Return the :attr:`makers` whose values follow from constants only."""
         found = dict[str, int]()
         for name, number in self.makers.items():
             if all(each in found or each in self.constants or not each for each in self._read_by[number]):

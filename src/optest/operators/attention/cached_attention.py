@@ -26,7 +26,7 @@ _KV_LAYOUT = attribute(
 )
 RETURN_LSE = attribute(
     "return_lse: bool = False",
-    "Give lse, too: the natural log-sum-exp of each query's scores, heads x tokens, float32 beside 16 bits; −∞ for a "
+    "Give lse, too: the natural log-sum-exp of each query's scores, heads x tokens, float32 for 16 bits; −∞ for a "
     "query that sees no key.",
 )
 
@@ -101,7 +101,7 @@ DESCRIPTORS = in_module(
 
 
 def log_sum_exps(out: TensorSpec, heads: int, tokens: int, attributes: Attributes) -> Outputs:
-    """Return the lse beside ``out``, if the attributes request it."""
+    """Return the spec of the log-sum-exps (heads, tokens) that belong to ``out``; none without ``return_lse``."""
     kind = dtype("float32") if out.dtype.bits == 16 else out.dtype
     return (dense(kind, (heads, tokens)),) if attributes.get("return_lse") else ()
 

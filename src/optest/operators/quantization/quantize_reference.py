@@ -1,4 +1,4 @@
-"""What quantize, dequantize and per_token_quant_int8 compute, what they may lose, and what is as right."""
+"""References, error budgets and equally right results of quantize, dequantize and per_token_quant_int8."""
 
 from __future__ import annotations
 

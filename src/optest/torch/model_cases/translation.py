@@ -81,7 +81,7 @@ class _Translation:
         self._defaults = self._read_defaults()
         self._with_device_layout = 0
         self._models = models
-        """Of each case; empty where the file has one model."""
+        """Model of each case; empty if the file has one model."""
 
     def notes(self) -> tuple[str, ...]:
         """What the file states and no run can do."""

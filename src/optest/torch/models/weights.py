@@ -81,7 +81,7 @@ def _under_own_names(stored: Mapping[str, torch.Tensor], own: Mapping[str, Any])
 
 
 def _aliases(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """For each name the first one of the same elements in the same memory; a transposed view is another tensor."""
+    """Return for each name the first one of the same elements in the same memory; a transposed view differs."""
     first: dict[object, str] = {}
     layouts = {name: (each.data_ptr(), each.shape, each.stride(), each.dtype) for name, each in state.items()}
     return {name: first.setdefault(layout, name) for name, layout in layouts.items()}
