@@ -101,6 +101,16 @@ def _contrib(
         "total": np.int32(8),
     }
     packed = ["x", "", "", "pk", "pv", "last", "total"]
+    fused = {"w": real(8, 5), "bias": real(5)}
+    convolved = {"w": real(4, 3, 3, 3), "bias": real(4), "added": real(1, 4, 4, 4)}
+    clipped = {"activation": "Clip", "activation_params": [-1.0, 2.0]}
+    quantized = {
+        "whole": rng.integers(-128, 128, (8, 5)).astype(np.int8),
+        "scale": np.abs(real(5)),
+        "zero": rng.integers(-9, 9, 5).astype(np.int8),
+        "bias": real(5),
+        "rows": rng.integers(0, 256, (3, 8)).astype(np.uint8),
+    }
     attended = {"v": real(2, 5, 16), "k": real(2, 5, 16), "mask": np.array([[1] * 5, [1, 1, 0, 0, 1]], np.int32)}
     return {
         "GroupQueryAttention": ({"x": [1, 5, 64]}, keys, rotated, {**grouped, "do_rotary": 1, "rotary_interleaved": 1}),
@@ -132,6 +142,24 @@ def _contrib(
             ["x", "packed", "scales", "zeros", "", "bias"],
             {"K": 32, "N": 6, "bits": 4, "block_size": 16},
         ),
+        "FusedMatMul": ({"x": [2, 8, 3]}, {"w": real(8, 5)}, ["x", "w"], {"transA": 1, "alpha": -0.5}),
+        "FusedMatMul of batches": (
+            {"x": [4, 2, 8]},
+            {"w": real(5, 2, 8)},
+            ["x", "w"],
+            {"transBatchA": 1, "transBatchB": 1, "transB": 1},
+        ),
+        "FusedGemm": ({"x": [3, 8]}, fused, ["x", "w", "bias"], {"activation": "Relu", "alpha": -0.25, "beta": 0.5}),
+        "FusedGemm of LeakyRelu": (
+            {"x": [3, 8]},
+            fused,
+            ["x", "w"],
+            {"activation": "LeakyRelu", "activation_alpha": 0.1},
+        ),
+        "FusedConv": ({"x": [1, 3, 6, 6]}, convolved, ["x", "w", "bias"], {**clipped, "pads": [1, 1, 1, 1]}),
+        "FusedConv with a sum": ({"x": [1, 3, 6, 6]}, convolved, ["x", "w", "", "added"], {"activation": "Relu"}),
+        "DynamicQuantizeMatMul": ({"x": [3, 8]}, quantized, ["x", "whole", "scale", "zero", "bias"], {}),
+        "MatMulIntegerToFloat": ({"x": [1]}, quantized, ["rows", "whole", "x", "scale", "", "zero"], {}),
     }
 
 
@@ -152,7 +180,7 @@ def contrib_model(name: str) -> Any:
     constants = {**{each: value for each, value in constants.items() if each in inputs}, "two": np.float32(2)}
     infos = [helper.make_tensor_value_info(each, 1, shape) for each, shape in sizes.items()]
     tensors = [numpy_helper.from_array(np.asarray(value), each) for each, value in constants.items()]
-    out = helper.make_tensor_value_info("out", 1, [None] * len(sizes["x"]))
+    out = helper.make_tensor_value_info("out", 1, [None] * (2 if sizes["x"] == [1] else len(sizes["x"])))
     graph = helper.make_graph(nodes, "contrib", infos, [out], tensors)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)

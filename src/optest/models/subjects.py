@@ -216,15 +216,23 @@ def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
     stated = _sizes(sizes, {size for _, _, shape in specs for size in shape if isinstance(size, str)})
     if inputs:
         read = read_tensors(Path(inputs), [name for name, _, _ in specs])
-        for name, kind, _ in specs:
-            if str(read[name].dtype) != kind:
-                raise UsageError(f"{name} in {inputs} is {read[name].dtype}, expected {kind}")
+        for name, kind, shape in specs:
+            found = list(read[name].shape)
+            wanted = [*shape]
+            for place, (size, given) in enumerate(zip(shape, found, strict=False)):
+                if isinstance(size, str):  # the same wherever it is named
+                    wanted[place] = stated.setdefault(size, given) if size else given
+            if str(read[name].dtype) != kind or wanted != found:
+                raise UsageError(f"{name} in {inputs} is {read[name].dtype} {found}, expected {kind} {wanted}")
         return Subject(graph, read)
     rng = np.random.default_rng([_SEED, seed])
     feeds = {}
     for name, kind, shape in specs:
-        known = tuple(size if isinstance(size, int) else stated[size] for size in shape)
-        feeds[name] = _drawn(rng, graph, name, kind, known)
+        known = [
+            size if isinstance(size, int) else stated.get(size, 1 if "batch" in size.lower() or size == "N" else _OPEN)
+            for size in shape
+        ]
+        feeds[name] = _drawn(rng, graph, name, kind, tuple(known))
     return Subject(graph, feeds)
 
 
@@ -236,8 +244,7 @@ def _sizes(text: str, open_sizes: set[str]) -> dict[str, int]:
             raise UsageError(f"--config states {name}, but the sizes that the model leaves open are {known}")
         if not size.isdecimal() or int(size) < 1:
             raise UsageError(f"--config {name}={size} should state a whole number above 0")
-    usual = {name: 1 if "batch" in name.lower() or name == "N" else _OPEN for name in open_sizes}
-    return {**usual, **{name: int(size) for name, size in stated.items()}}
+    return {name: int(size) for name, size in stated.items()}
 
 
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_batch_normalization, op_conv
+from onnx.reference.ops import op_batch_normalization, op_conv, op_dynamic_quantize_linear
 from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 
 from optest.operators.real_functions import erf
@@ -172,6 +172,61 @@ def _unpacked(packed: Any, bits: int) -> Any:
     """Return the numbers of ``bits`` in each byte along the last axis, the lowest bits first."""
     parts = (packed[..., None] >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
     return parts.reshape(*packed.shape[:-1], -1)
+
+
+class FusedMatMul(_OfOnnxRuntime):
+    most_inputs, alpha, transA, transB, transBatchA, transBatchB = 2, 1.0, 0, 0, 0, 0  # noqa: N815 - of ONNX
+
+    def _outputs(self, a: Any, b: Any) -> tuple[Any]:
+        a, b = (np.moveaxis(x, 0, -2) if on else x for x, on in ((a, self.transBatchA), (b, self.transBatchB)))
+        a, b = (np.swapaxes(x, -1, -2) if on else x for x, on in ((a, self.transA), (b, self.transB)))
+        return (a.dtype.type(self.alpha) * (a @ b),)
+
+
+class FusedGemm(_OfOnnxRuntime):
+    most_inputs, alpha, beta, transA, transB, activation, activation_alpha = 3, 1.0, 1.0, 0, 0, "", 0.01  # noqa: N815
+
+    def _outputs(self, a: Any, b: Any, c: Any) -> tuple[Any]:
+        y = (a.T if self.transA else a) @ (b.T if self.transB else b) * a.dtype.type(self.alpha)
+        return (_activated(self, y if c is None else y + a.dtype.type(self.beta) * c, [self.activation_alpha]),)
+
+
+class FusedConv(_OfOnnxRuntime, Conv):
+    most_inputs, group, auto_pad, activation, activation_params = 4, 1, "NOTSET", "", ()
+    kernel_shape = pads = strides = dilations = ()
+
+    def _outputs(self, x: Any, w: Any, b: Any, added: Any) -> tuple[Any]:
+        names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+        (y,) = Conv._run(self, x, w, b, **{name: getattr(self, name) for name in names})
+        return (_activated(self, y if added is None else y + added, self.activation_params),)
+
+
+def _activated(node: Any, x: Any, parameters: Any) -> Any:
+    if node.activation in ("", "Relu"):
+        return np.maximum(x, 0) if node.activation else x
+    if node.activation == "LeakyRelu":
+        return np.where(x < 0, x.dtype.type(parameters[0]) * x, x)
+    if node.activation != "Clip":
+        node._refuse([f"activation={node.activation}"])
+    return np.clip(x, *(x.dtype.type(each) for each in parameters))
+
+
+class MatMulIntegerToFloat(_OfOnnxRuntime):
+    most_inputs = 7
+
+    def _outputs(self, *inputs: Any) -> tuple[Any]:
+        a, b, a_scale, b_scale, a_zero, b_zero, bias = inputs
+        a, b = (x.astype(np.int64) - (0 if zero is None else zero) for x, zero in ((a, a_zero), (b, b_zero)))
+        return ((a @ b).astype(a_scale.dtype) * (a_scale * b_scale) + (0 if bias is None else bias),)
+
+
+class DynamicQuantizeMatMul(MatMulIntegerToFloat):
+    most_inputs = 5
+
+    def _outputs(self, *inputs: Any) -> tuple[Any]:
+        a, b, b_scale, b_zero, bias = inputs
+        a, a_scale, a_zero = op_dynamic_quantize_linear.DynamicQuantizeLinear._run(self, a)
+        return super()._outputs(a, b, a_scale, b_scale, a_zero, b_zero, bias)
 
 
 class RotaryEmbedding(_OfOnnxRuntime):

@@ -28,7 +28,18 @@ from optest.spec import Reason, dtype
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""
-_SUMS = ("Conv", "ConvTranspose", "Einsum", "Gelu", "Gemm", "MatMul", "ReduceSum")
+_SUMS = (
+    "Conv",
+    "ConvTranspose",
+    "Einsum",
+    "Gelu",
+    "Gemm",
+    "MatMul",
+    "ReduceSum",
+    "FusedConv",
+    "FusedGemm",
+    "FusedMatMul",
+)
 """Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 _PLACE = "pkg.torch.onnx."
@@ -87,7 +98,7 @@ class Graph:
         self.inputs = tuple(each for each in names if each not in self.constants and each not in constants)
         self.outputs = tuple(each.name for each in graph.output)
         self._read_by = [tuple(_read_by(node)) for node in self.nodes]
-        self._evaluators: dict[int, Any] = {}
+        self._evaluators: dict[tuple[int, Any], Any] = {}
         self._unit_of: Callable[[str], float] | None = None
         self.makers: Mapping[str, int] = {
             name: place for place, node in enumerate(self.nodes) for name in node.output if name
@@ -235,7 +246,7 @@ class Graph:
         if node.op_type == "Gelu":  # x/2 and x/2 · erf or tanh of another number, which cancel
             return summation_errors(total, np.square(feeds[node.input[0]]), np.array(2.0), unit)
         squares, counts = (
-            self._evaluator(number).run(
+            self._evaluator(number, of).run(
                 None, {name: of(value) if value.dtype.kind == "f" else value for name, value in feeds.items()}
             )[0]
             for of in (np.square, np.ones_like)
@@ -251,22 +262,28 @@ class Graph:
         kind = dtype(self.dtype_name(value) or "float32")
         return kind.unit_roundoff if kind.is_inexact else 0.0
 
-    def _evaluator(self, number: int) -> Any:
-        node, narrow = self.nodes[number], self._narrow
-        if number not in self._evaluators and narrow is not None and node == narrow.nodes[number]:
-            self._evaluators[number] = narrow._evaluator(number)
-        elif number not in self._evaluators:
+    def _evaluator(self, number: int, of: Callable[[Any], Any] | None = None) -> Any:
+        """Return what evaluates a node; if ``of`` is given, with the node's factors changed by it and not activated."""
+        node, narrow, key = self.nodes[number], self._narrow, (number, of)
+        if key not in self._evaluators and narrow is not None and node == narrow.nodes[number]:
+            self._evaluators[key] = narrow._evaluator(number, of)
+        elif key not in self._evaluators:
             read = tuple(dict.fromkeys(self._read_by[number]))
             model = self._model_of(Region(read, tuple(node.output), (number,)), {})
+            for attribute in model.graph.node[0].attribute:
+                if of is not None and attribute.name in ("alpha", "beta"):
+                    attribute.f = float(of(attribute.f))
+                elif of is not None and attribute.name == "activation":
+                    attribute.s = b""
             with Border("onnx.reference", Reason.UNSUPPORTED):
                 try:
-                    self._evaluators[number] = ReferenceEvaluator(model, new_ops=OPERATORS)
+                    self._evaluators[key] = ReferenceEvaluator(model, new_ops=OPERATORS)
                 except RuntimeError as error:
                     if isinstance(error, NotImplementedError):  # no such operator, rather than no such version of it
                         raise
                     model = version_converter.convert_version(model, 21)
-                    self._evaluators[number] = ReferenceEvaluator(model, new_ops=OPERATORS)
-        return self._evaluators[number]
+                    self._evaluators[key] = ReferenceEvaluator(model, new_ops=OPERATORS)
+        return self._evaluators[key]
 
 
 def _read_by(node: Any) -> Iterator[str]:

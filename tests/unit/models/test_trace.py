@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from optest.errors import UsageError
 from optest.models import opened
 from optest.models.commands import models_of, traced, with_part
 from optest.models.driver import ModelDriver, program_of, subject_of
+from optest.models.subjects import subject_of_file
 from optest.onnx.graphs import Graph
 from optest.onnx.whole_models import OnnxProgram
 from optest.spec import BAD_STATUSES, Fault, Reason, Status, TestCase
@@ -408,6 +410,33 @@ def test_inputs_are_read_from_files_of_numpy_and_onnx(file: str, tmp_path: Path)
     np.testing.assert_array_equal(subject_of(case).feeds["x"], x)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "given", "config", "message"),
+    [
+        ([[3, 8]], [(3, 7)], "", "x in x.npz is float32 [3, 7], expected float32 [3, 8]"),
+        ([[3, 8]], [(3,)], "", "x in x.npz is float32 [3], expected float32 [3, 8]"),
+        ([["n", 8]], [(5, 8)], "", ""),
+        ([["n", 8]], [(5, 8)], "n=4", "x in x.npz is float32 [5, 8], expected float32 [4, 8]"),
+        ([["n", "n"]], [(5, 8)], "", "x in x.npz is float32 [5, 8], expected float32 [5, 5]"),
+        ([["n", 8], ["n", 8]], [(5, 8), (6, 8)], "", "y in x.npz is float32 [6, 8], expected float32 [5, 8]"),
+        ([["", 8], ["", 8]], [(5, 8), (1, 8)], "", ""),
+        ([[]], [(1,)], "", "x in x.npz is float32 [1], expected float32 []"),
+    ],
+)
+def test_sizes_of_given_inputs_are_those_of_the_model(sizes: Any, given: Any, config: str, message: str) -> None:
+    names = [name for name, _ in zip("xy", sizes, strict=False)]
+    infos = [helper.make_tensor_value_info(name, 1, shape) for name, shape in zip(names, sizes, strict=True)]
+    total = helper.make_node("Sum", names, ["out"])
+    graph = helper.make_graph([total], "g", infos, [helper.make_tensor_value_info("out", 1, [None] * len(sizes[0]))])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), "m.onnx")
+    np.savez("x.npz", **{name: np.ones(shape, np.float32) for name, shape in zip(names, given, strict=True)})
+    if message:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            subject_of_file("m.onnx", "x.npz", config, 0)
+    else:
+        assert [each.shape for each in subject_of_file("m.onnx", "x.npz", config, 0).feeds.values()] == given
+
+
 def test_constants_of_an_old_file_need_not_be_inputs(tmp_path: Path) -> None:
     """As in mul_1.onnx of ONNX Runtime, of IR version 3."""
 
@@ -488,9 +517,13 @@ def test_operators_of_onnx_runtime_have_a_reference(name: str) -> None:
         ("RotaryEmbedding", "interleaved", 0),
         ("MultiHeadAttention", "scale", 0.5),
         ("QuickGelu", "alpha", 1.702),
+        ("FusedMatMul", "alpha", 0.5),
+        ("FusedGemm", "beta", 0.25),
+        ("FusedGemm of LeakyRelu", "activation", "Relu"),
+        ("FusedConv", "activation_params", [0.0, 2.0]),
     ],
 )
-def test_a_wrong_attribute_of_an_operator_is_found(name: str, attribute: str, value: float) -> None:
+def test_a_wrong_attribute_of_an_operator_is_found(name: str, attribute: str, value: Any) -> None:
     changed = contrib_model(name)
     onnx.save(changed, "m.onnx")
     kept = [each for each in changed.graph.node[0].attribute if each.name != attribute]
@@ -511,6 +544,7 @@ def test_a_wrong_attribute_of_an_operator_is_found(name: str, attribute: str, va
         ("MultiHeadAttention", (), {"unidirectional": 1}),
         ("MatMulNBits", (), {"accuracy_level": 4}),
         ("MatMulNBits", (), {"weight_prepacked": 1}),
+        ("FusedConv", (), {"activation": "Tanh"}),
     ],
 )
 def test_what_a_reference_does_not_have_is_skipped(name: str, inputs: Any, attributes: Any) -> None:
