@@ -203,11 +203,18 @@ def changed_safetensors(rng: random.Random, raw: bytes) -> bytes:
 def changed_onnx(rng: random.Random, raw: bytes) -> bytes:
     """A model with another value of a few of its fields, or other bytes."""
     import onnx
-    from google.protobuf.descriptor import FieldDescriptor
 
-    if rng.random() < 0.3:
-        return changed_text(rng, raw)
-    model = onnx.load_from_string(raw)
+    return changed_text(rng, raw) if rng.random() < 0.3 else changed_fields(rng, onnx.load_from_string(raw))
+
+
+def changed_pb(rng: random.Random, raw: bytes) -> bytes:
+    import onnx
+
+    return changed_text(rng, raw) if rng.random() < 0.3 else changed_fields(rng, onnx.load_tensor_from_string(raw))
+
+
+def changed_fields(rng: random.Random, model: Any) -> bytes:
+    from google.protobuf.descriptor import FieldDescriptor
 
     def fields(message: Any) -> list[tuple[Any, Any]]:
         here = []
@@ -389,6 +396,31 @@ cases:
     expects_error: {type: RuntimeError, match: view}
     inputs: [{tensor: {shape: [2, 3, 8], preset: noncontig_slice, preset_args: {dim: 1, step: 2}}}, {value: [2, 24]}]
 """
+SUITE_CONFIG = """
+test_suite_config:
+  labels: [trunk]
+  global:
+    supported_dtypes: [{name: float16, precision: {atol: 0.005, rtol: 0.005}}, int64]
+    input_config: {seed: 123}
+  files:
+    - path: ${TORCH_DEVICE_ROOT}/tests/test_model_ops.py
+      unlisted_test_mode: skip
+      tests:
+        - names: ["TestModelOps::test_ops"]
+          mode: xfail
+          tags: [model__mine]
+          edits:
+            ops:
+              include:
+                - name: torch.eq
+                  sample_inputs_func:
+                    args:
+                      - tensor: {shape: [1, 34], stride: [34, 1], storage_offset: 0, dtype: torch.int64, init: randint}
+                      - value: 3
+                - name: torch.getitem
+                  sample_inputs_func: {args: [{tensor: {shape: [8]}}, {py: "(None, slice(None, 4))"}], kwargs: {}}
+                  tags: [torch.getitem.1]
+"""
 CTEST = """
 add_test([=[one]=] "true")
 set_tests_properties([=[one]=] PROPERTIES LABELS "a;b" TIMEOUT "5" _BACKTRACE_TRIPLES "CMakeLists.txt;1;add_test;;")
@@ -413,6 +445,18 @@ def write_onnx(path: Path) -> None:
     from small_models import written
 
     written(path)
+
+
+def write_input(path: Path) -> None:
+    from onnx import numpy_helper
+
+    write_onnx(path.parent / "m.onnx")
+    path.write_bytes(numpy_helper.from_array(np.ones((3, 8), np.float32), "x").SerializeToString())
+
+
+def write_dumps(path: Path) -> None:
+    save_safetensors(path, np.ones(3, np.float32))
+    save_safetensors(path.parent / "b.safetensors", np.ones(3, np.float32))
 
 
 def write_config(path: Path) -> None:
@@ -533,6 +577,29 @@ READERS = {
         needs="onnx onnxruntime",
         names_file=False,
         words=lambda rng: ["model", rng.choice(("validate", "trace")), "m.onnx"],
+    ),
+    "pb": Reader(
+        file="x.pb",
+        seed=write_input,
+        mutate=changed_pb,
+        needs="onnx onnxruntime",
+        words=words("model validate m.onnx --input x.pb"),
+        kinds=4,
+    ),
+    "dump": Reader(
+        file="a.safetensors",
+        seed=write_dumps,
+        mutate=changed_safetensors,
+        needs="safetensors",
+        words=words("model diff a.safetensors b.safetensors"),
+    ),
+    "suite config": Reader(
+        file="c.yaml",
+        seed=text(SUITE_CONFIG),
+        words=words("run --co --plan c.yaml"),
+        mutate=changed_yaml,
+        needs="torch",
+        kinds=15,
     ),
     "history": Reader(
         file="h.sqlite",

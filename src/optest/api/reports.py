@@ -107,7 +107,7 @@ def report(runs: Sequence[str], form: str, output: str | None, given: Mapping[st
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(
             f"no {form} report can be made of {(runs or ['latest'])[0]}: {type(error).__name__}: {error}\n"
-            f"  a result holds other content than optest writes; read in {Path(frame.filename).name}:{frame.lineno}"
+            f"  its content was edited, or optest is at fault in {Path(frame.filename).name}:{frame.lineno}"
         ) from error
     return _written(text, output), exit_status_of(journal)
 

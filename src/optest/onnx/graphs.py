@@ -75,8 +75,8 @@ def tensor_of_file(path: Path) -> Array:
     """Return the tensor of a .pb file; raise ValueError for another file."""
     try:
         return np.asarray(numpy_helper.to_array(onnx.load_tensor(path)))
-    except (DecodeError, TypeError) as error:
-        raise ValueError(str(error)) from error
+    except (DecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"no tensor of ONNX: {error}") from error
 
 
 class Graph:
