@@ -279,6 +279,30 @@ def test_a_change_from_a_worker_is_accepted_once(optest: Shell, tmp_path: Path, 
     assert optest(*_RUN, env={"OPTEST_ACCEPT_CONFIG": "1"}).status == 0
 
 
+_MODEL = """
+import os, torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        if not torch.compiler.is_exporting():
+            open("optest.toml", "w").write("seed = 7")
+        return x * 2
+def make():
+    return Model(), (torch.ones(3),)
+"""
+
+
+@pytest.mark.needs("torch onnx onnxruntime onnxscript safetensors")
+@pytest.mark.parametrize("command", ["run", "bench", "validate"])
+def test_a_change_by_a_model_is_refused(optest: Shell, tmp_path: Path, command: str) -> None:
+    (tmp_path / "m.py").write_text(_MODEL)
+    words = {"run": [], "bench": ["--no-baseline", "--bench-time", "0.01"], "validate": ["--backend", "torch"]}[command]
+    ended = optest("model", command, "m.py:make", *words)
+    assert ended.err.count("optest.toml was created") == 1, ended.text
+    refused = optest("model", "run", "m.py:make")
+    assert (refused.status, "optest.toml was created" in refused.err) == (2, True), refused.text
+    assert optest(*_RUN).status == 2
+
+
 def test_a_kernel_that_kills_the_run_is_found_out(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / ".optest").mkdir()
     attack = "open('optest.toml', 'w').write('plugins = []'); os.kill(os.getpid(), signal.SIGKILL)"

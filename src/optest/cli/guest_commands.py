@@ -61,9 +61,11 @@ class _Group(click.Group):
 def _click_command(declared: Declared, name: str) -> click.Command:
     def call(**given: Any) -> int:
         from optest.api import bootstrap
+        from optest.core.trusted_files import configuration_watched
 
         bootstrap(accept_config=bool(given.get("accept_config")))
-        return declared.call(_Context(), given)
+        with configuration_watched():
+            return declared.call(_Context(), given)
 
     function: Callable[..., int] = options_of(declared.name, table=declared.table)(call)
     for option in reversed(declared.options):

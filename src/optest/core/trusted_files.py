@@ -25,7 +25,13 @@ def configuration_watched() -> Iterator[None]:
     """Record digests of the configuration and the plug-ins while foreign code runs, and print what it changed.
 
     The record is in ``.optest`` of the working directory. It stays if a file changed, or if this process is killed.
+    Only the first of several watches that are nested does anything.
     """
+    folder = Path.cwd() / ".optest"
+    record = folder / f"configuration-{os.getpid()}.json"
+    if record.exists():
+        yield
+        return
     files = [*searched_files(), *(file for module in plugin_modules() for file in files_of_plugin(module))]
     settings = resolve({})
     for option in OPTIONS:
@@ -33,8 +39,6 @@ def configuration_watched() -> Iterator[None]:
         if stated.origin is Origin.CONFIG and option.completes == "file" and option.group not in _NO_CONFIGURATION:
             files += map(Path, stated.value if option.repeat else [stated.value])
     before = _digests(os.path.abspath(each) for each in files)
-    folder = Path.cwd() / ".optest"
-    record = folder / f"configuration-{os.getpid()}.json"
     if os.access(folder, os.W_OK):
         write_atomically(record, json.dumps({"before": before}).encode())
     try:
