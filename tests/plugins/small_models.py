@@ -142,6 +142,12 @@ def _contrib(
             ["x", "packed", "scales", "zeros", "", "bias"],
             {"K": 32, "N": 6, "bits": 4, "block_size": 16},
         ),
+        "MatMulNBits of an input in int8": (
+            {"x": [3, 30]},
+            blocks,
+            ["x", "packed", "scales"],
+            {"K": 30, "N": 6, "block_size": 16, "accuracy_level": 4},
+        ),
         "FusedMatMul": ({"x": [2, 8, 3]}, {"w": real(8, 5)}, ["x", "w"], {"transA": 1, "alpha": -0.5}),
         "FusedMatMul of batches": (
             {"x": [4, 2, 8]},

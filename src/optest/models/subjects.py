@@ -213,7 +213,7 @@ def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
     """
     graph = Graph(opened_file(Path(file)))
     specs = list(graph.input_specs())
-    stated = _sizes(sizes, {size for _, _, shape in specs for size in shape if isinstance(size, str)})
+    stated = _sizes(sizes, graph.open_sizes)
     if inputs:
         read = read_tensors(Path(inputs), [name for name, _, _ in specs])
         for name, kind, shape in specs:
@@ -228,19 +228,26 @@ def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
     rng = np.random.default_rng([_SEED, seed])
     feeds = {}
     for name, kind, shape in specs:
-        known = [
-            size if isinstance(size, int) else stated.get(size, 1 if "batch" in size.lower() or size == "N" else _OPEN)
-            for size in shape
-        ]
-        feeds[name] = _drawn(rng, graph, name, kind, tuple(known))
+        known = tuple(_size(each, stated) if isinstance(each, str) else each for each in shape)
+        feeds[name] = _drawn(rng, graph, name, kind, known)
     return Subject(graph, feeds)
 
 
-def _sizes(text: str, open_sizes: set[str]) -> dict[str, int]:
+def _size(name: str, stated: Mapping[str, int]) -> int:
+    """Return an open size, which exporters of language models may name as a sum of others."""
+    if name == "total_sequence_length" and name not in stated:
+        name = "past_sequence_length + sequence_length"
+    if name in stated or "+" not in name:
+        return stated.get(name, 1 if "batch" in name.lower() or name == "N" else _OPEN)
+    parts = (each.strip() for each in name.split("+"))
+    return sum(int(each) if each.isdecimal() else _size(each, stated) for each in parts)
+
+
+def _sizes(text: str, open_sizes: Sequence[str]) -> dict[str, int]:
     stated = dict(each.partition("=")[::2] for each in text.split(",") if each)
     for name, size in stated.items():
         if name not in open_sizes:
-            known = ", ".join(sorted(open_sizes)) or "none"
+            known = ", ".join(open_sizes) or "none"
             raise UsageError(f"--config states {name}, but the sizes that the model leaves open are {known}")
         if not size.isdecimal() or int(size) < 1:
             raise UsageError(f"--config {name}={size} should state a whole number above 0")

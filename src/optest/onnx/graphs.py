@@ -6,7 +6,6 @@ import copy
 import functools
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +108,16 @@ class Graph:
         """The type of each value that shape inference knows: its element type and sizes, None for one unknown."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph = onnx.shape_inference.infer_shapes(self._model).graph
-        return {each.name: each.type for each in (*graph.value_info, *graph.input, *graph.output)}
+            try:
+                graph = onnx.shape_inference.infer_shapes(self._model).graph
+            except onnx.shape_inference.InferenceError:
+                # What a file states of values inside may contradict them, as in models of ONNX Runtime GenAI.
+                model = onnx.ModelProto()
+                model.CopyFrom(self._model)
+                del model.graph.value_info[:]
+                graph = onnx.shape_inference.infer_shapes(model).graph
+        stated = self._model.graph.value_info
+        return {each.name: each.type for each in (*stated, *graph.value_info, *graph.input, *graph.output)}
 
     def input_specs(self) -> Iterator[tuple[str, str, list[int | str]]]:
         """Name, dtype and sizes of each input; a size that is open is its name."""
@@ -122,6 +129,12 @@ class Graph:
                     self.dtype_name(each.name),
                     [int(size.dim_value) if size.HasField("dim_value") else size.dim_param for size in sizes],
                 )
+
+    @functools.cached_property
+    def open_sizes(self) -> list[str]:
+        """The names of sizes that inputs leave open."""
+        shapes = [each.type.tensor_type.shape.dim for each in self._model.graph.input]
+        return sorted({size.dim_param for shape in shapes for size in shape if size.dim_param})
 
     def dtype_name(self, value: str) -> str:
         """The dtype of a value, "" where it is no tensor or not known."""
@@ -227,14 +240,18 @@ class Graph:
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
                 # Those of ai.onnx.ml are drafts in the evaluator: its LinearClassifier takes no batch, for example.
-                name = f"{self.nodes[number].domain}.{self.nodes[number].op_type}"
-                lacking = Border(f"no reference for {name}: onnx.reference", Reason.UNSUPPORTED)
-                with lacking if name.startswith("ai.onnx.ml") else nullcontext():
+                node = self.nodes[number]
+                is_draft = node.domain.startswith("ai.onnx.ml")
+                lacking = Border(f"no reference for {node.domain}.{node.op_type}: onnx.reference", Reason.UNSUPPORTED)
+                failing = (
+                    f"the inputs do not fit; --config states {', '.join(self.open_sizes) or 'no sizes'}: {node.op_type}"
+                )
+                with lacking if is_draft else Border(failing, Reason.BAD_CASE):
                     outputs = self._evaluator(number).run(None, feeds)
-                if self._unit_of is not None and self.nodes[number].op_type in (*_SUMS, *_MEANS):
-                    unit = self._unit_of(self.nodes[number].output[0])
+                if self._unit_of is not None and node.op_type in (*_SUMS, *_MEANS):
+                    unit = self._unit_of(node.output[0])
                     outputs = [outputs[0] + self._errors(number, feeds, outputs[0], unit)] if unit else outputs
-            made = dict(zip([each for each in self.nodes[number].output if each], outputs, strict=True))
+            made = dict(zip(filter(None, node.output), outputs, strict=True))
             yield from made.items()
             values |= {name: value for name, value in made.items() if name in last}
             for name in read:
