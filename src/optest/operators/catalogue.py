@@ -22,13 +22,12 @@ _ONNX = "onnx"
 def _families() -> Iterator[tuple[str, tuple[OperatorDescriptor, ...]]]:
     for folder in pkgutil.iter_modules([str(_FOLDER)]):
         if folder.ispkg and folder.name != _ONNX:
-            yield folder.name, tuple(_descriptors_of(folder.name))
-
-
-def _descriptors_of(family: str) -> Iterator[OperatorDescriptor]:
-    for module in pkgutil.iter_modules([str(_FOLDER / family)]):
-        if not module.name.endswith("_reference"):
-            yield from getattr(pkgutil.resolve_name(f"{_PACKAGE}.{family}.{module.name}"), "DESCRIPTORS", ())
+            descriptors: list[OperatorDescriptor] = []
+            for module in pkgutil.iter_modules([str(_FOLDER / folder.name)]):
+                if not module.name.endswith("_reference"):
+                    path = f"{_PACKAGE}.{folder.name}.{module.name}"
+                    descriptors += getattr(pkgutil.resolve_name(path), "DESCRIPTORS", ())
+            yield folder.name, tuple(descriptors)
 
 
 FAMILIES: Mapping[str, tuple[OperatorDescriptor, ...]] = dict(_families())

@@ -85,22 +85,14 @@ def normal_tail(x: Array) -> Array:
         block = slice(start, start + _BLOCK)
         values = np.minimum(flat[block], _NO_TAIL)
         t = (values - _CENTRE) / (values + _CENTRE)
-        result[block] = _clenshaw(t) / (1.0 + values) * _gaussian(values)
+        after, current = np.zeros_like(t), np.zeros_like(t)
+        for coefficient in reversed(_COEFFICIENTS[1:]):  # by Clenshaw's recurrence
+            after, current = current, 2.0 * t * current - after + coefficient
+        # exp(−x²/2), with the part of x² that float64 cannot hold as a factor of its own
+        head = np.rint(values * 64.0) / 64.0
+        gaussian = np.exp(-0.5 * head * head) * np.exp(-0.5 * (values - head) * (values + head))
+        result[block] = (t * current - after + _COEFFICIENTS[0]) / (1.0 + values) * gaussian
     return np.asarray(result.reshape(x.shape))
-
-
-def _clenshaw(t: Array) -> Array:
-    twice = 2.0 * t
-    after, current = np.zeros_like(t), np.zeros_like(t)
-    for coefficient in reversed(_COEFFICIENTS[1:]):
-        after, current = current, twice * current - after + coefficient
-    return np.asarray(t * current - after + _COEFFICIENTS[0])
-
-
-def _gaussian(x: Array) -> Array:
-    """exp(−x²/2), with the part of x² that float64 cannot hold as a factor of its own."""
-    head = np.rint(x * 64.0) / 64.0
-    return np.asarray(np.exp(-0.5 * head * head) * np.exp(-0.5 * (x - head) * (x + head)))
 
 
 _ERFC = np.frompyfunc(math.erfc, 1, 1)

@@ -132,20 +132,18 @@ def promote_tensors(specs: Sequence[TensorSpec]) -> DType:
         found = whole or scalars
         assert found is not None
         return found
-    if whole.is_complex:
+    if whole.is_complex or (whole.is_float and not scalars.is_complex):
         return whole
     if whole.is_float:
-        return _complex_of(whole) if scalars.is_complex else whole
+        names = {"float64": "complex128", "float32": "complex64", "bfloat16": "complex64"}
+        if whole.name not in names:
+            raise UnfitArguments(
+                f"the scalar beside {whole} is complex, but should be real: there is no complex {whole}"
+            )
+        return dtype(names[whole.name])
     if whole.kind is Kind.BOOL or scalars.is_inexact:
         return promote_dtypes(whole, scalars)
     return whole
-
-
-def _complex_of(part: DType) -> DType:
-    names = {"float64": "complex128", "float32": "complex64", "bfloat16": "complex64"}
-    if part.name not in names:
-        raise UnfitArguments(f"the scalar beside {part} is complex, but should be real: there is no complex {part}")
-    return dtype(names[part.name])
 
 
 def _promoted(specs: Sequence[TensorSpec]) -> DType | None:

@@ -176,21 +176,17 @@ def _of_cut_operands(operands: AttentionOperands, weights: Weights, y: Array) ->
     of_keys = _times(p * p, squares)
     variance = 3.0 * ((p * p) @ (size * size)) + 2.0 * y * y * (p * p).sum(-1, keepdims=True)
     variance += 2.0 * (of_keys @ (size * size) + y * y * of_keys.sum(-1, keepdims=True))
-    return np.asarray(worst), np.asarray(variance + _of_cut_queries(operands, squares, p, slope, y))
-
-
-def _of_cut_queries(operands: AttentionOperands, squares: Array, p: Array, slope: Any, y: Array) -> Array:
-    """The variance of y by roundings of the query, which meet every key: Σᵢ scale²·qᵢ²·(Σⱼ pⱼ·kᵢⱼ·(vⱼ − y))².
-
-    Of a large one its bound by Cauchy and Schwarz is returned: ``Σⱼ pⱼ·Σᵢtᵢⱼ² · Σⱼ pⱼ·(vⱼ − y)²``.
-    """
+    # Roundings of the query meet every key: Σᵢ scale²·qᵢ²·(Σⱼ pⱼ·kᵢⱼ·(vⱼ − y))². Of a large call the bound by Cauchy
+    # and Schwarz: Σⱼ pⱼ·Σᵢtᵢⱼ² · Σⱼ pⱼ·(vⱼ − y)².
     query, key, value = (_finite(each) for each in (operands.query, operands.key, operands.value))
     if y.size * key.shape[-2] * key.shape[-1] > _MOST_PRODUCTS:
-        return np.asarray(_times(p, squares).sum(-1, keepdims=True) * np.maximum(p @ (value * value) - y * y, 0.0))
-    capped = p * slope
-    shared = np.einsum("...ls,...si,...se->...lie", capped, key, value, optimize=True)
-    shared = shared - (capped @ key)[..., :, None] * y[..., None, :]
-    return np.asarray(operands.scale**2 * np.einsum("...li,...lie->...le", query * query, shared * shared))
+        of_queries = _times(p, squares).sum(-1, keepdims=True) * np.maximum(p @ (value * value) - y * y, 0.0)
+    else:
+        capped = p * slope
+        shared = np.einsum("...ls,...si,...se->...lie", capped, key, value, optimize=True)
+        shared = shared - (capped @ key)[..., :, None] * y[..., None, :]
+        of_queries = operands.scale**2 * np.einsum("...li,...lie->...le", query * query, shared * shared)
+    return np.asarray(worst), np.asarray(variance + of_queries)
 
 
 def _finite(array: Array) -> Array:

@@ -37,7 +37,10 @@ def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
     call = _with_cache(inputs, attributes)
     (out,) = scaled_dot_product_attention_reference(*call)
     lse = [log_sum_exp(*call)[0]] if attributes.get("return_lse") else []
-    return (np.swapaxes(out, 0, 1), *_completed(inputs, attributes["pos"]), *lse)
+    caches = [np.array(cache) for cache in inputs[3:]]
+    for cache, tokens in zip(caches, inputs[1:3], strict=True):
+        cache[:, attributes["pos"] : attributes["pos"] + np.asarray(tokens).shape[1]] = tokens
+    return (np.swapaxes(out, 0, 1), *caches, *lse)
 
 
 def attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -50,14 +53,6 @@ def attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget
         *(ErrorBudget(zeros, zeros) for zeros in nothing),
         *([log_sum_exp(*call)[1]] if attributes.get("return_lse") else []),
     )
-
-
-def _completed(inputs: Inputs, pos: int) -> Iterator[Array]:
-    """Each cache with the new tokens."""
-    for cache, tokens in zip(inputs[3:], inputs[1:3], strict=True):
-        whole = np.array(cache)
-        whole[:, pos : pos + np.asarray(tokens).shape[1]] = tokens
-        yield whole
 
 
 def _with_cache(inputs: Inputs, attributes: Attributes) -> tuple[list[Any], dict[str, Any]]:

@@ -127,7 +127,15 @@ def rope_samples() -> Iterator[Sample]:
     yield from variations("ordinary", [*placed[:2], *_rope_positions()][:3])
     yield from in_every_layout(placed[:1])
     yield from variations("positions", _far_positions())
-    yield from variations("positions", _placed_forms(), dtypes=("float32",))
+    # With positions, the same as without: vectors of which a part turns, no heads, long sequences.
+    forms = [
+        call(part, input=(2, 3, 5, 8), cos=(33, 3), sin=(33, 3), position_ids=(2, 5), dtypes=_PLACED)
+        for part in ({"interleaved": each, "rotary_embedding_dim": 6} for each in (False, True))
+    ]
+    forms.append(call(input=(5, 8), cos=(33, 4), sin=(33, 4), position_ids=(5,), dtypes=_PLACED))
+    forms.append(call(input=(3, 5, 8), cos=(33, 4), sin=(33, 4), position_ids=(3, 5), dtypes=_PLACED))
+    forms.append(call(input=(2, 3, 129, 66), cos=(257, 33), sin=(257, 33), position_ids=(2, 129), dtypes=_PLACED))
+    yield from variations("positions", forms, dtypes=("float32",))
     for half in ("float16", "bfloat16"):
         wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
         yield from variations("dtypes", ({**each, "dtypes": [half, "float32", "float32"]} for each in wide))
@@ -174,16 +182,6 @@ def _far_positions() -> Iterator[dict[str, Any]]:
             sin=(size, 2),
             position_ids=(5,),
         )
-
-
-def _placed_forms() -> Iterator[dict[str, Any]]:
-    """With positions, what is asked without: vectors of which a part turns, no heads, long sequences."""
-    for interleaved in (False, True):
-        part = {"interleaved": interleaved, "rotary_embedding_dim": 6}
-        yield call(part, input=(2, 3, 5, 8), cos=(33, 3), sin=(33, 3), position_ids=(2, 5), dtypes=_PLACED)
-    yield call(input=(5, 8), cos=(33, 4), sin=(33, 4), position_ids=(5,), dtypes=_PLACED)
-    yield call(input=(3, 5, 8), cos=(33, 4), sin=(33, 4), position_ids=(3, 5), dtypes=_PLACED)
-    yield call(input=(2, 3, 129, 66), cos=(257, 33), sin=(257, 33), position_ids=(2, 129), dtypes=_PLACED)
 
 
 def _rope_positions() -> Iterator[dict[str, Any]]:

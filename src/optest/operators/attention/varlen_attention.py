@@ -103,7 +103,15 @@ def varlen_attention_samples() -> Iterator[Sample]:
     for dtype in ("float32", "float16"):
         yield from variations("sizes", _sizes(dtype))
     for dtype in MAIN_FLOATS:
-        yield from variations("lengths", _lengths(dtype))
+        unequal = [
+            _packed((0, 5, 0, 3), dtype=dtype, is_causal=True),
+            _packed((4, 3, 2), (6, 0, 5), dtype=dtype),
+            _packed((9, 2), (5, 2), dtype=dtype, is_causal=True),  # the first queries see nothing
+            _packed((1, 1, 1, 1), (33, 1, 65, 17), heads=8, key_heads=2, dtype=dtype, is_causal=True),
+            _packed((16, 16), (48, 16), heads=6, key_heads=2, dtype=dtype, is_causal=True),
+            _packed((7, 8), (8, 7), heads=6, key_heads=3, dtype=dtype),
+        ]
+        yield from variations("lengths", unequal)
         views = [_packed((33, 2, 40), heads=4, key_heads=2, dtype=dtype, is_causal=True, **each) for each in VIEWS]
         open_windows = ((4, 0), (0, 3), (16, -1), (-1, 7))
         views += [_packed((9, 5), (33, 7), dtype=dtype, window_size=each) for each in open_windows]
@@ -117,7 +125,12 @@ def varlen_attention_samples() -> Iterator[Sample]:
     positive = {"value": {"fill": "uniform", "low": 1.0, "high": 2.0}}
     long = [_packed((9, 3), (129, 1025), dtype=name, generator=positive, is_causal=True) for name in MAIN_FLOATS]
     yield from variations("long", long)
-    yield from variations("special", [_beside_nan(name) for name in MAIN_FLOATS])
+    # The sequence in the middle is NaN: a neighbour that reads one row of it shows it.
+    rows = [[[1.0, 0.5]], [["nan", "nan"]], [["nan", "nan"]], [[0.25, -1.0]], [[1.0, 2.0]]]
+    for name in MAIN_FLOATS:
+        fills = dict.fromkeys(("query", "key", "value"), data(rows))
+        case = _packed((1, 2, 2), heads=1, size=2, dtype=name, generator=fills, is_causal=True)
+        yield from variations("special", [case])
     yield from refused(
         _packed((5, 3), heads=4, key_heads=3),
         {**_packed((5, 3)), "generator": {"cu_seqlens_q": data([0, 6, 5]), "cu_seqlens_k": data([0, 5, 8])}},
@@ -135,20 +148,3 @@ def _sizes(dtype: str) -> Iterator[dict[str, Any]]:
     yield _packed((1,), heads=1, size=1, dtype=dtype)
     yield _packed((), dtype=dtype)
     yield _packed((33,) * 33, heads=4, size=17, dtype=dtype, is_causal=True)
-
-
-def _lengths(dtype: str) -> Iterator[dict[str, Any]]:
-    """Sequences without queries or keys, more queries than keys, one query over many keys."""
-    yield _packed((0, 5, 0, 3), dtype=dtype, is_causal=True)
-    yield _packed((4, 3, 2), (6, 0, 5), dtype=dtype)
-    yield _packed((9, 2), (5, 2), dtype=dtype, is_causal=True)  # the first queries see nothing
-    yield _packed((1, 1, 1, 1), (33, 1, 65, 17), heads=8, key_heads=2, dtype=dtype, is_causal=True)
-    yield _packed((16, 16), (48, 16), heads=6, key_heads=2, dtype=dtype, is_causal=True)
-    yield _packed((7, 8), (8, 7), heads=6, key_heads=3, dtype=dtype)
-
-
-def _beside_nan(dtype: str) -> dict[str, Any]:
-    """The sequence in the middle is NaN: a neighbour that reads one row of it shows it."""
-    rows = [[[1.0, 0.5]], [["nan", "nan"]], [["nan", "nan"]], [[0.25, -1.0]], [[1.0, 2.0]]]
-    fills = dict.fromkeys(("query", "key", "value"), data(rows))
-    return _packed((1, 2, 2), heads=1, size=2, dtype=dtype, generator=fills, is_causal=True)

@@ -206,19 +206,17 @@ def conv2d_samples() -> Iterator[Sample]:
     resnet = call({"padding": 1}, input=(1, 64, 56, 56), weight=(64, 64, 3, 3))
     yield from variations("long", [resnet], dtypes=MAIN_FLOATS, tier=Tier.FULL)
     yield from variations("long", [call(input=(1, 512, 7, 7), weight=(8, 512, 4, 4))], dtypes=("float32", "float16"))
-    yield from variations("attributes", _kernels_of_their_own(), dtypes=("float32", "float16"))
-
-
-def _kernels_of_their_own() -> Iterator[dict[str, Any]]:
-    """Forms for which libraries have a kernel of their own."""
-    yield call({"groups": 4, "dilation": 2, "padding": 2}, input=(1, 4, 7, 8), weight=(4, 1, 3, 3), bias=(4,))
-    yield call({"groups": 4, "padding": (0, 1)}, input=(2, 4, 1, 9), weight=(4, 1, 1, 3), bias=(4,))
-    yield call({"stride": 2, "padding": 3}, input=(1, 3, 12, 13), weight=(4, 3, 7, 7), bias=(4,))
-    yield call({"stride": 2, "padding": 2}, input=(1, 3, 9, 8), weight=(4, 3, 5, 5))
-    yield call({"dilation": 2, "padding": 2}, input=(1, 3, 7, 8), weight=(4, 3, 3, 3))
-    yield call(input=(1, 2, 3, 21), weight=(2, 2, 2, 19))
     last = {"shape": [2, 4, 5, 6], "strides": [120, 1, 24, 4]}
-    yield call({"groups": 2, "padding": 1}, input=last, weight=(6, 2, 3, 3), bias=(6,))
+    special_forms = [  # for which libraries have a kernel of their own
+        call({"groups": 4, "dilation": 2, "padding": 2}, input=(1, 4, 7, 8), weight=(4, 1, 3, 3), bias=(4,)),
+        call({"groups": 4, "padding": (0, 1)}, input=(2, 4, 1, 9), weight=(4, 1, 1, 3), bias=(4,)),
+        call({"stride": 2, "padding": 3}, input=(1, 3, 12, 13), weight=(4, 3, 7, 7), bias=(4,)),
+        call({"stride": 2, "padding": 2}, input=(1, 3, 9, 8), weight=(4, 3, 5, 5)),
+        call({"dilation": 2, "padding": 2}, input=(1, 3, 7, 8), weight=(4, 3, 3, 3)),
+        call(input=(1, 2, 3, 21), weight=(2, 2, 2, 19)),
+        call({"groups": 2, "padding": 1}, input=last, weight=(6, 2, 3, 3), bias=(6,)),
+    ]
+    yield from variations("attributes", special_forms, dtypes=("float32", "float16"))
 
 
 def conv3d_samples() -> Iterator[Sample]:

@@ -262,7 +262,16 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     alpha = attributes.get("alpha", 1.0)
     if _is_complex(inputs):
         return _complex_sum_terms(inputs, attributes)
-    return (None,) if alpha == 1 else _scaled_add_terms(inputs, attributes)
+    if alpha == 1:
+        return (None,)
+    (_, right), (result,) = inferred(infer_add, inputs, attributes)
+    product = alpha * as_float64(right)
+    worst = 2.0 * np.abs(product)
+    if result.dtype.is_float and result.dtype.bits < 32:
+        read = float(widen(round_to(np.float64(alpha), result.dtype))) * as_float64(right)
+        rounded = widen(round_to(read, result.dtype))
+        worst = worst + np.maximum(np.abs(read - product), np.abs(rounded - product)) / _FLOAT32_U
+    return (ErrorBudget(np.minimum(np.broadcast_to(worst, result.shape), np.finfo(np.float64).max)),)
 
 
 def sub_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
@@ -315,18 +324,6 @@ def logaddexp_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudge
 def finite(worst: Array) -> Array:
     """No bound is infinite or NaN: where the result is, its class decides."""
     return np.asarray(np.nan_to_num(worst, nan=0.0, posinf=np.finfo(np.float64).max))
-
-
-def _scaled_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget]:
-    alpha = attributes["alpha"]
-    (_, right), (result,) = inferred(infer_add, inputs, attributes)
-    product = alpha * as_float64(right)
-    worst = 2.0 * np.abs(product)
-    if result.dtype.is_float and result.dtype.bits < 32:
-        read = float(widen(round_to(np.float64(alpha), result.dtype))) * as_float64(right)
-        rounded = widen(round_to(read, result.dtype))
-        worst = worst + np.maximum(np.abs(read - product), np.abs(rounded - product)) / _FLOAT32_U
-    return (ErrorBudget(np.minimum(np.broadcast_to(worst, result.shape), np.finfo(np.float64).max)),)
 
 
 def meet(inputs: Inputs) -> tuple[DType, Array, Array]:

@@ -125,7 +125,13 @@ def binary(variants: Iterable[Sequence[str]], *, second: str = "other", generato
     yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
     others = [each[0] for each in variants if len(each) == 1 and each[0] not in names]
     yield from variations("broadcast", [pair(*_BROADCAST[0])], dtypes=others)
-    yield from _further_forms(pair, names[:1], second)
+    # Five dimensions, a bias of channels that are as many as columns, and three dimensions that are not dense.
+    channels = pair((2, 5, 3, 5), (5, 1, 1))
+    swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
+    yield from variations("broadcast", [pair((2, 1, 3, 1, 2), (4, 1, 2, 1)), channels], dtypes=names[:1])
+    deep = pair((3, 5, 7), (3, 5, 7))
+    laid = [reshaped(deep, **each) for each in ({"input": swapped}, {second: swapped})]
+    yield from variations("layouts", laid, dtypes=names[:1])
     if ("int32", "float32") in variants:
         for value in (1.5, -1.5):  # which widen integers
             fills = {"input": {"fill": "randint", "low": -3, "high": 4}, second: {"fill": "full", "value": value}}
@@ -148,16 +154,6 @@ def binary(variants: Iterable[Sequence[str]], *, second: str = "other", generato
     if floats:
         yield from variations("special", [grid(_PAIRED, _PAIRED, second=second)], dtypes=floats)
     yield from refused(*[pair(*shapes) for shapes in _UNFIT])
-
-
-def _further_forms(pair: Callable[[Any, Any], dict[str, Any]], dtypes: Sequence[str], second: str) -> Iterator[Sample]:
-    """Five dimensions, a bias of channels that are as many as columns, and three dimensions that are not dense."""
-    channels = pair((2, 5, 3, 5), (5, 1, 1))
-    swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
-    yield from variations("broadcast", [pair((2, 1, 3, 1, 2), (4, 1, 2, 1)), channels], dtypes=dtypes)
-    deep = pair((3, 5, 7), (3, 5, 7))
-    laid = [reshaped(deep, **each) for each in ({"input": swapped}, {second: swapped})]
-    yield from variations("layouts", laid, dtypes=dtypes)
 
 
 def grid(

@@ -226,7 +226,25 @@ def gather_samples() -> Iterator[Sample]:
     yield from indexed(
         "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n)), {"input": MOSTLY_SPECIAL}
     )
-    yield from variations("attributes", _gather_attributes())
+    attributes = [
+        *(
+            call({"dim": dim}, input=(4, 5, 3), index=size)
+            for dim in (0, 1, 2, -1, -2, -3)
+            for size in ((4, 5, 3), (2, 3, 1))
+        ),
+        call({"dim": -1}, input=(4, 5), index=(4, 64)),
+        call({"dim": 0}, input=(1025, 3), index=(1025, 3)),
+        call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3)),
+        call({"dim": 0}, input=(6,), index=(9,)),
+        call({"dim": 0}, input=(), index=()),
+        call({"dim": 0}, input=(), index=(3,)),
+        call({"dim": 1}, input=(4, 5), index=(4, 0)),
+        call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2)),
+        call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3)),
+        call({"dim": 0}, input=(4, 5), index=(6, 3)),
+        call({"dim": 1}, input=(4, 5), index={"shape": [4, 6], "strides": [12, 2]}, dtypes=("float32", "int32")),
+    ]
+    yield from variations("attributes", attributes)
     yield from variations("indices", index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,))])
     far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
@@ -261,7 +279,24 @@ def index_select_samples() -> Iterator[Sample]:
     )
     inner = [call({"dim": 0}, input=(7, n), index=(5,)) for n in CALM_SIZES]
     yield from variations("sizes", of("input", ("float32",), inner))
-    yield from variations("attributes", _index_select_attributes())
+    attributes = [
+        call({"dim": dim}, input=(4, 5, 3), index=(size,)) for dim in (0, 1, 2, -1, -2, -3) for size in (2, 17)
+    ]
+    for shape, dim, index in (
+        ((6,), 0, (9,)),
+        ((6,), 0, ()),
+        ((), 0, (1,)),
+        ((), -1, ()),
+        ((4, 5), 1, (0,)),
+        ((4, 5), 0, ()),
+        ((4, 0), 0, (3,)),
+        ((0, 5), 1, (3,)),
+        ((2, 7, 3, 2), 1, (5,)),
+        ((2, 3, 2, 4, 3), 3, (9,)),
+        ((1, 1), 0, (1,)),
+    ):
+        attributes.append(call({"dim": dim}, input=shape, index=index))
+    yield from variations("attributes", attributes)
     yield from variations("attributes", of("input", ("float32", "int8"), _IN_PLACE_OF_DIM), tier=Tier.FULL)
     yield from variations("indices", index_patterns(call({"dim": 1}, input=(4, 29), index=(24,)), 29))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS, 2), index=(64,))])
@@ -297,44 +332,6 @@ def take_samples() -> Iterator[Sample]:
     yield from outside(call(input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 10, first=-10)
 
 
-def _index_select_attributes() -> Iterator[dict[str, Any]]:
-    for dim in (0, 1, 2, -1, -2, -3):
-        yield call({"dim": dim}, input=(4, 5, 3), index=(2,))
-        yield call({"dim": dim}, input=(4, 5, 3), index=(17,))
-    for shape, dim, index in (
-        ((6,), 0, (9,)),
-        ((6,), 0, ()),
-        ((), 0, (1,)),
-        ((), -1, ()),
-        ((4, 5), 1, (0,)),
-        ((4, 5), 0, ()),
-        ((4, 0), 0, (3,)),
-        ((0, 5), 1, (3,)),
-        ((2, 7, 3, 2), 1, (5,)),
-        ((2, 3, 2, 4, 3), 3, (9,)),
-        ((1, 1), 0, (1,)),
-    ):
-        yield call({"dim": dim}, input=shape, index=index)
-
-
-def _gather_attributes() -> Iterator[dict[str, Any]]:
-    for dim in (0, 1, 2, -1, -2, -3):
-        yield call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3))
-        yield call({"dim": dim}, input=(4, 5, 3), index=(2, 3, 1))
-    yield call({"dim": -1}, input=(4, 5), index=(4, 64))
-    yield call({"dim": 0}, input=(1025, 3), index=(1025, 3))
-    yield call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3))
-    yield call({"dim": 0}, input=(6,), index=(9,))
-    yield call({"dim": 0}, input=(), index=())
-    yield call({"dim": 0}, input=(), index=(3,))
-    yield call({"dim": 1}, input=(4, 5), index=(4, 0))
-    yield call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2))
-    yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3))
-    yield call({"dim": 0}, input=(4, 5), index=(6, 3))
-    gaps = {"shape": [4, 6], "strides": [12, 2]}
-    yield call({"dim": 1}, input=(4, 5), index=gaps, dtypes=("float32", "int32"))
-
-
 def index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
     """All the first, all the last, the ends among others, and one after the other; in both index dtypes."""
     source = next(iter(each["shapes"]))
@@ -367,7 +364,19 @@ def scatter_add_samples() -> Iterator[Sample]:
     )
     each_once = call({"dim": 0}, input=(37,), index=(37,), src=(37,), generator={"index": "arange"})
     yield from variations("ordinary", of("input", MAIN_FLOATS, [each_once]))
-    yield from variations("attributes", _scatter_attributes())
+    attributes = [
+        *(call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3), src=(4, 5, 3)) for dim in (0, 1, 2, -1, -2, -3)),
+        call({"dim": 0}, input=(4, 5), index=(9, 3), src=(11, 4)),
+        call({"dim": 0}, input=(1025, 3), index=(1025, 3), src=(1025, 3)),
+        call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3), src=(2, 301, 3)),
+        call({"dim": 1}, input=(4, 5), index=(3, 9), src=(4, 9)),
+        call({"dim": 0}, input=(), index=(), src=()),
+        call({"dim": 0}, input=(), index=(3,), src=(3,)),
+        call({"dim": 1}, input=(4, 5), index=(4, 0), src=(4, 2)),
+        call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2), src=(2, 6, 3, 2)),
+        call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3), src=(2, 3, 2, 9, 3)),
+    ]
+    yield from variations("attributes", attributes)
     patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
     yield from variations("indices", index_patterns(patterns, 53))
     far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), src=(64,))
@@ -398,20 +407,6 @@ def wrong_scatters() -> Iterator[Sample]:
     )
     beyond = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
     yield from outside(beyond, "index", [[0, 1, 2], [3, 4, 4]], 5)
-
-
-def _scatter_attributes() -> Iterator[dict[str, Any]]:
-    for dim in (0, 1, 2, -1, -2, -3):
-        yield call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3), src=(4, 5, 3))
-    yield call({"dim": 0}, input=(4, 5), index=(9, 3), src=(11, 4))
-    yield call({"dim": 0}, input=(1025, 3), index=(1025, 3), src=(1025, 3))
-    yield call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3), src=(2, 301, 3))
-    yield call({"dim": 1}, input=(4, 5), index=(3, 9), src=(4, 9))
-    yield call({"dim": 0}, input=(), index=(), src=())
-    yield call({"dim": 0}, input=(), index=(3,), src=(3,))
-    yield call({"dim": 1}, input=(4, 5), index=(4, 0), src=(4, 2))
-    yield call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2), src=(2, 6, 3, 2))
-    yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3), src=(2, 3, 2, 9, 3))
 
 
 def embedding_samples() -> Iterator[Sample]:

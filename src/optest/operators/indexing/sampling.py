@@ -104,7 +104,12 @@ def top_k_top_p_sampling_samples() -> Iterator[Sample]:
     calls = [_masked(33, 37), _masked(35, 64, top_p=False), _masked(36, 129, top_k=False)]
     yield from _common(calls)
     yield from variations("attributes", [{**each, "attributes": {"dtype": "int64"}} for each in calls])
-    yield from variations("distribution", _equal_rows())
+    # 16,384 draws from one row: a sampler that prefers some tokens, whose temperature is 0.9 in place of 1, or that
+    # draws alike in rows that are alike, shows it.
+    for width, top_k, top_p in ((8, 8, 1.0), (37, 10, 1.0), (129, 129, 0.875), (33, 12, 0.75)):
+        ends = {"top_k": {"fill": "full", "value": top_k}, "top_p": {"fill": "full", "value": top_p}}
+        stated = _masked(_DRAWS, width, generator={"logits": {"fill": "randn", "std": 1.5}, **ends})
+        yield from variations("distribution", [reshaped(stated, logits=laid((_DRAWS, width), (0, 1)))])
 
 
 def _common(calls: list[dict[str, Any]]) -> Iterator[Sample]:
@@ -140,12 +145,3 @@ def _common(calls: list[dict[str, Any]]) -> Iterator[Sample]:
         call(logits=(5, 0), top_k=(5,), dtypes=["float32", "int32"]),
         call(logits=(5, 7), top_p=(5, 1), dtypes=["float32", "float32"]),
     )
-
-
-def _equal_rows() -> Iterator[dict[str, Any]]:
-    """16,384 draws from one row: a sampler that prefers some tokens, whose temperature is 0.9 in place of 1, or that
-    draws alike in rows that are alike, shows it."""
-    for width, top_k, top_p in ((8, 8, 1.0), (37, 10, 1.0), (129, 129, 0.875), (33, 12, 0.75)):
-        ends = {"top_k": {"fill": "full", "value": top_k}, "top_p": {"fill": "full", "value": top_p}}
-        stated = _masked(_DRAWS, width, generator={"logits": {"fill": "randn", "std": 1.5}, **ends})
-        yield reshaped(stated, logits=laid((_DRAWS, width), (0, 1)))

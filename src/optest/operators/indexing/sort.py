@@ -98,7 +98,21 @@ def topk_samples() -> Iterator[Sample]:
         call({"k": 3, "dim": 2}, input=(2, 3, 9, 2, 2)),
     ]
     yield from standard(calls, NUMBERS, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
-    yield from variations("attributes", _topk_attributes(), dtypes=("float32", "int32"))
+    along_dims = [
+        *(
+            call({"k": 2, "dim": dim, "largest": each}, input=(3, 4, 5))
+            for dim in (0, 1, 2, -1, -2, -3)
+            for each in (True, False)
+        ),
+        call({"k": 0}, input=(3, 4)),
+        call({"k": 1}, input=(3, 1)),
+        call({"k": 1}, input=()),
+        call({"k": 17}, input=(2, 17)),
+        call({"k": 100}, input=(2, 257)),
+        call({"k": 5, "dim": 0}, input=(1025, 3)),
+        call({"k": 5, "dim": 1}, input=(2, 301, 3)),
+    ]
+    yield from variations("attributes", along_dims, dtypes=("float32", "int32"))
     tied = [
         call({"k": k, "largest": largest}, input=(5, 33), generator=_TIES)
         for k in (1, 4, 20, 33)
@@ -186,19 +200,6 @@ def _negative_nan(attributes: dict[str, Any]) -> Iterator[Sample]:
     yield from variations("special", [call(attributes, input=(2, 6), generator=data(rows))], dtypes=MAIN_FLOATS)
 
 
-def _topk_attributes() -> Iterator[dict[str, Any]]:
-    for dim in (0, 1, 2, -1, -2, -3):
-        for largest in (True, False):
-            yield call({"k": 2, "dim": dim, "largest": largest}, input=(3, 4, 5))
-    yield call({"k": 0}, input=(3, 4))
-    yield call({"k": 1}, input=(3, 1))
-    yield call({"k": 1}, input=())
-    yield call({"k": 17}, input=(2, 17))
-    yield call({"k": 100}, input=(2, 257))
-    yield call({"k": 5, "dim": 0}, input=(1025, 3))
-    yield call({"k": 5, "dim": 1}, input=(2, 301, 3))
-
-
 def _of_far_and_close(attributes: dict[str, Any]) -> Iterator[Sample]:
     """Places that 16 bits do not count, and keys that are alike in a narrower type."""
     climbing = {"fill": "arange", "start": -35_000.0, "step": 1.0}
@@ -217,7 +218,16 @@ def sort_samples() -> Iterator[Sample]:
         call({"dim": 2}, input=(2, 3, 9, 2, 2)),
     ]
     yield from standard(calls, SORTED, sized=lambda n: call(input=(3, n)))
-    yield from variations("attributes", _sort_attributes(), dtypes=("float32", "int32"))
+    dims = [{"dim": dim, "descending": descending} for dim in (0, 1, 2, -1, -2, -3) for descending in (False, True)]
+    others = [
+        call(input=()),
+        call({"dim": 0}, input=(0, 3)),
+        call({"descending": True}, input=(3, 1)),
+        call({"dim": 0}, input=(1025, 3)),
+        call({"dim": 1}, input=(2, 301, 3)),
+    ]
+    sorted_along = [call(each, input=(3, 4, 5)) for each in dims]
+    yield from variations("attributes", [*sorted_along, *others], dtypes=("float32", "int32"))
     tied = [
         call({"descending": descending, "stable": stable}, input=(3, n), generator=_TIES)
         for n in (9, 300)
@@ -243,13 +253,7 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations("ordinary", [call(input=(1, 6), generator=fill)], dtypes=(name,))
     yield from variations("sizes", [call(input=(BEYOND_16_BITS, 3))])
     yield from variations("sizes", [call(input=(2, 16_411))], dtypes=MAIN_FLOATS[1:])
-    yield from _sorted_vectors()
-    large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
-    yield from variations("stable", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
-
-
-def _sorted_vectors() -> Iterator[Sample]:
-    """One dimension alone, which many libraries sort by another kernel, of digits or merged, than rows."""
+    # Many libraries sort a vector by another kernel, of digits or merged, than rows.
     for descending in (False, True):
         attributes = {"descending": descending, "stable": True}
         special = call(attributes, input=(37,), generator={"fill": "special", "rate": 0.5})
@@ -257,14 +261,5 @@ def _sorted_vectors() -> Iterator[Sample]:
         yield from variations("stable", [call(attributes, input=(300,), generator=_TIES)], dtypes=("float32", "int32"))
     wide = {"fill": "randint", "low": -(2**30), "high": 2**30}
     yield from variations("sizes", [call(input=(40_001,), generator=wide)], dtypes=("int32", "int64"))
-
-
-def _sort_attributes() -> Iterator[dict[str, Any]]:
-    for dim in (0, 1, 2, -1, -2, -3):
-        for descending in (False, True):
-            yield call({"dim": dim, "descending": descending}, input=(3, 4, 5))
-    yield call(input=())
-    yield call({"dim": 0}, input=(0, 3))
-    yield call({"descending": True}, input=(3, 1))
-    yield call({"dim": 0}, input=(1025, 3))
-    yield call({"dim": 1}, input=(2, 301, 3))
+    large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
+    yield from variations("stable", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)

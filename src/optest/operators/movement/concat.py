@@ -200,20 +200,16 @@ def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:
                     f"pad is {list(pad)}, but should be at most {most} for a size of {size} in mode {mode}"
                 )
     shape = tuple(before + size + after for size, (before, after) in zip(spec.shape, pads, strict=True))
-    if _crops_too_much(spec.shape, pads, mode) or (mode in _MIRRORS and not any(shape[-len(pad) // 2 :])):
+    if mode == "constant":  # with a value, torch crops both sides before it pads
+        pads = tuple((min(before, 0), min(after, 0)) for before, after in pads)
+    is_negative = any(before + size + after < 0 for size, (before, after) in zip(spec.shape, pads, strict=True))
+    if is_negative or (mode in _MIRRORS and not any(shape[-len(pad) // 2 :])):
         raise UnfitArguments(f"pad is {list(pad)}, but should not crop all of {format_shape(spec.shape)}")
     return (dense(spec.dtype, shape),)
 
 
 _MIRRORS = ("reflect", "replicate")
 """Modes in which torch wants something left of a padded dimension."""
-
-
-def _crops_too_much(shape: Shape, pads: Sequence[tuple[int, int]], mode: str) -> bool:
-    """Whether a size is negative; with a value, torch crops both sides before it pads."""
-    if mode == "constant":
-        pads = [(min(before, 0), min(after, 0)) for before, after in pads]
-    return any(before + size + after < 0 for size, (before, after) in zip(shape, pads, strict=True))
 
 
 def pads_by_dim(shape: Shape, pad: Sequence[int]) -> tuple[tuple[int, int], ...]:

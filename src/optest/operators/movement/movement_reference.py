@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -133,26 +133,24 @@ def pad_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     pads = pads_by_dim(array.shape, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode == "constant":
-        return (_framed(array, result.shape, pads, _fill_value(attributes.get("value", 0.0), result.dtype)),)
+        framed = np.empty(result.shape, array.dtype)
+        framed[...] = _fill_value(attributes.get("value", 0.0), result.dtype)
+        # A negative pad crops.
+        inner = tuple(
+            slice(max(before, 0), size - max(after, 0))
+            for size, (before, after) in zip(result.shape, pads, strict=True)
+        )
+        kept = tuple(
+            slice(max(-before, 0), size - max(-after, 0))
+            for size, (before, after) in zip(array.shape, pads, strict=True)
+        )
+        if all(where.start < where.stop for where in (*inner, *kept)):
+            framed[inner] = array[kept]
+        return (framed,)
     for dim, (before, after) in enumerate(pads):
         if before or after:
             array = array.take(_SOURCES[mode](array.shape[dim], before, after), dim)
     return (array.copy(),)
-
-
-def _framed(array: Array, shape: tuple[int, ...], pads: Sequence[tuple[int, int]], value: Array) -> Array:
-    """``array`` in a frame of ``value``; a negative pad crops."""
-    result = np.empty(shape, array.dtype)
-    result[...] = value
-    inner = tuple(
-        slice(max(before, 0), size - max(after, 0)) for size, (before, after) in zip(shape, pads, strict=True)
-    )
-    kept = tuple(
-        slice(max(-before, 0), size - max(-after, 0)) for size, (before, after) in zip(array.shape, pads, strict=True)
-    )
-    if all(where.start < where.stop for where in (*inner, *kept)):
-        result[inner] = array[kept]
-    return result
 
 
 def _fill_value(value: float, target: DType) -> Array:

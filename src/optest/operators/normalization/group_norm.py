@@ -159,7 +159,16 @@ def batch_norm_samples() -> Iterator[Sample]:
     yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
     yield from variations("sizes", [_channelwise(4, 3, 1), _channelwise(2, 3, 5, 1)], dtypes=("float32",))
     yield from of_one_element(_channelwise(1, 1), _channelwise(1, 1, 1))
-    yield from _refused_channels()
+    shapes: dict[str, Any] = {"running_mean": (4,), "running_var": (4,)}
+    yield from refused(
+        call(input=(3, 4)),
+        call(input=(3, 4), running_mean=(4,)),
+        call(input=(3, 4), running_mean=(3,), running_var=(4,)),
+        call(input=(3, 4), **shapes, weight=(3,)),
+        call(input=(3, 4), **shapes, weight=(4,), bias=(1,)),
+        call({"training": True}, input=(1, 4)),
+        call({"eps": -1.0}, input=(3, 4), **shapes),
+    )
     last = {"shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}
     for training in (False, True):
         images = _channelwise(2, 3, 4, 5, training=training)
@@ -192,16 +201,3 @@ def _in_training() -> Iterator[Sample]:
     yield from variations("long", [batch(2, 3, 32768)], dtypes=MAIN_FLOATS)
     yield from variations("long", [batch(4097, 3)], dtypes=("float32",))
     yield from zero_mean([batch(16, 3, 257), batch(257, 9)])
-
-
-def _refused_channels() -> Iterator[Sample]:
-    shapes: dict[str, Any] = {"running_mean": (4,), "running_var": (4,)}
-    yield from refused(
-        call(input=(3, 4)),
-        call(input=(3, 4), running_mean=(4,)),
-        call(input=(3, 4), running_mean=(3,), running_var=(4,)),
-        call(input=(3, 4), **shapes, weight=(3,)),
-        call(input=(3, 4), **shapes, weight=(4,), bias=(1,)),
-        call({"training": True}, input=(1, 4)),
-        call({"eps": -1.0}, input=(3, 4), **shapes),
-    )

@@ -121,7 +121,22 @@ def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, in
         "sizes", [call({"kernel_size": (3, 1), "stride": 1}, input=(2, 3, 9, 1))], dtypes=("float32",)
     )
     yield from variations("attributes", _walks(dilations), dtypes=("float32",))
-    yield from variations("attributes", _forms(), dtypes=("float32",))
+    forms = [
+        call({"kernel_size": 1}, input=(1, 2, 3, 4)),
+        call({"kernel_size": 1, "stride": 2}, input=(1, 2, 5, 4)),
+        call({"kernel_size": (5, 7)}, input=(2, 3, 5, 7)),
+        call({"kernel_size": 2}, input=(3, 6, 7)),
+        call({"kernel_size": 2}, input=(0, 3, 6, 7)),
+        call({"kernel_size": 3, "ceil_mode": True}, input=(1, 2, 2, 7)),
+        call({"kernel_size": 3, "padding": 1}, input=(1, 2, 5, 7)),
+        call({"kernel_size": 3, "stride": 2, "padding": 1}, input=(1, 2, 6, 7)),
+        call({"kernel_size": (3, 4), "stride": (2, 1), "padding": (2, 1, 0, 3)}, input=(1, 2, 7, 8)),  # before, after
+        call({"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True}, input=(1, 1, 3, 5)),
+        call({"kernel_size": 3, "stride": 1, "padding": 1}, input=(2, 17, 5, 5)),
+        call({"kernel_size": 2}, input=(2, 67, 4, 5)),
+        call({"kernel_size": 1, "stride": 2, "ceil_mode": True}, input=(1, 2, 6, 7)),
+    ]
+    yield from variations("attributes", forms, dtypes=("float32",))
 
 
 def max_pool2d_samples() -> Iterator[Sample]:
@@ -152,7 +167,17 @@ def max_pool2d_samples() -> Iterator[Sample]:
 
 def avg_pool2d_samples() -> Iterator[Sample]:
     yield from _of_windows(FLOATS, dilations=None)
-    yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
+    walk: dict[str, Any] = {"kernel_size": (3, 4), "stride": (2, 3), "padding": (1, 2)}
+    calls = [
+        call({**walk, "ceil_mode": ceil_mode, "count_include_pad": include}, input=(1, 2, 8, 9))
+        for include in (True, False)
+        for ceil_mode in (True, False)
+    ]
+    square: dict[str, Any] = {"kernel_size": 3, "padding": 1}
+    calls.append(call({**square, "count_include_pad": False}, input=(1, 2, 5, 7)))
+    calls.append(call({**square, "divisor_override": 5}, input=(1, 2, 7, 7)))
+    calls.append(call({**square, "divisor_override": -2, "count_include_pad": False}, input=(1, 2, 7, 7)))
+    yield from variations("attributes", calls, dtypes=("float32", "float16"))
     yield from variations("long", [call({"kernel_size": 64}, input=(1, 3, 128, 64))], dtypes=("float32", "float16"))
     thirds = call({"kernel_size": (3, 5)}, input=(2, 3, 15, 40))  # by a power of two no division rounds
     yield from variations("ordinary", [thirds], dtypes=("float16", "bfloat16"))
@@ -184,32 +209,6 @@ def _walks(dilations: list[tuple[int, int]] | None) -> Iterator[dict[str, Any]]:
                 if dilations is not None:
                     attributes["dilation"] = dilations[(sum(padding) + sum(stride or (0,)) + ceil_mode) % 3]
                 yield call(attributes, input=(1, 2, 8, 9))
-
-
-def _forms() -> Iterator[dict[str, Any]]:
-    yield call({"kernel_size": 1}, input=(1, 2, 3, 4))
-    yield call({"kernel_size": 1, "stride": 2}, input=(1, 2, 5, 4))
-    yield call({"kernel_size": (5, 7)}, input=(2, 3, 5, 7))
-    yield call({"kernel_size": 2}, input=(3, 6, 7))
-    yield call({"kernel_size": 2}, input=(0, 3, 6, 7))
-    yield call({"kernel_size": 3, "ceil_mode": True}, input=(1, 2, 2, 7))
-    yield call({"kernel_size": 3, "padding": 1}, input=(1, 2, 5, 7))
-    yield call({"kernel_size": 3, "stride": 2, "padding": 1}, input=(1, 2, 6, 7))
-    yield call({"kernel_size": (3, 4), "stride": (2, 1), "padding": (2, 1, 0, 3)}, input=(1, 2, 7, 8))  # before, after
-    yield call({"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True}, input=(1, 1, 3, 5))
-    yield call({"kernel_size": 3, "stride": 1, "padding": 1}, input=(2, 17, 5, 5))
-    yield call({"kernel_size": 2}, input=(2, 67, 4, 5))
-    yield call({"kernel_size": 1, "stride": 2, "ceil_mode": True}, input=(1, 2, 6, 7))
-
-
-def _divisors() -> Iterator[dict[str, Any]]:
-    for include in (True, False):
-        for ceil_mode in (True, False):
-            walk: dict[str, Any] = {"kernel_size": (3, 4), "stride": (2, 3), "padding": (1, 2)}
-            yield call({**walk, "ceil_mode": ceil_mode, "count_include_pad": include}, input=(1, 2, 8, 9))
-    yield call({"kernel_size": 3, "padding": 1, "count_include_pad": False}, input=(1, 2, 5, 7))
-    yield call({"kernel_size": 3, "padding": 1, "divisor_override": 5}, input=(1, 2, 7, 7))
-    yield call({"kernel_size": 3, "padding": 1, "divisor_override": -2, "count_include_pad": False}, input=(1, 2, 7, 7))
 
 
 def adaptive_avg_pool2d_samples() -> Iterator[Sample]:

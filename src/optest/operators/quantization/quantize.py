@@ -277,9 +277,19 @@ def quantize_samples() -> Iterator[Sample]:
     yield from in_every_layout([_by_channel(names, (5, 7), 5, axis=0)])
     for n in SIZES:
         yield from variations("sizes", _either(("float32", "float32", "uint8"), (3, n), n))
-    yield from variations("attributes", _quantize_attributes(names))
+    attributes = [*_every_axis(names), *_few_channels(names), _by_tensor(names, (7,), axis=5), *_no_channels(names)]
+    attributes.append(call({"dtype": "int8"}, input=(5, 37), scale=()))
+    for low, high in ((-127, 127), (-8, 7), (0, 15)):
+        attributes.append(_by_tensor(("float32", "float32", "int32"), quant_min=low, quant_max=high, dtype="int8"))
+    yield from variations("attributes", attributes)
     yield from variations("ties", _ties())
-    yield from variations("saturation", _saturating())
+    # Far beyond the range on both sides, so that whatever wraps or stops at the wrong number shows.
+    for result, reach in (("int8", 40.0), ("uint8", 80.0), ("int16", 1e4), ("uint16", 2e4), ("int32", 1e10)):
+        fills = {"input": _uniform(reach), "scale": full(1 / 16 if reach < 1e9 else 1.0)}
+        yield from variations("saturation", [_by_tensor(("float32", "float32", result), generator=fills)])
+    for result in ("int8", "uint8", "int32"):
+        fills = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, "inf", "-inf", -2e9]}}
+        yield from variations("saturation", [_by_tensor(("float32", "float32", result), (8,), fills)])
     yield from _refused(names, stated=())
     halves = ("float16", "float32", "int8")
     yield from in_layouts_at_once([_by_channel(halves, (5, 7), 5, axis=0)])
@@ -297,16 +307,6 @@ def _of_variant(variant: tuple[str, ...], attributes: Mapping[str, Any], generat
     shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,), "zero_point": (9,)}
     stated = dict(list(shapes.items())[: len(variant)])
     return call(attributes, dtypes=variant, generator=generator, **stated)
-
-
-def _quantize_attributes(names: Names) -> Iterator[dict[str, Any]]:
-    yield from _every_axis(names)
-    yield from _few_channels(names)
-    yield _by_tensor(names, (7,), axis=5)
-    yield from _no_channels(names)
-    yield call({"dtype": "int8"}, input=(5, 37), scale=())
-    for low, high in ((-127, 127), (-8, 7), (0, 15)):
-        yield _by_tensor(("float32", "float32", "int32"), quant_min=low, quant_max=high, dtype="int8")
 
 
 def _ties() -> Iterator[dict[str, Any]]:
@@ -327,16 +327,6 @@ def _ties() -> Iterator[dict[str, Any]]:
     yield _by_channel(("float32", "float32", "int8"), (4, 64), 4, channels, axis=0)
 
 
-def _saturating() -> Iterator[dict[str, Any]]:
-    """Far beyond the range on both sides, so that whatever wraps or stops at the wrong number shows."""
-    for result, reach in (("int8", 40.0), ("uint8", 80.0), ("int16", 1e4), ("uint16", 2e4), ("int32", 1e10)):
-        fills = {"input": _uniform(reach), "scale": full(1 / 16 if reach < 1e9 else 1.0)}
-        yield _by_tensor(("float32", "float32", result), generator=fills)
-    for result in ("int8", "uint8", "int32"):
-        values = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, "inf", "-inf", -2e9]}}
-        yield _by_tensor(("float32", "float32", result), (8,), values)
-
-
 def dequantize_samples() -> Iterator[Sample]:
     names = ("int8", "float32", "int8")
     for name, scale in (("float32", 2.0**-132), ("float16", 2.0**-20)):
@@ -353,8 +343,18 @@ def dequantize_samples() -> Iterator[Sample]:
     yield from in_every_layout([_by_channel(names, (5, 7), 5, axis=0)])
     for n in SIZES:
         yield from variations("sizes", _either(("uint8", "float32", "uint8"), (3, n), n))
-    yield from variations("attributes", _dequantize_attributes(names))
-    yield from variations("extremes", _extremes())
+    attributes = [*_every_axis(names)]
+    for result in MAIN_FLOATS:
+        attributes.append(_by_channel(names, (5, 37), 37, dtype=result))
+        attributes.append(call({"dtype": result}, dtypes=("uint8", "float32"), input=(5, 37), scale=()))
+    yield from variations("attributes", [*attributes, *_few_channels(names), *_no_channels(names)])
+    # The ends of the range against the other end as zero point: the difference has more bits than the dtype.
+    for name, low, high in (("int8", -128, 127), ("uint8", 0, 255), ("int16", -(2**15), 2**15 - 1), ("uint4", 0, 15)):
+        for zero_point in (low, high):
+            ends = {"input": {"fill": "data", "values": [low, high, 0, 1]}, "zero_point": full(zero_point)}
+            yield from variations("extremes", [_by_tensor((name, "float32", name), (4,), ends)])
+    large = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": full(0.1)}
+    yield from variations("extremes", [call(dtypes=("int32", "float32"), generator=large, input=(4,), scale=())])
     beyond = {"input": {"fill": "data", "values": [2049, 70_001, -70_001, 4097]}, "scale": full(2.0**-8)}
     yield from variations("extremes", [call(dtypes=("int32", "float16"), generator=beyond, input=(4,), scale=())])
     yield from _refused(names, stated=("int8", "float32"))
@@ -365,25 +365,6 @@ def dequantize_samples() -> Iterator[Sample]:
     yield from variations("extremes", [_by_tensor(("int32", "float32", "int64"), (4,), beyond)])
     wide = _by_tensor(("int8", "float16", "int8"), dtype="float32")
     yield from variations("attributes", [wide], tier=Tier.FULL)
-
-
-def _dequantize_attributes(names: Names) -> Iterator[dict[str, Any]]:
-    yield from _every_axis(names)
-    for result in MAIN_FLOATS:
-        yield _by_channel(names, (5, 37), 37, dtype=result)
-        yield call({"dtype": result}, dtypes=("uint8", "float32"), input=(5, 37), scale=())
-    yield from _few_channels(names)
-    yield from _no_channels(names)
-
-
-def _extremes() -> Iterator[dict[str, Any]]:
-    """The ends of the range against the other end as zero point: the difference has more bits than the dtype."""
-    for name, low, high in (("int8", -128, 127), ("uint8", 0, 255), ("int16", -(2**15), 2**15 - 1), ("uint4", 0, 15)):
-        for zero_point in (low, high):
-            fills = {"input": {"fill": "data", "values": [low, high, 0, 1]}, "zero_point": full(zero_point)}
-            yield _by_tensor((name, "float32", name), (4,), fills)
-    fills = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": full(0.1)}
-    yield call(dtypes=("int32", "float32"), generator=fills, input=(4,), scale=())
 
 
 def infer_per_token_quant_int8(specs: Specs, _attributes: Attributes) -> Outputs:

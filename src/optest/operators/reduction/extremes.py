@@ -204,7 +204,16 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     ends = table([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
     yield from variations("special", [ends], dtypes=MAIN_FLOATS)
     few = {"fill": "randint", "low": -3, "high": 4}
-    yield from _values_of_all(few, negative, positive)
+    # Many libraries have a kernel of its own for whole tensors.
+    for fill in (negative, positive):
+        yield from variations("special", [call(input=(3, 5, 7), generator=fill)], dtypes=("float32",))
+    nans = [table(row) for row in (["nan", 1.0, 2.0], [1.0, "nan", 2.0, "nan"], [-3.0, -1.0, "nan"])]
+    infinities = [
+        table(row) for row in (["-inf", "-inf", "-inf"], ["inf", "inf", "inf"], [[1.0, "-inf"], ["inf", 2.0]])
+    ]
+    yield from variations("special", [*nans, *infinities], dtypes=("float32", "float16"))
+    tied = [call(input=shape, generator=few) for shape in ((3, 5, 7), (1025,))]
+    yield from variations("ties", tied, dtypes=("float32", "int32"))
     tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
     yield from variations("ties", tied, dtypes=("float32", "bfloat16", "int32", "int8"))
     yield from variations("ties", [table([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
@@ -249,19 +258,6 @@ def _of_one_sign(negative: dict[str, Any], positive: dict[str, Any]) -> Iterator
     yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 1))], dtypes=("float32",))
 
 
-def _values_of_all(few: dict[str, Any], negative: dict[str, Any], positive: dict[str, Any]) -> Iterator[Sample]:
-    """The same of whole tensors, for which many libraries have a kernel of its own."""
-    for fill in (negative, positive):
-        yield from variations("special", [call(input=(3, 5, 7), generator=fill)], dtypes=("float32",))
-    nans = [table(row) for row in (["nan", 1.0, 2.0], [1.0, "nan", 2.0, "nan"], [-3.0, -1.0, "nan"])]
-    infinities = [
-        table(row) for row in (["-inf", "-inf", "-inf"], ["inf", "inf", "inf"], [[1.0, "-inf"], ["inf", 2.0]])
-    ]
-    yield from variations("special", [*nans, *infinities], dtypes=("float32", "float16"))
-    tied = [call(input=shape, generator=few) for shape in ((3, 5, 7), (1025,))]
-    yield from variations("ties", tied, dtypes=("float32", "int32"))
-
-
 def _placed_specials(dim: int) -> dict[str, Any]:
     """NaN first, in the middle, last and twice; infinities alone and beside it; nothing but one of them."""
     rows = [
@@ -286,7 +282,18 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=small, tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=("float32", "bool"))
     yield from variations("dtypes", calls[:1], dtypes=[name for (name,) in _EVERY])
-    yield from _truth_of_many()
+    # Rows of nothing but ones or zeros, and rows whose first or last element is the only other one.
+    for size in SIZES[1:]:
+        ones, zeros = [1] * size, [0] * size
+        sized = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
+        yield from variations("sizes", [table(sized, {"dim": 1})], dtypes=("bool", "float32"))
+    yield from in_every_layout([call({"dim": 1}, input=(16, 3), generator=_MIXED)])
+    deep = call({"dim": [1, -1]}, input=(2, 2, 3, 5, 2), generator=_MIXED)
+    yield from variations("ordinary", [deep], dtypes=("float32", "float16", "bool"))
+    for bits in ({"fill": "ones"}, {"fill": "zeros"}, _MIXED):
+        yield from variations("long", [call({"dim": -1}, input=(2, 65536), generator=bits)], dtypes=("bool", "float16"))
+        tall = [call({"dim": 0}, input=(4097, 3), generator=bits), call({"dim": 1}, input=(2, 1025, 3), generator=bits)]
+        yield from variations("long", tall, dtypes=("bool", "float32"))
     odd = [["nan", 1.0], ["nan", 0.0], ["inf", "-inf"], [-0.0, 0.0], [6e-8, 0.5], [-1.0, 1.0]]
     yield from variations("special", [table(odd, {"dim": 1})], dtypes=MAIN_FLOATS)
     yield from variations("special", [table([[256, 0], [0, 1 << 30]], {"dim": 1}, dtypes=("int32",))])
@@ -323,18 +330,3 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
 all_samples = partial(_truth, [[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
 any_samples = partial(_truth, [[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
 _MIXED = {"fill": "randint", "low": 0, "high": 2}
-
-
-def _truth_of_many() -> Iterator[Sample]:
-    """Rows of nothing but ones or zeros, and rows whose first or last element is the only other one."""
-    for size in SIZES[1:]:
-        ones, zeros = [1] * size, [0] * size
-        rows = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
-        yield from variations("sizes", [table(rows, {"dim": 1})], dtypes=("bool", "float32"))
-    yield from in_every_layout([call({"dim": 1}, input=(16, 3), generator=_MIXED)])
-    deep = call({"dim": [1, -1]}, input=(2, 2, 3, 5, 2), generator=_MIXED)
-    yield from variations("ordinary", [deep], dtypes=("float32", "float16", "bool"))
-    for fill in ({"fill": "ones"}, {"fill": "zeros"}, _MIXED):
-        yield from variations("long", [call({"dim": -1}, input=(2, 65536), generator=fill)], dtypes=("bool", "float16"))
-        tall = [call({"dim": 0}, input=(4097, 3), generator=fill), call({"dim": 1}, input=(2, 1025, 3), generator=fill)]
-        yield from variations("long", tall, dtypes=("bool", "float32"))

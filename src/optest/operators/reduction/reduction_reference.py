@@ -329,16 +329,15 @@ def norm_budget(inputs: Inputs, attributes: Attributes, smallest: float) -> Erro
     squares = (powers * powers).sum(-1) / (total * total)
     growth, spread = worst[..., 0], variance[..., 0] * (1.0 / 3.0 + squares / 2.0)
     own = 0.0 if p == 1 else 10.0 if p == 2 else 33.0 / abs(p) + 33.0 + np.abs(np.log(y))
-    vanished = 0.0 if p <= 1 or is_double(array) else _vanished(y, p, rows.length * smallest)
+    lost = rows.length * smallest
+    vanished: Any = 0.0
+    if p > 1 and not is_double(array):
+        vanished = np.fmin(lost / p / y ** (p - 1.0), lost ** (1.0 / p)) / 2.0**-24
     worst = y * (growth / abs(p) + own) + vanished
     variance = y * y * (spread / (p * p) + own * own / 3.0) + vanished * vanished
     certain = (total == 0.0) | np.isinf(total)  # of zeros: 0, for negative p by way of infinity
     worst, variance = np.where(certain, vanished, worst), np.where(certain, vanished * vanished, variance)
     return ErrorBudget(rows.placed(worst), rows.placed(variance))
-
-
-def _vanished(y: Array, p: float, lost: float) -> Array:
-    return np.asarray(np.fmin(lost / p / y ** (p - 1.0), lost ** (1.0 / p)) / 2.0**-24)
 
 
 def logsumexp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

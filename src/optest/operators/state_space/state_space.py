@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, Call, call, reshaped, uniform, without
+from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, call, reshaped, uniform, without
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given, require_rank
@@ -219,7 +219,10 @@ def selective_scan_samples() -> Iterator[Sample]:
         whole, grouped = _scan(2, 5, 17, 4, kind, return_last_state=True), _scan(1, 6, 9, 3, kind, groups=2)
         calls = [whole, grouped, _scan(2, 3, 7, 16, kind, groups=-1), _scan(2, 4, 5, 1, kind, groups=1)]
         yield from variations("ordinary", calls)
-        yield from variations("attributes", _without_options(whole))
+        optional = (("D",), ("z",), ("delta_bias",), ("initial_state",), _NAMES[5:], _NAMES[5:8])
+        plain = without(whole, "delta_bias", "initial_state")  # steps are positive by themselves
+        plain_calls = [{**plain, "attributes": {"return_last_state": True}}, {**without(plain, "z"), "attributes": {}}]
+        yield from variations("attributes", [*(without(whole, *names) for names in optional), *plain_calls])
         drawn = [uniform(low, high) for low, high in ((-6.0, -2.0), (2.0, 30.0), (18.0, 22.0))]
         yield from variations("steps", [{**whole, "generator": {"A": "uniform", "delta": each}} for each in drawn])
         slow: dict[str, Any] = {"A": {"fill": "full", "value": -0.125}, "delta": uniform(-8.0, -5.0)}
@@ -237,13 +240,3 @@ def selective_scan_samples() -> Iterator[Sample]:
     wrong.append({"initial_state": [2, 4, 5]})
     ordinary = _scan(2, 5, 17, 4)
     yield from refused(*(reshaped(ordinary, **each) for each in wrong))
-
-
-def _without_options(whole: Call) -> Iterator[Call]:
-    """Without each of the optional inputs and all of them, and of steps that are positive by themselves."""
-    case = dict(whole)
-    for names in (("D",), ("z",), ("delta_bias",), ("initial_state",), _NAMES[5:], _NAMES[5:8]):
-        yield without(case, *names)
-    plain = without(case, "delta_bias", "initial_state")
-    yield {**plain, "attributes": {"return_last_state": True}}
-    yield {**without(plain, "z"), "attributes": {}}
