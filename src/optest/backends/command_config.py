@@ -83,7 +83,11 @@ class _Reader(SectionReader):
         specs = {argument.path: argument.spec for argument in self.case.inputs}
         inputs = self._files("inputs", self.section.get("inputs"), specs, "input/{}.bin")
         outputs = self._files("outputs", self.section.get("outputs"), self._output_specs(), "output/{}.bin")
-        self._no_path_twice((*inputs, *outputs))
+        owners: dict[str, str] = {}
+        for file in (*inputs, *outputs):
+            other = owners.setdefault(normpath(file.path), file.tensor)
+            if other != file.tensor:
+                self.say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
         load, dump = self._golden(outputs)
         # What the command reads or writes cannot be what its outputs are compared with.
         taken = {normpath(file.path): file.tensor for file in (*inputs, *outputs)}
@@ -91,7 +95,10 @@ class _Reader(SectionReader):
             if normpath(file.path) in taken:
                 tensor = taken[normpath(file.path)]
                 self.say("golden", f"has the path {file.path!r}, which is the command's own file of {tensor}")
-        workdir = self._workdir()
+        workdir = self._text("workdir", self.section.get("workdir", "."), self.case_tokens)
+        path = Path(self.case.base_dir, workdir)
+        if "{" not in workdir and not isdir(path):
+            self.say("workdir", f"is {workdir!r}, but there is no directory {str(path)!r}")
         self._within_reach(workdir, (*inputs, *outputs, *load, *dump))
         _promised(self)
         return CommandConfig(
@@ -117,13 +124,6 @@ class _Reader(SectionReader):
         if "{chip}" in str(value) and self.case.backend.chip is None:
             self.say(key, f"{value!r}: {{chip}} is used, but no chip is set; set `chip:` or --chip")
         return str(value)
-
-    def _workdir(self) -> str:
-        text = self._text("workdir", self.section.get("workdir", "."), self.case_tokens)
-        path = Path(self.case.base_dir, text)
-        if "{" not in text and not isdir(path):
-            self.say("workdir", f"is {text!r}, but there is no directory {str(path)!r}")
-        return text
 
     def _within_reach(self, workdir: str, files: Sequence[TensorFile]) -> None:
         """Paths of an untrusted plan stay in its folder; they are looked at again whenever they are used."""
@@ -268,13 +268,6 @@ class _Reader(SectionReader):
                 "the case's `dtypes:` decide what is computed",
             )
         return TensorFile(tensor=tensor, spec=spec, path=path, dtype=kind)
-
-    def _no_path_twice(self, files: Sequence[TensorFile]) -> None:
-        seen: dict[str, str] = {}
-        for file in files:
-            other = seen.setdefault(normpath(file.path), file.tensor)
-            if other != file.tensor:
-                self.say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
 
     def _golden(self, outputs: Sequence[TensorFile]) -> tuple[tuple[TensorFile, ...], tuple[TensorFile, ...]]:
         value = self.section.get("golden")

@@ -72,7 +72,16 @@ def read_tensor(file: TensorFile, path: Path) -> Array:
         raise Fault(Reason.MISSING_OUTPUT, f"{file.tensor}: {path} {what}", details={"path": str(path)})
     size = path.stat().st_size
     if size != file.nbytes:
-        raise Fault(Reason.SHAPE, _wrong_size(file, path, size), details={"path": str(path), "bytes": size})
+        count, kind = file.spec.elements, file.dtype.kind
+        shape = "x".join(map(str, file.spec.shape)) or "scalar"
+        alike = [f"{each}[{shape}]" for each in DTYPES if each.kind is kind and each.itemsize_bytes * count == size]
+        of = f", as {' or '.join(alike[:2])} has," if alike else ","
+        elements = f"{round(size / file.dtype.itemsize_bytes, 2):.15g} elements in place of {count}"
+        message = (
+            f"{file.tensor}: {path} has {size} bytes{of} but should have {file.nbytes} for {file.dtype}[{shape}]; "
+            f"it is {'too short' if size < file.nbytes else 'too long'}: {elements}"
+        )
+        raise Fault(Reason.SHAPE, message, details={"path": str(path), "bytes": size})
     held = np.fromfile(path, dtype=np.uint8)
     _refuse_other_bytes(file, path, held)
     return held.view(numpy_dtype(file.dtype)).reshape(file.spec.shape)
@@ -97,15 +106,3 @@ def _refuse_other_bytes(file: TensorFile, path: Path, held: Array) -> None:
         first = int(wrong.argmax())
         what = f"{int(wrong.sum())} of {held.size} bytes that are no {file.dtype}; the first is {held[first]:#04x}"
         raise Fault(Reason.DTYPE, f"{file.tensor}: {path} has {what}, of element {first}", details={"path": str(path)})
-
-
-def _wrong_size(file: TensorFile, path: Path, size: int) -> str:
-    count, kind = file.spec.elements, file.dtype.kind
-    shape = "x".join(map(str, file.spec.shape)) or "scalar"
-    alike = [f"{each}[{shape}]" for each in DTYPES if each.kind is kind and each.itemsize_bytes * count == size]
-    of = f", as {' or '.join(alike[:2])} has," if alike else ","
-    held = f"{round(size / file.dtype.itemsize_bytes, 2):.15g} elements in place of {count}"
-    return (
-        f"{file.tensor}: {path} has {size} bytes{of} but should have {file.nbytes} for {file.dtype}[{shape}]; "
-        f"it is {'too short' if size < file.nbytes else 'too long'}: {held}"
-    )

@@ -288,7 +288,14 @@ def _floats(
     at = np.flatnonzero(~right)
     pair = (actual[at], reference[at], bound[at])
     if dtype.is_complex:
-        by_class = _complex_right_by_class(actual[at], target[at], at, bound_of_part, dtype, saturate)
+        # Component by component: one is of its class, and the other too or within the bound at its own magnitude.
+        is_right, by_class = np.ones(at.shape, np.bool_), np.zeros(at.shape, np.bool_)
+        for got, want in ((actual[at].real, target[at].real), (actual[at].imag, target[at].imag)):
+            bound_at = bound_of_part(np.abs(want), at)
+            of_class = _right_by_class(got, want, bound_at, dtype, saturate)
+            is_right &= of_class | ((np.abs(got - want) <= bound_at) & np.isfinite(bound_at))
+            by_class |= of_class
+        by_class &= is_right
     else:
         by_class = _right_by_class(*pair, dtype, saturate)
     wrong_at = at[~by_class]
@@ -333,20 +340,6 @@ def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType,
         return np.asarray(both_nan | same_infinity | overflowed)
     beyond |= np.isinf(reference)
     return np.asarray(both_nan | (beyond & (np.isnan(actual) | at_top)))
-
-
-def _complex_right_by_class(
-    actual: Array, target: Array, at: Array, bound_of_part: _BoundOfPart, dtype: DType, saturate: bool
-) -> Array:
-    """Component by component: one is of its class, and the other too or within the bound at its own magnitude."""
-    right = np.ones(actual.shape, np.bool_)
-    special = np.zeros(actual.shape, np.bool_)
-    for got, want in ((actual.real, target.real), (actual.imag, target.imag)):
-        bound = bound_of_part(np.abs(want), at)
-        by_class = _right_by_class(got, want, bound, dtype, saturate)
-        right &= by_class | ((np.abs(got - want) <= bound) & np.isfinite(bound))
-        special |= by_class
-    return np.asarray(right & special)
 
 
 def _movement(dtype: DType) -> _JudgeBlock:

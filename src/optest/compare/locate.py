@@ -98,7 +98,8 @@ def _axis(indices: Array, size: int, name: str, plural: str) -> str:
         return f"{plural} {first}..{last} of {size}" + (" (the last tile)" if _is_last_tile(first, size) else "")
     if step > 1 and indices.size > 2:
         end = "" if last + step >= size else f" to {last}"
-        return f"every {_ordinal(step)} {name.removesuffix(' at')} from {first}{end}"
+        suffix = "th" if 10 <= step % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(step % 10, "th")
+        return f"every {step}{suffix} {name.removesuffix(' at')} from {first}{end}"
     if indices.size <= 4:
         return f"{plural} " + ", ".join(str(int(each)) for each in indices)
     return f"{indices.size} of {size} {plural.removesuffix(' at')} between {first} and {last}"
@@ -118,8 +119,3 @@ def _is_last_tile(first: int, size: int) -> bool:
     while tile < size - first:
         tile *= 2
     return first > 0 and first % tile == 0
-
-
-def _ordinal(number: int) -> str:
-    suffix = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{suffix}"

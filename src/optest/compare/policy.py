@@ -139,10 +139,34 @@ def _resolve(
     if kind is _EXACT:
         only = _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
         return _with_alternatives(only, case.descriptor, expected)
+    assert rule is not None
     if kind is _CLOSE:
-        assert rule is not None
         return _with_formula(_close(case, expected, rule), rule.formula if case.reference is None else "")
-    return _class_rule(case, expected, numerics, inputs)
+    terms = expected.terms
+    if rule.kind is _ULP and isinstance(terms, ErrorBudget) and not np.any(terms.worst):
+        terms = None  # nothing cancels here
+    if terms is None:
+        if rule.kind is not _ULP:
+            raise NoRule(_without("Terms or an ErrorBudget", case, expected))
+        return _law(case, rule, expected, numerics, None, count=None, few=False)[0]
+    if rule.kind is _ACCUMULATE:
+        if not isinstance(terms, Terms):
+            raise NoRule(_without("Terms", case, expected))
+        count = terms.count if type(terms.count) is int else None if np.ndim(terms.count) else int(terms.count)
+        few = False
+        if count is not None:  # where roundings repeat, errors of the sum add up
+            unit = dtype(numerics.accumulator or "float32").unit_roundoff
+            growth = growth_of_sums(terms, count, expected.value, unit)
+            few = (inputs is not None and few_values(inputs, growth)) or terms_repeat(terms, growth)
+        allowance, adds_up = _law(case, rule, expected, numerics, terms, count=count, few=few)
+        return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
+    if not isinstance(terms, ErrorBudget):
+        raise NoRule(_without("an ErrorBudget", case, expected))
+    allowance, _ = _law(case, rule, expected, numerics, terms, count=None, few=False)
+    cut = _cut_by_budget(case, numerics, terms)
+    arithmetic = arithmetic_of(_operand_dtypes(case, expected.dtype), expected.dtype, numerics, sums=True)
+    coarser = 0.0 if cut is None else cut.unit_roundoff / arithmetic.unit_roundoff
+    return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=False, coarser=coarser))
 
 
 def judging(case: TestCase, rule: Rule | None) -> tuple[ToleranceLayer, ...]:
@@ -380,37 +404,6 @@ def _cut_by_budget(case: TestCase, numerics: Numerics, terms: Any) -> DType | No
     """The precision that operands of an operator's contractions are cut to, whose error budget says what that costs."""
     knows = isinstance(terms, ErrorBudget) and terms.of_operands is not None
     return _cut_operands(case, numerics) if knows else None
-
-
-def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> Allowance:
-    terms, rule = expected.terms, expected.rule or case.descriptor.rule
-    assert rule is not None
-    if rule.kind is _ULP and isinstance(terms, ErrorBudget) and not np.any(terms.worst):
-        terms = None  # nothing cancels here
-    if terms is None:
-        if rule.kind is not _ULP:
-            raise NoRule(_without("Terms or an ErrorBudget", case, expected))
-        return _law(case, rule, expected, numerics, None, count=None, few=False)[0]
-    if rule.kind is _ACCUMULATE:
-        if not isinstance(terms, Terms):
-            raise NoRule(_without("Terms", case, expected))
-        count = terms.count if type(terms.count) is int else None if np.ndim(terms.count) else int(terms.count)
-        few = count is not None and _repeats(terms, count, expected, numerics, inputs)
-        allowance, adds_up = _law(case, rule, expected, numerics, terms, count=count, few=few)
-        return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
-    if not isinstance(terms, ErrorBudget):
-        raise NoRule(_without("an ErrorBudget", case, expected))
-    allowance, _ = _law(case, rule, expected, numerics, terms, count=None, few=False)
-    cut = _cut_by_budget(case, numerics, terms)
-    arithmetic = arithmetic_of(_operand_dtypes(case, expected.dtype), expected.dtype, numerics, sums=True)
-    coarser = 0.0 if cut is None else cut.unit_roundoff / arithmetic.unit_roundoff
-    return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=False, coarser=coarser))
-
-
-def _repeats(terms: Terms, count: int, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:
-    """Whether roundings repeat, so that errors of the sum add up."""
-    growth = growth_of_sums(terms, count, expected.value, dtype(numerics.accumulator or "float32").unit_roundoff)
-    return (inputs is not None and few_values(inputs, growth)) or terms_repeat(terms, growth)
 
 
 def _without(wanted: str, case: TestCase, expected: Expected) -> str:

@@ -145,7 +145,10 @@ def actual_outputs(
     if is_composed(driver, case.descriptor):
         return _outputs_of_layer(case, driver, inputs, interrupted)
     margins = margins or Margins(margin_bytes(driver))
-    buffers = _buffers_for(case, layouts) if writes_outputs(driver, case) else []
+    buffers: list[tuple[str, TensorSpec]] = []
+    if writes_outputs(driver, case):  # by the layouts of the reference, or else of the case; if unknown, none
+        names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
+        buffers = [*layouts] if layouts else list(zip(names, case.outputs, strict=True))
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
         outputs = _ask(case, driver, inputs, buffers, interrupted, margins, own)
@@ -205,14 +208,6 @@ def _ask(
         own += outputs
     with Border("keeping a copy of the outputs", _INTERNAL):
         return [np.array(output) for output in outputs]
-
-
-def _buffers_for(case: TestCase, layouts: Sequence[tuple[str, TensorSpec]] | None) -> list[tuple[str, TensorSpec]]:
-    """Name and layout of the outputs that a driver is to write, as the reference or else the case has them; none where
-    nobody knows them, so that the driver has to allocate them itself."""
-    if layouts:
-        return [*layouts]
-    return list(zip(case.descriptor.tensors.output_names(len(case.outputs)) or (), case.outputs, strict=True))
 
 
 def _call(

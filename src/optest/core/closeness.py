@@ -15,7 +15,7 @@ zeros are, or other inputs change them by much more than the bound: then terms c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,7 +85,15 @@ def as_close_as_roundings_allow(
     near = _near_to(rounded, actual, true, takes_apart=takes_apart)
     if own_results:
         near = _with_own_results(rounded, near, actual, true, own_results, takes_apart=takes_apart)
-    near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
+    if any(each is not None and each.leaps.any() for each in near):
+        # Remove the leaps that roundings of fewer inputs explain: of none, or of all but one of a few. A label that is
+        # compared with 1, or a position in the middle between two, is exact, and so are results that follow from it.
+        moved = [index for index, unit in enumerate(rounded.units) if unit]
+        few = moved if 1 < len(moved) <= _FEW_INPUTS else []
+        unmoved = [[0.0 if at == index else unit for at, unit in enumerate(rounded.units)] for index in few]
+        for fewer in ([0.0] * len(rounded.units), *unmoved):
+            explained = _near_to(replace(rounded, units=fewer), actual, true, takes_apart=takes_apart)
+            near = [one and one.also(other) for one, other in zip(near, explained, strict=True)]
     if any(each is not None and each.accepts_zeros() for each in near):
         # Other inputs that change results clearly make conclusive what zeros would pass for. The call may refuse inputs
         # with their elements in another order.
@@ -149,33 +157,6 @@ def _with_own_results(
         radius = np.max(np.abs(np.subtract(every, exact)), axis=0)
         found[place] = _Near(number, exact, is_within, np.zeros_like(is_within), radius, 1.0)
     return found
-
-
-def _explained_by_fewer_roundings(
-    rounded: RoundedCall,
-    near: list[_Near | None],
-    actual: Sequence[Any],
-    true: Sequence[Array],
-    *,
-    takes_apart: bool,
-) -> list[_Near | None]:
-    """Return ``near`` without the leaps that roundings of fewer inputs explain."""
-    if not any(each is not None and each.leaps.any() for each in near):
-        return near
-    for fewer in _with_some_unmoved(rounded):
-        others = _near_to(fewer, actual, true, takes_apart=takes_apart)
-        near = [one and one.also(other) for one, other in zip(near, others, strict=True)]
-    return near
-
-
-def _with_some_unmoved(rounded: RoundedCall) -> Iterator[RoundedCall]:
-    """Yield the call with no input moved, then with each of a few inputs left unmoved: a label that is compared with 1,
-    or a position in the middle between two, is exact, and so are results that follow from it without a rounding."""
-    yield replace(rounded, units=[0.0] * len(rounded.units))
-    moved = [index for index, unit in enumerate(rounded.units) if unit]
-    if 1 < len(moved) <= _FEW_INPUTS:
-        for index in moved:
-            yield replace(rounded, units=[0.0 if at == index else unit for at, unit in enumerate(rounded.units)])
 
 
 def _near_to(

@@ -65,7 +65,14 @@ def expected_outputs(
             values, notes = _trusted(case, padded, known, driver)
             if values is None:
                 return [], ()
-            values, device_notes = _without_notes(values, driver.device())
+            device, remarks = driver.device(), [each for each in values if isinstance(each, ReferenceNote)]
+            values = [each for each in values if not isinstance(each, ReferenceNote)]
+            device_notes = tuple(
+                BY_ITSELF
+                if each.itself_on and device in (None, each.itself_on)
+                else Check(name="expected values", state=CheckState.NOTE, detail=each.text)
+                for each in remarks
+            )
         terms = _terms_if_needed(cases, padded, interrupted)
     is_fresh = is_own(case.reference or case.descriptor.reference) and not (known or isinstance(driver, KeepsGolden))
     placed = _placed(case, _private(values, is_fresh), _private(terms, is_fresh))
@@ -159,18 +166,6 @@ def _is_definition(case: TestCase) -> bool:
     return case.reference is None or is_own(case.reference)
 
 
-def _without_notes(values: Sequence[Any], device: str | None) -> tuple[list[Any], tuple[Check, ...]]:
-    """The outputs, and what the reference has to say about them to a backend that answers from ``device``."""
-    notes = [each for each in values if isinstance(each, ReferenceNote)]
-    checks = [
-        BY_ITSELF
-        if each.itself_on and device in (None, each.itself_on)
-        else Check(name="expected values", state=CheckState.NOTE, detail=each.text)
-        for each in notes
-    ]
-    return [each for each in values if not isinstance(each, ReferenceNote)], tuple(checks)
-
-
 def _with_alternatives(
     case: TestCase, inputs: Sequence[Array | None], expected: list[Expected], hook: str | Callable[..., Any]
 ) -> list[Expected]:
@@ -202,7 +197,7 @@ def _with_alternatives(
 
 def _trusted(
     case: TestCase, inputs: Sequence[Array | None], known: Sequence[Any] | None, driver: BackendDriver
-) -> tuple[list[Array] | None, tuple[Check, ...]]:
+) -> tuple[list[Any] | None, tuple[Check, ...]]:
     values = driver.golden(case) if isinstance(driver, KeepsGolden) else None
     if values is not None:
         return _arrays(values), (BY_BACKEND,)

@@ -203,15 +203,12 @@ def _comparable(comparison: Comparison) -> Sequence[Any] | None:
         named = np.take_along_axis(comparison.inputs[0], indices.astype(np.int64), axis=case.attributes["dim"])
     except (IndexError, ValueError):
         return None
-    if values.dtype != named.dtype or not _has_bits_of(values, named):
+    if values.dtype != named.dtype:
         return None
-    return [_without_subnormals(values), indices]
-
-
-def _has_bits_of(values: Array, named: Array) -> bool:
     words = f"u{values.itemsize}"
-    equal = np.ascontiguousarray(values).view(words) == np.ascontiguousarray(named).view(words)
-    return bool(np.all(equal | ((values != values) & (named != named))))
+    same = np.ascontiguousarray(values).view(words) == np.ascontiguousarray(named).view(words)
+    has_bits_of_named = np.all(same | ((values != values) & (named != named)))
+    return [_without_subnormals(values), indices] if has_bits_of_named else None
 
 
 def _without_subnormals(array: Array) -> Array:

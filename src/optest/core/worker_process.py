@@ -378,8 +378,18 @@ class WorkerProcess:
                 self._running = None
 
     def _greet(self, child: Child) -> None:
+        hello = Hello(
+            driver=self._options.driver,
+            options=dict(self._options.options),
+            plugins=list(self._options.plugins),
+            import_path=[entry or os.getcwd() for entry in sys.path],
+            every_measure=self._options.every_measure,
+            fresh=self._options.fresh,
+            keep=str(self._options.keep.absolute()) if self._options.keep is not None else "",
+            bench=self._options.bench,
+        )
         with suppress(BrokenPipeError):  # one that died at once has no answer either
-            child.send(encode(self._hello()))
+            child.send(encode(hello))
         try:
             answer = child.receive(_START_S)
             returncode, signal = child.wait(_START_S) if answer is None else (0, None)
@@ -393,18 +403,6 @@ class WorkerProcess:
             case Broken(_, kind, message):
                 raise refusal(kind, message)
         raise InternalError("a worker answered its greeting with a result")
-
-    def _hello(self) -> Hello:
-        return Hello(
-            driver=self._options.driver,
-            options=dict(self._options.options),
-            plugins=list(self._options.plugins),
-            import_path=[entry or os.getcwd() for entry in sys.path],
-            every_measure=self._options.every_measure,
-            fresh=self._options.fresh,
-            keep=str(self._options.keep.absolute()) if self._options.keep is not None else "",
-            bench=self._options.bench,
-        )
 
     def _late(self, page: PhasePage, case: TestCase) -> _Late | None:
         """What takes longer than it may, if anything does; the worker may go on while this is told."""

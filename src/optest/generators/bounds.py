@@ -36,7 +36,14 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
     operands = argument.fill.parameters.get("operands") or _factors(case)
     # Up to here a type holds every integer; draws of magnitudes take 31 bits.
     largest = min(2**dtype.precision if dtype.is_inexact else dtype.max_int, 2**31 - 1)
-    return max(1, min(_root(limit // (parts * (terms + 1)), operands), largest))
+    # The largest integer whose power of ``operands`` is not above ``product``.
+    product = limit // (parts * (terms + 1))
+    root: int = round(product ** (1 / operands))
+    while root**operands > product:
+        root -= 1
+    while (root + 1) ** operands <= product:
+        root += 1
+    return max(1, min(root, largest))
 
 
 def _factors(case: TestCase) -> int:
@@ -85,13 +92,3 @@ def _exact_integers(dtype: DType) -> int:
     if dtype.is_inexact:
         return 2**53 if dtype.precision == 53 else 2**24
     return max(dtype.max_int, 2**31 - 1)
-
-
-def _root(value: int, degree: int) -> int:
-    """The largest integer whose power of ``degree`` is not above ``value``."""
-    root: int = round(value ** (1 / degree))
-    while root**degree > value:
-        root -= 1
-    while (root + 1) ** degree <= value:
-        root += 1
-    return root

@@ -165,18 +165,16 @@ def integers_by_bits(dtype: DType, largest: int, pieces: Pieces | None) -> Draw:
         uncut = (block >> _ONE) >> (_SIXTY_THREE - length)
         magnitude = (uncut % modulus).view(np.int64)
         values = np.where(block & _SIGN, -magnitude, magnitude) if signed else magnitude
-        return _stored((values if pieces is None else _laid_into(values, pieces)).view(np.uint64), dtype)
+        laid = []
+        for low, high in pieces or ():
+            distance = np.abs(values) % np.array(min(high - low + 1, 2**63 - 1))
+            inside = high - distance if high <= 0 else low + distance
+            laid.append(np.where((values >= low) & (values <= high), values, inside))
+        if laid:
+            values = laid[0] if len(laid) == 1 else np.where(values < 0, laid[0], laid[1])
+        return _stored(values.view(np.uint64), dtype)
 
     return Draw(width=64, dtype=dtype, of=of)
-
-
-def _laid_into(values: Array, pieces: Pieces) -> Array:
-    laid = []
-    for low, high in pieces:
-        distance = np.abs(values) % np.array(min(high - low + 1, 2**63 - 1))
-        inside = high - distance if high <= 0 else low + distance
-        laid.append(np.where((values >= low) & (values <= high), values, inside))
-    return laid[0] if len(laid) == 1 else np.where(values < 0, laid[0], laid[1])
 
 
 def nonzero_integers(dtype: DType, largest: int, signs: tuple[bool, bool]) -> Draw:

@@ -75,27 +75,21 @@ def _input(case: TestCase, argument: Argument) -> Array:
     parameters = tuple([(name, value, repr(value)) for name, value in fill.parameters.items()])
     make = _maker(fill.kind, parameters, spec.dtype.name, interval, _bound(case, argument))
     if spec.strides is None and not spec.offset:
-        made = make(case.key, argument.path, math.prod(spec.shape)).reshape(spec.shape)
+        made: Array = make(case.key, argument.path, math.prod(spec.shape)).reshape(spec.shape)
     else:
         made = view(make(case.key, argument.path, spec.storage_elements), spec)
     if fill.parameters.get("signs") and interval is None and spec.dtype.kind in (Kind.FLOAT, Kind.INT):
-        _give_signs(made, case, fill_values(fill))
+        # Slices take turns: negative (-), positive (+) or as they are (0). They lie along the dimensions that an
+        # attribute of the case names, else the last ``dims``.
+        stated = fill_values(fill)
+        names = [each.name for each in case.descriptor.attributes if each.names_dimensions]
+        named = case.attributes.get(names[0]) if names else tuple(range(-stated["dims"], 0))
+        along = set(named if isinstance(named, (tuple, list)) else (named,)) - {None} or set(range(made.ndim))
+        slices = [1 if {axis, axis - made.ndim} & along else size for axis, size in enumerate(made.shape)]
+        signs = np.resize(list(stated["signs"]), math.prod(slices)).reshape(slices)
+        is_other = ((signs == "-") & (made >= 0)) | ((signs == "+") & (made < 0))
+        np.copyto(made, ~made if made.dtype.kind == "i" else -made, where=is_other)  # integers have no -minimum
     return made
-
-
-def _give_signs(made: Array, case: TestCase, stated: Mapping[str, Any]) -> None:
-    """Make the numbers of slices, which take turns, negative (``-``) or positive (``+``), or leave them (``0``).
-
-    Slices lie along the dimensions that an attribute of the case names, else the last ``dims``.
-    """
-    trailing = tuple(range(-stated["dims"], 0))
-    names = [each.name for each in case.descriptor.attributes if each.names_dimensions]
-    named = case.attributes.get(names[0]) if names else trailing
-    along = set(named if isinstance(named, (tuple, list)) else (named,)) - {None} or set(range(made.ndim))
-    slices = [1 if {axis, axis - made.ndim} & along else size for axis, size in enumerate(made.shape)]
-    signs = np.resize(list(stated["signs"]), math.prod(slices)).reshape(slices)
-    is_other = ((signs == "-") & (made >= 0)) | ((signs == "+") & (made < 0))
-    np.copyto(made, ~made if made.dtype.kind == "i" else -made, where=is_other)  # integers have no -minimum
 
 
 def _bound(case: TestCase, argument: Argument) -> int:

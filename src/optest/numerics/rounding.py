@@ -50,8 +50,33 @@ def round_to(values: Any, dtype: DType, *, overflow: str = "ieee", denormals: st
     if dtype.kind is Kind.FLOAT:
         return _to_float(_as_float64(array, dtype), dtype, overflow, denormals)
     if dtype.kind is Kind.COMPLEX:
-        return _to_complex(array, dtype, overflow, denormals)
-    return _to_exact(array, dtype)
+        if array.dtype.kind == "O" or array.dtype.itemsize > 16:
+            raise TypeError(f"values are {array.dtype}, but should be complex128 to be rounded to {dtype}")
+        part = _COMPONENT[dtype.name]
+        wide = np.ascontiguousarray(array if array.dtype.kind == "c" else _as_float64(array, part), dtype=_COMPLEX128)
+        components = _to_float(wide.reshape(-1).view(_FLOAT64), part, overflow, denormals)
+        return components.view(numpy_dtype(dtype)).reshape(array.shape)
+    if array.dtype.kind == "c":
+        raise TypeError(f"values are {array.dtype}, but should be real to be stored as {dtype}")
+    if array.dtype.kind in "iu" and dtype.is_integer and dtype.bits >= 8:
+        converted = array.astype(numpy_dtype(dtype))
+        if not (converted != array).any():
+            return converted
+    if array.dtype.kind != "O":
+        numbers = widen(array)
+    else:  # Python integers as they are; with other numbers among them, all as float64
+        numbers = array if all(isinstance(value, int) for value in array.flat) else array.astype(_FLOAT64)
+    low, high = (0, 1) if dtype.kind is Kind.BOOL else (dtype.min_int, dtype.max_int)
+    if numbers.size and numbers.dtype.kind != "b":
+        least, largest = np.asarray(numbers.min()).item(), np.asarray(numbers.max()).item()
+        if not (low <= least and largest <= high):  # NaN is in no range
+            outside = np.array([not low <= value <= high for value in numbers.reshape(-1).tolist()])
+            _refuse(numbers, outside.reshape(numbers.shape), dtype, f"from {low} to {high}")
+    if numbers.dtype.kind == "f" and not np.array_equal(numbers, np.rint(numbers)):
+        _refuse(numbers, numbers != np.rint(numbers), dtype, "an integer")
+    if dtype.bits == 4:
+        numbers = numbers.astype(np.int8 if dtype.kind is Kind.INT else np.uint8)
+    return numbers.astype(numpy_dtype(dtype), copy=False)
 
 
 def ulp(values: Any, dtype: DType) -> Array:
@@ -92,15 +117,6 @@ def _to_float(values: Array, dtype: DType, overflow: str, denormals: str) -> Arr
     exponent = codes.dtype.type((1 << (dtype.bits - 1)) - (1 << (dtype.precision - 1)))
     flushed: Array = np.where(codes & exponent, codes, codes & sign)
     return flushed.view(rounded.dtype)
-
-
-def _to_complex(array: Array, dtype: DType, overflow: str, denormals: str) -> Array:
-    if array.dtype.kind == "O" or array.dtype.itemsize > 16:
-        raise TypeError(f"values are {array.dtype}, but should be complex128 to be rounded to {dtype}")
-    part = _COMPONENT[dtype.name]
-    wide = np.ascontiguousarray(array if array.dtype.kind == "c" else _as_float64(array, part), dtype=_COMPLEX128)
-    components = _to_float(wide.reshape(-1).view(_FLOAT64), part, overflow, denormals)
-    return components.view(numpy_dtype(dtype)).reshape(array.shape)
 
 
 def _narrow(values: Array, dtype: DType) -> Array:
@@ -221,30 +237,6 @@ def summation_errors(total: Array, squares: Array, counts: Array, unit: float) -
     signs = 1.0 - 2.0 * (drawn * np.uint64(0xD6E8FEB86659FD93) >> np.uint64(63))
     errors: Array = signs.reshape(total.shape) * unit * np.sqrt(counts * np.maximum(squares, np.square(total)))
     return errors
-
-
-def _to_exact(array: Array, dtype: DType) -> Array:
-    if array.dtype.kind == "c":
-        raise TypeError(f"values are {array.dtype}, but should be real to be stored as {dtype}")
-    if array.dtype.kind in "iu" and dtype.is_integer and dtype.bits >= 8:
-        converted = array.astype(numpy_dtype(dtype))
-        if not (converted != array).any():
-            return converted
-    if array.dtype.kind != "O":
-        values = widen(array)
-    else:  # Python integers as they are; with other numbers among them, all as float64
-        values = array if all(isinstance(value, int) for value in array.flat) else array.astype(_FLOAT64)
-    low, high = (0, 1) if dtype.kind is Kind.BOOL else (dtype.min_int, dtype.max_int)
-    if values.size and values.dtype.kind != "b":
-        least, largest = np.asarray(values.min()).item(), np.asarray(values.max()).item()
-        if not (low <= least and largest <= high):  # NaN is in no range
-            outside = np.array([not low <= value <= high for value in values.reshape(-1).tolist()])
-            _refuse(values, outside.reshape(values.shape), dtype, f"from {low} to {high}")
-    if values.dtype.kind == "f" and not np.array_equal(values, np.rint(values)):
-        _refuse(values, values != np.rint(values), dtype, "an integer")
-    if dtype.bits == 4:
-        values = values.astype(np.int8 if dtype.kind is Kind.INT else np.uint8)
-    return values.astype(numpy_dtype(dtype), copy=False)
 
 
 def _refuse(values: Array, wrong: Array, dtype: DType, should: str) -> None:

@@ -19,7 +19,13 @@ def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, .
     given, place = statement.value_and_place("dtypes")
     found: tuple[DType, ...]
     if given is None:
-        found = default_dtypes(operator, present, _implied_by_index(statement))
+        implied: dict[int, DType] = {}
+        for name, text in statement.implied_dtypes().items():
+            with suppress(UnknownName):  # a wrong name or dtype in the backend's options is the driver's to report
+                side, index = operator.locate(name)
+                if side == "input":
+                    implied[index] = dtype(text)
+        found = default_dtypes(operator, present, implied)
     elif isinstance(given, dict):
         by_index = _dtypes_by_index(statement, given, place)
         if by_index is None:
@@ -89,17 +95,6 @@ def _own_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ..
         by_index = _dtypes_by_index(statement, given, place)
         return None if by_index is None else default_dtypes(statement.operator, present, by_index)
     return tuple(given) if given is not None and len(given) == len(present) > 1 else None
-
-
-def _implied_by_index(statement: Statement) -> dict[int, DType]:
-    """What the backend's options imply; a wrong name or dtype there is the driver's to report."""
-    found: dict[int, DType] = {}
-    for name, text in statement.implied_dtypes().items():
-        with suppress(UnknownName):
-            side, index = statement.operator.locate(name)
-            if side == "input":
-                found[index] = dtype(text)
-    return found
 
 
 def _dtypes_by_index(statement: Statement, given: Mapping[str, DType], place: Place) -> dict[int, DType] | None:

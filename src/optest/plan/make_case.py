@@ -98,6 +98,11 @@ def _rest(statement: Statement) -> dict[str, Any]:
     """Everything that does not depend on tensors and attributes."""
     entry, context = statement.entry, statement.context
     tags = (*entry.get("tags", ()), *context.defaults.get("tags", ()), *statement.operator.descriptor.tags)
+    invariants, place = statement.value_and_place("invariants")
+    try:
+        read_invariants(invariants or (), statement.operator.descriptor.tensors)
+    except UsageError as error:
+        statement.ledger.error(place, error)
     return {
         "backend": context.target,
         "backend_config": statement.backend_config(),
@@ -116,7 +121,7 @@ def _rest(statement: Statement) -> dict[str, Any]:
         "where": where_of(statement),
         "base_dir": context.base_dir,
         "allowed_folders": context.allowed_folders,
-        "invariants": _invariants(statement),
+        "invariants": None if invariants is None else tuple(invariants),
     }
 
 
@@ -130,15 +135,6 @@ def _reference(statement: Statement) -> str | None:
         message = f"reference is {shown(stated)}, but should be an import path: package.module:name"
         statement.ledger.problem(place, message)
     return str(stated)
-
-
-def _invariants(statement: Statement) -> tuple[str, ...] | None:
-    stated, place = statement.value_and_place("invariants")
-    try:
-        read_invariants(stated or (), statement.operator.descriptor.tensors)
-    except UsageError as error:
-        statement.ledger.error(place, error)
-    return None if stated is None else tuple(stated)
 
 
 # Attributes: layers merged under canonical names, checked by the operator, faults located

@@ -199,7 +199,10 @@ def _clashes(plain: Mapping[str, Any], axes: Sequence[Axis], units: Sequence[Uni
             axis = axes[unit.own_axis]
             path = ("product", axis.key)
             if unit.target[0] in MAPPINGS and len(unit.target) == 1:
-                parts = _parts_of_rows(unit.target[0], axis)
+                # The names that the mappings of an axis hold; ``(key,)`` if one value is no mapping by name.
+                key, column = unit.target[0], axis.names.index(unit.target[0])
+                names = dict.fromkeys(part for row in axis.rows for part in _parts_of(key, row[column]))
+                parts = [(key,)] if (key,) in names else list(names)
         for part in parts:
             clash = next((other for other in stated if other[: len(part)] == part[: len(other)]), None)
             if clash is not None:
@@ -209,13 +212,6 @@ def _clashes(plain: Mapping[str, Any], axes: Sequence[Axis], units: Sequence[Uni
         owner = f"the axis {axes[unit.own_axis].key!r}" if unit.own_axis is not None else "the case"
         stated.update(dict.fromkeys(parts, owner))
     return misfits
-
-
-def _parts_of_rows(key: str, axis: Axis) -> list[Target]:
-    """The names that the mappings of an axis hold; ``(key,)`` if one value is no mapping by name."""
-    column = axis.names.index(key)
-    parts = dict.fromkeys(part for row in axis.rows for part in _parts_of(key, row[column]))
-    return [(key,)] if (key,) in parts else list(parts)
 
 
 def _exclude(given: Any, product: Product) -> list[Misfit]:

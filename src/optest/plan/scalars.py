@@ -49,19 +49,16 @@ def plain_scalar(text: str) -> tuple[Any, ...]:
     if _FLOAT.fullmatch(text):
         return (float(text),) if isfinite(float(text)) else _trap(text, "no float64 is that large", "write .inf")
     if _BASED.fullmatch(text):
-        return _trap(text, f"YAML 1.1 reads it as {int(text, 0)}", _based_hint(text))
+        sizes = text.lstrip("+-").replace("x", ", ") if re.fullmatch(r"0x[0-9]+", text) else ""
+        as_shape = f"[{sizes}] if it is a shape, " if sizes else ""
+        hint = f'write {int(text, 0)} if it is a number, {as_shape}"{text}" if it is a name'
+        return _trap(text, f"YAML 1.1 reads it as {int(text, 0)}", hint)
     if _OCTAL_LOOKALIKE.fullmatch(text):
         digits = text.lstrip("+-0oO") or "0"
         return _trap(text, "YAML 1.1 reads it as an octal number", f'write {digits}, or "{text}" if it is a name')
     if _SEXAGESIMAL.fullmatch(text):
         return _trap(text, "YAML 1.1 reads it as a number to the base 60", f'write "{text}" in quotes')
     return (text,)
-
-
-def _based_hint(text: str) -> str:
-    sizes = text.lstrip("+-").replace("x", ", ") if re.fullmatch(r"0x[0-9]+", text) else ""
-    as_shape = f"[{sizes}] if it is a shape, " if sizes else ""
-    return f'write {int(text, 0)} if it is a number, {as_shape}"{text}" if it is a name'
 
 
 def _trap(text: str, fault: str, hint: str) -> tuple[str, str, str]:

@@ -170,7 +170,19 @@ def read_shape(value: Any) -> Layout:
     if isinstance(value, str):
         return Layout(_sizes_of_text(value))
     if isinstance(value, dict):
-        return _read_layout(value)
+        _only_keys(value, ("shape", "strides", "offset"), of="a shape")
+        if "shape" not in value:
+            raise _misfit("shape", value, "a mapping with the key shape")
+        if isinstance(value["shape"], dict):
+            raise _misfit("shape", value["shape"], "a list of sizes", path=("shape",))
+        (layout,) = _each(read_shape, [("shape", value["shape"])])
+        strides = value.get("strides")
+        if "strides" in value and not (isinstance(strides, list) and all(type(stride) is int for stride in strides)):
+            raise _misfit("strides", strides, "a list of integers, in elements", path=("strides",))
+        offset = value.get("offset", 0)
+        if type(offset) is not int or offset < 0:
+            raise _misfit("offset", offset, "an integer of 0 or more, in elements", path=("offset",))
+        return Layout(layout.shape, None if strides is None else tuple(strides), offset)
     hint = "sizes stand in brackets" if value is None else whole_number(value)
     raise _misfit("shape", value, _SHAPE_FORM, hint=hint)
 
@@ -224,22 +236,6 @@ def _sizes_of_text(text: str) -> tuple[int, ...]:
         hint = _NO_AXIS if "$" in text else hint
         raise _misfit("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions", hint=hint)
     return tuple(map(int, parts))
-
-
-def _read_layout(value: dict[str, Any]) -> Layout:
-    _only_keys(value, ("shape", "strides", "offset"), of="a shape")
-    if "shape" not in value:
-        raise _misfit("shape", value, "a mapping with the key shape")
-    if isinstance(value["shape"], dict):
-        raise _misfit("shape", value["shape"], "a list of sizes", path=("shape",))
-    (layout,) = _each(read_shape, [("shape", value["shape"])])
-    strides = value.get("strides")
-    if "strides" in value and not (isinstance(strides, list) and all(type(stride) is int for stride in strides)):
-        raise _misfit("strides", strides, "a list of integers, in elements", path=("strides",))
-    offset = value.get("offset", 0)
-    if type(offset) is not int or offset < 0:
-        raise _misfit("offset", offset, "an integer of 0 or more, in elements", path=("offset",))
-    return Layout(layout.shape, None if strides is None else tuple(strides), offset)
 
 
 def read_dtypes(value: Any) -> tuple[DType, ...] | dict[str, DType]:

@@ -68,21 +68,17 @@ def leans(results: Iterable[CaseResult]) -> list[tuple[str, Lean]]:
                 groups.setdefault((result.operator, measure.output, measure.dtype), []).append(measure)
     lines = []
     for (operator, output, name), measures in groups.items():
-        lean = _lean_of_many(measures)
+        roundings = [measure.rounding for measure in measures if measure.rounding is not None]
+        by_elements = all(measure.rule is not None and measure.rule.name == _ULP_RULE for measure in measures)
+        z_above, z_away = (
+            _larger(_z_of_cases(roundings, above=above), _z_of_elements(roundings, above=above) if by_elements else 0.0)
+            for above in (True, False)
+        )
+        lean = _lean(roundings, z_above, z_away)
         if lean is not None:
             which = f"{operator}.{output}" if len(outputs[operator]) > 1 else operator
             lines.append((f"{which} {name}", lean))
     return lines
-
-
-def _lean_of_many(measures: Sequence[Measure]) -> Lean | None:
-    roundings = [measure.rounding for measure in measures if measure.rounding is not None]
-    by_elements = all(measure.rule is not None and measure.rule.name == _ULP_RULE for measure in measures)
-    z_above, z_away = (
-        _larger(_z_of_cases(roundings, above=above), _z_of_elements(roundings, above=above) if by_elements else 0.0)
-        for above in (True, False)
-    )
-    return _lean(roundings, z_above, z_away)
 
 
 def _lean(roundings: Sequence[Rounding], z_above: float, z_away: float) -> Lean | None:

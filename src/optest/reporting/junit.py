@@ -165,17 +165,13 @@ def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
     element = ELEMENT_OF[result.status]
     if element is not None:
         kind = result.reason.value if result.reason else result.status.value.upper()
-        told_in_brief = result.verdict.message and result.status is not Status.FAILED
-        why = brief(plain(result)) if told_in_brief else _first_fact(result)
+        if result.verdict.message and result.status is not Status.FAILED:
+            why = brief(plain(result))
+        else:  # the first line below the header that is not about the name of the case
+            lines = (line.strip() for line in block(result).split("\n")[1:])
+            why = next((line for line in lines if not line.startswith(("case: ", "again: "))), "")
         node = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
         node.text = _legal(text)
-
-
-def _first_fact(result: CaseResult) -> str:
-    """The first line below the header that is not about the name of the case."""
-    lines = [line.strip() for line in block(result).split("\n")[1:]]
-    facts = [line for line in lines if not line.startswith(("case: ", "again: "))]
-    return facts[0] if facts else ""
 
 
 def _counts(results: Iterable[CaseResult]) -> dict[str, str]:

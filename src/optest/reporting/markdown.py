@@ -44,7 +44,10 @@ def markdown_text(
     """
     ordered = in_order(results) if is_check(info) else in_plan_order(results)
     head = _head_of_check(info, ordered, summary) if is_check(info) else _head_of_run(info, ordered, summary)
-    head += _timings(ordered)
+    timings = [list(map(escaped, row)) for row in bench_rows(ordered)]
+    head += _table(BENCH_HEAD, timings, left={0, 5}, word="timed case") if timings else []
+    notes = [f"- {escaped(note.strip())}" for note in (*timed_lines(ordered), *bench_notes(ordered))]
+    head += [*notes, ""] if notes else []
     rows = [_row([name, escaped(value)]) for name, value in provenance(info, summary)]
     foot = ["<details><summary>provenance</summary>", "", "| | |", "| --- | --- |", *rows, "", "</details>"]
     room = most_bytes - _size(head) - _size(foot) - 300
@@ -133,13 +136,6 @@ def _table(
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _timings(results: Sequence[CaseResult]) -> list[str]:
-    rows = [list(map(escaped, row)) for row in bench_rows(results)]
-    table = _table(BENCH_HEAD, rows, left={0, 5}, word="timed case") if rows else []
-    notes = [f"- {escaped(note.strip())}" for note in (*timed_lines(results), *bench_notes(results))]
-    return [*table, *notes, *([""] if notes else [])]
 
 
 def _failures(groups: Sequence[FailureGroup], room: int, info: RunInfo) -> list[str]:

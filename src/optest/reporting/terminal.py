@@ -85,7 +85,11 @@ class TerminalReporter:
         self._started = self._last_progress = self._clock()
         if self._verbosity < 0:
             return
-        self._page.line(_heading(info), "strong")
+        plan = f" of {info.plan}" if info.plan else ""
+        workers = f", {info.jobs} at a time" if info.jobs > 1 else ""
+        version = f" {info.optest_version}" if info.optest_version else ""
+        cases = f"{plural(info.total, 'case')}{plan}"
+        self._page.line(f"optest{version}: {cases} on {info.target}, seed {info.seed}{workers}", "strong")
         self._page.lines([(f"  note: {note}", "warn") for note in info.notes])
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
@@ -253,13 +257,6 @@ def model_lines(tally: Tally, info: RunInfo | None = None) -> list[tuple[str, st
 def _group_lines(word: str, groups: Mapping[str, GroupTally]) -> list[tuple[str, str]]:
     lines = columns(group_cells(word, groups, with_operators=word == "model"), left=frozenset({0}))
     return list(zip(lines, ["dim", *("bad" if each.bad else "" for each in groups.values())], strict=True))
-
-
-def _heading(info: RunInfo) -> str:
-    plan = f" of {info.plan}" if info.plan else ""
-    workers = f", {info.jobs} at a time" if info.jobs > 1 else ""
-    version = f" {info.optest_version}" if info.optest_version else ""
-    return f"optest{version}: {plural(info.total, 'case')}{plan} on {info.target}, seed {info.seed}{workers}"
 
 
 def _evidence(result: CaseResult) -> list[str]:

@@ -228,7 +228,13 @@ def _value(node: ast.expr) -> Any:
         case ast.Name(id=name) if name.startswith("input") and _INDEX.fullmatch(name[5:]):
             return TensorRef(int(name[5:]))
         case ast.Attribute():
-            return _torch_name(node)
+            name = _dotted(node)
+            first, *others = name.split(".")
+            if first != "torch" or any(each.startswith("_") for each in others):
+                raise NotLiteral(
+                    f"{_source(node)} is an attribute; of torch's names alone dtypes and the like may stand there"
+                )
+            return TorchName(name)
         case ast.Call(func=ast.Name(id="slice"), args=bounds, keywords=[]) if 1 <= len(bounds) <= 3:
             return slice(*[_bound(each) for each in bounds])
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as word)], keywords=[]):
@@ -266,14 +272,6 @@ def _dotted(node: ast.expr) -> str:
     if not isinstance(node, ast.Name):
         raise NotLiteral(f"{_source(node)} stands where a name should")
     return ".".join([node.id, *reversed(names)])
-
-
-def _torch_name(node: ast.Attribute) -> TorchName:
-    name = _dotted(node)
-    first, *others = name.split(".")
-    if first != "torch" or any(each.startswith("_") for each in others):
-        raise NotLiteral(f"{_source(node)} is an attribute; of torch's names alone dtypes and the like may stand there")
-    return TorchName(name)
 
 
 _WORDS: Mapping[type[ast.expr], str] = {

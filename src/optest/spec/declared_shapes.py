@@ -102,7 +102,24 @@ def fitted(specs: Specs, declaration: str, **known: Any) -> tuple[Any, tuple[Ten
         if not each.is_optional or (len(specs) > index and specs[index] is not None):
             spec = given(specs, index, each.name)
             _require_dtype(each, spec, known, inputs[:index])
-            _require_shape(each, spec, known, inputs[:index], given_names)
+            rest = spec.rank - len(each.sizes) + each.is_open
+            if rest < 0 or (rest and not each.is_open):
+                wanted = _dimensions(each, known)
+                raise UnfitArguments(f"{each.name} is {format_shape(spec.shape)}, but should {wanted}")
+            at, misfit = 0, ""
+            for size in each.sizes:
+                sizes = spec.shape[at : at + (rest if size.is_several else 1)]
+                at += len(sizes)
+                if size.name not in known and not size.name.isdigit():
+                    known[size.name] = sizes if size.is_several else max(0, (sizes[0] - size.more) // size.factor)
+                if size.of(known) != sizes:
+                    misfit = misfit or size.name
+            if misfit:
+                owners = (other.name for other in inputs[:index] if misfit in [size.name for size in other.sizes])
+                owner, words = next(owners, ""), misfit.replace("_", " ")
+                reason = f", with {words} as in {owner}" if owner and misfit not in given_names else f", as {words}"
+                wanted = format_shape(shape_of(each, known))
+                raise UnfitArguments(f"{each.name} is {format_shape(spec.shape)}, but should be {wanted}{reason}")
     output_specs = [dense(known.get(each.kind) or dtype(each.kind), shape_of(each, known)) for each in outputs]
     return SimpleNamespace(**known), tuple(output_specs)
 
@@ -128,34 +145,6 @@ def _require_dtype(
         words = f"{wanted} or {wide}" if wide and wanted.bits == 16 else wanted
         owner = next((f", as {each.name}" for each in before if each.kind == kind and kind.isupper()), "")
         raise UnfitArguments(f"{declared.name} is {spec.dtype}, but should be {words}{owner}")
-
-
-def _require_shape(
-    declared: DeclaredTensor,
-    spec: TensorSpec,
-    known: dict[str, Any],
-    before: Sequence[DeclaredTensor],
-    given_names: frozenset[str],
-) -> None:
-    rest = spec.rank - len(declared.sizes) + declared.is_open
-    if rest < 0 or (rest and not declared.is_open):
-        raise UnfitArguments(
-            f"{declared.name} is {format_shape(spec.shape)}, but should {_dimensions(declared, known)}"
-        )
-    at, misfit = 0, ""
-    for size in declared.sizes:
-        sizes = spec.shape[at : at + (rest if size.is_several else 1)]
-        at += len(sizes)
-        if size.name not in known and not size.name.isdigit():
-            known[size.name] = sizes if size.is_several else max(0, (sizes[0] - size.more) // size.factor)
-        if size.of(known) != sizes:
-            misfit = misfit or size.name
-    if misfit:
-        owner = next((each.name for each in before if misfit in [size.name for size in each.sizes]), "")
-        words = misfit.replace("_", " ")
-        reason = f", with {words} as in {owner}" if owner and misfit not in given_names else f", as {words}"
-        wanted = format_shape(shape_of(declared, known))
-        raise UnfitArguments(f"{declared.name} is {format_shape(spec.shape)}, but should be {wanted}{reason}")
 
 
 def _dimensions(declared: DeclaredTensor, known: Mapping[str, Any]) -> str:
