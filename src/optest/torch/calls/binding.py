@@ -39,7 +39,11 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
         CannotBind: for an argument that the operator does not have, or that has another type there.
     """
     call = parse_call(text)
-    given = _operands(operator, call) or _renamed(call)
+    given = _operands(operator, call)
+    if not given:  # the arguments by the names that the catalogue has for them
+        given = {_OTHER_NAMES.get(name, name): value for name, value in named_arguments(call).items()}
+        if call.spelled.is_reflected:
+            given["input"], given["other"] = given.get("other"), given.get("input")
     for name in _CHANGES_NO_RESULT:
         given.pop(name, None)
     if "dtype" in given and all(each.name != "dtype" for each in operator.attributes):
@@ -72,14 +76,6 @@ def _operands(operator: OperatorDescriptor, call: Call) -> dict[str, Any]:
         return {}
     args = call.args[::-1] if spelled.is_reflected else call.args
     return {each.name: value for each, value in zip(parameters, args, strict=True)}
-
-
-def _renamed(call: Call) -> dict[str, Any]:
-    """The arguments by the names that the catalogue has for them."""
-    given = {_OTHER_NAMES.get(name, name): value for name, value in named_arguments(call).items()}
-    if call.spelled.is_reflected:
-        given["input"], given["other"] = given.get("other"), given.get("input")
-    return given
 
 
 def _require_no_narrower(stated: Any, inputs: Sequence[Any]) -> None:

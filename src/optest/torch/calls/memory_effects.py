@@ -85,7 +85,19 @@ def require_memory_as_on_cpu(
         strides = list(returned[0].stride())
         raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
     with_inputs, with_results = _shared(returned, given), _shared_among(returned)
-    _require_changed_tensors(call, returned, given, with_inputs)
+    # A call in place returns the tensor that it changed, and a call with ``out=`` the one that it was given.
+    is_named = bool(descriptor_of(call.call.function).mutates) or call.call.kwargs.get("inplace") is True
+    is_in_place = is_named and bool(call.call.args) and isinstance(call.call.args[0], TensorRef)
+    first = returned[0] if returned and is_in_place else None
+    if isinstance(first, torch.Tensor) and storage_address(first):
+        changed = call.call.args[0].index
+        if storage_address(first) != storage_address(given[changed]):
+            message = f"the call changes input{changed}, but returns another tensor than the one it changed"
+            raise Fault(Reason.STATE, message)
+    for index in call.into:
+        if given[index].numel() and all(pair[1] != index for pair in with_inputs):
+            message = f"the call should put a result into input{index} and return that, but returns another"
+            raise Fault(Reason.STATE, message)
     questionable = {pair for pair in with_inputs if pair[1] not in call.changes}
     # Results without memory for each of their elements.
     tensors_returned = [(number, each) for number, each in enumerate(returned) if isinstance(each, torch.Tensor)]
@@ -108,24 +120,6 @@ def require_memory_as_on_cpu(
     for number, index in sorted(with_inputs_on_cpu - with_inputs if promises_views else ()):
         message = f"output{number} should be a view of input{index}, but is a copy: what is written into one of them "
         raise Fault(Reason.STATE, f"{message}does not change the other", details={"view_of": f"input{index}"})
-
-
-def _require_changed_tensors(
-    call: TorchCall, returned: Sequence[Any], given: Sequence[torch.Tensor], with_inputs: set[tuple[int, int]]
-) -> None:
-    """A call in place returns the tensor that it changed, and a call with ``out=`` the one that it was given."""
-    is_named = bool(descriptor_of(call.call.function).mutates) or call.call.kwargs.get("inplace") is True
-    is_in_place = is_named and bool(call.call.args) and isinstance(call.call.args[0], TensorRef)
-    first = returned[0] if returned and is_in_place else None
-    if isinstance(first, torch.Tensor) and storage_address(first):
-        changed = call.call.args[0].index
-        if storage_address(first) != storage_address(given[changed]):
-            message = f"the call changes input{changed}, but returns another tensor than the one it changed"
-            raise Fault(Reason.STATE, message)
-    for index in call.into:
-        if given[index].numel() and all(pair[1] != index for pair in with_inputs):
-            message = f"the call should put a result into input{index} and return that, but returns another"
-            raise Fault(Reason.STATE, message)
 
 
 def _has_foreign_memory(what: str, whose: str) -> Fault:

@@ -123,7 +123,15 @@ def elements_at_most(text: str, specs: Sequence[TensorSpec]) -> int | None:
         case "given":
             return sum(spec.elements for spec in specs)
         case "attention":
-            return _of_attention(call, specs)
+            # One row as long as a value for every query, unless keys or values are broadcast to more batches.
+            if len(call.args) < 3 or not all(isinstance(each, TensorRef) for each in call.args[:3]):
+                return None
+            query, key, value = (specs[each.index].shape for each in call.args[:3] if isinstance(each, TensorRef))
+            if not len(query) == len(key) == len(value) >= 2 or not query[-1]:
+                return None
+            if any(one > most for shape in (key, value) for one, most in zip(shape[:-2], query[:-2], strict=True)):
+                return None
+            return int(np.prod(query, dtype=object)) // query[-1] * value[-1]
         case "product" | "rows" as way:
             return _of_product(call, specs, has_rows=way == "rows")
     if not _is_element_by_element(call.operator):
@@ -156,15 +164,3 @@ def _of_product(call: Call, specs: Sequence[TensorSpec], *, has_rows: bool) -> i
         return first.elements * second.shape[-1] if second.shape else None
     summed = first.shape[-1] if first.shape else 0
     return first.elements // summed * (second.elements // summed) if summed else None
-
-
-def _of_attention(call: Call, specs: Sequence[TensorSpec]) -> int | None:
-    """One row as long as a value for every query, if keys and values are not broadcast to more batches than these."""
-    if len(call.args) < 3 or not all(isinstance(each, TensorRef) for each in call.args[:3]):
-        return None
-    query, key, value = (specs[each.index].shape for each in call.args[:3] if isinstance(each, TensorRef))
-    if not len(query) == len(key) == len(value) >= 2 or not query[-1]:
-        return None
-    if any(one > most for shape in (key, value) for one, most in zip(shape[:-2], query[:-2], strict=True)):
-        return None
-    return int(np.prod(query, dtype=object)) // query[-1] * value[-1]

@@ -68,7 +68,15 @@ def require_later_calls_right(first: FirstCall) -> None:
             first one, draws random numbers or yields results of other values, since a compiler kept the ones that it
             first saw; INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
     """
-    _call_with_the_same_values(first)
+    others = _in_other_memory(first)
+    given = first.call.changeable(others)
+    who = f"what {first.target.compiler} compiled"
+    with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
+        leaves = _called(given, _SECOND, first)
+    _require_inputs_unchanged(first, others, given, first.again, _SECOND)
+    if not _is_replayed(first):
+        _require_results_kept(first, leaves, [*first.tensors, *given])
+    _keep_if_different(first, first.results, leaves, _SECOND)
     if _bytes_of(first.tensors) <= _MOST_CHANGED_BYTES:
         # Each result has to follow the values of each input, and each gradient too, where there are some. Torch on the
         # CPU computes only where one does not. Nothing is known of inputs that are empty or zero.
@@ -117,18 +125,6 @@ def require_values_followed(
         if same_bits([one], [two]) and _differ(expected, other) and _is_nearly(one, expected):
             how = "with other values of its inputs"
             raise Fault(Reason.STATE, f"{how}, {who} yields what it yielded before: it kept the first results")
-
-
-def _call_with_the_same_values(first: FirstCall) -> None:
-    others = _in_other_memory(first)
-    given = first.call.changeable(others)
-    who = f"what {first.target.compiler} compiled"
-    with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
-        leaves = _called(given, _SECOND, first)
-    _require_inputs_unchanged(first, others, given, first.again, _SECOND)
-    if not _is_replayed(first):
-        _require_results_kept(first, leaves, [*first.tensors, *given])
-    _keep_if_different(first, first.results, leaves, _SECOND)
 
 
 def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> None:

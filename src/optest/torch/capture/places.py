@@ -134,18 +134,12 @@ def _spans(lines: tuple[str, ...]) -> dict[int, tuple[tuple[int, int], ...]]:
     except (SyntaxError, ValueError):
         return {}
     found: dict[int, set[tuple[int, int]]] = {}
-    for first, last in _several_lines(tree):
-        for line in range(first, last + 1):
-            found.setdefault(line, set()).add((first, last))
-    return {line: tuple(sorted(spans, key=lambda each: each[0] - each[1])) for line, spans in found.items()}
-
-
-def _several_lines(tree: ast.AST) -> Iterator[tuple[int, int]]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.expr, ast.stmt)) and not (hasattr(node, "body") and isinstance(node.body, list)):
-            last = node.end_lineno or node.lineno
-            if last > node.lineno:
-                yield node.lineno, last
+            first, last = node.lineno, node.end_lineno or node.lineno
+            for line in range(first, last + 1) if last > first else ():
+                found.setdefault(line, set()).add((first, last))
+    return {line: tuple(sorted(spans, key=lambda each: each[0] - each[1])) for line, spans in found.items()}
 
 
 def _is_of_a_tuple(text: str) -> bool:
