@@ -134,7 +134,17 @@ def _answered(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
     if reference is None:
         raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
     loaded: Reference = load_object(reference)
-    return _in_order(loaded(at_their_places(case, inputs), dict(case.attributes)))
+    outputs: Any = loaded(at_their_places(case, inputs), dict(case.attributes))
+    if isinstance(outputs, np.ndarray) or np.isscalar(outputs):
+        return [np.asarray(outputs)]  # a bare array is one output, not one for each row
+    if isinstance(outputs, Mapping):
+        outputs = outputs.values()
+    values = [each.value if isinstance(each, NamedOutput) else each for each in outputs]
+    return [
+        each if isinstance(each, Unrounded) else np.asarray(each)
+        for each in values
+        if not isinstance(each, ReferenceNote)
+    ]
 
 
 def _values(output: Any) -> Any:
@@ -153,17 +163,3 @@ def _reference_of_case(case: TestCase) -> str | Reference | None:
     """The user's, else the operator's; one of optest's own in its place says what is expected, and answers nothing."""
     own, stated = case.descriptor.reference, case.reference
     return (own or stated) if stated is None or stated.startswith("optest.") else stated
-
-
-def _in_order(outputs: Any) -> list[Any]:
-    """The outputs as a list; a bare array is one output, not one for each row."""
-    if isinstance(outputs, np.ndarray) or np.isscalar(outputs):
-        return [np.asarray(outputs)]
-    if isinstance(outputs, Mapping):
-        outputs = outputs.values()
-    values = [each.value if isinstance(each, NamedOutput) else each for each in outputs]
-    return [
-        each if isinstance(each, Unrounded) else np.asarray(each)
-        for each in values
-        if not isinstance(each, ReferenceNote)
-    ]

@@ -393,7 +393,10 @@ def _integers(allowance: Allowance, dtype: DType) -> _JudgeBlock:
         bound = np.zeros(error.shape)
         if not exact:
             bound = allowance.atol + allowance.rtol * np.abs(right.astype(np.float64))
-            different = ~_within(distance, bound)
+            # In whole numbers; a bound of 2^64 and more holds any distance, infinity and NaN none.
+            is_finite, is_huge = np.isfinite(bound), bound >= 2.0**64
+            allowed = np.where(is_finite & ~is_huge, np.floor(bound), 0.0).astype(np.uint64)
+            different = ~(((distance <= allowed) | is_huge) & is_finite)
         return Judged(left, right, error, bound, wrong=different if different.any() else None)
 
     return judge
@@ -408,10 +411,3 @@ def _distance(left: Array, right: Array, dtype: DType) -> Array:
     first, second = left.astype(wide), right.astype(wide)
     larger, smaller = np.maximum(first, second), np.minimum(first, second)
     return np.asarray(larger.view(np.uint64) - smaller.view(np.uint64))
-
-
-def _within(distance: Array, bound: Array) -> Array:
-    """``distance <= bound`` in whole numbers; a bound of 2^64 and more holds any distance, infinity and NaN none."""
-    huge = bound >= 2.0**64
-    allowed = np.where(np.isfinite(bound) & ~huge, np.floor(bound), 0.0).astype(np.uint64)
-    return np.asarray(((distance <= allowed) | huge) & np.isfinite(bound))

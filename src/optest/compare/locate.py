@@ -44,31 +44,23 @@ class Sketch:
         if self.count == math.prod(found.size for found in sets):
             return _described(sets, self.shape)
         if len(self.shape) > 1 and self._last - self._first + 1 == self.count:
-            return _run(self._first, self._last, total)
+            if self._last == total - 1:
+                return f"the last {self.count} elements in memory order"
+            if self._first == 0:
+                return f"the first {self.count} elements in memory order"
+            return f"elements {self._first}..{self._last} in memory order"
         inside = _described([_box(found) for found in sets], self.shape)
         if inside == "everywhere":
-            return _spread(sets, self.shape)
+            sizes = tuple(found.size for found in sets)
+            if len(sizes) != 2 or sizes == tuple(self.shape):
+                return "scattered over the whole tensor"
+            return f"scattered over {sizes[0]} of {self.shape[0]} rows and {sizes[1]} of {self.shape[1]} columns"
         return f"scattered over {inside}"
 
 
 def _box(indices: Array) -> Array:
     """Indices from the first to the last that was hit; stride patterns stay as they are."""
     return indices if indices.size > 2 and _step(indices) > 1 else np.arange(int(indices[0]), int(indices[-1]) + 1)
-
-
-def _run(first: int, last: int, total: int) -> str:
-    if last == total - 1:
-        return f"the last {last - first + 1} elements in memory order"
-    if first == 0:
-        return f"the first {last + 1} elements in memory order"
-    return f"elements {first}..{last} in memory order"
-
-
-def _spread(sets: list[Array], shape: tuple[int, ...]) -> str:
-    sizes = tuple(found.size for found in sets)
-    if len(shape) != 2 or sizes == tuple(shape):
-        return "scattered over the whole tensor"
-    return f"scattered over {sizes[0]} of {shape[0]} rows and {sizes[1]} of {shape[1]} columns"
 
 
 def _described(sets: list[Array], shape: tuple[int, ...]) -> str:

@@ -42,7 +42,15 @@ class Drawing:
     def add(self, block: Judged, used: Array, offset: int) -> None:
         """``used`` is the share that each error takes of its allowance; it begins at the flat index ``offset``."""
         wrong = np.zeros(used.shape, np.bool_) if block.wrong is None else block.wrong
-        levels = _levels(used, wrong)
+        steps = np.log2(used)
+        steps *= PER_DOUBLING
+        shades = np.where(wrong, np.maximum(np.floor(steps), 0.0) + 1.0, np.minimum(np.ceil(steps), 0.0))
+        shades += LIMIT
+        np.maximum(shades, 2.0, out=shades)
+        np.minimum(shades, NO_MULTIPLE - 1.0, out=shades)
+        shades[~(used > 0.0)] = 1.0  # no error; or none that can be told, of elements that are right by their class
+        shades[wrong & ~np.isfinite(used)] = NO_MULTIPLE
+        levels = shades.astype(np.uint8)
         self._counts += np.bincount(levels, minlength=256)
         place = np.arange(offset, offset + used.size)
         if self._rows * self._columns < self._size:
@@ -73,18 +81,6 @@ class Drawing:
             wrong=" ".join(self._samples[True]),
             right=" ".join(self._samples[False]),
         )
-
-
-def _levels(used: Array, wrong: Array) -> Array:
-    steps = np.log2(used)
-    steps *= PER_DOUBLING
-    levels = np.where(wrong, np.maximum(np.floor(steps), 0.0) + 1.0, np.minimum(np.ceil(steps), 0.0))
-    levels += LIMIT
-    np.maximum(levels, 2.0, out=levels)
-    np.minimum(levels, NO_MULTIPLE - 1.0, out=levels)
-    levels[~(used > 0.0)] = 1.0  # no error; or none that can be told, of elements that are right by their class
-    levels[wrong & ~np.isfinite(used)] = NO_MULTIPLE
-    return levels.astype(np.uint8)
 
 
 def _cell(size: int) -> int:

@@ -86,7 +86,10 @@ def ask_backend(
     except Fault as fault:
         return BackendAnswer((), notes + _checks_of_driver(case, driver), _kept_promise(case, driver, fault))
     further = notes + _checks_of_driver(case, driver)
-    return BackendAnswer(outputs, _together(checks, further) if further else checks)
+    # The driver's checks replace what was not possible here, or is not possible in the driver.
+    replaced = {(c.name, CheckState.NOT_POSSIBLE) for c in further if c.state in _ABOUT_POSSIBILITY}
+    replaced |= {(c.name, CheckState.DONE) for c in further if c.state is CheckState.NOT_POSSIBLE}
+    return BackendAnswer(outputs, tuple(c for c in checks if (c.name, c.state) not in replaced) + further)
 
 
 def _kept_promise(case: TestCase, driver: BackendDriver, fault: Fault) -> Fault:
@@ -109,13 +112,6 @@ def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAn
         return ()
     with Border("the backend's `further`", Reason.RAISED):
         return tuple(driver.further(case))
-
-
-def _together(checks: tuple[Check, ...], further: tuple[Check, ...]) -> tuple[Check, ...]:
-    """Add the checks of the driver; they replace what was not possible here, or is not possible in the driver."""
-    replaced = {(c.name, CheckState.NOT_POSSIBLE) for c in further if c.state in _ABOUT_POSSIBILITY}
-    replaced |= {(c.name, CheckState.DONE) for c in further if c.state is CheckState.NOT_POSSIBLE}
-    return tuple(c for c in checks if (c.name, c.state) not in replaced) + further
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

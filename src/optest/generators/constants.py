@@ -61,13 +61,11 @@ def exact_scalar(value: Any, dtype: DType) -> Any:
     if not isinstance(value, str):
         return value
     number = complex(value)
-    return number if dtype.is_complex else _real(number, value)
-
-
-def _real(number: complex, text: str) -> float | int:
+    if dtype.is_complex:
+        return number
     if number.imag:
-        raise Fault(Reason.BAD_CASE, f"value is {text!r}, but should be real")
-    return int(text) if text.lstrip("+-").isdigit() else number.real
+        raise Fault(Reason.BAD_CASE, f"value is {value!r}, but should be real")
+    return int(value) if value.lstrip("+-").isdigit() else number.real
 
 
 def stored(values: Any, dtype: DType, what: str) -> Array:

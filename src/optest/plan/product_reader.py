@@ -64,7 +64,12 @@ def read_product(
     product.lines = {axis.key: source.line_of((*path, "product", axis.key)) for axis in axes}
     faults: _Faults = {}
     for unit in units:
-        _read(unit, product, source, faults)
+        for rows, raw in _raw_values(unit, axes):
+            try:
+                unit.values[rows] = _read_part(unit.target, raw)
+            except ValidationError as error:  # noqa: PERF203 - all of them are wanted
+                everywhere = unit.combination_with(rows, len(axes))
+                faults.update(problems_at(error, source, path, partial(product.place, everywhere)))
     misfits += _exclude(entry.get("exclude"), product)
     for misfit in misfits:
         place = (*path, *misfit.path)
@@ -78,16 +83,6 @@ def _first_operator(axes: Sequence[Axis], written: Mapping[Target, Any]) -> dict
         if "op" in axis.names:
             return {"op": axis.rows[0][axis.names.index("op")]}
     return {"op": written["op",]} if ("op",) in written else {}
-
-
-def _read(unit: Unit, product: Product, source: Source, faults: _Faults) -> None:
-    """Read what a unit is for every combination of its axes; faults go to where the value was written."""
-    for rows, raw in _raw_values(unit, product.axes):
-        try:
-            unit.values[rows] = _read_part(unit.target, raw)
-        except ValidationError as error:  # noqa: PERF203 - all of them are wanted
-            everywhere = unit.combination_with(rows, len(product.axes))
-            faults.update(problems_at(error, source, product.path, partial(product.place, everywhere)))
 
 
 def _raw_values(unit: Unit, axes: Sequence[Axis]) -> Iterator[tuple[Rows, Any]]:

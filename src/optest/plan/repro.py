@@ -186,6 +186,9 @@ def _tolerance(case: TestCase, layers: tuple[Layer, ...]) -> dict[str, Any]:
 
 def case_entry(case: TestCase) -> dict[str, Any]:
     fills = {argument.path: _fill(argument.fill) for argument in case.inputs}
+    shapes = {argument.path: _layout(argument.spec) for argument in case.inputs}
+    if case.descriptor.infer is None:
+        shapes |= {f"output{index}": list(spec.shape) for index, spec in enumerate(case.outputs)}
     xfail, refusal = case.xfail, case.expects_error
     entry: dict[str, Any] = {
         "op": case.descriptor.name,
@@ -193,7 +196,7 @@ def case_entry(case: TestCase) -> dict[str, Any]:
         "description": case.description,
         "tags": list(case.tags),
         "dtypes": _dtypes(case),
-        "shapes": _shapes(case),
+        "shapes": shapes,
         "attributes": _attributes_off_default(case),
         "generator": fills if case.generator is None else case.generator,
         "reference": case.reference,
@@ -225,13 +228,6 @@ def _dtypes(case: TestCase) -> list[str] | dict[str, str]:
         return names
     outputs = {f"output{index}": spec.dtype.name for index, spec in enumerate(case.outputs)}
     return {**{argument.path: argument.spec.dtype.name for argument in case.inputs}, **outputs}
-
-
-def _shapes(case: TestCase) -> dict[str, Any]:
-    shapes = {argument.path: _layout(argument.spec) for argument in case.inputs}
-    if case.descriptor.infer is None:
-        shapes |= {f"output{index}": list(spec.shape) for index, spec in enumerate(case.outputs)}
-    return shapes
 
 
 def _layout(spec: TensorSpec) -> Any:

@@ -27,7 +27,18 @@ def map_lines(result: CaseResult) -> list[str]:
         where = next((each.where for each in result.verdict.measures if each.output == picture.output), "")
         grid = [list(row) for row in picture.grid()]
         if any(word in where for word in _VAGUE) and _has_pattern(picture, grid):
-            return _drawn(picture, grid)
+            high, wide = -(-len(grid) // _LINES), -(-len(grid[0]) // _COLUMNS)
+            lines = []
+            for top in range(0, len(grid), high):
+                rows = grid[top : top + high]
+                blocks = (max(max(row[left : left + wide]) for row in rows) for left in range(0, len(rows[0]), wide))
+                lines.append("".join(map(_character, blocks)))
+            rows_of, columns_of = high * picture.cell[0], wide * picture.cell[1]
+            what = f"{rows_of} x {columns_of} elements" if rows_of * columns_of > 1 else "one element"
+            shades = ", ".join(
+                f"{shade} {words}" for shade, words in _SHADES.items() if any(shade in line for line in lines)
+            )
+            return [f"  map, a character for {what}: {shades}", *(f"    {line}" for line in lines)]
     return []
 
 
@@ -42,19 +53,6 @@ def _has_pattern(picture: Picture, grid: Sequence[Sequence[int]]) -> bool:
         return False
     alike, by_chance = sum(one == other for one, other in pairs) / len(pairs), share**2 + (1 - share) ** 2
     return (alike - by_chance) / (1 - by_chance) >= _LEAST_ORDER
-
-
-def _drawn(picture: Picture, grid: Sequence[Sequence[int]]) -> list[str]:
-    high, wide = -(-len(grid) // _LINES), -(-len(grid[0]) // _COLUMNS)
-    lines = []
-    for top in range(0, len(grid), high):
-        rows = grid[top : top + high]
-        blocks = (max(max(row[left : left + wide]) for row in rows) for left in range(0, len(rows[0]), wide))
-        lines.append("".join(map(_character, blocks)))
-    rows_of, columns_of = high * picture.cell[0], wide * picture.cell[1]
-    what = f"{rows_of} x {columns_of} elements" if rows_of * columns_of > 1 else "one element"
-    shades = ", ".join(f"{shade} {words}" for shade, words in _SHADES.items() if any(shade in line for line in lines))
-    return [f"  map, a character for {what}: {shades}", *(f"    {line}" for line in lines)]
 
 
 def _character(level: int) -> str:

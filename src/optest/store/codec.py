@@ -190,19 +190,15 @@ def _revive(value: Any, noun: Any) -> Any:
 
 
 def _revive_field(value: Any, kind: Any) -> Any:
+    if kind is float and isinstance(value, bool):
+        return int(value)  # the worst element of a bool output
     if kind is float:
-        return _number(value)
+        return _FLOATS.get(value, value) if isinstance(value, str) else value
     if kind is Mapping:
         return _untag(value)
     if isinstance(value, list):
         return [_revive(each, kind) for each in value]
     return _revive(value, kind)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)  # the worst element of a bool output
-    return _FLOATS.get(value, value) if isinstance(value, str) else value
 
 
 @cache

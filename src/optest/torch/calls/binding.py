@@ -99,18 +99,14 @@ def _tensor(value: Any, inputs: Sequence[Any]) -> Any:
     if isinstance(value, TensorRef):
         return inputs[value.index]
     if isinstance(value, (bool, int, float, complex)) and inputs:
-        return _number(value, inputs[0].dtype)
+        # As precise as torch may read a number beside tensors of this dtype: in float32 beside 16 bits.
+        entry = dtype_of(inputs[0].dtype)
+        if isinstance(value, complex) and not entry.is_complex:
+            return np.asarray(value, dtype=np.complex128 if entry.name == "float64" else np.complex64)
+        if isinstance(value, float) and (not entry.is_inexact or entry.bits < 32):
+            return np.asarray(value, dtype=np.float32)
+        return np.asarray(value, dtype=inputs[0].dtype)
     return None
-
-
-def _number(value: bool | int | float | complex, beside: Any) -> Any:
-    """A number beside tensors of a dtype, as precise as torch may read it: in float32 beside 16 bits."""
-    entry = dtype_of(beside)
-    if isinstance(value, complex) and not entry.is_complex:
-        return np.asarray(value, dtype=np.complex128 if entry.name == "float64" else np.complex64)
-    if isinstance(value, float) and (not entry.is_inexact or entry.bits < 32):
-        return np.asarray(value, dtype=np.float32)
-    return np.asarray(value, dtype=beside)
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from optest.spec import RuleClass, TensorSpec, TestCase
-from optest.spec.calls import Call, TensorRef
+from optest.spec.calls import TensorRef
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
@@ -133,7 +133,14 @@ def elements_at_most(text: str, specs: Sequence[TensorSpec]) -> int | None:
                 return None
             return int(np.prod(query, dtype=object)) // query[-1] * value[-1]
         case "product" | "rows" as way:
-            return _of_product(call, specs, has_rows=way == "rows")
+            # One element for every row of the one operand and column of the other, as if each batch met each other one.
+            if len(call.args) < 2 or not all(isinstance(each, TensorRef) for each in call.args[:2]):
+                return None
+            first, second = (specs[each.index] for each in call.args[:2] if isinstance(each, TensorRef))
+            if way == "rows":
+                return first.elements * second.shape[-1] if second.shape else None
+            summed = first.shape[-1] if first.shape else 0
+            return first.elements // summed * (second.elements // summed) if summed else None
     if not _is_element_by_element(call.operator):
         return None
     if specs and all(spec.shape == specs[0].shape for spec in specs):
@@ -153,14 +160,3 @@ def _is_element_by_element(name: str) -> bool:
         return False
     overloads = [getattr(packet, each) for each in packet.overloads()]
     return any({torch.Tag.pointwise, torch.Tag.reduction} & set(each.tags) for each in overloads)
-
-
-def _of_product(call: Call, specs: Sequence[TensorSpec], *, has_rows: bool) -> int | None:
-    """One element for every row of the one operand and column of the other, as if each batch met each other one."""
-    if len(call.args) < 2 or not all(isinstance(each, TensorRef) for each in call.args[:2]):
-        return None
-    first, second = (specs[each.index] for each in call.args[:2] if isinstance(each, TensorRef))
-    if has_rows:
-        return first.elements * second.shape[-1] if second.shape else None
-    summed = first.shape[-1] if first.shape else 0
-    return first.elements // summed * (second.elements // summed) if summed else None

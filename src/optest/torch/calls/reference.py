@@ -88,7 +88,12 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
             results = _made(call, on_cpu(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
     found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(results, kinds, strict=True)]
-    return [*_named(call, found, is_moved=is_moved), *notes]
+    # What the call changes beside its results has a name, and torch.testing's defaults in place of their rule. So has
+    # what it moves after it changed that, as ``embedding`` does with ``max_norm``: neither is exact.
+    names = [f"output{number}" if is_moved else "" for number in range(len(found) - len(call.beside))]
+    names += [f"input{index} afterwards" for index in call.beside]
+    named = [NamedOutput(name, each, rule=CLOSE) if name else each for name, each in zip(names, found, strict=True)]
+    return [*named, *notes]
 
 
 @contextmanager
@@ -108,17 +113,6 @@ def _refusal_is_a_fault(call: TorchCall) -> Iterator[None]:
         raise Fault(
             Reason.BAD_CASE, f"{message}; correct the call, or state expects_error if it should be refused"
         ) from None
-
-
-def _named(call: TorchCall, found: list[Any], *, is_moved: bool) -> list[Any]:
-    """What the call changes beside its results has a name, and torch.testing's defaults in place of their rule.
-
-    So has what it moves after it changed that, as ``embedding`` does with ``max_norm``: neither is exact.
-    """
-    results = len(found) - len(call.beside)
-    names = [f"output{number}" if is_moved else "" for number in range(results)]
-    names += [f"input{index} afterwards" for index in call.beside]
-    return [NamedOutput(name, each, rule=CLOSE) if name else each for name, each in zip(names, found, strict=True)]
 
 
 def _in_float64(
