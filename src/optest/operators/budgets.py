@@ -41,7 +41,7 @@ def growth_of_sum(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Array,
         shape = tuple(1 if i in dims else size for i, size in enumerate(x.shape))
         return np.full(shape, 4.0 * np.sqrt(count)), np.full(shape, count)
     repeats = x.max(dims, keepdims=True) == x.min(dims, keepdims=True)
-    if count > 16 and _has_few_values(x):
+    if count > 16 and np.unique(x.reshape(-1)[:: max(1, x.size // 4096)]).size < 16:  # of 4,096, evenly spread
         repeats = np.ones_like(repeats)
     worst = np.where(repeats, np.maximum(count, 4.0 * np.sqrt(count)), 4.0 * np.sqrt(count))
     return worst, np.where(repeats, np.maximum(count * count / 4.0, count), count)
@@ -62,12 +62,6 @@ def repeats_of(sums: Array, terms: Array, shape: tuple[int, ...]) -> Array:
     times = np.diff(np.append(begins, len(sums))).astype(np.float64)
     squares = np.bincount(sums[begins], times * times, minlength=count)
     return np.asarray(squares / lengths.clip(1)).clip(1.0).reshape(shape)
-
-
-def _has_few_values(x: Array) -> bool:
-    """Fewer than 16 distinct values among 4,096 elements, evenly spread."""
-    flat = x.reshape(-1)
-    return np.unique(flat[:: max(1, flat.size // 4096)]).size < 16
 
 
 class ExponentialSum(NamedTuple):

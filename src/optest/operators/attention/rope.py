@@ -115,8 +115,9 @@ def rope_samples() -> Iterator[Sample]:
         sized=lambda n: call({"interleaved": n % 2 == 0}, input=(1, 2, 3, 2 * n), cos=(3, n), sin=(3, n)),
         sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128, 129, 320),
     )
-    yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
-    large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
+    lengths = [call(input=(1, 2, n, 8), cos=(n, 4), sin=(n, 4)) for n in (0, 1, 15, 17, 65, 1025, 65_537)]
+    yield from variations("sizes", lengths[:-1], dtypes=("float32",))
+    large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), lengths[-1]]
     large.append(call(input=(1, 9, 17, 8), cos=(17, 4), sin=(17, 4)))
     large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
     large.append(call(input=(5, 5, 8), cos=(5, 4), sin=(5, 4)))  # as many heads as places
@@ -149,10 +150,6 @@ def rope_samples() -> Iterator[Sample]:
         call(input=(1, 2, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(6,), dtypes=_PLACED),
         call(input=(2, 3, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(3, 5), dtypes=_PLACED),
     )
-
-
-def _rope_of_length(length: int) -> dict[str, Any]:
-    return call(input=(1, 2, length, 8), cos=(length, 4), sin=(length, 4))
 
 
 def _rope_attributes() -> Iterator[dict[str, Any]]:

@@ -80,7 +80,19 @@ def rotary_embedding_samples() -> Iterator[Sample]:
     yield from variations("sizes", [_rotated(LARGE_SIZE, 1, 1, 18)])
     parts = [_rotated(5, 2, 3, 16, size, is_neox=kind) for size in (2, 6, 8, 16) for kind in (True, False)]
     yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, parts))
-    yield from variations("positions", _places())
+    # Sequences one behind another, one token far on, and rows that need more than 16 bits.
+    tables: tuple[tuple[Sequence[int], int], ...] = (
+        ((0, 1, 2, 3, 0, 1, 2), 9),
+        ((32, 32, 0, 5, 5), 33),
+        ((LARGE_SIZE - 1, LARGE_SIZE // 2, 0, 1), LARGE_SIZE),
+    )
+    for places, length in tables:
+        for index in _INDICES:
+            stated: dict[str, Any] = {
+                "dtypes": [index, *["float32"] * 3],
+                "generator": {"positions": data(list(places))},
+            }
+            yield from variations("positions", [_rotated(len(places), 2, 1, 8, 4, rows=length, **stated)])
     special = {"query": "special", "key": "special"}
     yield from variations(
         "special", [_rotated(5, 4, 2, 16, 8, is_neox=kind, generator=special) for kind in (True, False)]
@@ -91,17 +103,3 @@ def rotary_embedding_samples() -> Iterator[Sample]:
         call(positions=(5,), query=(5, 2, 8), key=(5, 2, 8), cos_sin_cache=(9, 10)),
         call(positions=(5,), query=(5, 2, 8), key=(5, 2, 8), cos_sin_cache=(9, 7)),
     )
-
-
-def _places() -> Iterator[dict[str, Any]]:
-    """Sequences one behind another, one token far on, and rows that need more than 16 bits."""
-    rows: tuple[tuple[Sequence[int], int], ...] = (
-        ((0, 1, 2, 3, 0, 1, 2), 9),
-        ((32, 32, 0, 5, 5), 33),
-        ((LARGE_SIZE - 1, LARGE_SIZE // 2, 0, 1), LARGE_SIZE),
-    )
-    for places, length in rows:
-        for index in _INDICES:
-            dtypes = [index, *["float32"] * 3]
-            fill = {"positions": data(list(places))}
-            yield _rotated(len(places), 2, 1, 8, 4, rows=length, dtypes=dtypes, generator=fill)

@@ -146,24 +146,20 @@ def _reference(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Array
     return (with_bias(_placed(total, x, weight, walk), None if bias is None else _along(widen(bias), rank)),)
 
 
-def _terms(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Terms, ...]:
-    x, weight, bias = _operands(inputs)
-    walk = _walk(inputs, attributes, rank)
-    rows, columns = np.abs(_rows(as_float64(weight), walk)), _columns(np.abs(as_float64(x)), walk)
-    absolute = _placed(np.matmul(rows, columns), x, weight, walk)
-    np.multiply(columns, columns, out=columns)
-    squared = _placed(np.matmul(rows * rows, columns), x, weight, walk)
-    count = rows.shape[-1]
-    if bias is not None:
-        added = np.abs(_along(as_float64(bias), rank))
-        absolute, squared, count = absolute + added, squared + added * added, count + 1
-    return (terms_of_products(absolute, squared, count, x),)
-
-
 def _terms_of(rank: int) -> Callable[[Inputs, Attributes], tuple[Terms, ...]]:
     def terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
         """The terms are the products under the kernel, those with padding included, and the bias."""
-        return _terms(inputs, attributes, rank)
+        x, weight, bias = _operands(inputs)
+        walk = _walk(inputs, attributes, rank)
+        rows, columns = np.abs(_rows(as_float64(weight), walk)), _columns(np.abs(as_float64(x)), walk)
+        absolute = _placed(np.matmul(rows, columns), x, weight, walk)
+        np.multiply(columns, columns, out=columns)
+        squared = _placed(np.matmul(rows * rows, columns), x, weight, walk)
+        count = rows.shape[-1]
+        if bias is not None:
+            added = np.abs(_along(as_float64(bias), rank))
+            absolute, squared, count = absolute + added, squared + added * added, count + 1
+        return (terms_of_products(absolute, squared, count, x),)
 
     return terms
 

@@ -92,7 +92,15 @@ def random_sample_samples() -> Iterator[Sample]:
     few = {"fill": "randint", "low": -2, "high": 3}
     tied = [{**_drawn(33, value, top_k=12), "generator": few} for value in _VALUES]
     yield from variations("ties", [*tied, {**_drawn(9, 0.5), "generator": "zeros"}], dtypes=MAIN_FLOATS)
-    yield from variations("special", _masked(), dtypes=MAIN_FLOATS)
+    masked: list[list[Any]] = [  # −∞ is what a mask leaves: it is never drawn while there is another
+        ["-inf", 1.0, "-inf", 0.5, "-inf", 0.25],
+        ["-inf", "-inf", "-inf", "-inf", -3.0, "-inf"],
+        [-1000.0, 0.0, -1000.0, -0.5, -1000.0, 1.0],
+        ["-inf", -29952.0, "-inf", -29824.0, "-inf", -30080.0],  # below whatever finite number a mask may be
+    ]
+    for row in masked:
+        calls = [{**_drawn(6, value), "generator": {"fill": "data", "values": row}} for value in (0.0, 0.75, 1.0)]
+        yield from variations("special", calls, dtypes=MAIN_FLOATS)
     for row in ([1.0, "nan", 2.0, 0.5], [1.0, 3.0, "inf", 0.5, 2.0], ["-inf", "nan", "inf", 1.0]):
         stated = {**_drawn(len(row), 0.5), "generator": {"fill": "data", "values": row}}
         yield from variations("special", [stated], dtypes=MAIN_FLOATS)
@@ -131,16 +139,3 @@ def _attributes() -> Iterator[dict[str, Any]]:
         yield _drawn(65, 0.9375, top_p=top_p)
     for temperature in (0.0, 0.0625, 0.5, 1.0, 8.0, 64.0):
         yield _drawn(65, 0.9375, temperature=temperature)
-
-
-def _masked() -> Iterator[dict[str, Any]]:
-    """−∞ is what a mask leaves: it is never drawn while there is another."""
-    rows: list[list[Any]] = [
-        ["-inf", 1.0, "-inf", 0.5, "-inf", 0.25],
-        ["-inf", "-inf", "-inf", "-inf", -3.0, "-inf"],
-        [-1000.0, 0.0, -1000.0, -0.5, -1000.0, 1.0],
-        ["-inf", -29952.0, "-inf", -29824.0, "-inf", -30080.0],  # below whatever finite number a mask may be
-    ]
-    for row in rows:
-        for value in (0.0, 0.75, 1.0):
-            yield {**_drawn(6, value), "generator": {"fill": "data", "values": row}}

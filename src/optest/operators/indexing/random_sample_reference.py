@@ -70,21 +70,15 @@ def _is_right(array: Array, attributes: Attributes, index: int) -> Array:
     same = (draw.logits == value) | (np.isnan(draw.logits) & np.isnan(value))
     right = np.zeros(draw.logits.size, np.bool_)
     right[draw.place] = True
-    if draw.sums is not None:
-        right |= _within(draw, array, attributes)
+    if draw.sums is not None:  # an arithmetic with errors may stop elsewhere
+        row = (draw.logits / attributes.get("temperature", 1.0)).reshape(1, -1)
+        worst = float(exponential_sum(row, 1, double=is_double(array)).worst.item())
+        allowed = unit_roundoff(array) * (2.0 * worst + 16.0) * draw.limit
+        before = np.concatenate(([-np.inf], draw.sums[:-1]))
+        starts = (before < draw.limit) | ((before > draw.limit) & (before - draw.limit <= allowed))
+        reaches = draw.sums >= draw.limit - allowed
+        right |= starts & reaches & (np.arange(draw.sums.size) < draw.kept)
     return np.asarray((same & right).any())
-
-
-def _within(draw: _Draw, array: Array, attributes: Attributes) -> Array:
-    """Places at which an arithmetic with errors may stop."""
-    assert draw.sums is not None
-    row = (draw.logits / attributes.get("temperature", 1.0)).reshape(1, -1)
-    worst = float(exponential_sum(row, 1, double=is_double(array)).worst.item())
-    allowed = unit_roundoff(array) * (2.0 * worst + 16.0) * draw.limit
-    before = np.concatenate(([-np.inf], draw.sums[:-1]))
-    starts = (before < draw.limit) | ((before > draw.limit) & (before - draw.limit <= allowed))
-    reaches = draw.sums >= draw.limit - allowed
-    return np.asarray(starts & reaches & (np.arange(draw.sums.size) < draw.kept))
 
 
 quiet_hooks(globals())

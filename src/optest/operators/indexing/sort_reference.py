@@ -93,14 +93,11 @@ def _as_right(
     if ordered:
         mask &= _equal(values, right)
     else:
-        in_order = _equal(_sorted(values), _sorted(right)).all(-1, keepdims=True)
+        rows_in_order = (np.sort(_comparable(each), axis=-1) for each in (values, right))
+        in_order = _equal(*rows_in_order).all(-1, keepdims=True)
         mask = np.broadcast_to(mask.all(-1, keepdims=True) & in_order, mask.shape)
     placed = np.moveaxis(mask, -1, dim).reshape(np.shape(wanted))
     return placed, placed
-
-
-def _sorted(values: Array) -> Array:
-    return np.sort(_comparable(values), axis=-1)
 
 
 def _comparable(values: Array) -> Array:

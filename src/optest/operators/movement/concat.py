@@ -161,15 +161,11 @@ def slice_ranges(shape: Shape, attributes: Attributes) -> Iterator[tuple[int, ra
     starts, ends, steps = ((stated[name] or (None,) * count) for name in ("start", "end", "step"))
     dims = distinct_dims(stated["dim"] or range(count), len(shape), "dim")
     for dim, start, end, step in zip(dims, starts, ends, steps, strict=True):
-        yield dim, _picked(shape[dim], start, end, 1 if step is None else step)
-
-
-def _picked(size: int, start: int | None, end: int | None, step: int) -> range:
-    if step == 0:
-        raise UnfitArguments("step is 0, but should be 1 or more, or negative to walk backwards")
-    if step < 0 and start is not None and start < -size:
-        start = 0
-    return range(*slice(start, end, step).indices(size))
+        if step == 0:
+            raise UnfitArguments("step is 0, but should be 1 or more, or negative to walk backwards")
+        size = shape[dim]
+        first = 0 if (step or 1) < 0 and start is not None and start < -size else start
+        yield dim, range(*slice(first, end, step).indices(size))
 
 
 def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:

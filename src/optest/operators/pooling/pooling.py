@@ -120,7 +120,16 @@ def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, in
     yield from variations(
         "sizes", [call({"kernel_size": (3, 1), "stride": 1}, input=(2, 3, 9, 1))], dtypes=("float32",)
     )
-    yield from variations("attributes", _walks(dilations), dtypes=("float32",))
+    # Height and width never alike, so that they cannot be swapped.
+    for stride in (None, (1, 1), (2, 3), (4, 1)):
+        for padding in ((0, 0), (1, 0), (0, 1)):
+            for ceil_mode in (False, True):
+                attributes: dict[str, Any] = {"kernel_size": (2, 3), "padding": padding, "ceil_mode": ceil_mode}
+                if stride is not None:
+                    attributes["stride"] = stride
+                if dilations is not None:
+                    attributes["dilation"] = dilations[(sum(padding) + sum(stride or (0,)) + ceil_mode) % 3]
+                yield from variations("attributes", [call(attributes, input=(1, 2, 8, 9))], dtypes=("float32",))
     forms = [
         call({"kernel_size": 1}, input=(1, 2, 3, 4)),
         call({"kernel_size": 1, "stride": 2}, input=(1, 2, 5, 4)),
@@ -196,19 +205,6 @@ def avg_pool2d_samples() -> Iterator[Sample]:
         call({"kernel_size": 2, "divisor_override": 0}, input=(1, 2, 6, 6)),
         call({"kernel_size": 2}, input=(6, 6)),
     )
-
-
-def _walks(dilations: list[tuple[int, int]] | None) -> Iterator[dict[str, Any]]:
-    """Height and width never alike, so that they cannot be swapped."""
-    for stride in (None, (1, 1), (2, 3), (4, 1)):
-        for padding in ((0, 0), (1, 0), (0, 1)):
-            for ceil_mode in (False, True):
-                attributes: dict[str, Any] = {"kernel_size": (2, 3), "padding": padding, "ceil_mode": ceil_mode}
-                if stride is not None:
-                    attributes["stride"] = stride
-                if dilations is not None:
-                    attributes["dilation"] = dilations[(sum(padding) + sum(stride or (0,)) + ceil_mode) % 3]
-                yield call(attributes, input=(1, 2, 8, 9))
 
 
 def adaptive_avg_pool2d_samples() -> Iterator[Sample]:

@@ -208,10 +208,6 @@ Names = tuple[str, str, str]
 """Dtypes of input, scale and zero point."""
 
 
-def _uniform(reach: float) -> Mapping[str, Any]:
-    return {"fill": "uniform", "low": -reach, "high": reach}
-
-
 def _by_tensor(
     names: Names, shape: tuple[int, ...] = (5, 37), generator: Any = None, **attributes: Any
 ) -> dict[str, Any]:
@@ -282,10 +278,21 @@ def quantize_samples() -> Iterator[Sample]:
     for low, high in ((-127, 127), (-8, 7), (0, 15)):
         attributes.append(_by_tensor(("float32", "float32", "int32"), quant_min=low, quant_max=high, dtype="int8"))
     yield from variations("attributes", attributes)
-    yield from variations("ties", _ties())
+    # Quotients that are multiples of a half, with even and odd zero points: added before, they would move the tie.
+    for source in MAIN_FLOATS:
+        for zero_point, value in (("int8", 0), ("int8", 3), ("int8", -1), ("uint8", 129), ("uint8", 128), ("int32", 7)):
+            halves_apart = {"fill": "arange", "start": -30, "step": 0.25}
+            fills = {"input": halves_apart, "scale": full(0.5), "zero_point": full(value)}
+            yield from variations("ties", [_by_tensor((source, "float32", zero_point), (5, 48), fills)])
+    channels = {
+        "input": {"fill": "arange", "start": -16, "step": 0.125},
+        "scale": data([0.25, 0.5, 1.0, 2.0]),
+        "zero_point": full(5),
+    }
+    yield from variations("ties", [_by_channel(names, (4, 64), 4, channels, axis=0)])
     # Far beyond the range on both sides, so that whatever wraps or stops at the wrong number shows.
     for result, reach in (("int8", 40.0), ("uint8", 80.0), ("int16", 1e4), ("uint16", 2e4), ("int32", 1e10)):
-        fills = {"input": _uniform(reach), "scale": full(1 / 16 if reach < 1e9 else 1.0)}
+        fills = {"input": uniform(-reach, reach), "scale": full(1 / 16 if reach < 1e9 else 1.0)}
         yield from variations("saturation", [_by_tensor(("float32", "float32", result), generator=fills)])
     for result in ("int8", "uint8", "int32"):
         fills = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, "inf", "-inf", -2e9]}}
@@ -296,7 +303,7 @@ def quantize_samples() -> Iterator[Sample]:
     yield from _deep_and_large(halves, names)
     for low, high in ((0, 15), (-8, 0)):
         limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
-        fills = {"input": _uniform(12.0), "scale": full(0.5)}
+        fills = {"input": uniform(-12.0, 12.0), "scale": full(0.5)}
         bounded = call(limits, dtypes=("float32", "float32"), generator=fills, input=(5, 37), scale=())
         yield from variations("attributes", [bounded])
     fills = {"input": {"fill": "arange", "start": -12.0, "step": 1 / 64}, "scale": full(0.1)}
@@ -307,24 +314,6 @@ def _of_variant(variant: tuple[str, ...], attributes: Mapping[str, Any], generat
     shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,), "zero_point": (9,)}
     stated = dict(list(shapes.items())[: len(variant)])
     return call(attributes, dtypes=variant, generator=generator, **stated)
-
-
-def _ties() -> Iterator[dict[str, Any]]:
-    """Quotients that are multiples of a half, with even and odd zero points: added before, they would move the tie."""
-    for source in MAIN_FLOATS:
-        for zero_point, value in (("int8", 0), ("int8", 3), ("int8", -1), ("uint8", 129), ("uint8", 128), ("int32", 7)):
-            fills = {
-                "input": {"fill": "arange", "start": -30, "step": 0.25},
-                "scale": full(0.5),
-                "zero_point": full(value),
-            }
-            yield _by_tensor((source, "float32", zero_point), (5, 48), fills)
-    channels = {
-        "input": {"fill": "arange", "start": -16, "step": 0.125},
-        "scale": {"fill": "data", "values": [0.25, 0.5, 1.0, 2.0]},
-        "zero_point": full(5),
-    }
-    yield _by_channel(("float32", "float32", "int8"), (4, 64), 4, channels, axis=0)
 
 
 def dequantize_samples() -> Iterator[Sample]:
