@@ -152,7 +152,7 @@ def _over_root_mean_square(x: Any, epsilon: float, axis: int = -1) -> Any:
 
 
 class MatMulNBits(_OfOnnxRuntime):
-    most_inputs, bits, accuracy_level = 6, 4, 0
+    most_inputs, bits, accuracy_level, of = 6, 4, 0, ""
     N = K = block_size = 0
 
     def _outputs(self, a: Any, packed: Any, scales: Any, zeros: Any, order: Any, bias: Any) -> tuple[Any]:
@@ -170,6 +170,7 @@ class MatMulNBits(_OfOnnxRuntime):
             zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks]
         zero = zero if zeros is None else zeros.reshape(rows, blocks, 1).astype(a.dtype)
         weights = _unpacked(packed.reshape(rows, blocks, -1), bits).astype(a.dtype) - zero
+        weights = getattr(np, self.of)(weights) if self.of else weights  # square, where an error is estimated
         weights = (weights * scales.reshape(rows, blocks, 1)).reshape(rows, -1)[:, :columns]
         return (a @ weights.T + (0 if bias is None else bias),)
 

@@ -28,17 +28,9 @@ _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""
 _SUMS = (
-    "Conv",
-    "ConvTranspose",
-    "Einsum",
-    "Gelu",
-    "Gemm",
-    "MatMul",
+    "Conv", "ConvTranspose", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "Gemm", "MatMul", "MatMulNBits",
     "ReduceSum",
-    "FusedConv",
-    "FusedGemm",
-    "FusedMatMul",
-)
+)  # fmt: skip
 """Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 _PLACE = "pkg.torch.onnx."
@@ -292,6 +284,8 @@ class Graph:
                     attribute.f = float(of(attribute.f))
                 elif of is not None and attribute.name == "activation":
                     attribute.s = b""
+            if of is not None and node.op_type == "MatMulNBits":  # whose weights are no floats that could be changed
+                model.graph.node[0].attribute.append(helper.make_attribute("of", of.__name__))
             with Border("onnx.reference", Reason.UNSUPPORTED):
                 try:
                     self._evaluators[key] = ReferenceEvaluator(model, new_ops=OPERATORS)
