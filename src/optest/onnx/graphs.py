@@ -28,11 +28,17 @@ _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""
 _SUMS = (
-    "Conv", "ConvTranspose", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "Gemm", "MatMul", "MatMulNBits",
-    "ReduceSum",
+    "Conv", "ConvTranspose", "CumSum", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "Gemm", "MatMul",
+    "MatMulNBits", "ReduceL1", "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
 """Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+_NORMS = (
+    "InstanceNormalization", "LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+)  # fmt: skip
+_LANES = 16
+"""Sums that a normalization adds up at the same time, at least."""
 _PLACE = "pkg.torch.onnx."
 """Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
 
@@ -240,9 +246,10 @@ class Graph:
                 )
                 with lacking if is_draft else Border(failing, Reason.BAD_CASE):
                     outputs = self._evaluator(number).run(None, feeds)
-                if self._unit_of is not None and node.op_type in (*_SUMS, *_MEANS):
+                if self._unit_of is not None and node.op_type in (*_SUMS, *_MEANS, *_NORMS):
                     unit = self._unit_of(node.output[0])
-                    outputs = [outputs[0] + self._errors(number, feeds, outputs[0], unit)] if unit else outputs
+                    errors = self._errors(number, feeds, outputs[0], unit) if unit else 0
+                    outputs = [outputs[0] + errors, *outputs[1:]]
             made = dict(zip(filter(None, node.output), outputs, strict=True))
             yield from made.items()
             values |= {name: value for name, value in made.items() if name in last}
@@ -254,6 +261,11 @@ class Graph:
         node = self.nodes[number]
         if node.op_type == "Gelu":  # x/2 and x/2 · erf or tanh of another number, which cancel
             return summation_errors(total, np.square(feeds[node.input[0]]), np.array(2.0), unit)
+        if node.op_type in _NORMS:  # divided by the deviation of a row, whose mean and variance are sums
+            x, scale = feeds[node.input[0]], feeds[node.input[2 if node.op_type.startswith("Skip") else 1]]
+            row = x[0, 0].size if node.op_type == "InstanceNormalization" else scale.size
+            squares = np.sum(np.square(total)) / max(total.size, 1)
+            return summation_errors(total, np.asarray(squares), np.array(row // _LANES), unit)
         squares, counts = (
             self._evaluator(number, of).run(
                 None, {name: of(value) if value.dtype.kind == "f" else value for name, value in feeds.items()}
