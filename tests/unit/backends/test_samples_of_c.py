@@ -18,6 +18,7 @@ from optest.core.session import executions
 from optest.core.wire import case_to_wire
 from optest.errors import NothingSelected, Unavailable, UsageError
 from optest.spec import TestCase
+from optest.spec.tensors import format_shape
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "c_library"
 BUILT_IN = Path(__file__).parents[3] / "src" / "optest" / "clib" / "library" / "mappings" / "infiniop.yaml"
@@ -93,6 +94,19 @@ def test_what_must_be_refused_is_asked_of_every_tensor() -> None:
     assert {call.shapes["output:out"] for call in calls if call.shapes} >= {(6, 3), (5, 4), (5,), (3, 5)}
     shapes = {tuple(each.spec.shape for each in case.inputs) for case in cases if "set:refused" in case.tags}
     assert ((5, 8), (7, 3)) in {shape[:2] for shape in shapes}
+
+
+def test_what_the_library_repeats_and_converts_is_no_wrong_call() -> None:
+    """libinfiniop takes one matrix for all of a batch, and a log_softmax in another dtype than its input's."""
+    for name, tensor, batches in (("gemm", "a", 3), ("bmm", "input", 2)):
+        wrong = {case.description for case in cases_of(name) if "set:refused" in case.tags}
+        assert f"shape 1x5x7 of input {tensor}" not in wrong
+        shapes = ((batches + 1, 5, 7), (batches, 5, 1))
+        assert {f"shape {format_shape(each)} of input {tensor}" for each in shapes} <= wrong
+    assert "shape 1x7 of input a" in {case.description for case in cases_of("gemm")}
+    of_outputs = {str(call.dtypes["output:out"]) for call in calls_of(cases_of("log_softmax")) if call.dtypes}
+    assert of_outputs >= {"float64", "int32"}
+    assert of_outputs.isdisjoint({"float16", "bfloat16"})
 
 
 def test_an_output_is_every_input_that_it_may_be() -> None:

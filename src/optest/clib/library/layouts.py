@@ -185,11 +185,12 @@ def require_promised(tensors: Tensors, entry: OperatorMapping) -> None:
         if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
             raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
     for tensor, needed in entry.layouts.items():
-        if tensor in tensors and not _has_layout(tensors[tensor], needed):
+        if tensor in tensors and not has_layout(tensors[tensor], needed):
             raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {_LAYOUTS[needed]}")
 
 
-def _has_layout(spec: TensorSpec, needed: str) -> bool:
+def has_layout(spec: TensorSpec, needed: str) -> bool:
+    """Return whether a tensor lies as a word of ``layouts`` says; one without dimensions always does."""
     if needed == "dense":
         return spec.is_dense
     innermost = strides_of(spec)[-2:]

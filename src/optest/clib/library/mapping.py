@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from optest.clib.library.arguments import DESCRIPTOR
+from optest.clib.library.layouts import has_layout
 from optest.clib.library.mapping_words import Refusal, Word
 from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping, Unsupported
 from optest.spec import OperatorDescriptor, TensorSpec
@@ -105,8 +106,10 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return whether the status means, for a call of these tensors, that the library has no kernel for it."""
         declared = self.unsupported if entry.unsupported is None else entry.unsupported
         calls = declared.get(status, ()) if isinstance(declared, Mapping) else "any" if status in declared else ()
-        if isinstance(calls, str):
-            return calls == "any" or any(each.strides and each.elements and not each.is_dense for each in tensors)
+        if isinstance(calls, str):  # a stride other than 1 is refused by some even where the size is 1
+            needed = ("dense", "rows") if calls == "strided" else (calls.removeprefix("not "),)
+            laid = [each for each in tensors if each.strides and each.elements]
+            return calls == "any" or not all(has_layout(each, layout) for each in laid for layout in needed)
         return any(spec.dtype.name in calls for spec in tensors)
 
 

@@ -244,7 +244,7 @@ def _names_of(entry: OperatorMapping) -> Iterator[tuple[str, str]]:
     yield from (("output", name) for name in outputs if name)
     yield from (("input", name) for name in (*inputs, *(each.of for each in entry.arange.values())) if name)
     ranks = (rank.tensor for ranks in entry.ranks.values() for rank in ranks)
-    places = (place.tensor for place in entry.indexes.values())
+    places = (place.tensor for place in (*entry.indexes.values(), *entry.repeats))
     tensors = (*entry.dims, *entry.swapped, *entry.dtypes_of, *entry.ranks, *entry.layouts, *ranks, *places)
     yield from (("tensor", name) for name in tensors if name)
     without = (name for start in entry.starts for name in start.without)

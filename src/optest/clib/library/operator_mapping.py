@@ -135,9 +135,10 @@ LAST = "last"
 """In ``when``: the last dimension, -1 or the rank less 1."""
 
 
-Unsupported: TypeAlias = tuple[int | str, ...] | Mapping[int | str, Literal["any", "strided"] | tuple[DtypeName, ...]]
+Circumstance: TypeAlias = Literal["any", "strided", "not rows", "not matrix"] | tuple[DtypeName, ...]
+Unsupported: TypeAlias = tuple[int | str, ...] | Mapping[int | str, Circumstance]
 """Statuses by which a library reports that it has no such kernel: for any call, or for calls with a tensor that is
-strided or has one of some dtypes."""
+strided, lies in another layout (a word of ``layouts``) or has one of some dtypes."""
 
 
 class StartsAs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,6 +185,7 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     refuses: tuple[Refusal, ...] | None = None
     unsupported: Unsupported | None = None
     indexes: Mapping[str, DimensionOf] = {}
+    repeats: tuple[DimensionOf, ...] = ()
     starts_as: StartsAs | tuple[StartsAs, ...] = ()
     broadcasts: bool = False
     choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}

@@ -23,6 +23,7 @@ _OTHER_DTYPES = (
 _ODD_NUMBERS = {"int": (-1, -2, -9, 9, 1_000_003), "float": (-1.0, 2.0, float("nan"), float("inf"))}
 _ODD_PLACES = (0, -1)
 """For each number of a list."""
+_LAID_OTHERWISE = ("gaps", "padded rows", "transposed")
 _MOST_RESULTS = 1 << 17
 _CUT_OFF_BITS = (8, 16, 32)
 """An index that is read in so few bits is another one."""
@@ -166,7 +167,9 @@ def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
     for tensor in () if made else call.inputs:
         for shape in _others(call.shapes[tensor]) if _is_passed(tensor, entry) else ():
             reshaped = dataclasses.replace(_plain(call), shapes={**call.shapes, tensor: shape})
-            if not reshaped.fits():
+            if not reshaped.fits() and not any(
+                each.tensor == tensor and shape[each.axis : each.axis + 1 or None] == (1,) for each in entry.repeats
+            ):
                 yield reshaped
                 yield _described(reshaped, shapes=legal)
     for tensor in call.outputs:
@@ -261,18 +264,12 @@ def _begins_alike(call: SampleCall, roles: Sequence[str]) -> Calls:
         if kind == "output" or call.shapes[name] != shape:
             yield shared
         else:
-            yield from (shared.laid({output: each}) for each in patterns(shape) if _differs(each, shape))
+            for place in patterns(shape):
+                sized = zip(shape, place.strides, contiguous_strides(shape), strict=True)
+                if place.name in _LAID_OTHERWISE and any(size > 1 and one != other for size, one, other in sized):
+                    yield shared.laid({output: place})
 
 
 def _pairs(call: SampleCall, roles: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each output with the role of each other tensor."""
     return ((output, role) for output in call.outputs for role in roles if role != f"output:{output}")
-
-
-_LAID_OTHERWISE = ("gaps", "padded rows", "transposed")
-
-
-def _differs(place: Pattern, shape: Shape) -> bool:
-    """Whether a layout puts elements elsewhere than the dense one does."""
-    sized = zip(shape, place.strides, contiguous_strides(shape), strict=True)
-    return place.name in _LAID_OTHERWISE and any(size > 1 and one != other for size, one, other in sized)
