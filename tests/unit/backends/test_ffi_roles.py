@@ -392,6 +392,24 @@ def test_a_status_is_a_gap_outside_of_promises_only(operator: str, status: str, 
     assert mapping.is_unsupported(entry, f"INFINI_STATUS_{status}", [tensor]) is is_gap
 
 
+@pytest.mark.parametrize(
+    ("operator", "status", "tensor", "is_gap"),
+    [
+        ("dot", "BAD_TENSOR_STRIDES", spec("float32", 1, strides=(0,)), True),
+        ("dot", "BAD_TENSOR_STRIDES", spec("float32", 4, strides=(2,)), True),
+        ("dot", "BAD_TENSOR_STRIDES", spec("float32", 4), False),
+        ("take", "BAD_TENSOR_STRIDES", spec("float32", 4, strides=(2,)), False),
+        ("scatter", "BAD_TENSOR_SHAPE", spec("float32", 4), True),
+        ("index_add", "BAD_TENSOR_SHAPE", spec("float32", 4), False),
+        ("add_rms_norm", "BAD_TENSOR_STRIDES", spec("float32", 4, 1, strides=(1, 13)), True),
+    ],
+)
+def test_promises_of_august_are_those_of_its_source(operator: str, status: str, tensor: Any, is_gap: bool) -> None:
+    mapping = read_mapping(mapping_path("infiniop-2026-08", "."))
+    (entry,) = mapping.operators[operator]
+    assert mapping.is_unsupported(entry, f"INFINI_STATUS_{status}", [tensor]) is is_gap
+
+
 def test_an_operator_replaces_what_the_file_calls_unsupported(tmp_path: Path) -> None:
     relu_text = "{unsupported: {8: strided, 9: [float64]}, name: Relu, create: [handle], run: []}"
     text = f"unsupported: [7]\noperators:\n  relu: {relu_text}\n"

@@ -322,6 +322,15 @@ def test_every_function_of_an_operator_meets_both_signs_and_what_is_special() ->
     assert any(case.inputs[0].spec.elements == 1 and "set:signs" in case.tags for case in cases)
 
 
+def test_dimensions_from_behind_are_gaps_where_the_library_counts_from_the_front_alone() -> None:
+    driver = backend_manager.get("ffi")
+    cases = [case for case in asked("index_copy", mapping="infiniop-2026-08") if case.expects_error is None]
+    gaps = {case.attributes["dim"]: driver.unsupported(case) for case in cases if case.attributes["dim"] < 0}
+    assert gaps
+    assert all("dim" in str(gap) for gap in gaps.values())
+    assert any(driver.unsupported(case) is None for case in cases if case.attributes["dim"] == 0)
+
+
 @pytest.mark.heavy
 def test_an_index_has_no_elements_where_its_dimension_has_none() -> None:
     for name in ("index_copy", "scatter"):
