@@ -89,6 +89,11 @@ def test_a_case_of_the_latest_run_is_explained(optest: Shell, tmp_path: Path) ->
     assert "did you mean optest check --function kernels.py:softmax?" in optest("run", "kernels.py").err
 
 
+def test_a_file_of_scenes_is_named_as_source(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "test_add.py").write_text("@scene_test(level=2)\nclass TestAdd: ...\n")
+    assert "did you mean optest run --source scene:test_add.py?" in optest("run", "test_add.py").err
+
+
 def test_an_operator_is_described(optest: Shell) -> None:
     ended = optest("explain", "softmax")
     rows = dict(line.strip().split("  ", 1) for line in ended.out.splitlines()[1:])

@@ -107,8 +107,8 @@ def run_request(
 ) -> RunRequest:
     """Resolve settings, driver and cases.
 
-    With ``leaves_wrong_files_out`` a wrong file of model cases or scenes does not keep the others from running.
-    Without ``imports_hooks`` the user's generators and references are not imported: nothing is to run.
+    With ``leaves_wrong_files_out`` a wrong file of model cases or scenes does not keep the others from running, and
+    their tests for pytest are noted. Without ``imports_hooks`` the user's generators and references are not imported.
 
     Raises:
         UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
@@ -139,6 +139,8 @@ def run_request(
     chosen, tolerance_notes = with_tolerances(chosen, settings)
     expectations = _expectations(settings, written.document, driver)
     known = known_differences(driver) if written.sources else _as_judged
+    sources = written.sources if leaves_wrong_files_out else ()
+    for_pytest = [note for each in sources for note in each.collected.notes_of_runs]
     return RunRequest(
         settings=settings,
         document=written.document,
@@ -148,7 +150,7 @@ def run_request(
         cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
         revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
         expectations=expectations,
-        notes=(*backend_notes, *order_notes, *tolerance_notes, *unused_options(chosen), *written.notes),
+        notes=(*backend_notes, *order_notes, *tolerance_notes, *unused_options(chosen), *written.notes, *for_pytest),
         problems=written.problems,
     )
 

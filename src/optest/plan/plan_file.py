@@ -53,7 +53,8 @@ def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: F
         )
         raise PlanError([Problem(message=str(error), hint=hint)]) from None
     if file.endswith(".py"):
-        hint = f"did you mean optest check --function {file}:{(*functions_of(file), 'NAME')[0]}?"
+        function = f"check --function {file}:{(*functions_of(file), 'NAME')[0]}"
+        hint = f"did you mean optest {f'run --source scene:{file}' if b'@scene_test' in raw else function}?"
         raise PlanError([Problem(file=file, message="the file is Python, but should be a plan", hint=hint)])
     return parse_plan(raw, _without_detours(file), untrusted=untrusted, facts=facts)
 

@@ -36,14 +36,15 @@ class SourceRequest:
 class Collected:
     """Cases as entries of a plan, each with a name, and ``origin``, where they are from, in words.
 
-    ``notes`` say what of the request has no case at all. ``backend`` is asked where nobody names one. ``origins`` are
-    those of single entries, by name; ``problems`` are files that were left out.
+    ``notes`` say what of the request has no case at all, ``notes_of_runs`` what only pytest would run. ``backend`` is
+    asked where nobody names one. ``origins`` are those of single entries, by name; ``problems`` are files left out.
     """
 
     backend: str
     origin: str
     entries: Sequence[Mapping[str, Any]]
     notes: tuple[str, ...] = ()
+    notes_of_runs: tuple[str, ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 

@@ -41,16 +41,19 @@ def collect(request: SourceRequest) -> Collected:
         UsageError, UnknownName: for a path that does not exist, a single file that is wrong, and unknown selectors.
     """
     files = dict.fromkeys(file.absolute() for name in request.names for file in _files(Path(name)))
-    scenes, problems = list[type[SceneTestCase]](), list[Problem]()
+    scenes, problems, by_hand = list[type[SceneTestCase]](), list[Problem](), list[str]()
     for file in files:
         try:
-            scenes += scenes_in(file)
+            declared, others = tests_in(file)
+            scenes += declared
+            by_hand += [f"{', '.join(others)} ({file.name})"] if others else []
         except UsageError as error:  # noqa: PERF203 - every file is read
             problems.append(Problem(message=str(error).removeprefix(f"{file}: "), file=str(file)))
     if problems and not scenes:
         raise PlanError(problems)
     if not scenes:
-        raise UsageError(f"no scene is declared in {', '.join(request.names)}: a class under @scene_test(…)")
+        more = f"; pytest runs {', '.join(by_hand)}" if by_hand else ""
+        raise UsageError(f"no scene is declared in {', '.join(request.names)}: a class under @scene_test(…){more}")
     options = request.options
     assert options is not None
     if options["platform"] is not None:
@@ -72,14 +75,13 @@ def collect(request: SourceRequest) -> Collected:
     unchecked = [each["name"] for each in entries if not each["attributes"]["golden"]]
     if unchecked and not options["skip_golden"]:
         notes.append(f"not compared, as SKIP_GOLDEN says in the file, and no pass: {', '.join(unchecked)}")
-    origins = {entry["name"]: entry["attributes"]["file"] for entry in entries}
-    origin = ", ".join(request.names)
     return Collected(
         backend="scene",
-        origin=origin,
+        origin=", ".join(request.names),
         entries=entries,
         notes=tuple(notes),
-        origins=origins,
+        notes_of_runs=(f"not run here, but by pytest: {', '.join(by_hand)}",) if by_hand else (),
+        origins={entry["name"]: entry["attributes"]["file"] for entry in entries},
         problems=tuple(problems),
     )
 
@@ -94,8 +96,10 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 @lru_cache(maxsize=4096)
-def scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
-    """The scenes that a file, by its absolute path, itself declares, in the order of its lines.
+def tests_in(file: Path) -> tuple[list[type[SceneTestCase]], list[str]]:
+    """Return the scenes that a file, by its absolute path, itself declares, and the names of its tests by hand.
+
+    Both are in the order of the file's lines. Tests by hand are those that only pytest runs.
 
     Raises:
         UsageError: if the file cannot be imported.
@@ -114,7 +118,20 @@ def scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
         if scene._scene_file != file and not scene._scene_file.stem.startswith("test_"):
             where = f"{scene.__name__} of {file} is declared in {scene._scene_file}"
             raise UsageError(f"{where}; declare it in {file.name}, or it would run in no file")
-    return tuple(each for each in scenes if each._scene_file == file)
+    by_hand = [
+        name
+        for name, each in vars(module).items()
+        if getattr(each, "__module__", None) == module.__name__ and not is_scene(each) and _is_test(name, each)
+    ]
+    return [each for each in scenes if each._scene_file == file], by_hand
+
+
+def _is_test(name: str, thing: object) -> bool:
+    """Return whether pytest takes a function or class of a module for a test."""
+    if inspect.isclass(thing):
+        has_tests = any(each.startswith("test") for each in dir(thing))
+        return name.startswith("Test") and has_tests and getattr(thing, "__test__", True)
+    return name.startswith("test") and inspect.isfunction(thing)
 
 
 def _imported(file: Path) -> ModuleType:
@@ -226,7 +243,7 @@ def scene_of(case: TestCase) -> SceneTestCase:
         UsageError: if the file no longer declares it.
     """
     file, name = Path(case.attributes["file"]).absolute(), case.descriptor.name.removeprefix(PREFIX)
-    for scene in scenes_in(file):
+    for scene in tests_in(file)[0]:
         if scene.__name__ == name:
             return scene()
     raise UsageError(f"{file} declares no scene {name}")

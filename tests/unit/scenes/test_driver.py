@@ -53,6 +53,20 @@ from optest.scenes import SceneTestCase, scene_test
 class _Helper(SceneTestCase):
     __test__ = False
 """
+_BY_HAND = """
+def test_by_hand(): ...
+
+class TestMore:
+    def test_more(self): ...
+
+class TestOptions:
+    size = 4
+
+class TestLeftOut(TestMore):
+    __test__ = False
+
+def _test_helper(): ...
+"""
 _RIGHT = "args.y[:] = args.x * args.factor"
 
 
@@ -83,7 +97,7 @@ def asked(
 
 def forget() -> None:
     """Read files of scenes again, which are others now."""
-    cases.scenes_in.cache_clear()
+    cases.tests_in.cache_clear()
     for name in ("test_toy", "test_other", "test_exit", "factory", "common"):
         sys.modules.pop(name, None)
 
@@ -323,6 +337,32 @@ def test_a_wrong_file_leaves_the_others(folder: Path, wrong: str, capsys: pytest
         run({"source": ["scene:test_wrong.py"], "isolate": "none", "quiet": 2})
 
 
+def test_tests_for_pytest_are_noted(folder: Path) -> None:
+    asked(folder)
+    file = folder / "test_toy.py"
+    file.write_text(f"{file.read_text()}\n{_BY_HAND}")
+    forget()
+    outcome = run({"source": ["scene:test_toy.py"], "isolate": "none", "quiet": 2})
+    note = read_journal(outcome.directory.journal_path).info.notes[0]
+    assert note == "not run here, but by pytest: test_by_hand, TestMore (test_toy.py)"
+    assert outcome.exit_status == 0
+
+
+def test_each_file_names_its_tests_for_pytest(folder: Path) -> None:
+    asked(folder)
+    for name in ("test_helper.py", "test_other.py"):
+        (folder / name).write_text(f"{_HELPER}\ndef test_of_{name[5:-3]}(): ...\n")
+    outcome = run({"source": ["scene:."], "isolate": "none", "quiet": 2})
+    note = read_journal(outcome.directory.journal_path).info.notes[0]
+    assert note.endswith("test_of_helper (test_helper.py), test_of_other (test_other.py)")
+
+
+def test_a_file_of_tests_for_pytest_only(folder: Path) -> None:
+    (folder / "test_helper.py").write_text(f"{_HELPER}\ndef test_of_helper(): ...\n")
+    with pytest.raises(UsageError, match=r"no scene is declared in .*; pytest runs test_of_helper \(test_helper\.py\)"):
+        run({"source": ["scene:test_helper.py"], "isolate": "none", "quiet": 2})
+
+
 def test_installed_packages_below_the_folder_stay(folder: Path) -> None:
     """An environment in the folder of the scenes: a package like torch cannot be imported twice."""
     (folder / "env").mkdir()
@@ -331,7 +371,7 @@ def test_installed_packages_below_the_folder_stay(folder: Path) -> None:
     file = folder / "test_toy.py"
     file.write_text(f"import sys; sys.path.append('env'); import installed_here\n{file.read_text()}")
     forget()
-    cases.scenes_in(file)
+    cases.tests_in(file)
     assert "installed_here" in sys.modules
     del sys.modules["installed_here"]
     sys.path.remove("env")
