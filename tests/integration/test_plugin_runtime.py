@@ -51,17 +51,27 @@ def write(**said):
         print(json.dumps(said), file=file)
 """
 SETUP = """
+import os, subprocess, sys, tempfile
 from types import SimpleNamespace
 from .scene_test import CallableNamespace, Scalar, SceneTestCase, TaskArgsBuilder, Tensor, scene_test
 class KernelCompiler:
     def __init__(self, platform): self.platform = platform
     def get_orchestration_include_dirs(self, runtime): return []
-    def compile_orchestration(self, runtime, source): return self._read(source)
-    def compile_incore(self, source, core_type, pto_isa_root, extra_include_dirs): return self._read(source)
-    def _read(self, source):
-        text = open(source).read()
-        if "#error" in text: raise RuntimeError(f"{source}: #error")
-        return text
+    def compile_orchestration(self, runtime, source): return self._compile("Orchestration", __file__, source)
+    def compile_incore(self, source, core_type, pto_isa_root, extra_include_dirs):
+        return self._compile("Incore", source)
+    def _compile(self, label, *sources):
+        fd, path = tempfile.mkstemp(prefix="object_")
+        os.close(fd)
+        program = os.path.join(os.path.dirname(__file__), "compile.py")
+        cmd = [sys.executable, program, *sources[:-1], "-o", path, sources[-1]]
+        return self._compile_to_bytes(cmd, path, label, error_hint="no compiler", delete_output=True)
+    def _compile_to_bytes(self, cmd, output_path, label, error_hint="", delete_output=True):
+        ended = subprocess.run(cmd, capture_output=True, text=True)
+        if ended.returncode: raise RuntimeError(f"{label} compilation failed:\\n{ended.stderr}")
+        with open(output_path) as file: made = file.read()
+        os.remove(output_path)
+        return made.encode()
 class RuntimeBuilder:
     def __init__(self, platform): self.platform = platform
     def get_binaries(self, name, build=False):
@@ -69,6 +79,22 @@ class RuntimeBuilder:
         return SimpleNamespace(**paths, sim_context_path=None)
 def ensure_pto_isa_root(): return "isa"
 def extract_text_section(binary): return binary
+"""
+COMPILER = """
+import os, re, sys
+*others, _, output, source = sys.argv[1:]
+with open(os.environ["STAND_IN_LOG"] + ".compiled", "a") as log: print(os.path.basename(source), file=log)
+rules, made = [], ""
+for each in (*others, source):
+    text, folder = open(each).read(), os.path.dirname(each)
+    if "#error" in text: sys.exit(f"{each}: #error")
+    headers = [os.path.join(folder, name) for name in re.findall(r"^# include (.+)$", text, re.M)]
+    files = [name.replace(" ", "\\\\ ") for name in (each, *headers)]
+    rules.append(f"{os.path.basename(each)}.o: " + " \\\\\\n  ".join(files))
+    made = "\\n".join([*(open(name).read() for name in headers), text])
+with open(output, "w") as file: file.write(made)
+if name := os.environ.get("DEPENDENCIES_OUTPUT"):
+    with open(name.partition(" ")[0], "a") as file: print(*rules, sep="\\n", file=file)
 """
 RUNNER = """
 from typing import Any, NamedTuple
@@ -196,6 +222,7 @@ def folder(tmp_path: Path) -> Path:
         "vendor/simpler/worker.py": WORKER,
         "vendor/simpler_setup/__init__.py": SETUP,
         "vendor/simpler_setup/scene_test.py": RUNNER,
+        "vendor/simpler_setup/compile.py": COMPILER,
         "test_add.py": SCENE,
         "kernels/orchestration.py": "exec(cores[3], {'x': args[0], 'y': args[1], 'n': scalars[0] if scalars else 0})",
         "kernels/add.py": "y[:] = x + n",
@@ -218,6 +245,7 @@ def python(folder: Path, *words: str, vendor: str = "vendor") -> str:
         "OPTEST_PLUGINS": "simpler_runtime",
         "PYTHONPATH": os.pathsep.join(paths),
         "STAND_IN_LOG": str(folder / "log"),
+        "TMPDIR": str(folder / "vendor"),
         "PATH": os.pathsep.join([str(folder / "bin"), os.environ["PATH"]]),
     }
     command = [sys.executable, *words]
@@ -243,6 +271,38 @@ def test_upstream_scenes_run_where_its_package_is_installed(folder: Path, words:
     assert ("test_by_hand PASSED" in output) == ("pytest" in words)
     note = "not run here, but by pytest: test_by_hand (test_two.py)"
     assert output.count(note) == ("pytest" not in words), output
+
+
+def compiled(folder: Path) -> list[str]:
+    return sorted((folder / "log.compiled").read_text().split())
+
+
+@pytest.mark.parametrize("name", ["plain", "with a space"])
+def test_each_source_is_compiled_once(folder: Path, name: str) -> None:
+    """The process that starts the workers, the worker, and a second run share what was compiled."""
+    folder = folder.rename(folder.with_name(name))
+    two = '[{"name": "default"}, {"name": "more", "params": {"size": 9}}]'
+    (folder / "test_add.py").write_text(re.sub(r"CASES = .*", f"CASES = {two}", SCENE))
+    for _ in range(2):
+        assert "2 passed" in (output := optest(folder, "run")), output
+    assert compiled(folder) == ["add.py", "orchestration.py"]
+    assert not [*folder.glob("vendor/object_*")]
+
+
+def test_a_changed_header_is_compiled_again(folder: Path) -> None:
+    (folder / "kernels" / "add.py").write_text("# include sum.py\ny[:] = total(x, n)\n")
+    for text, passes in (("x + n", True), ("x - n", False), ("x + n", True)):
+        (folder / "kernels" / "sum.py").write_text(f"def total(x, n): return {text}\n")
+        assert ("1 passed" in (output := optest(folder, "run"))) == passes, output
+    assert compiled(folder) == ["add.py"] * 3 + ["orchestration.py"]
+
+
+def test_a_changed_package_is_compiled_again(folder: Path) -> None:
+    assert "1 passed" in optest(folder, "run")
+    package = folder / "vendor" / "simpler_setup" / "__init__.py"
+    package.write_text(f"{package.read_text()}# a source of every orchestration\n")
+    assert "1 passed" in optest(folder, "run")
+    assert compiled(folder) == ["add.py", "orchestration.py", "orchestration.py"]
 
 
 def test_copies_of_the_runtime_are_not_guarded(folder: Path) -> None:

@@ -3,11 +3,14 @@
 It is written against simpler's commit 18edd2db. Nothing of simpler is imported before a scene needs it.
 """
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from optest.scenes import ArgDirection
 from optest.scenes.runtimes import BaseRuntime, ordinal, register_runtime
 from optest.scenes.runtimes.callables import required
+from optest.scenes.runtimes.cpp.compiler import kept
 from optest.settings.platforms import Platform, register_platform
 from optest.spec import Fault, Reason
 
@@ -44,9 +47,8 @@ class SimplerRuntime(BaseRuntime):
 
     def _chip_callable(self, stated, platform):
         from simpler.task_interface import ChipCallable
-        from simpler_setup import KernelCompiler
 
-        compiler = KernelCompiler(platform=platform)
+        compiler = _compiler(platform)
         orchestration = stated["orchestration"]
         try:
             binary = compiler.compile_orchestration(self.name, orchestration["source"])
@@ -148,6 +150,26 @@ class SimplerWorker:
     def close(self):
         if self._chip is not None:
             self._chip.finalize()
+
+
+def _compiler(platform):
+    """simpler's compiler. The objects for a simulation stay on disk: every process of a run builds the program."""
+    from simpler_setup import KernelCompiler
+
+    class KeepingCompiler(KernelCompiler):
+        def _compile_to_bytes(self, cmd, output_path, *more, **named):
+            def build(stem):
+                # -MF has the rules of one source only, an orchestration has two; GCC ends the file's name at a space
+                words = ["env", f"DEPENDENCIES_OUTPUT={os.path.relpath(stem)}.d", *cmd]
+                binary = super(KeepingCompiler, self)._compile_to_bytes(words, output_path, *more, **named)
+                Path(f"{stem}.so").write_bytes(binary)
+
+            arguments = [each for each in cmd[1:] if each not in ("-o", output_path)]
+            binary = kept((cmd[0],), arguments, Path(cmd[-1]), build).read_bytes()
+            Path(output_path).unlink(missing_ok=True)  # simpler creates an empty one first
+            return binary
+
+    return (KeepingCompiler if platform.endswith("sim") else KernelCompiler)(platform=platform)
 
 
 def _directions(signature):

@@ -89,13 +89,13 @@ def test_an_object_that_is_gone_is_made_again(tmp_path: Path, calls: Path) -> No
     assert count(calls) == 2
 
 
-@pytest.mark.usefixtures("calls")
-def test_several_at_once_get_the_same(tmp_path: Path, compile_cache: Path) -> None:
+def test_several_at_once_get_the_same(tmp_path: Path, calls: Path, compile_cache: Path) -> None:
     source, before = written(tmp_path), {*compile_cache.iterdir()}
     with ThreadPoolExecutor(4) as pool:
         made = {*pool.map(lambda _: compiled(source, ()), range(4))}
     assert len(made) == 1
     assert {each.suffix for each in {*compile_cache.iterdir()} - before} == {".so", ".json"}
+    assert count(calls) == 1
 
 
 def test_compile_errors_have_their_line(tmp_path: Path) -> None:

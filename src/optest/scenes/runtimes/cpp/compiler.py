@@ -8,8 +8,9 @@ import os
 import shlex
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ _TAIL_LINES = 25
 _SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 _OF_THE_COMPILER = ("/usr/include/", "/usr/lib/")
 """Headers that change with the system; the compiler's version stands for them."""
+_building: dict[str, threading.Lock] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,27 +86,50 @@ def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, t
     unknown = ("-fno-gnu-unique",) if "clang" in _identity(compiler) else ()  # it makes no such symbols
     flags = [each for each in toolchain.flags if each not in unknown]
     arguments = [*flags, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
-    searched = {name: environment().get(name) for name in _SEARCHED}
-    key = _digest(repr((compiler, arguments, searched, _identity(compiler))).encode() + source.read_bytes())
-    folder = _cache()
-    manifest = folder / f"{key}.json"
-    if not rebuild and (kept := _kept(manifest)):
-        return kept
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        words = [*compiler, *arguments, "-MD", "-MF", f"{scratch}/made.d", "-o", f"{scratch}/made.so"]
-        began_ns = time.time_ns()
+
+    def build(stem: str) -> None:
+        words = [*compiler, *arguments, "-MD", "-MF", f"{stem}.d", "-o", f"{stem}.so"]
         ended = command.run(words, cwd=source.parent, env=environment(), timeout_s=_TIMEOUT_S, tail_bytes=1 << 16)
         if ended.timed_out:
             raise Fault(Reason.COMPILE, f"{source} took more than {_TIMEOUT_S:.0f} s to compile")
         if ended.returncode:
             raise Fault(Reason.COMPILE, f"{source.name} does not compile:\n{_first_errors(ended.stderr_tail)}")
+
+    return kept(compiler, arguments, source, build, rebuild=rebuild)
+
+
+def kept(
+    compiler: tuple[str, ...],
+    arguments: Sequence[str],
+    source: Path,
+    build: Callable[[str], None],
+    *,
+    rebuild: bool = False,
+) -> Path:
+    """Return the object of a compiler's command, compiled only if no object of the same files is on disk.
+
+    ``build(stem)`` writes the object to ``stem.so``, and to ``stem.d`` the make rules of all files that it reads.
+
+    Raises:
+        Fault: COMPILE if a file changed meanwhile. Whatever ``build`` raises passes.
+    """
+    searched = {name: environment().get(name) for name in _SEARCHED}
+    key = _digest(repr((compiler, arguments, searched, _identity(compiler))).encode() + source.read_bytes())
+    folder = _cache()
+    manifest = folder / f"{key}.json"
+    # without the lock, threads that prepare two cases of a scene would compile the same at once
+    with _building.setdefault(key, threading.Lock()), tempfile.TemporaryDirectory(dir=folder) as scratch:
+        if not rebuild and (earlier := _kept(manifest)):
+            return earlier
+        began_ns = time.time_ns()
+        build(f"{scratch}/made")
         files = _headers(Path(scratch, "made.d").read_text(), source)
         if any(Path(each).stat().st_mtime_ns > began_ns for each in (str(source), *files)):
             raise Fault(Reason.COMPILE, f"{source.name} or a header of it was changed while it was compiled")
         headers = {each: _digest(Path(each).read_bytes()) for each in files}
         name = f"{_digest(json.dumps([key, headers]).encode())}.so"
         os.replace(f"{scratch}/made.so", folder / name)
-    write_atomically(manifest, json.dumps({"object": name, "headers": headers}).encode())
+        write_atomically(manifest, json.dumps({"object": name, "headers": headers}).encode())
     return folder / name
 
 
@@ -120,8 +145,9 @@ def _kept(manifest: Path) -> Path | None:
 
 
 def _headers(rule: str, source: Path) -> list[str]:
-    """The files that a make rule names behind its target, but for the source itself."""
-    words = rule.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
+    """Return the files that make rules name behind their targets, except the source itself."""
+    rules = rule.replace("\\\n", " ").replace("\\ ", "\0").splitlines()
+    words = [word for each in rules for word in each.partition(":")[2].split()]
     files = [str((source.parent / word.replace("\0", " ")).absolute()) for word in words]
     return [each for each in dict.fromkeys(files) if each != str(source) and not each.startswith(_OF_THE_COMPILER)]
 
