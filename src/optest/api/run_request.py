@@ -195,7 +195,9 @@ def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple
         UsageError: if several backends are configured and none is named.
     """
     document = written.document
-    options = document.options() if document is not None else _backend_of_sources(written.sources)
+    names = {each.collected.backend for each in written.sources}
+    of_sources = {"backend": names.pop()} if len(names) == 1 else {}
+    options = document.options() if document is not None else of_sources
     configured = configured_backends(document, _case_request(resolve(given))) if "backend" not in options else {}
     known = {name: place for name, place in configured.items() if name in backend_manager.names()}
     if len(known) == 1:
@@ -212,11 +214,6 @@ def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple
         name = options["backend"]
         return settings, (f"no backend is named: the cases run on {name}, the one with options in backend_config",)
     return settings, ()
-
-
-def _backend_of_sources(sources: Sequence[SourceDocument]) -> dict[str, Any]:
-    names = {each.collected.backend for each in sources}
-    return {"backend": names.pop()} if len(names) == 1 else {}
 
 
 def with_backend_of_options(given: Mapping[str, Any], **plan: Any) -> Settings:

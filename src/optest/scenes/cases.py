@@ -121,17 +121,11 @@ def tests_in(file: Path) -> tuple[list[type[SceneTestCase]], list[str]]:
     by_hand = [
         name
         for name, each in vars(module).items()
-        if getattr(each, "__module__", None) == module.__name__ and not is_scene(each) and _is_test(name, each)
+        if name.lower().startswith("test") and getattr(each, "__module__", None) == module.__name__
+        if getattr(each, "__test__", True) and not is_scene(each)
+        if inspect.isfunction(each) or any(part.startswith("test") for part in dir(each))
     ]
     return [each for each in scenes if each._scene_file == file], by_hand
-
-
-def _is_test(name: str, thing: object) -> bool:
-    """Return whether pytest takes a function or class of a module for a test."""
-    if inspect.isclass(thing):
-        has_tests = any(each.startswith("test") for each in dir(thing))
-        return name.startswith("Test") and has_tests and getattr(thing, "__test__", True)
-    return name.startswith("test") and inspect.isfunction(thing)
 
 
 def _imported(file: Path) -> ModuleType:

@@ -223,10 +223,13 @@ class SceneDriver(BackendDriver):
 
     def _outputs(self, case: TestCase) -> Sequence[Any]:
         program, scene, args = self._program(case), scene_of(case), _made[case.key]
-        directions, recorder = directions_of(scene, args), self._recorder(case)
-        runtime, folder = RUNTIMES.get(scene._scene_runtime)(), scene._scene_file.parent
+        directions, folder = directions_of(scene, args), folder_of(scene, case, self._ids(case))
+        profiles = bool(self._options.get("enable_profiling")) and case.id not in self._recorded  # of the first round
+        self._recorded.add(case.id)
+        recorder = Recorder(case, folder, profiles=profiles, dumps=bool(self._options.get("dump_tensor")))
+        runtime, beside = RUNTIMES.get(scene._scene_runtime)(), scene._scene_file.parent
         variables = {
-            name: str(folder / value) if name.endswith(_PATHS) else str(value)
+            name: str(beside / value) if name.endswith(_PATHS) else str(value)
             for name, value in scene.RUNTIME_ENV.items()
         }
         if runtime.log_variable and self._options.get("log_level"):
@@ -257,13 +260,6 @@ class SceneDriver(BackendDriver):
                 self._worker(case).run(program, guarded, replace(options, recording=Recording()))
             require_written({name: (outputs[name], mask & buffers[name].untouched()) for name, mask in kept.items()})
         return list(outputs.values())
-
-    def _recorder(self, case: TestCase) -> Recorder:
-        """Profiles are of the first round alone."""
-        profiles = bool(self._options.get("enable_profiling")) and case.id not in self._recorded
-        self._recorded.add(case.id)
-        folder = folder_of(scene_of(case), case, self._ids(case))
-        return Recorder(case, folder, profiles=profiles, dumps=bool(self._options.get("dump_tensor")))
 
     def _ids(self, case: TestCase) -> tuple[int, ...]:
         count = case_of(case).device_count

@@ -93,9 +93,12 @@ def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, t
         if ended.timed_out:
             raise Fault(Reason.COMPILE, f"{source} took more than {_TIMEOUT_S:.0f} s to compile")
         if ended.returncode:
-            raise Fault(Reason.COMPILE, f"{source.name} does not compile:\n{_first_errors(ended.stderr_tail)}")
+            lines = ended.stderr_tail.strip().splitlines()
+            first = next((index for index, line in enumerate(lines) if "error" in line or "undefined ref" in line), 0)
+            text = "\n".join(lines[first : first + _TAIL_LINES])
+            raise Fault(Reason.COMPILE, f"{source.name} does not compile:\n{text}")
 
-    return kept(compiler, arguments, source, build, rebuild=rebuild)
+    return kept(compiler, arguments, source, build, rebuild)
 
 
 def kept(
@@ -103,7 +106,6 @@ def kept(
     arguments: Sequence[str],
     source: Path,
     build: Callable[[str], None],
-    *,
     rebuild: bool = False,
 ) -> Path:
     """Return the object of a compiler's command, compiled only if no object of the same files is on disk.
@@ -150,12 +152,6 @@ def _headers(rule: str, source: Path) -> list[str]:
     words = [word for each in rules for word in each.partition(":")[2].split()]
     files = [str((source.parent / word.replace("\0", " ")).absolute()) for word in words]
     return [each for each in dict.fromkeys(files) if each != str(source) and not each.startswith(_OF_THE_COMPILER)]
-
-
-def _first_errors(text: str) -> str:
-    lines = text.strip().splitlines()
-    first = next((place for place, line in enumerate(lines) if "error" in line or "undefined reference" in line), 0)
-    return "\n".join(lines[first : first + _TAIL_LINES])
 
 
 def _digest(content: bytes) -> str:
