@@ -36,6 +36,7 @@ class ChipCallable:
         assert all(isinstance(each, ArgDirection) for each in signature)
         return binary, dict(children)
 class ChipWorker:
+    profiled = False
     def init(self, *paths): self.paths, self.level = paths, os.environ.get("PTO_LOG_LEVEL")
     def set_device(self, device): self.device = device
     def finalize(self): pass
@@ -44,6 +45,8 @@ class ChipWorker:
         exec(orchestration, {"args": args.tensors, "scalars": args.scalars, "cores": cores})
         write(device=self.device, paths=self.paths, block_dim=config.block_dim, level=self.level)
         if config.enable_profiling:
+            if self.profiled: raise RuntimeError("PerformanceCollector already initialized")
+            self.profiled = True
             with open(os.path.join(os.environ["SIMPLER_PERF_OUTPUT_DIR"], "perf_swimlane_1.json"), "w") as file:
                 file.write("[]")
 def write(**said):
@@ -323,6 +326,14 @@ def test_its_scenes_pass(folder: Path) -> None:
     assert ran["paths"] == ["tensormap_and_ringbuffer", "a2a3sim", "", ""]
     assert (ran["block_dim"], ran["level"]) == (24, "debug")
     assert [each.name for each in folder.glob("outputs/**/*.json")] == ["perf_swimlane_1.json"]
+
+
+def test_each_case_has_its_profile(folder: Path) -> None:
+    """A collector of simpler serves one run."""
+    (folder / "test_add.py").write_text(SCENE.replace("CASES = [", 'CASES = [{"name": "first"}, '))
+    output = optest(folder, "run", "--enable-profiling", "--rounds", "2")
+    assert "4 passed" in output, output
+    assert len([*folder.glob("outputs/*.json")]) == 2
 
 
 @pytest.mark.heavy

@@ -125,6 +125,8 @@ class SimplerWorker:
         for name in args.scalar_names():
             given.add_scalar(scalar_to_uint64(getattr(args, name)))
         self._chip.run(program, given, config=config)
+        if config.enable_profiling:  # simpler's collector cannot be initialised twice
+            self.close()
 
     def _run_on_chips(self, program, args, config, stated):
         """A new set of processes for each run: simpler forks them, and they know the memory that is there then."""
@@ -150,6 +152,7 @@ class SimplerWorker:
     def close(self):
         if self._chip is not None:
             self._chip.finalize()
+            self._chip = None
 
 
 def _compiler(platform):

@@ -123,8 +123,8 @@ _SCENE = re.compile(r"(?:.*::)?(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTAL
 def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
     """Return the ids that a glob of ``*``, ``?`` and ``[abc]`` matches as a whole.
 
-    Of a scene, ``Foo[cpusim]::case``, the glob may also match ``case``, ``Foo::case`` or ``Foo::``. Ids contain
-    brackets, so these are text first; only if no id matches, each pair may also be a set of characters.
+    Of a scene, ``Foo[cpusim]::case``, the glob may also match ``case``, ``::case``, ``Foo::case`` or ``Foo::``.
+    Ids contain brackets, so these are text first; only if no id matches, each pair may also be a set of characters.
     """
     names = {each: (each, *_short_names(each)) for each in ids}
     parts = re.split(r"(\[[^\]]+\])", glob)
@@ -138,8 +138,10 @@ def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
 
 
 def _short_names(name: str) -> tuple[str, ...]:
-    match = _SCENE.fullmatch(name)
-    return (match["case"], f"{match['scene']}::{match['case']}", f"{match['scene']}::") if match is not None else ()
+    if (match := _SCENE.fullmatch(name)) is None:
+        return ()
+    scene, case = match["scene"], match["case"]
+    return case, f"::{case}", f"{scene}::{case}", f"{scene}::"
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:

@@ -97,7 +97,7 @@ def test_an_unknown_runtime_is_told_with_those_that_there_are() -> None:
         ("Test[AC]::*", True, False),
         ("Test[!A][cpusim]::default", False, True),
         ("def????", True, True),
-        ("::default", False, False),
+        ("::default", True, True),
         ("defaul", False, False),
     ],
 )
