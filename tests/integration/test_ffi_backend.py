@@ -82,6 +82,24 @@ int infiniopTanh(void *d, void *w, size_t n, void *y, const void *x, void *s) { 
 """
 
 
+ENDING = """
+int infiniopDestroyReluDescriptor(void *d) { return 2; }
+int infiniopDestroyAddDescriptor(void *d) { return 11; }
+"""
+
+
+def test_a_descriptor_that_cannot_be_destroyed_is_no_gap_and_no_refusal(c_library: Path, tmp_path: Path) -> None:
+    (tmp_path / "shim.c").write_text(ENDING)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libshim.so", "shim.c"], cwd=tmp_path, check=True, timeout=600)
+    objects = ["libshim.so", *(str(c_library / "lib" / f"lib{name}.so") for name in ("infiniop", "infinirt"))]
+    expected = {"type": "StatusError", "match": "BAD_TENSOR_SHAPE"}
+    cases = [case("relu", [4]), case("add", [4], [4]), case("add", [4, 5], [4, 5], expects_error=expected)]
+    results = answered(tmp_path, cases, library=objects, headers=str(c_library / "include")).results
+    assert [each.reason for each in results[:2]] == [Reason.RAISED, Reason.RAISED], results[0].verdict.message
+    assert "infiniopDestroyReluDescriptor returned 2" in results[0].verdict.message
+    assert results[2].status is not Status.PASSED, "the call itself was not refused"
+
+
 def test_a_hang_a_crash_and_refusals_of_other_objects(c_library: Path, tmp_path: Path) -> None:
     """Of several shared objects the first that has a symbol is asked."""
     (tmp_path / "shim.c").write_text(SHIM)

@@ -113,7 +113,7 @@ class PreparedObject:
 
         Raises:
             StatusError: if the library refuses, by a status or by NULL.
-            Fault: NOT_REFUSED for a status of success, and NULL.
+            Fault: NOT_REFUSED for a status of success, and NULL; RAISED from ``alive`` if it cannot be destroyed.
         """
         held: list[Any] = []
         if self.struct is None:
@@ -124,12 +124,18 @@ class PreparedObject:
             address = ctypes.addressof(held[0])
         given = {**given, "self": address}
         if self.destroy is not None:
-            alive.callback(self.destroy, given)
+            alive.callback(self._destroyed, self.destroy, given)
         for each in self.sets:
             each(given, copies)
         if self.fill is not None:
             held.append(self.fill(held[0], given))
         return address
+
+    def _destroyed(self, destroy: PlainCall, given: Given) -> None:
+        try:
+            destroy(given)
+        except StatusError as error:  # which refuses nothing: the call itself was taken
+            raise Fault(Reason.RAISED, f"{self.name} was not destroyed: {error}") from None
 
     def _created(self, given: Given, copies: list[Any] | None) -> int:
         create = self.create
