@@ -143,7 +143,7 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--weights", "w.safetensors"), "m.onnx has its weights inside"),
         (("m.onnx", "--input", "w.safetensors"), "w.safetensors has w, but should have x"),
         (("m.onnx", "--input", "none.safetensors"), "none.safetensors cannot be read"),
-        (("m.onnx", "--input", "wide.npz"), "wide.npz is float64, expected float32"),
+        (("m.onnx", "--input", "wide.npz"), "wide.npz is float64 [3, 8], expected float32 [3, 8]"),
         (("m.onnx", "--input", "text.npz"), "text.npz cannot be read"),
         (("m.onnx", "--input", "text.pb"), "text.pb cannot be read"),
         (

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -39,6 +40,13 @@ def bootstrap(plugins: Iterable[str] | None = None, *, accept_config: bool = Fal
 
     refuse_changed_configuration(accept=accept_config)
     load_extensions(plugins)
+
+
+def configuration_watched() -> AbstractContextManager[None]:
+    """Record the configuration while foreign code runs, and print what it changed; :func:`bootstrap` refuses that."""
+    from optest.core.trusted_files import configuration_watched as watched
+
+    return watched()
 
 
 def cases(plan: str | PathLike[str] | None = None, **options: Any) -> list[TestCase]:

@@ -60,8 +60,7 @@ class _Group(click.Group):
 
 def _click_command(declared: Declared, name: str) -> click.Command:
     def call(**given: Any) -> int:
-        from optest.api import bootstrap
-        from optest.core.trusted_files import configuration_watched
+        from optest.api import bootstrap, configuration_watched
 
         bootstrap(accept_config=bool(given.get("accept_config")))
         with configuration_watched():
