@@ -116,13 +116,15 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
         raise UsageError(f"{case.name} has no value that is computed from its inputs: there is nothing to compare")
     weights = program.weights if regions and mode == "isolated" else ()
     for region in [*(program.graph.region([each], weights) for each in weights), *(regions or ())]:
+        if {*region.outputs} & ({*graph.outputs} - {*tensor_outputs(graph)}):
+            continue  # a sequence, a map or text
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
         nodes = [program.graph.operator(number) for number in reversed(region.nodes)]
         operators = " of ".join(nodes) if len(nodes) <= 3 else f"one of {len(nodes)} nodes up to {nodes[0]}"
         place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
         where = f"{case.where}: {place}"
         yield with_part(case, name, mode, where, values="\n".join(region.outputs), given=given)
-    if program.is_shown:
+    if program.is_shown and tensor_outputs(graph):
         yield with_part(case, "watched", "watched")
     yield outputs_case(case)
 

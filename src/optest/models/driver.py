@@ -13,7 +13,18 @@ from optest.backends.whole_models import ModelGraph, ModelProgram, Region
 from optest.models.opened import program_for, subject_for
 from optest.models.subjects import Subject, judged_by_accuracy, read_tensors
 from optest.numerics import Array, bits
-from optest.spec import Attribute, Check, CheckState, NamedOutput, OperatorDescriptor, Rule, RuleClass, TestCase
+from optest.spec import (
+    Attribute,
+    Check,
+    CheckState,
+    Fault,
+    NamedOutput,
+    OperatorDescriptor,
+    Reason,
+    Rule,
+    RuleClass,
+    TestCase,
+)
 from optest.store.paths import path_of
 
 PREFIX = "model."
@@ -77,6 +88,8 @@ class ModelValues:
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
                 return (), [subject.continuation.expected]
+            case "outputs" if not stated["values"]:
+                raise Fault(Reason.UNSUPPORTED, f"no output is a tensor of numbers: {', '.join(subject.graph.outputs)}")
             case "outputs" if stated["expected"]:
                 return (), _kept(Path(stated["expected"]), _lines(stated["values"]))
             case "accumulated":

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Subject:
         self.feeds = feeds
         self._ahead: Iterator[tuple[str, tuple[Array, Array, Array]]] = iter(())
         self._waiting = dict[str, tuple[Array, Array, Array]]()
-        self._passed = {*graph.makers}
+        self._passed = {*graph.makers, *graph.outputs}
 
     @cached_property
     def _narrow(self) -> Mapping[str, Array]:
@@ -61,7 +61,7 @@ class Subject:
 
     @cached_property
     def _all(self) -> Region:
-        return self.graph.region([*self.graph.makers], self.feeds)
+        return self.graph.region([*dict.fromkeys((*self.graph.makers, *self.graph.outputs))], self.feeds)
 
     def activation(self, name: str) -> Array:
         """Return an input or a value in the model's own dtypes; raise a Fault behind a node without a reference."""
@@ -112,6 +112,9 @@ class Subject:
         """Values in the model's own dtypes, in float64, and in float64 with errors."""
         narrow = self.graph.stream(region, given) if given is self.feeds else None  # else it is known
         wanted = {*region.outputs}
+        for name in wanted.difference(self.graph.makers):  # an output may be an input, or a constant
+            value = given[name] if name in given else cast("Array", cast("Graph", self.graph).constant(name))
+            yield name, (value, _widened(value), _widened(value))
         streams = zip(
             self.graph.widened.stream(region, {name: _widened(value) for name, value in given.items()}),
             self.graph.perturbed.stream(region, {name: moved(value) for name, value in given.items()}),
@@ -213,6 +216,8 @@ def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
     """
     graph = Graph(opened_file(Path(file)))
     specs = list(graph.input_specs())
+    if strange := [name for name, kind, _ in specs if not kind]:
+        raise UsageError(f"{file}: input {strange[0]} is no tensor of numbers; no other input can be drawn or read")
     stated = _sizes(sizes, graph.open_sizes)
     if inputs:
         read = read_tensors(Path(inputs), [name for name, _, _ in specs])

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from onnx.helper import get_attribute_value
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_batch_normalization, op_conv, op_dynamic_quantize_linear
+from onnx.reference.ops import op_batch_normalization, op_conv, op_dynamic_quantize_linear, op_loop
 from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 
 from optest.operators.real_functions import erf
@@ -96,6 +97,46 @@ class Softmax(OpRun):  # its own of opsets before 13 does not know that these ta
 class LogSoftmax(Softmax):  # and its own takes the logarithm of 0
     def _of(self, shifted: Any, axis: int) -> Any:
         return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
+class Hardmax(Softmax):  # as with Softmax, of opsets before 13
+    def _of(self, shifted: Any, axis: int) -> Any:
+        made = np.zeros_like(shifted)
+        np.put_along_axis(made, np.argmax(shifted, axis=axis, keepdims=True), 1, axis)
+        return made
+
+
+class Loop(op_loop.Loop):  # its own takes no condition for a false one, and scanned results for rows of one matrix
+    def _run(self, most: Any, condition: Any, *given: Any, context: Any = None, **of_body: Any) -> tuple[Any, ...]:
+        of_body.pop("body", None)
+        trip, goes_on, carried, scanned = 0, condition is None or bool(condition), list(given), list[Any]()
+        names, most = self.body.input_names, np.inf if most is None else np.reshape(most, -1)[0]
+        while goes_on and trip < most:
+            values = (np.array(trip, np.int64), np.array(goes_on), *carried)
+            goes_on, *made = self._run_body({**(context or {}), **dict(zip(names, values, strict=True))}, **of_body)
+            carried, rows = made[: self.N], made[self.N :]
+            scanned.append(rows)
+            trip += 1
+        if self.K and not scanned:
+            raise Fault(Reason.UNSUPPORTED, "no reference for scanned results of a Loop that makes no trip")
+        return (*carried, *(np.stack(each) for each in zip(*scanned, strict=True)))
+
+
+_ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+
+
+def left_out(node: Any) -> str:
+    """Return what a node states and ONNX's evaluator 1.23 leaves out or gets wrong, "" for nothing."""
+    stated = {each.name: get_attribute_value(each) for each in node.attribute}
+    usual = _ACTIVATIONS.get(node.op_type, [])
+    activations = [each.decode() for each in stated.get("activations", [])]
+    if usual and activations not in ([], usual, usual * 2):
+        return f"activations {', '.join(activations)}"
+    if usual and ("clip" in stated or (len(node.input) > 4 and node.input[4])):
+        return "clip" if "clip" in stated else "sequence_lens"
+    if stated.get("auto_pad") == b"SAME_LOWER" and node.op_type.endswith("Pool"):
+        return "auto_pad=SAME_LOWER"
+    return "sorted=0" if node.op_type == "TopK" and stated.get("sorted") == 0 else ""
 
 
 def _erf(x: Any) -> Any:

@@ -20,9 +20,9 @@ from optest.backends.whole_models import Region, place_in, region_of
 from optest.core.border import Border
 from optest.errors import UsageError
 from optest.numerics import Array, summation_errors
-from optest.onnx.evaluated_operators import OPERATORS
+from optest.onnx.evaluated_operators import OPERATORS, left_out
 from optest.onnx.models import DTYPE_NAMES
-from optest.spec import Reason, dtype
+from optest.spec import Fault, Reason, dtype
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
@@ -237,14 +237,15 @@ class Graph:
             read = {name for name in self._read_by[number] if name}
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
-                # Those of ai.onnx.ml are drafts in the evaluator: its LinearClassifier takes no batch, for example.
                 node = self.nodes[number]
-                is_draft = node.domain.startswith("ai.onnx.ml")
-                lacking = Border(f"no reference for {node.domain}.{node.op_type}: onnx.reference", Reason.UNSUPPORTED)
-                failing = (
-                    f"the inputs do not fit; --config states {', '.join(self.open_sizes) or 'no sizes'}: {node.op_type}"
-                )
-                with lacking if is_draft else Border(failing, Reason.BAD_CASE):
+                if unsupported := left_out(node):
+                    raise Fault(Reason.UNSUPPORTED, f"no reference for {node.op_type} with {unsupported}")
+                what, reason = f"no reference for {node.domain}.{node.op_type}: onnx.reference", Reason.UNSUPPORTED
+                # Those of ai.onnx.ml are drafts in the evaluator: its LinearClassifier takes no batch, for example.
+                if self.open_sizes and not node.domain.startswith("ai.onnx.ml"):
+                    sizes = ", ".join(self.open_sizes)
+                    what, reason = f"the inputs do not fit; --config states {sizes}: {node.op_type}", Reason.BAD_CASE
+                with Border(what, reason):
                     outputs = self._evaluator(number).run(None, feeds)
                 if self._unit_of is not None and node.op_type in (*_SUMS, *_MEANS, *_NORMS):
                     unit = self._unit_of(node.output[0])

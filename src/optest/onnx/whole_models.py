@@ -60,6 +60,8 @@ class OnnxProgram:
         floats = ", ".join(sorted({each for each in known if dtype(each).is_inexact}))
         nodes = f"{len(self.before.nodes)} nodes of {floats or 'no floats'}, {run}"
         nodes += f", {sum(len(each.outputs) for each in self.regions)} of {len(known)} values in both"
+        others = [each for each in self.before.outputs if not self.before.dtype_name(each)]
+        nodes += f"; not compared, as no tensors of numbers: {', '.join(others)}" if others else ""
         return f"{nodes}; float32 computed in {precision}, threads: {threads}; {versions}"
 
     @cached_property
@@ -147,7 +149,10 @@ class OnnxProgram:
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Region by region; each value is kept until its last reader has run."""
         if self._feeds is not feeds or not self._dropped.isdisjoint(outputs):
-            self._feeds, self._values, self._dropped, self._ahead = feeds, dict(feeds), set(), iter(self.regions)
+            constants = ((name, self.before.constant(name)) for name in self.before.outputs)
+            self._values = {**feeds, **{name: value for name, value in constants if value is not None}}
+            self._feeds = feeds
+            self._dropped, self._ahead = set(), iter(self.regions)
             self._readers = Counter(name for region in self.regions for name in region.inputs)
         while any(name not in self._values for name in outputs):
             region = next(self._ahead)
