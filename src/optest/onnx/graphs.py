@@ -280,9 +280,9 @@ class Graph:
         return summation_errors(total, squares, counts, unit)
 
     def _unit_roundoff(self, value: str) -> float:
-        """Of a value's dtype, of float32 if it is not known, and 0 of whole numbers."""
+        """Return that of a value's dtype, of float32 for one of fewer bits, whose sums it holds, and 0 of integers."""
         kind = dtype(self.dtype_name(value) or "float32")
-        return kind.unit_roundoff if kind.is_inexact else 0.0
+        return min(kind.unit_roundoff, dtype("float32").unit_roundoff) if kind.is_inexact else 0.0
 
     def _evaluator(self, number: int, of: Callable[[Any], Any] | None = None) -> Any:
         """Return what evaluates a node; if ``of`` is given, with the node's factors changed by it and not activated."""

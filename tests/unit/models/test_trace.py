@@ -642,6 +642,20 @@ def test_outputs_may_be_inputs_and_constants() -> None:
     assert statuses(model("m.onnx", optimized="wrong.onnx"), "isolated")["outputs"] is Status.FAILED
 
 
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASSED), (1.01, Status.FAILED)])
+def test_sums_of_float16_are_held_in_float32(factor: float, status: Status) -> None:
+    weights = np.random.default_rng(0).standard_normal((512, 8))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["half"], to=onnx.TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["half", "w"], ["product"]),
+        helper.make_node("Cast", ["product"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    for name, value in (("m", weights), ("scaled", weights * factor)):
+        onnx.save(small_graph(nodes, {"x": [4, 512]}, {"y": 2}, {"w": value.astype(np.float16)}), f"{name}.onnx")
+    case = model("m.onnx", optimized="scaled.onnx")
+    assert statuses(case, "isolated")["outputs"] is status
+
+
 def test_sequences_are_not_compared() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("SequenceConstruct", ["y", "x"], ["s"])]
     onnx.save(small_graph(nodes[1:], {"x": [4], "y": [4]}, {"s": None}), "m.onnx")
