@@ -247,7 +247,7 @@ class Graph:
                     what, reason = f"the inputs do not fit; --config states {sizes}: {node.op_type}", Reason.BAD_CASE
                 with Border(what, reason):
                     outputs = self._evaluator(number).run(None, feeds)
-                if self._unit_of is not None and node.op_type in (*_SUMS, *_MEANS, *_NORMS):
+                if self._unit_of is not None and node.op_type in (*_SUMS, *_MEANS, *_NORMS, "Resize"):
                     unit = self._unit_of(node.output[0])
                     errors = self._errors(number, feeds, outputs[0], unit) if unit else 0
                     outputs = [outputs[0] + errors, *outputs[1:]]
@@ -262,6 +262,10 @@ class Graph:
         node = self.nodes[number]
         if node.op_type == "Gelu":  # x/2 and x/2 · erf or tanh of another number, which cancel
             return summation_errors(total, np.square(feeds[node.input[0]]), np.array(2.0), unit)
+        if node.op_type == "Resize":  # whose places between elements are as far off as float32 is for whole sizes
+            x = feeds[node.input[0]]
+            span, places = np.ptp(x) if x.size else 0.0, 2.0 * max(x.shape, default=1)
+            return summation_errors(total, np.asarray(span**2), np.array(places**2), unit)
         if node.op_type in _NORMS:  # divided by the deviation of a row, whose mean and variance are sums
             x, scale = feeds[node.input[0]], feeds[node.input[2 if node.op_type.startswith("Skip") else 1]]
             row = x[0, 0].size if node.op_type == "InstanceNormalization" else scale.size

@@ -656,6 +656,20 @@ def test_sums_of_float16_are_held_in_float32(factor: float, status: Status) -> N
     assert statuses(case, "isolated")["outputs"] is status
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_places_between_elements_are_as_exact_as_float32_is(mode: str, seed: int) -> None:
+    def resized(place: str) -> Any:
+        node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode, coordinate_transformation_mode=place)
+        scales = {"scales": np.array([1, 1, 1.37, 1.61], np.float32)}
+        return small_graph([node], {"x": [1, 1, 37, 41]}, {"y": 4}, scales)
+
+    onnx.save(resized("half_pixel"), "m.onnx")
+    assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
+    onnx.save(resized("asymmetric"), "wrong.onnx")
+    assert rejected(model("m.onnx", optimized="wrong.onnx", seed=seed), "isolated") == ["y"]
+
+
 def test_sequences_are_not_compared() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("SequenceConstruct", ["y", "x"], ["s"])]
     onnx.save(small_graph(nodes[1:], {"x": [4], "y": [4]}, {"s": None}), "m.onnx")
