@@ -229,7 +229,8 @@ class Graph:
         """Every value of a region, node by node; each is kept until its last reader has run.
 
         Raises:
-            Fault: UNSUPPORTED for an operator that ONNX's evaluator does not have, or of ai.onnx.ml that it fails in.
+            Fault: UNSUPPORTED for what ONNX's evaluator lacks, gets wrong or fails in; BAD_CASE if it fails in a model
+                with open sizes, which are what is wrong then.
         """
         values = dict(given)
         last = {name: number for number in region.nodes for name in self._read_by[number]}
