@@ -74,21 +74,22 @@ def expected_outputs(
                 for each in remarks
             )
         terms = _terms_if_needed(cases, padded, interrupted)
-    is_fresh = is_own(case.reference or case.descriptor.reference) and not (known or isinstance(driver, KeepsGolden))
-    placed = _placed(case, _private(values, is_fresh), _private(terms, is_fresh))
+    placed = _placed(case, _immutable(values), _immutable(terms))
     if case.descriptor.alternatives is not None and _is_definition(case) and not notes:
         # They say what is as right as the operator's own reference, and nothing of what a user's expects.
         placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
     return placed, notes + device_notes
 
 
-def _private(value: Any, is_fresh: bool) -> Any:
-    """Copy the arrays in a value that the code under test could reach and change."""
-    # An array may share the memory of a tensor of torch, which `gc` lists; a user's function may keep what it returns.
+def _immutable(value: Any) -> Any:
+    """The value with its arrays copied into bytes: the code under test, which reaches all objects by ``gc``, cannot
+    make those writeable."""
     if isinstance(value, (list, tuple)):
-        copies = [_private(each, is_fresh) for each in value]
+        copies = [_immutable(each) for each in value]
         return value._make(copies) if hasattr(value, "_make") else copies
-    return np.array(value) if isinstance(value, np.ndarray) and not (is_fresh and value.base is None) else value
+    if not isinstance(value, np.ndarray):
+        return value
+    return np.ndarray(value.shape, value.dtype, np.asarray(value).tobytes())
 
 
 def expected_of_other_inputs(

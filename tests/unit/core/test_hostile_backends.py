@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,33 @@ def test_expected_values_share_no_memory_with_what_gc_reaches(reference: Callabl
 
     case = case_of(backend="answering", reference=f"{__name__}:{reference.__name__}")
     (verdict,) = InProcess(Answering(zeroes_everything)).execute([case]).verdicts
+    assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.VALUE), verdict
+
+
+def written_over(array: Any, value: float) -> None:
+    """Try all that NumPy allows: the array itself, and what lies below it."""
+    if isinstance(array, np.ndarray):
+        written_over(array.base, value)
+        with suppress(ValueError):
+            array.flags.writeable = True
+            array[...] = value
+
+
+@pytest.mark.parametrize(("op", "changes"), [("add", {}), ("softmax", {}), ("matmul", {"shape": (4, 4)})])
+def test_what_is_expected_cannot_be_written_over(op: str, changes: dict[str, Any]) -> None:
+    found = []
+
+    def zeroes_what_is_expected(case: TestCase, inputs: Arrays) -> Any:
+        for each in gc.get_objects():
+            if type(each).__name__ == "Expected":
+                found.append(each.name)
+                written_over(each.value, 0.0)
+                for term in each.terms or ():
+                    written_over(term, 1e9)
+        return [np.zeros_like(inputs[0])]
+
+    verdict = verdict_of(zeroes_what_is_expected, **{"op": op, **changes})
+    assert found
     assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.VALUE), verdict
 
 
