@@ -133,6 +133,37 @@ def test_a_run_is_resumed_only_with_the_code_that_it_began_with(
         assert "has changed" in ended.err
 
 
+MINE = """\
+import numpy as np
+from optest.backends import BackendDriver, backend_manager
+
+class Mine(BackendDriver):
+    name = kind = "mine"
+
+    def run(self, case, inputs):
+        import colorsys
+        return [np.maximum(inputs[0], 0)]
+
+backend_manager.register(Mine())
+"""
+
+
+@pytest.mark.parametrize("start", [["-m", "optest"], [str(Path(sys.executable).with_name("optest"))]])
+@pytest.mark.parametrize("isolate", ["worker", "none"])
+def test_no_file_of_the_folder_stands_for_a_module_of_python_s(tmp_path: Path, start: list[str], isolate: str) -> None:
+    for name in ("json", "statistics", "numpy", "ml_dtypes", "runpy", "colorsys"):
+        (tmp_path / f"{name}.py").write_text("import os\nopen('loaded', 'w').close()\nos._exit(9)\n")
+    (tmp_path / "mine.py").write_text(MINE)
+    words = ["run", "--op", "relu", "--shape", "input0=4", "--backend", "mine", "--isolate", isolate]
+    ended = subprocess.run(
+        [sys.executable, *start, *words], cwd=tmp_path, env=user_environment() | {"OPTEST_PLUGINS": "mine"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert not (tmp_path / "loaded").exists()
+    assert ended.returncode == 0, ended.stderr
+    assert "1 passed" in ended.stdout
+
+
 @pytest.mark.parametrize("stream", [0, 1, 2])
 def test_a_closed_stream_changes_nothing(tmp_path: Path, stream: int) -> None:
     words = ["-m", "optest", "run", "--op", "relu", "--shape", "input0=4", "--isolate", "worker"]

@@ -46,7 +46,7 @@ def worker_server(given: Mapping[str, Any], usual_jobs: int = 1) -> Iterator[For
             load_object("optest.torch.driver:TensorCalls")
         server = None
         if len(os.listdir("/proc/self/task")) == 1:
-            server = ForkServer(_prepare, lambda argv: run(argv[3:]), variables)  # of python -m optest.core.worker
+            server = ForkServer(_prepare, lambda argv: run(argv[4:]), variables)  # of python -c CODE optest.core.worker
     try:
         yield server
     finally:

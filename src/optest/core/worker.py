@@ -1,4 +1,4 @@
-"""The child process that runs cases: ``python -m optest.core.worker PHASE_PAGE FD_IN FD_OUT``.
+"""The child process that runs cases: ``optest.core.worker PHASE_PAGE FD_IN FD_OUT``, run as a module.
 
 It loads the same plug-ins as its parent and finds the driver by name. Foreign code may end it at any moment; the
 parent reads the phase page to know whose fault that was.

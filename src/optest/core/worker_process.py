@@ -41,7 +41,7 @@ from optest.core.verdicts import after_attempts
 from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, heap_was_broken, overtime, stderr_report
 from optest.errors import InternalError, UsageError
-from optest.process import Child, ForkServer, start_child
+from optest.process import Child, ForkServer, module_command, start_child
 from optest.spec import Reason, Status, TestCase, Timings, Verdict
 
 _START_S = 300.0
@@ -343,7 +343,7 @@ class WorkerProcess:
         page_path = self._options.scratch / f"{self._name}.phase"
         page = PhasePage(page_path, create=True)
         child = start_child(
-            [sys.executable, "-m", "optest.core.worker", str(page_path)],
+            module_command("optest.core.worker", str(page_path)),
             env=self._options.environment,
             stderr_path=self._options.scratch / f"{self._name}-{self._started}.log",
             forks=self._forks,

@@ -21,7 +21,7 @@ from optest.errors import OptestError, UsageError
 from optest.guests import CommandContext
 from optest.models.hooks import Hooks
 from optest.models.opened import is_file, runnable
-from optest.process import run, signal_name
+from optest.process import module_command, run, signal_name
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural
 from optest.settings import environment
@@ -94,7 +94,7 @@ def _answer_of(request: Mapping[str, Any]) -> dict[str, Any]:
     variables = {f"{name}_NUM_THREADS": threads for name in _VARIABLES} if request["threads"] else {}
     with TemporaryDirectory() as scratch:
         answer = Path(scratch, "answer.json")
-        command = [sys.executable, "-m", "optest.models.benchmarks", json.dumps(request), str(answer)]
+        command = module_command("optest.models.benchmarks", json.dumps(request), str(answer))
         ended = run(command, cwd=".", env=environment() | variables, timeout_s=request["timeout"])
         if answer.exists():
             return dict(json.loads(answer.read_text()))

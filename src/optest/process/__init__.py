@@ -5,7 +5,7 @@ survives.
 """
 
 from optest.process.channel import Channel
-from optest.process.child import TRACEBACK_SIGNAL, Child, start_child
+from optest.process.child import TRACEBACK_SIGNAL, Child, module_command, start_child
 from optest.process.command import Finished, run
 from optest.process.exits import crash_below_a_shell, directory_kept, exits_refused, leave, signal_name
 from optest.process.forks import Forked, ForkedServer, ForkServer, fork_and_run, fork_server
@@ -29,6 +29,7 @@ __all__ = [
     "fork_and_run",
     "fork_server",
     "leave",
+    "module_command",
     "run",
     "signal_name",
     "start_child",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -145,6 +146,20 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def module_command(name: str, *arguments: str) -> list[str]:
+    """Return what runs a module as ``python -m`` does, except that the working directory, where foreign code may leave
+    a ``json.py``, is searched last."""
+    return [sys.executable, "-c", _RUNS_MODULE, name, *arguments]
+
+
+_RUNS_MODULE = """\
+import sys
+sys.path.sort(key="".__eq__)
+from runpy import run_module
+run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
 
 
 def start_child(
