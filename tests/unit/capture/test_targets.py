@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import textwrap
@@ -100,6 +101,34 @@ def test_a_function_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_script_may_end_itself(folder: Path) -> None:
     assert ops("a_script.py:leaves") == ["torch.ones", "torch.abs"]
+
+
+def test_a_model_that_changes_the_folder_is_captured_all_the_same(folder: Path) -> None:
+    (folder / "goes.py").write_text("import os, torch\ndef f():\n    os.chdir('/')\n    torch.ones(2).abs()\n")
+    before = list(sys.path)
+    assert capture("goes.py:f", "m.yaml").made.calls == 2
+    assert (folder / "m.yaml").is_file()
+    assert Path.cwd() == folder
+    assert sys.path == before
+
+
+def test_a_model_that_takes_its_folder_off_the_path_is_captured(folder: Path) -> None:
+    (folder / "takes.py").write_text("import sys, torch\ndef f():\n    del sys.path[0]\n    torch.ones(2).abs()\n")
+    assert ops("takes.py:f") == ["torch.ones", "torch.abs"]
+
+
+@pytest.mark.parametrize("error", ["BaseException('x')", "GeneratorExit('x')"])
+def test_what_no_exception_should_be_is_said_like_one(folder: Path, error: str) -> None:
+    (folder / "base.py").write_text(f"raise {error}\n")
+    with pytest.raises(UsageError, match=r"base.py raised \w+: x\n  at base.py:1"):
+        captured("base.py", selection=Selection())
+
+
+def test_a_model_that_closes_standard_output(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "closes.py").write_text("import sys, torch\ndef f():\n    sys.stdout.close(); torch.ones(2).abs()\n")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    with pytest.raises(UsageError, match=r"closes.py:f closed standard output; nothing was written"):
+        captured("closes.py:f", selection=Selection())
 
 
 @pytest.mark.parametrize(

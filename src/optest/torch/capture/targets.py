@@ -16,6 +16,7 @@ import torch
 
 from optest import registry
 from optest.errors import OptestError, UsageError, did_you_mean, nearest
+from optest.process import directory_kept
 from optest.registry import load_file, load_object, run_file
 from optest.torch.capture.places import TORCH_AND_OURS, shown_path
 from optest.torch.models.transformers_models import transformers_model
@@ -85,13 +86,15 @@ def named_object(what: str) -> Iterator[Any]:
 @contextmanager
 def _beside(script: Path) -> Iterator[None]:
     """While inside, imports and arguments are those of ``python model.py``, and not those of optest."""
-    sys.path.insert(0, str(script.parent.resolve()))
+    folder = str(script.parent.resolve())
+    sys.path.insert(0, folder)
     arguments, sys.argv = sys.argv, [str(script)]
     try:
         yield
     finally:
         sys.argv = arguments
-        sys.path.remove(str(script.parent.resolve()))
+        if folder in sys.path:  # the script's own code may have taken it away
+            sys.path.remove(folder)
 
 
 def _parts(what: str) -> tuple[str | None, str | None]:
@@ -168,16 +171,17 @@ def model_code(what: str) -> Iterator[None]:
     """Run code of the user's; what it raises is said with its line, and SystemExit without a status ends it.
 
     Raises:
-        UsageError: for whatever the code raises.
+        UsageError: for whatever the code raises, and if it closes standard output.
     """
     try:
-        yield
-    except OptestError:
+        with directory_kept():
+            yield
+    except (OptestError, KeyboardInterrupt):
         raise
     except SystemExit as error:
         if error.code not in (None, 0):
             raise UsageError(f"{what} ended with status {error.code}; nothing was written\n  {_TRY}") from None
-    except Exception as error:  # border: a model may raise anything
+    except BaseException as error:  # border: a model may raise anything
         text = f"{what} raised {type(error).__name__}: {error}"
         remedy = _TRY
         if "relative import" in str(error):
@@ -185,13 +189,15 @@ def model_code(what: str) -> Iterator[None]:
         elif isinstance(error, TypeError) and "missing" in str(error):
             remedy = f"write a function that makes its inputs: def captured(): return {what.rpartition(':')[2]}(...)"
         raise UsageError(f"{text}{_frames(error)}\n  nothing was written; {remedy}") from error
+    if getattr(sys.stdout, "closed", False):
+        raise UsageError(f"{what} closed standard output; nothing was written")
 
 
 _CALLS_MODELS = Path(__file__).parents[1] / "models" / "foreign.py"
 _NOT_THE_MODEL = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__, str(_CALLS_MODELS))
 
 
-def _frames(error: Exception) -> str:
+def _frames(error: BaseException) -> str:
     """The last lines of the model's own code, nearest last."""
     if isinstance(error, SyntaxError):
         return f"\n  at {error.filename}:{error.lineno}: {(error.text or '').strip()}"
