@@ -264,3 +264,22 @@ def test_each_value_of_a_suite_has_a_type(optest: Shell, tmp_path: Path, run: st
     assert ended.status == 2, ended.text
     assert ended.err.startswith("suite.yaml:2 $.runs[0].")
     assert ended.err.endswith("optest: 1 problem found; nothing was run\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("trace", "m.onnx", "--out", "folder"), "report path folder is a directory, but should be a file"),
+        (("trace", "m.onnx", "--out", "m.onnx/x"), "report path m.onnx/x cannot be written: "),
+        (("diff", "w.safetensors", "w.safetensors", "--rtol", "nan"), "--rtol is nan, expected a number from 0 on"),
+        (("diff", "w.safetensors", "w.safetensors", "--rtol", "inf"), "--rtol is inf, expected a number from 0 on"),
+        (("diff", "w.safetensors", "w.safetensors", "--atol", "-1"), "--atol is -1, expected a number from 0 on"),
+    ],
+)
+def test_an_option_is_refused_before_the_work(optest: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+    written(tmp_path / "m.onnx")
+    save_file({"w": np.zeros(2, np.float32)}, tmp_path / "w.safetensors")
+    (tmp_path / "folder").mkdir()
+    ended = optest("model", *words)
+    assert (ended.status, ended.out) == (2, ""), ended.text
+    assert text in ended.err

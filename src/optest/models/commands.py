@@ -16,6 +16,7 @@ from optest.models.hooks import Hooks
 from optest.models.opened import stated_models, variant_on
 from optest.reporting.typography import plural
 from optest.spec import BackendTarget, Fault, Reason, TestCase
+from optest.store import check_writable
 
 
 def validate_command(context: CommandContext, **given: Any) -> int:
@@ -41,6 +42,8 @@ def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCa
 
 
 def _traced(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
+    if given["out"]:
+        check_writable(Path(given["out"]))
     (case,) = _shown(context, given, every_preset=False)
     if not given["out"]:
         return list(traced(case, given["mode"]))

@@ -58,6 +58,9 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     """
     if len(given["dumps"]) != 2:
         raise UsageError(f"there are {len(given['dumps'])} dumps, but two should be compared")
+    for name in ("rtol", "atol"):
+        if not 0 <= given[name] < inf:
+            raise UsageError(f"--{name} is {given[name]:g}, expected a number from 0 on")
     one, other = (_read(Path(path)) for path in given["dumps"])
     pairs = [(each, each["name"]) for each in one.index if each["name"] in other.tensors]
     lines, unmatched = list[str](), ("missing in the second", "missing in the first")
