@@ -206,6 +206,14 @@ def test_what_is_wrong_is_said(ctest: Shell, tmp_path: Path, words: tuple[str, .
     assert not (tmp_path / ".optest").exists()
 
 
+def test_a_pipe_is_not_waited_for(ctest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    os.mkfifo(tmp_path / "build" / "CTestTestfile.cmake")
+    ended = ctest("--test-dir", "build")
+    assert ended.status == 2, ended.text
+    assert "build/CTestTestfile.cmake is a pipe, but should be a regular file" in ended.err
+
+
 def test_a_label_that_names_a_simulation(ctest: Shell, tmp_path: Path) -> None:
     configured(tmp_path, {"odd": "true"}, odd="LABELS requires_hardware_a5sim")
     ended = ctest()

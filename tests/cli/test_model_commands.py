@@ -283,3 +283,19 @@ def test_an_option_is_refused_before_the_work(optest: Shell, tmp_path: Path, wor
     ended = optest("model", *words)
     assert (ended.status, ended.out) == (2, ""), ended.text
     assert text in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("diff", "pipe.safetensors", "pipe.safetensors"), "pipe.safetensors is a pipe, but should be a regular file"),
+        (("diff", "/dev/zero", "/dev/zero"), "/dev/zero is a device, but should be a regular file"),
+        (("validate", "m.onnx", "--input", "pipe.safetensors"), "pipe.safetensors is a pipe, but should be a regular"),
+    ],
+)
+def test_a_pipe_is_not_waited_for(optest: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+    written(tmp_path / "m.onnx")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    ended = optest("model", *words)
+    assert ended.status == 2, ended.text
+    assert text in ended.err

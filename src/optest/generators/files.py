@@ -17,7 +17,7 @@ import numpy as np
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.numerics import Array, byte_beyond_bool, numpy_dtype
 from optest.spec import DType, Fault, Reason, TensorSpec, dtype, format_shape
-from optest.store import write_atomically
+from optest.store import require_regular, write_atomically
 
 
 def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -172,6 +172,7 @@ def tensors_in_file(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         UsageError: if the file cannot be read, or holds a dtype that is not known here.
         Unavailable: without the package.
     """
+    require_regular(path)
     try:
         found = _safetensors_in(str(path))
     except OSError as error:

@@ -23,6 +23,7 @@ from optest.process import run as run_process
 from optest.settings import environment
 from optest.settings.platforms import PLATFORMS, Platform, device_ids, is_device, platform_called, why_skipped
 from optest.spec import BackendTarget, Evidence, OperatorDescriptor, Reason, Skip, Status, TestCase, Timings, Verdict
+from optest.store import require_regular
 
 _LABEL = re.compile(r"requires_hardware(?:_(.+))?")
 _MOST_OUTPUT = 1 << 27
@@ -85,6 +86,7 @@ class CtestDriver(BackendDriver):
         Raises:
             OptestError: as :func:`ctest_command`.
         """
+        require_regular(Path(self.test_dir, "CTestTestfile.cmake"))
         listing = self._listed([])
         labels = [label for test in listing["tests"] for label in _property(test, "LABELS", ())]
         known = (*PLATFORMS, *(match[1] for match in map(_LABEL.fullmatch, labels) if match and match[1]))

@@ -10,7 +10,7 @@ from optest.store.journal import (
     journal_schema,
     read_journal,
 )
-from optest.store.paths import PathError, path_of, read_regular, resolve_path
+from optest.store.paths import PathError, path_of, read_regular, require_regular, resolve_path
 from optest.store.run_directory import RunDirectory
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "path_of",
     "read_journal",
     "read_regular",
+    "require_regular",
     "resolve_path",
     "write_atomically",
 ]

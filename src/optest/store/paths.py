@@ -83,6 +83,16 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     return raw
 
 
+def require_regular(path: Path) -> None:
+    """Refuse a pipe, which would be waited for, and what else is no regular file; one that is not there passes.
+
+    Raises:
+        PathError: naming the path.
+    """
+    if path.exists() and not path.is_file():
+        raise PathError(f"{path} is {_kind(path.stat().st_mode)}, but should be a regular file")
+
+
 def _kind(mode: int) -> str:
     named = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     return named.get(stat.S_IFMT(mode), "a device")
