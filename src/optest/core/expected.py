@@ -87,8 +87,8 @@ def _immutable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         copies = [_immutable(each) for each in value]
         return value._make(copies) if hasattr(value, "_make") else copies
-    if not isinstance(value, np.ndarray):
-        return value
+    if not isinstance(value, np.ndarray) or value.dtype.hasobject:  # Python's integers cannot be written over
+        return np.array(value) if isinstance(value, np.ndarray) else value
     return np.ndarray(value.shape, value.dtype, np.asarray(value).tobytes())
 
 

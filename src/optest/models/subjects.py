@@ -18,6 +18,7 @@ from optest.generators.files import tensors_in_file
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.onnx.graphs import Graph, opened_file, tensor_of_file
 from optest.spec import ErrorBudget, Fault, NamedOutput, Reason, Rule, RuleClass, Unrounded, dtype
+from optest.store import require_regular
 
 FACTOR = 3.0
 """How many times the float32 reference's own error a value may have: right graphs of ONNX Runtime reach 2.6 in one
@@ -266,6 +267,7 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
         UsageError: for a file that cannot be read, or has other tensors.
     """
     try:
+        require_regular(path)
         if path.suffix in (".npz", ".npy"):
             loaded = np.load(path, allow_pickle=False)
             found = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)

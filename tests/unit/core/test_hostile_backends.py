@@ -21,6 +21,7 @@ from optest.backends import BackendDriver
 from optest.backends.numpy_reference import NumpyBackend
 from optest.core import runner
 from optest.core.executors import InProcess
+from optest.core.expected import _immutable
 from optest.core.messages import encode
 from optest.core.runner import why_not_run
 from optest.core.worker_process import WorkerOptions, WorkerProcess
@@ -229,6 +230,14 @@ def test_what_is_expected_cannot_be_written_over(op: str, changes: dict[str, Any
     verdict = verdict_of(zeroes_what_is_expected, **{"op": op, **changes})
     assert found
     assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.VALUE), verdict
+
+
+def test_expected_integers_of_python_stay_alive() -> None:
+    """Their array has addresses, which are not kept as bytes: nobody would hold what lies there."""
+    numbers = _immutable(np.array([2**70 + each for each in range(50)], object))
+    gc.collect()
+    assert [int(each) for each in numbers] == [2**70 + each for each in range(50)]
+    assert all(sys.getrefcount(each) > 1 for each in numbers)
 
 
 def test_a_reused_output_buffer_does_not_pass_for_the_same_bits() -> None:
