@@ -14,6 +14,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -142,7 +143,8 @@ def _import(module_name: str, path: str) -> Any:
             sys.path.insert(0, str(file.parent))  # files next to it can be imported, also later
         return loaded_from(file) or load_file(file, name=f"{file.stem}_py" if file.stem in sys.modules else file.stem)
     try:
-        return importlib.import_module(module_name)
+        with nullcontext() if _top(module_name) == "optest" else _bytecode_unwritten():
+            return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
@@ -157,6 +159,16 @@ def _import(module_name: str, path: str) -> Any:
             ) from None
         package = "protobuf" if _top(missing) == "google" else _top(missing)
         raise Unavailable(package if _top(module_name) == "optest" else path, f"pip install {package}") from None
+
+
+@contextmanager
+def _bytecode_unwritten() -> Iterator[None]:
+    """Keep no bytecode of what the user edits: a second edit within one second would run that of the first."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _top(module: str) -> str:
@@ -330,7 +342,8 @@ def load_file(path: Path, *, name: str = "") -> ModuleType:
     if parents and re.search(r"^\s*from \.", path.read_text("utf-8", "replace"), re.MULTILINE):
         root = parents[-1].parent
         sys.path.insert(0, str(root))
-        return importlib.import_module(".".join(path.resolve().relative_to(root).with_suffix("").parts))
+        with _bytecode_unwritten():
+            return importlib.import_module(".".join(path.resolve().relative_to(root).with_suffix("").parts))
     name = name or path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -339,7 +352,8 @@ def load_file(path: Path, *, name: str = "") -> ModuleType:
     before = sys.modules.get(name)
     sys.modules[name] = module  # dataclasses look their module up there
     try:
-        spec.loader.exec_module(module)
+        with _bytecode_unwritten():
+            spec.loader.exec_module(module)
     except BaseException:
         if before is None:
             sys.modules.pop(name, None)

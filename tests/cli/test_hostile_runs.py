@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import py_compile
 import subprocess
 import sys
 from collections.abc import Callable
@@ -222,6 +223,26 @@ def test_a_backend_that_cannot_be_loaded_ends_the_run(optest: Shell, tmp_path: P
     assert "gdb" not in ended.text
 
 
+# Code that is edited between two runs
+
+
+@pytest.mark.parametrize("named", ["edited:relu", "edited.py:relu", "inside/edited.py:relu", "beside:relu"])
+@pytest.mark.parametrize("isolation", ["none", "worker"])
+def test_a_second_edit_within_one_second_is_run(optest: Shell, tmp_path: Path, named: str, isolation: str) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "__init__.py").touch()
+    (tmp_path / "beside.py").write_text("from edited import relu\n")
+    file = tmp_path / ("inside" if named.startswith("inside") else "") / "edited.py"
+    for term, status in ((0, 0), (1, 1), (0, 0)):
+        file.write_text("from . import __name__\n" * named.startswith("inside") + _EDITED.format(term=term))
+        os.utime(file, (1e9, 1e9))
+        ended = optest(*_RUN, "--dtype", "float32", "--function", f"relu={named}", "--isolate", isolation)
+        assert ended.status == status, ended.text
+
+
+_EDITED = "import numpy as np\ndef relu(x):\n    return np.maximum(x, 0) + np.float32({term})\n"
+
+
 # What foreign code writes into the configuration of the next run
 
 
@@ -262,6 +283,7 @@ def attacked(optest: Shell, folder: Path, attack: str, *options: str, env: dict[
     """Run a kernel that does ``attack`` in a project with a configuration and a plug-in."""
     for name, text in _FILES.items():
         (folder / name).write_text(text)
+    py_compile.compile(str(folder / "mine.py"))
     (folder / "done").unlink(missing_ok=True)
     (folder / "kernel.py").write_text(_KERNEL.format(attack=attack))
     return optest(*_RUN, "--function", "kernel:relu", *(options or ("--isolate", "none")), env=env)
