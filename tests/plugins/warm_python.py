@@ -132,7 +132,8 @@ def _become(program: Mapping[str, Any], path: Sequence[str]) -> None:
     os.environ.clear()
     os.environ.update(program["env"])
     further = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-    sys.path[:] = [*([] if program["is_script"] else [program["cwd"]]), *further, *path[1:]]
+    first = os.path.dirname(sys.executable) if program["is_script"] else program["cwd"]  # as Python puts it there
+    sys.path[:] = [first, *further, *path[1:]]
     if action := os.environ.get("PYTHONWARNINGS"):
         warnings.simplefilter(action)  # type: ignore[arg-type]
     sys.argv[:] = [program["module"], *program["words"]]
