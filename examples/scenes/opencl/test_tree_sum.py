@@ -32,7 +32,7 @@ class TestTreeSum(SceneTestCase):
     def generate_args(self, params):
         return TaskArgsBuilder(
             Tensor("x", np.random.randint(-1000, 1000, params["size"], np.int32)),
-            Tensor("total", np.zeros(1, np.int32)),
+            Tensor("total", np.full(1, np.iinfo(np.int32).min, np.int32)),  # which no sum is
         )
 
     def compute_golden(self, args, params):
