@@ -82,8 +82,10 @@ def expected_outputs(
 
 
 def _immutable(value: Any) -> Any:
-    """The value with its arrays copied into bytes: the code under test, which reaches all objects by ``gc``, cannot
-    make those writeable."""
+    """Return the value with its arrays copied into bytes, which NumPy never makes writeable.
+
+    The code under test reaches all objects by ``gc``, and could write its own answer into what it is compared with.
+    """
     if isinstance(value, (list, tuple)):
         copies = [_immutable(each) for each in value]
         return value._make(copies) if hasattr(value, "_make") else copies

@@ -132,9 +132,10 @@ class PreparedObject:
         return address
 
     def _destroyed(self, destroy: PlainCall, given: Given) -> None:
+        """Destroy the object; a status of that is no refusal of the case's call, which was taken."""
         try:
             destroy(given)
-        except StatusError as error:  # which refuses nothing: the call itself was taken
+        except StatusError as error:
             raise Fault(Reason.RAISED, f"{self.name} was not destroyed: {error}") from None
 
     def _created(self, given: Given, copies: list[Any] | None) -> int:
