@@ -53,7 +53,8 @@ class Expectation:
     ``variants`` name those in which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp``
     is the most that an error may be, in units in the last place of the output, and ``at_most_error`` as a number; None
     is any. ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results
-    fail. ``is_binding`` is False where the file was written for other versions: there the line may be left over.
+    fail. ``is_binding`` is False where the line may excuse nothing: with other versions than those that it was written
+    for, or always (``strict: false``).
     """
 
     op: str
@@ -269,6 +270,7 @@ class _Line(TypedDict, total=False):
     at_most_error: Annotated[float, Field(gt=0, strict=False, description="Largest error, with reason VALUE.")]
     where: _Where
     written_for: Annotated[dict[str, str], Field(description="Versions with which it is needed, beside the file's.")]
+    strict: Annotated[bool, Field(description="False: it need not happen, as what depends on the calls before.")]
 
 
 class _Document(BaseModel):
@@ -351,7 +353,8 @@ class _Lines:
             at_most_error=entry.get("at_most_error"),
             is_of_gradients=conditions.get("gradients", False),
             where=f"{self._source.file}:{self._source.line_of(place)}",
-            is_binding=_fits({**self._written_for, **entry.get("written_for", {})}, self._versions),
+            is_binding=entry.get("strict", True)
+            and _fits({**self._written_for, **entry.get("written_for", {})}, self._versions),
         )
         first = self._names.setdefault(line.name, self._source.line_of(place))
         if first != self._source.line_of(place):

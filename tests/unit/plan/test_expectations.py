@@ -156,6 +156,16 @@ def test_a_line_may_be_written_for_one_kind_of_processor(tmp_path: Path, registr
         assert found.excused(case(), failed()).status is Status.XFAILED
 
 
+@pytest.mark.parametrize(("strict", "left_over"), [("true", 1), ("false", 0)])
+def test_a_line_that_is_not_strict_may_be_left_over(
+    tmp_path: Path, registry: OperatorRegistry, strict: str, left_over: int
+) -> None:
+    found = read(tmp_path, registry, LINE.replace("}", f", strict: {strict}}}"))
+    assert len(found.unused([case()], [])) == left_over
+    assert len(found.concerning([case()])) == left_over
+    assert found.excused(case(), failed()).status is Status.XFAILED
+
+
 def test_a_line_of_several_dtypes_is_held_to_each(tmp_path: Path, registry: OperatorRegistry) -> None:
     several = read(tmp_path, registry, LINE.replace("float16", "[float16, float32]").replace("soft,", "[soft],"))
     cases = [case(), case("float32")]
