@@ -177,20 +177,20 @@ def _names_of(ratio: float, case: TestCase, tolerance: float) -> Iterator[tuple[
 
 
 def _of_sizes(case: TestCase) -> Iterator[tuple[str, float]]:
-    sizes = {f"{size}, a size of {each.name}": size for each in case.inputs for size in each.spec.shape if size > 1}
+    sizes = {f"{size}, a size of {each.name}": size for each in case.inputs for size in each.spec.shape}
     sizes |= {f"{each.spec.elements}, the elements of {each.name}": each.spec.elements for each in case.inputs}
+    sizes = {words: size for words, size in sizes.items() if size > 1}
     for words, size in sizes.items():
         number, _, what = words.partition(", ")
         if (padded := 1 << (size - 1).bit_length()) != size:
             yield f"{number}/{padded}, {what} for a padded one", size / padded
             yield f"√({padded}/{number}), a padded size for {what}", math.sqrt(padded / size)
-        if size > 1:
-            yield f"{number}, {what}", float(size)
-            yield f"1/{number}, {what}", 1 / size
-            yield f"√{number}, {what}", math.sqrt(size)
-            yield f"1/√{number}, {what}", 1 / math.sqrt(size)
-            yield f"{number}/({number}-1), {what}", size / (size - 1)
-            yield f"({number}-1)/{number}, {what}", (size - 1) / size
+        yield f"{number}, {what}", float(size)
+        yield f"1/{number}, {what}", 1 / size
+        yield f"√{number}, {what}", math.sqrt(size)
+        yield f"1/√{number}, {what}", 1 / math.sqrt(size)
+        yield f"{number}/({number}-1), {what}", size / (size - 1)
+        yield f"({number}-1)/{number}, {what}", (size - 1) / size
 
 
 def _of_attributes(case: TestCase) -> Iterator[tuple[str, float]]:

@@ -316,6 +316,12 @@ def test_outputs_of_another_shape_are_no_error_of_the_diagnosis(verdict_of: Diag
     assert not [check for check in verdict.checks if "raised" in check.detail]
 
 
+def test_inputs_without_elements_are_no_error_of_the_diagnosis(verdict_of: Diagnose) -> None:
+    wrong = verdict_of(lambda a, b, c: c, "gemm", (3, 0), (0, 5), (3, 5), attributes={"beta": -1.5})
+    assert "(1/beta)" in said(wrong)
+    assert not [check for check in wrong.checks if "raised" in check.detail]
+
+
 def test_another_answer_each_time(verdict_of: Diagnose) -> None:
     noise = np.random.default_rng(7)
     kernel: Kernel = lambda x, y: x + y + noise.normal(size=x.shape).astype(x.dtype)  # noqa: E731
