@@ -6,6 +6,7 @@ this module, so that what takes long to import (the metadata of packages) is imp
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
@@ -143,7 +144,7 @@ def _import(module_name: str, path: str) -> Any:
             sys.path.insert(0, str(file.parent))  # files next to it can be imported, also later
         return loaded_from(file) or load_file(file, name=f"{file.stem}_py" if file.stem in sys.modules else file.stem)
     try:
-        with nullcontext() if _top(module_name) == "optest" else _bytecode_unwritten():
+        with nullcontext() if _top(module_name) == "optest" else _loads_user_code():
             return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
@@ -162,11 +163,17 @@ def _import(module_name: str, path: str) -> Any:
 
 
 @contextmanager
-def _bytecode_unwritten() -> Iterator[None]:
-    """Keep no bytecode of what the user edits: a second edit within one second would run that of the first."""
+def _loads_user_code() -> Iterator[None]:
+    """Keep no bytecode of what the user edits: a second edit within one second would run that of the first.
+
+    ``sys.exit`` is an error there: it would end optest, with the status of a run in which nothing failed.
+    """
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
+    except SystemExit as error:
+        message = f"sys.exit({error.code!r}) was called; put it under if __name__ == '__main__':"
+        raise ImportError(message).with_traceback(error.__traceback__) from None
     finally:
         sys.dont_write_bytecode = before
 
@@ -207,7 +214,7 @@ def is_loaded_plugin(module_name: str) -> bool:
 def _foreign_frames(error: BaseException) -> str:
     """The last frames of the plug-in's own code, for a message; Python's import machinery is left out."""
     frames = traceback.extract_tb(error.__traceback__)
-    machinery = (__file__, importlib.__file__)
+    machinery = (__file__, importlib.__file__, contextlib.__file__)
     own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename not in machinery]
     shown = [f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-3:]]
     if isinstance(error, SyntaxError) and error.filename:
@@ -342,7 +349,7 @@ def load_file(path: Path, *, name: str = "") -> ModuleType:
     if parents and re.search(r"^\s*from \.", path.read_text("utf-8", "replace"), re.MULTILINE):
         root = parents[-1].parent
         sys.path.insert(0, str(root))
-        with _bytecode_unwritten():
+        with _loads_user_code():
             return importlib.import_module(".".join(path.resolve().relative_to(root).with_suffix("").parts))
     name = name or path.stem
     spec = importlib.util.spec_from_file_location(name, path)
@@ -352,7 +359,7 @@ def load_file(path: Path, *, name: str = "") -> ModuleType:
     before = sys.modules.get(name)
     sys.modules[name] = module  # dataclasses look their module up there
     try:
-        with _bytecode_unwritten():
+        with _loads_user_code():
             spec.loader.exec_module(module)
     except BaseException:
         if before is None:

@@ -338,6 +338,15 @@ def test_a_plug_in_that_raises_is_shown_with_its_line(optest: Shell, plan: Write
     assert "broken_plugin.py:2" in ended.err
 
 
+@pytest.mark.parametrize("text", ["import sys\nsys.exit(0)\n", "def register():\n    raise SystemExit\n"])
+def test_plug_in_that_exits_is_no_success(optest: Shell, plan: Write, tmp_path: Path, text: str) -> None:
+    (tmp_path / "exiting_plugin.py").write_text(text)
+    ended = optest("run", "--plan", plan(THREE), env={"OPTEST_PLUGINS": "exiting_plugin"})
+    assert ended.status == 2
+    assert "exiting_plugin.py:2" in ended.err
+    assert "sys.exit(" in ended.err
+
+
 def test_there_are_no_more_workers_than_cases(optest: Shell, plan: Write, tmp_path: Path) -> None:
     ended = optest("run", "--plan", plan(THREE), "--jobs", "1000000", timeout=60)
     assert ended.status == 0, ended.text

@@ -8,7 +8,7 @@ import pytest
 
 from optest.core.border import Border
 from optest.errors import Unavailable, UsageError
-from optest.registry import load_object
+from optest.registry import load_extension, load_object, load_plugins
 from optest.spec import Fault, Reason
 
 
@@ -34,6 +34,19 @@ def test_a_part_that_is_missing_is_no_package_to_install(package: str) -> None:
 def test_another_package_is_one_to_install(package: str) -> None:
     with pytest.raises(Unavailable, match="pip install optest_test_of_parts_elsewhere"):
         load_object(f"{package}.lacks_another:rule")
+
+
+@pytest.mark.parametrize("status", ["0", "None", "1"])
+def test_module_that_exits_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """As a script that ends with ``sys.exit(main())``: nothing would have run, with exit status 0."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"exits_with_{status}"
+    (tmp_path / f"{name}.py").write_text(f"import sys\ndef relu(x):\n    return x\nsys.exit({status})\n")
+    for path in (name, f"{tmp_path / name}.py"):
+        with pytest.raises(UsageError, match=rf"sys\.exit\({status}\) was called.*\n  at .*{name}\.py:4, in <module>"):
+            load_extension("function", f"{path}:relu")
+    with pytest.raises(UsageError, match=rf"plug-in '{name}' raised .*__main__"):
+        load_plugins([name])
 
 
 def test_a_traceback_shows_the_last_line_of_the_user_above_those_of_libraries(
