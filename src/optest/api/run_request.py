@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -248,7 +247,6 @@ def _host(
         dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
         backend_names=backend_manager.names(),
         default_timeout_s=settings["timeout"],
-        progress=lambda text: print(f"optest: {text}", file=sys.stderr, flush=True),  # noqa: T201
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from optest.plan.layers import Entry, PlanContext, PlanHost, Statement, contexts
 from optest.plan.make_case import applicable, make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators
 from optest.plan.problems import Ledger
-from optest.plan.product import Product
+from optest.plan.product import Product, reported
 from optest.plan.request import CaseRequest
 from optest.plan.untrusted import refuse_untrusted
 from optest.plan.yaml_source import Path
@@ -77,9 +76,6 @@ def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanH
         problems = document.problems if document is not None else ()
         ledger.refuse(problems, [each.path for each in documents])
         return gathering.with_unique_ids()
-
-
-_PROGRESS_S = 3.0
 
 
 class _Selection:
@@ -141,15 +137,11 @@ class _Gathering:
             self._known.get(op, (*path, "op"))
             return
         combinations = math.prod(len(axis.rows) for axis in product.axes)
-        due = time.monotonic() + _PROGRESS_S
         expansion = Expansion(product, context, self._known, self._selection.takes)
-        for count, (case, name, rows) in enumerate(expansion.cases(), 1):
+        where = context.document.where(path) if context.document is not None else ""
+        what = f"of {combinations:,} combinations"
+        for case, name, rows in reported(expansion.cases(), where, what):
             self._take(case, name, context, path, partial(product.entry, rows))
-            # the clock costs as much as a tenth of a case
-            if not count % 1000 and time.monotonic() > due:
-                place = context.document.where(path) if context.document is not None else ""
-                context.host.progress(f"{place}: {count:,} of {combinations:,} combinations read")
-                due = time.monotonic() + _PROGRESS_S
 
     def _take_statement(self, statement: Statement) -> None:
         case = make_case(statement)

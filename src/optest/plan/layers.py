@@ -64,8 +64,6 @@ class PlanHost:
     """The keys that ``backend_config`` may have; None does not check them."""
     default_timeout_s: float | None = None
     """The deadline of cases for which nobody states one."""
-    progress: Callable[[str], object] = lambda _: None
-    """Prints how far a long product is."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from optest.plan.values import GeneratorChoice, Misfit, refuse, shown
 from optest.plan.yaml_source import Path
@@ -21,8 +23,21 @@ Rows = tuple[int, ...]
 Target = tuple[str, ...]
 """``("seed",)``, ``("shapes", "input0")`` or ``("backend_config", "ascend", "tile")``."""
 
+_Item = TypeVar("_Item")
+_PROGRESS_S = 3.0
 MAPPINGS = ("shapes", "dtypes", "attributes", "generator", "backend_config")
 """Keys of a case whose values may be mappings, put together from several places."""
+
+
+def reported(items: Iterable[_Item], where: str, what: str) -> Iterator[_Item]:
+    """Yield the items of a long product; print every three seconds how many were read."""
+    due = time.monotonic() + _PROGRESS_S
+    for count, item in enumerate(items, 1):
+        yield item
+        # the clock costs as much as a tenth of a case
+        if not count % 1000 and time.monotonic() > due:
+            print(f"optest: {where}: {count:,} {what} read", file=sys.stderr, flush=True)  # noqa: T201
+            due = time.monotonic() + _PROGRESS_S
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from optest.plan.product import (
     label_of,
     read_axes,
     references,
+    reported,
     same,
     substituted,
 )
@@ -64,7 +65,8 @@ def read_product(
     product.lines = {axis.key: source.line_of((*path, "product", axis.key)) for axis in axes}
     faults: _Faults = {}
     for unit in units:
-        for rows, raw in _raw_values(unit, axes):
+        where, what = f"{source.file}:{source.line_of(path)}", f"values of {'.'.join(unit.target)}"
+        for rows, raw in reported(_raw_values(unit, axes), where, what):
             try:
                 unit.values[rows] = _read_part(unit.target, raw)
             except ValidationError as error:  # noqa: PERF203 - all of them are wanted

@@ -619,13 +619,19 @@ def test_a_refusal_may_be_expected_of_some_combinations() -> None:
     assert [len(case.outputs) for case in cases] == [1, 0]
 
 
-def test_a_long_product_reports_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optest.plan.cases._PROGRESS_S", 0.0)
-    said: list[str] = []
-    text = f"cases: [{{op: relu, shapes: {{input0: 2}}, product: {{seed: {list(range(2500))}}}}}]"
-    cases = build(plan(text), progress=said.append)
-    assert len(cases) == 2500
-    assert [line.partition(": ")[2] for line in said] == [
-        "1,000 of 2,500 combinations read",
-        "2,000 of 2,500 combinations read",
+def test_a_long_product_reports_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("optest.plan.product._PROGRESS_S", 0.0)
+    axes = f"{{a: {list(range(50))}, b: {list(range(50))}}}"
+    text = f"cases: [{{op: relu, shapes: {{input0: [$a, $b]}}, product: {axes}}}]"
+    assert len(build(parse_plan(text.encode(), "{plan}.yaml"))) == 2500
+    assert capsys.readouterr().err.splitlines() == [
+        f"optest: {{plan}}.yaml:1: {line} read"
+        for line in (
+            "1,000 values of shapes.input0",
+            "2,000 values of shapes.input0",
+            "1,000 of 2,500 combinations",
+            "2,000 of 2,500 combinations",
+        )
     ]
