@@ -86,9 +86,8 @@ def ask_backend(
     except Fault as fault:
         return BackendAnswer((), notes + _checks_of_driver(case, driver), _kept_promise(case, driver, fault))
     further = notes + _checks_of_driver(case, driver)
-    # The driver's checks replace what was not possible here, or is not possible in the driver.
-    replaced = {(c.name, CheckState.NOT_POSSIBLE) for c in further if c.state in _ABOUT_POSSIBILITY}
-    replaced |= {(c.name, CheckState.DONE) for c in further if c.state is CheckState.NOT_POSSIBLE}
+    # what the driver says of a check replaces what is said of it here
+    replaced = {(c.name, state) for c in further if c.state in _ABOUT_POSSIBILITY for state in _ABOUT_POSSIBILITY}
     return BackendAnswer(outputs, tuple(c for c in checks if (c.name, c.state) not in replaced) + further)
 
 

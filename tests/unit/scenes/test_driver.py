@@ -314,6 +314,15 @@ def test_an_output_of_one_value_is_noted(folder: Path, golden: str, has_note: bo
     assert not notes or notes[0].endswith("in y")
 
 
+def test_runtime_without_a_name_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the one in docs/how-to/scene-runtime.md: its name is the one that it is registered under."""
+    monkeypatch.delattr(toy_runtime.ToyRuntime, "name")
+    (result,) = asked(folder).results
+    checks = [(each.name, each.state) for each in result.verdict.checks if each.state is not CheckState.NOTE]
+    names = ["guard zones", "inputs unchanged", "outputs written"]
+    assert sorted(checks) == [(name, CheckState.DONE) for name in names]
+
+
 def test_a_runtime_that_copies_has_no_guard_zones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toy_runtime.ToyRuntime, "copies", True)
     (result,) = asked(folder).results
