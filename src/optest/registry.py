@@ -153,10 +153,10 @@ def _import(module_name: str, path: str) -> Any:
                 f"module {module_name!r} does not exist on the import path\n"
                 f"  wanted by {path!r}; is its folder on PYTHONPATH?"
             ) from None
-        if _top(missing) == _top(module_name):
+        if _top(missing) in (_top(module_name), "optest"):
             raise UsageError(
-                f"module {module_name!r} needs {missing!r}, which its package does not have\n"
-                f"  wanted by {path!r}; is {_top(missing)} installed as a whole?"
+                f"module {module_name!r} needs {missing!r}, which {_top(missing)} does not have\n"
+                f"  wanted by {path!r}; is the name right, and {_top(missing)} installed as a whole?"
             ) from None
         package = "protobuf" if _top(missing) == "google" else _top(missing)
         raise Unavailable(package if _top(module_name) == "optest" else path, f"pip install {package}") from None

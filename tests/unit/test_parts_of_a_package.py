@@ -24,11 +24,20 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_part_that_is_missing_is_no_package_to_install(package: str) -> None:
-    with pytest.raises(UsageError, match=r"needs 'optest_test_of_parts\.forgotten', which its package does not have"):
+    with pytest.raises(
+        UsageError, match=r"needs 'optest_test_of_parts\.forgotten', which optest_test_of_parts does not"
+    ):
         load_object(f"{package}.lacks_a_part:rule")
     with pytest.raises(Fault) as raised, Border("the reference", Reason.REFERENCE_FAILED):
         load_object(f"{package}.lacks_a_part:rule")
     assert raised.value.reason is Reason.REFERENCE_FAILED
+
+
+def test_missing_module_of_optest_is_a_wrong_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "misspells_optest.py").write_text("from optest.scenes.platfroms import Platform\n")
+    with pytest.raises(UsageError, match=r"needs 'optest\.scenes\.platfroms', which optest does not have"):
+        load_plugins(["misspells_optest"])
 
 
 def test_another_package_is_one_to_install(package: str) -> None:
