@@ -318,6 +318,24 @@ def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:
         assert (done.returncode, said in done.stdout) == (status, True), done.stdout
 
 
+def test_command_that_cannot_start_is_no_crash(ctest: Shell, tmp_path: Path) -> None:
+    build = configured(tmp_path, {"plain": "true"})
+    (build / "CTestTestfile.cmake").write_text('add_test(plain "/etc/passwd")\n')
+    assert ctest().status == 1
+    assert (statuses(tmp_path), messages(tmp_path)["plain"][:28]) == (
+        {"plain": "error"},
+        "not run: its command cannot ",
+    )
+
+
+def test_broken_folder_is_refused_with_the_words_of_cmake(ctest: Shell, tmp_path: Path) -> None:
+    build = configured(tmp_path, {"plain": "true"})
+    (build / "CTestTestfile.cmake").write_text('message(FATAL_ERROR "no tests today")\n')
+    ended = ctest()
+    assert ended.status == 2
+    assert "CTestTestfile.cmake:1 (message): no tests today" in ended.err
+
+
 def test_a_test_that_is_listed_twice_runs_twice(ctest: Shell, tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
     line = 'add_test(same "sh" "-c" "echo x >> ran; test $(wc -l < ran) -lt 2")\n'

@@ -123,7 +123,7 @@ class CtestDriver(BackendDriver):
     def _listed(self, arguments: Sequence[str]) -> Any:
         done = self.ctest([*arguments, "--show-only=json-v1"])
         if done.returncode or not done.stdout_tail.lstrip().startswith("{"):
-            said = (done.stderr_tail.strip() or done.stdout_tail.strip()).partition("\n")[0]
+            said = " ".join((done.stderr_tail.strip() or done.stdout_tail.strip()).partition("\n\n")[0].split())
             why = "there is no such folder" if not os.path.isdir(self.test_dir) else said or "ctest says nothing"
             raise UsageError(
                 f"the tests in {self.test_dir} cannot be listed: {why}\n"
@@ -242,6 +242,8 @@ def _verdict(test: ET.Element, ending: str) -> Verdict:
             return Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
         case "disabled":
             return Verdict(status=Status.SKIPPED, message="disabled in CMake")
+        case "fail" if ending == "BAD_COMMAND":
+            return _not_run("its command cannot be started; may the file be executed?")
         case "fail":
             status, reason, said = _FAILURES.get(ending, (Status.CRASHED, Reason.SIGNAL, f"CTest: {ending}"))
             return Verdict(status=status, reason=reason, message=why or said, details={"stdout_tail": output[-_TAIL:]})
