@@ -264,6 +264,7 @@ REFUSED |= {
     "adamw": [
         (of((3, 4), (3, 4), (4,), (3, 4)), {}, "exp_avg is 4, but should be 3x4, with shape as in param"),
         (of(*[(3, 4)] * 4), {"step": 0}, "step is 0, but should be 1 or more"),
+        (of(*[(3, 4)] * 4), {"beta2": 1.75}, "beta2 is 1.75, but should be at least 0 and below 1"),
     ],
     "causal_conv1d": [
         (of((2, 5, 9), (4, 4)), {}, "weight is 4x4, but should be 5x4, with dim as in x"),

@@ -44,6 +44,8 @@ DESCRIPTORS = in_module(
 def infer_adamw(specs: Specs, attributes: Attributes) -> Outputs:
     if attributes.get("step", 1) < 1:
         raise UnfitArguments(f"step is {attributes['step']}, but should be 1 or more")
+    if wrong := [name for name in ("beta1", "beta2") if not 0 <= attributes.get(name, 0.5) < 1]:
+        raise UnfitArguments(f"{wrong[0]} is {attributes[wrong[0]]}, but should be at least 0 and below 1")
     declared = "param: T[*shape], grad: T[*shape], exp_avg: M[*shape], exp_avg_sq: M[*shape]"
     return fitted(specs, f"{declared} -> T[*shape], M[*shape], M[*shape]")[1]
 
