@@ -122,9 +122,8 @@ def _status_of_call(command: click.Command, arguments: list[str] | None = None) 
         click.echo("optest: interrupted", err=True)
         return 130
     except SystemExit as error:  # of a user's code, such as a plug-in's register(): perhaps nothing has run
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        called = f"{frame.filename}:{frame.lineno} called sys.exit({error.code!r})"
-        click.echo(f"optest: {called}; the run is not complete", err=True)
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        click.echo(f"optest: {at.filename}:{at.lineno} called sys.exit({error.code!r}) before the run ended", err=True)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the interpreter's own flush quiet
