@@ -177,6 +177,7 @@ REFUSED |= {
         ([X, spec((3, 5), "int64"), spec((3, 5))], {"dim": 0}, "index is 3x5, but should be no larger than src")
     ],
     "cross_entropy": [
+        ([X, spec((3,), "int64")], {"label_smoothing": 1.75}, "label_smoothing is 1.75, but should be between 0 and"),
         ([X, spec((4,), "int64")], {}, "target is 4, but should be 3"),
         ([X, spec((3,), "int64"), spec((3,))], {}, "weight is 3, but should be 4, with classes as in input"),
         ([X, spec((3,))], {}, "target is float32"),

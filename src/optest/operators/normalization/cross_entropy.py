@@ -21,7 +21,7 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.spec import Interval, OperatorDescriptor, Sample
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 from optest.spec.declared_shapes import fitted
 
 _OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)
@@ -75,6 +75,8 @@ def class_dim(rank: int) -> int:
 
 
 def infer_cross_entropy(specs: Specs, attributes: Attributes) -> Outputs:
+    if not 0 <= (smoothing := attributes.get("label_smoothing", 0.0)) <= 1:
+        raise UnfitArguments(f"label_smoothing is {smoothing}, but should be between 0 and 1")
     require_dimensions(given(specs, 0, "input"), "input", 1)
     is_vector = given(specs, 0, "input").rank == 1
     classes, rows = ("classes", "") if is_vector else ("batch, classes, *rest", "batch, *rest")
