@@ -93,11 +93,12 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
 
 
 def _skipped_if_ours(case: TestCase, verdict: Verdict) -> Verdict:
-    """Skip a suspect pass, or outputs without elements, of inputs that optest chose itself for functions that it does
+    """Skip a suspect pass of inputs that optest chose itself, and outputs without elements of functions that it does
     not know: the inputs, not the functions or a tolerance that the user stated, are at fault."""
-    is_derived = case.descriptor.category == "function" and any(each.startswith(_SET_TAG) for each in case.tags)
+    is_derived = any(each.startswith(_SET_TAG) for each in case.tags)
     is_stated = any(each.layer is not Layer.OPERATOR for each in case.tolerances)
-    shows_nothing = verdict.status is Status.SUSPECT or verdict.reason is Reason.NOTHING_COMPARED
+    is_function = case.descriptor.category == "function"
+    shows_nothing = verdict.status is Status.SUSPECT or (is_function and verdict.reason is Reason.NOTHING_COMPARED)
     if not shows_nothing or not is_derived or is_stated:
         return verdict
     return replace(verdict, status=Status.SKIPPED, message=f"{SHOWS_NOTHING}: {verdict.message}")
