@@ -117,6 +117,13 @@ def joined(numbers: Sequence[Number], join: Callable[[list[Array]], Array]) -> N
     return join(list(numbers))
 
 
+def either(number: Number, other: Number) -> Number:
+    """Return a number that kernels compute by either of two formulas: the first value, and the larger error."""
+    if not isinstance(number, Bounded):
+        return number
+    return Bounded(number.value, np.fmax(number.worst, other.worst), double=number.double)
+
+
 def constant(value: float, like: Number) -> Number:
     """A number that is rounded to the arithmetic of ``like``."""
     return Bounded(value, abs(value), double=like.double) if isinstance(like, Bounded) else value

@@ -91,7 +91,7 @@ DESCRIPTORS = in_module(
         signature="prefix_output, prefix_lse, suffix_output, suffix_lse -> out, lse",
         aliases=("merge_attn_states",),
         dtype_variants=(("float32",), ("float64",), *((half, "float32") * 2 for half in ("float16", "bfloat16"))),
-        rule=composed("running errors of the formula: exp and log 3 ulp, both shares by a quotient of 2.5 ulp"),
+        rule=composed("running errors: exp and log 3 ulp, shares by a quotient, from lse, or by a sigmoid of 2.5 ulp"),
         description="Attention over two sets of keys, from the outputs and the log-sum-exps of attention over each, as "
         "in vLLM: lse = ln(exp(prefix_lse) + exp(suffix_lse)) and out = prefix_output · exp(prefix_lse − lse) + "
         "suffix_output · exp(suffix_lse − lse). Outputs are tokens x heads x E, log-sum-exps heads x tokens. A set "

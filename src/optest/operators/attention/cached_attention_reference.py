@@ -24,7 +24,7 @@ from optest.operators.attention.cached_attention import (
 from optest.operators.attention.varlen_attention import infer_varlen_attention
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.indexing.index_copy_reference import is_one_of
-from optest.operators.running_errors import Bounded, Number, budgets, exactly, exp, log, moved
+from optest.operators.running_errors import Bounded, Number, budgets, either, exactly, exp, log, moved, softplus
 from optest.operators.shapes import Inference
 from optest.spec import ErrorBudget, UnfitArguments
 
@@ -243,9 +243,13 @@ def _merged(inputs: Sequence[Any], _attributes: Attributes) -> tuple[Number, ...
     both_empty = largest == -np.inf
     first, second = (exp(each - np.where(both_empty, 0.0, largest)) for each in (prefix_lse, suffix_lse))
     total = moved(first + second, lambda values: np.where(both_empty, 1.0, values))
+    apart, lse = suffix_lse - prefix_lse, log(total) + largest
     # Each share by itself, as kernels that divide the sum of the products lose less where the two cancel.
-    shares = [moved(each / total, lambda values: values.T[..., None]) for each in (first, second)]
-    return prefix * shares[0] + suffix * shares[1], log(total) + largest
+    # FlashAttention takes the shares from the log-sum-exp of both, and ring attention moves the prefix by a sigmoid.
+    shares = [either(first / total, exp(prefix_lse - lse)), either(second / total, exp(suffix_lse - lse))]
+    first, second, step = (moved(each, lambda v: v.T[..., None]) for each in (*shares, 1.0 / (1.0 + exp(-apart))))
+    out = either(prefix * first + suffix * second, prefix - step * (prefix - suffix))
+    return out, either(lse, prefix_lse + softplus(apart))
 
 
 def merge_attention_states_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -255,5 +259,6 @@ def merge_attention_states_reference(inputs: Inputs, attributes: Attributes) -> 
 
 def merge_attention_states_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """The running errors of the shift by the larger log-sum-exp, exp, the sum of both and its logarithm, and of both
-    products of a share, which is a quotient, and an output."""
+    products of a share, which is a quotient or exp(each − lse), and an output; or those of prefix_output −
+    σ(suffix_lse − prefix_lse)·(prefix_output − suffix_output), as in ring attention, where they are larger."""
     return budgets(_merged, inputs, attributes)

@@ -144,6 +144,11 @@ def test_prefill_samples_have_no_more_queries_than_tokens() -> None:
 
 def merged(inputs: Inputs, attributes: Attributes, way: str) -> tuple[Any, ...]:
     prefix, a, suffix, b = map(working, inputs)
+    if way == "by a sigmoid":  # ring attention keeps the first and moves it towards the second
+        apart = np.where(a == b, 0, b - a).astype(a.dtype)
+        share = 1 / (1 + np.exp(-apart))
+        lse = np.where(a == -np.inf, b, a + np.maximum(apart, 0) + np.log1p(np.exp(-np.abs(apart))))
+        return prefix - share.T[..., None] * (prefix - suffix), np.where(b == -np.inf, a, lse)
     base = a.dtype.type(math.log(2) if way == "base 2" else 1)
     empty = np.maximum(a, b) == -np.inf
     shift = np.where(empty, 0, np.maximum(a, b))
@@ -151,12 +156,15 @@ def merged(inputs: Inputs, attributes: Attributes, way: str) -> tuple[Any, ...]:
     first, second = (power((each - shift) / base) for each in (a, b))
     total = np.where(empty, 1, first + second)
     lse = np.where(empty, -np.inf, np.log(total) + shift)
+    if way == "by the result's log-sum-exp":  # as FlashAttention joins its splits, and the description has it
+        first, second = (np.exp(np.where(empty, -np.inf, each - lse)) for each in (a, b))
+        return prefix * first.T[..., None] + suffix * second.T[..., None], lse
     if way == "divided at the end":
         return (prefix * first.T[..., None] + suffix * second.T[..., None]) / total.T[..., None], lse
     return prefix * (first / total).T[..., None] + suffix * (second / total).T[..., None], lse
 
 
-@pytest.mark.parametrize("way", ["", "base 2", "divided at the end"])
+@pytest.mark.parametrize("way", ["", "base 2", "divided at the end", "by the result's log-sum-exp", "by a sigmoid"])
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.heavy)])
 def test_merged_states(way: str, seed: int) -> None:
     assert wrong_answers("merge_attention_states", lambda *call: merged(*call, way), seed) == []
