@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from references import by_torch, expected_all
+from sample_questions import widened_as_kernels_do, wrong_answers
 
 from optest.numerics import numpy_dtype
 from optest.operators.quantization.fp8_reference import per_token_group_quant_fp8_alternatives
@@ -60,6 +61,28 @@ def test_adamw_takes_the_steps_of_torchs_optimizer(decay: float) -> None:
         weight.grad = torch.from_numpy(grad)
         optimizer.step()
         np.testing.assert_allclose(param, weight.detach().numpy(), rtol=1e-12)
+
+
+def stepped(inputs: Any, attributes: Any, way: str) -> tuple[Any, ...]:
+    """A step of AdamW in float32, as fused kernels write it."""
+    param, grad, mean, square = map(widened_as_kernels_do, inputs)
+    number = np.result_type(param, mean).type
+    names = ("lr", "beta1", "beta2", "eps", "weight_decay")
+    lr, first, second, eps, decay = (number(attributes[each]) for each in names)
+    left = [number(1 - attributes[each] ** attributes["step"]) for each in ("beta1", "beta2")]
+    grad = (-grad if attributes["maximize"] else grad).astype(number)
+    mean = mean + (grad - mean) * (1 - first) if way == "lerp" else first * mean + (1 - first) * grad
+    square = second * square + (1 - second) * grad * grad
+    if way == "apex":
+        return param - lr * ((mean / left[0]) / (np.sqrt(square / left[1]) + eps) + decay * param), mean, square
+    root = np.sqrt(left[1])
+    return param * (1 - lr * decay) - lr * root / left[0] * (mean / (np.sqrt(square) + eps * root)), mean, square
+
+
+@pytest.mark.parametrize("way", ["apex", "lerp"])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.heavy)])
+def test_adamw_in_other_forms(way: str, seed: int) -> None:
+    assert wrong_answers("adamw", lambda *call: stepped(*call, way), seed) == []
 
 
 @pytest.mark.parametrize("activation", [None, "silu"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from optest.operators.arrays import Array, Attributes, Inputs, inferred, quiet_hooks
 from optest.operators.optimizers.adamw import infer_adamw
-from optest.operators.running_errors import Bounded, Number, budgets, constant, exactly, sqrt
+from optest.operators.running_errors import Bounded, Number, budgets, constant, either, exactly, sqrt
 from optest.spec import ErrorBudget
 
 
@@ -18,7 +18,8 @@ def _adamw(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
         _decays(attributes[name], attributes["step"], param) for name in ("beta1", "beta2")
     )
     grad = -grad if attributes.get("maximize") else grad
-    mean = mean * first[0] + grad * first[1]
+    # Kernels after torch.lerp interpolate, which rounds the former mean even if beta1 is 0.
+    mean = either(mean * first[0] + grad * first[1], mean + (grad - mean) * first[1])
     square = square * second[0] + grad * grad * second[1]
     divisor = sqrt(square) / sqrt(second_left) + constant(attributes["eps"], param)
     return param * (1.0 - rate * decay) - rate / first_left * mean / divisor, mean, square
@@ -40,7 +41,8 @@ def adamw_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]
 
 
 def adamw_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """The running errors of the formula. 1 − β of a β that is rounded is off by u, and 1 − βᵗ by (t + 33)·βᵗ·u."""
+    """The running errors of the formula, with m also as exp_avg + (1 − β₁)·(grad − exp_avg). 1 − β of a β that is
+    rounded is off by u, and 1 − βᵗ by (t + 33)·βᵗ·u."""
     return budgets(_adamw, inputs, attributes)
 
 
