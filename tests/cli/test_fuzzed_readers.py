@@ -451,7 +451,13 @@ def write_input(path: Path) -> None:
     from onnx import numpy_helper
 
     write_onnx(path.parent / "m.onnx")
-    path.write_bytes(numpy_helper.from_array(np.ones((3, 8), np.float32), "x").SerializeToString())
+    x = np.ones((3, 8), np.float32)
+    if path.suffix == ".npy":
+        np.save(path, x)
+    elif path.suffix == ".npz":
+        np.savez(path, x=x)
+    else:
+        path.write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
 
 
 def write_dumps(path: Path) -> None:
@@ -584,6 +590,22 @@ READERS = {
         mutate=changed_pb,
         needs="onnx onnxruntime",
         words=words("model validate m.onnx --input x.pb"),
+        kinds=4,
+    ),
+    "input npy": Reader(
+        file="x.npy",
+        seed=write_input,
+        mutate=changed_npy,
+        needs="onnx onnxruntime",
+        words=words("model validate m.onnx --input x.npy"),
+        kinds=4,
+    ),
+    "input npz": Reader(
+        file="x.npz",
+        seed=write_input,
+        mutate=changed_archive,
+        needs="onnx onnxruntime",
+        words=words("model validate m.onnx --input x.npz"),
         kinds=4,
     ),
     "dump": Reader(

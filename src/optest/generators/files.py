@@ -38,17 +38,18 @@ def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
         raise _bad(path, "does not exist")
     try:
         array = read(path, key, spec)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _bad(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if array.shape != spec.shape:
         raise _bad(path, f"holds the shape {format_shape(array.shape)}, but should hold {format_shape(spec.shape)}")
     return array
 
 
-# NumPy reads the header of an .npy as Python
-_UNREADABLE_HEADER = (SyntaxError, TokenError)
+# NumPy reads the header of an .npy as Python, and takes memory for the shape in it.
+_UNREADABLE_HEADER = (SyntaxError, TokenError, OverflowError, MemoryError)
 _UNREADABLE_ARCHIVE = (EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
-_UNREADABLE = (OSError, ValueError, *_UNREADABLE_HEADER, *_UNREADABLE_ARCHIVE)
+UNREADABLE = (OSError, ValueError, *_UNREADABLE_HEADER, *_UNREADABLE_ARCHIVE)
+"""What NumPy raises for a file that is damaged, or of another kind."""
 
 
 def _bad(path: str, what: str) -> Fault:
@@ -158,7 +159,7 @@ def _safetensors_in(path: str) -> dict[str, Any]:
     try:
         return dict(safetensors.deserialize(Path(path).read_bytes()))  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
-        raise _bad(path, f"cannot be read: {error}") from error
+        raise _bad(path, f"is no file of safetensors: {error}") from error
 
 
 def _array_of(tensor: Mapping[str, Any], dtype: DType) -> Array:

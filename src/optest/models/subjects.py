@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -14,7 +13,7 @@ import numpy as np
 
 from optest.backends.whole_models import ModelGraph, Region
 from optest.errors import UsageError
-from optest.generators.files import tensors_in_file
+from optest.generators.files import UNREADABLE, tensors_in_file
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.onnx.graphs import Graph, opened_file, tensor_of_file
 from optest.spec import ErrorBudget, Fault, NamedOutput, Reason, Rule, RuleClass, Unrounded, dtype
@@ -268,18 +267,21 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
     """
     try:
         require_regular(path)
-        if path.suffix in (".npz", ".npy"):
+        suffix = path.suffix.lower()
+        if suffix in (".npz", ".npy"):
             loaded = np.load(path, allow_pickle=False)
-            found = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)
-        elif path.suffix == ".pb":
+            found = {names[0]: loaded} if suffix == ".npy" else dict(loaded)
+        elif suffix == ".pb":
             found = {names[0]: tensor_of_file(path)}
         else:
             found, _ = tensors_in_file(path)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if {*found} != {*names}:
         raise UsageError(f"{path} has {', '.join(sorted(found))}, but should have {', '.join(names)}")
-    return {name: found[name] for name in names}
+    # An archive of NumPy has bytes for a member that is no array.
+    arrays = {name: np.asarray(found[name]) for name in names}
+    return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}
 
 
 def _drawn(rng: np.random.Generator, graph: Graph, name: str, kind: str, shape: tuple[int, ...]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from optest.errors import UsageError
 from optest.models import opened
 from optest.models.commands import models_of, traced, with_part
 from optest.models.driver import ModelDriver, program_of, subject_of
-from optest.models.subjects import subject_of_file
+from optest.models.subjects import read_tensors, subject_of_file
 from optest.onnx.graphs import Graph
 from optest.onnx.whole_models import OnnxProgram
 from optest.spec import BAD_STATUSES, Fault, Reason, Status, TestCase
@@ -408,6 +409,47 @@ def test_inputs_are_read_from_files_of_numpy_and_onnx(file: str, tmp_path: Path)
     Path("x.pb").write_bytes(numpy_helper.from_array(x, "any").SerializeToString())
     case = model(written(tmp_path / "m.onnx"), inputs=file)
     np.testing.assert_array_equal(subject_of(case).feeds["x"], x)
+
+
+@pytest.mark.parametrize("file", ["x.npz", "X.NPY"])
+def test_inputs_are_read_in_any_byte_order_and_layout(file: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
+    stored = np.asfortranarray(x).astype(">f4")
+    np.savez("x.npz", x=stored)
+    with open("X.NPY", "wb") as opened:
+        np.save(opened, stored)
+    found = subject_of(model(written(tmp_path / "m.onnx"), inputs=file)).feeds["x"]
+    assert found.dtype == np.float32
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found, x)
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 8), }"
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER.replace("{", "{{"),
+        HEADER.replace("(3, 8)", "(3, -8)"),
+        HEADER.replace("(3, 8)", "(9999999999999, 8)"),
+        HEADER.replace("(3, 8)", "(999999999999999999999, 8)"),
+    ],
+)
+def test_inputs_with_a_damaged_header_are_refused(kind: str, header: str, tmp_path: Path) -> None:
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(96)
+    (tmp_path / "x.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+    with pytest.raises(UsageError, match=f"x.{kind} cannot be read"):
+        read_tensors(tmp_path / f"x.{kind}", ["x"])
+
+
+def test_inputs_of_another_format_are_named_so(tmp_path: Path) -> None:
+    (tmp_path / "x.pt").write_bytes(bytes(range(200)))
+    with pytest.raises(UsageError, match=r"x\.pt is no file of safetensors"):
+        read_tensors(tmp_path / "x.pt", ["x"])
 
 
 @pytest.mark.parametrize(
