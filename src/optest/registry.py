@@ -300,7 +300,7 @@ def file_of_module(module_name: str) -> str | None:
 
 
 def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
-    """Name and file of every other loaded module of the same package or, for a module of none, of the same folder.
+    """Name and file of every other loaded module of the same package, of the same folder or of a package in that.
 
     What lies in a folder of installed packages has no neighbours: it came with a version.
     """
@@ -308,13 +308,15 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
     if file is None or {"site-packages", "dist-packages"} & set(Path(file).parts):
         return []
     top = module_name.partition(".")[0]
-    folder = file.rpartition("/")[0]
+    plugin = str(Path(file).absolute())
+    folder = plugin.rpartition("/")[0]
     found = []
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if not path or name == module_name:
+        if not path or path == plugin or name == module_name:
             continue
-        is_near = name.partition(".")[0] == top or ("." not in name and path.rpartition("/")[0] == folder)
+        first = name.partition(".")[0]
+        is_near = first == top or path.rpartition("/")[0] == folder or path.startswith(f"{folder}/{first}/")
         if is_near and Path(path).is_file():
             found.append((name, Path(path)))
     return found
@@ -323,19 +325,19 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
 def files_of_plugin(module_name: str) -> Iterator[Path]:
     """Yield the files of a plug-in and its neighbours, their bytecode, and each file that would be loaded instead.
 
-    The last may not exist: packages, compiled modules and, in earlier entries of the import path, any of this name.
+    The last may not exist: packages, compiled modules and, anywhere on the import path, any of these names.
     """
     if (file := file_of_module(module_name)) is None:
         return
-    sources = [Path(file), *(path for _, path in neighbours_of_module(module_name))]
+    near = neighbours_of_module(module_name)
+    sources = [Path(file), *(path for _, path in near)]
     cached = [Path(importlib.util.cache_from_source(str(each))) for each in sources if each.suffix == ".py"]
     # Workers write the bytecode of modules that pytest has loaded with its own.
     yield from (*sources, *filter(Path.is_file, cached))
     endings = (*importlib.machinery.all_suffixes(), "/__init__.py")
-    for folder in (Path(entry).absolute() for entry in sys.path):
-        yield from (folder / f"{module_name.partition('.')[0]}{ending}" for ending in endings)
-        if Path(file).absolute().is_relative_to(folder):
-            break
+    others = [f"{name.partition('.')[0]}{ending}" for name in (module_name, *dict(near)) for ending in endings]
+    for folder in (str(Path(file).parent), *sys.path):
+        yield from (Path(folder).absolute() / other for other in others)
 
 
 def load_file(path: Path, *, name: str = "") -> ModuleType:

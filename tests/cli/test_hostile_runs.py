@@ -103,7 +103,8 @@ FILES = {
     "mine.py": "import kernels\nfrom optest.backends import BackendDriver, backend_manager\n\n\n"
     "class Mine(BackendDriver):\n    name = kind = 'mine'\n\n    def run(self, case, inputs):\n"
     "        return [kernels.relu(inputs[0])]\n\n\nbackend_manager.register(Mine())\n",
-    "kernels.py": "def relu(x):\n    return x * (x > 0)\n",
+    "kernels.py": "import parts.inside\n\n\ndef relu(x):\n    return x * (x > 0)\n",
+    "parts/inside.py": "",
     "truth.py": "def relu(inputs, attributes):\n    return [inputs[0] * (inputs[0] > 0)]\n",
     "source.py": "def draw(case, rng):\n    return [rng.random(case.inputs[0].spec.shape, 'f4')], None\n",
 }
@@ -115,11 +116,13 @@ FILES = {
         "mine.py",
         None,
         *(pytest.param(each, marks=pytest.mark.heavy) for each in ("kernels.py", "truth.py", "source.py")),
+        "parts/inside.py",
     ],
 )
 def test_a_run_is_resumed_only_with_the_code_that_it_began_with(
     optest: Shell, plan: Write, tmp_path: Path, edited: str | None
 ) -> None:
+    (tmp_path / "parts").mkdir()
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     path = plan(RESUMED)
@@ -130,7 +133,7 @@ def test_a_run_is_resumed_only_with_the_code_that_it_began_with(
     ended = optest("run", "--plan", path, "--resume", "latest", env=mine)
     assert ended.status == (0 if edited is None else 2), ended.text
     if edited is not None:
-        assert f"{edited.removesuffix('.py')}" in ended.err
+        assert edited.removesuffix(".py").replace("/", ".") in ended.err
         assert "has changed" in ended.err
 
 
@@ -263,6 +266,7 @@ def relu(x):
 """
 _PLUGIN = """
 import beside
+import parts.inside
 from optest.backends import BackendDriver, backend_manager
 class Mine(BackendDriver):
     name = kind = "mine"
@@ -276,11 +280,13 @@ _FILES = {
     "known.yaml": "version: 1\nexpected: []\n",
     "mine.py": _PLUGIN,
     "beside.py": "",
+    "parts/inside.py": "",
 }
 
 
 def attacked(optest: Shell, folder: Path, attack: str, *options: str, env: dict[str, str] | None = None) -> Ended:
     """Run a kernel that does ``attack`` in a project with a configuration and a plug-in."""
+    (folder / "parts").mkdir(exist_ok=True)
     for name, text in _FILES.items():
         (folder / name).write_text(text)
     py_compile.compile(str(folder / "mine.py"))
@@ -301,7 +307,10 @@ _RUN = ("run", "--op", "relu", "--shape", "input0=4")
         ("open(next(Path('__pycache__').glob('mine.*.pyc')), 'ab').write(b'x')", ".pyc was changed"),
         ("open('mine.py', 'a').write('print(1)')", "mine.py was changed"),
         ("open('beside.py', 'a').write('print(1)')", "beside.py was changed"),
+        ("open('parts/inside.py', 'a').write('print(1)')", "parts/inside.py was changed"),
         ("os.mkdir('mine'); open('mine/__init__.py', 'w').write('print(1)')", "mine/__init__.py was created"),
+        ("os.mkdir('beside'); open('beside/__init__.py', 'w').write('print(1)')", "beside/__init__.py was created"),
+        ("open('parts/__init__.py', 'w').write('print(1)')", "parts/__init__.py was created"),
         ("open('known.yaml', 'w').write('version: 1')", "known.yaml was changed"),
         ("unseen('mine.py', '#')", "mine.py was changed"),
         ("unseen('pyproject.toml', 'op = [1]')", "pyproject.toml was changed"),
@@ -316,6 +325,18 @@ def test_configuration_that_a_kernel_changed_is_refused(optest: Shell, tmp_path:
         assert refused.status == 2, refused.text
         assert file in refused.err
         assert "--accept-config" in refused.err
+
+
+@pytest.mark.parametrize("file", ["mine.py", "parts/inside.py", "beside/__init__.py"])
+def test_plug_ins_in_a_folder_below_are_watched(optest: Shell, tmp_path: Path, file: str) -> None:
+    (tmp_path / "optest.toml").write_text('plugins = ["below/mine.py"]')
+    (tmp_path / "below/parts").mkdir(parents=True)
+    for name in ("mine.py", "beside.py", "parts/inside.py"):
+        (tmp_path / "below" / name).write_text(_FILES[name])
+    write = f"os.makedirs('below/beside', exist_ok=True); open('below/{file}', 'a').write('print(1)')"
+    (tmp_path / "kernel.py").write_text(_KERNEL.format(attack=write))
+    assert f"below/{file} was" in optest(*_RUN, "--function", "kernel:relu", "--isolate", "none").err
+    assert optest(*_RUN).status == 2
 
 
 @pytest.mark.parametrize("options", [("--isolate", "worker"), ("--isolate", "case")])
