@@ -91,7 +91,9 @@ class ModelValues:
             case "outputs" if not stated["values"]:
                 raise Fault(Reason.UNSUPPORTED, f"no output is a tensor of numbers: {', '.join(subject.graph.outputs)}")
             case "outputs" if stated["expected"]:
-                return (), _kept(Path(stated["expected"]), _lines(stated["values"]))
+                names, ends = _lines(stated["values"]), ("", ".float64", ".moved")
+                kept = read_tensors(Path(stated["expected"]), [name + end for name in names for end in ends])
+                return (), [judged_by_accuracy(name, *(kept[name + end] for end in ends)) for name in names]
             case "accumulated":
                 traced = [name for region in program_of(case, stated).regions for name in region.outputs]
                 return (), subject.expected(_lines(stated["values"]), among=traced)
@@ -102,11 +104,6 @@ class ModelValues:
 def _tensors_of(subject: Subject, outputs: Mapping[str, Any]) -> dict[str, Array]:
     by_value = dict(zip(subject.graph.outputs, outputs.values(), strict=True))
     return {name: by_value[name] for name in tensor_outputs(subject.graph)}
-
-
-def _kept(path: Path, names: Sequence[str]) -> list[NamedOutput]:
-    kept = read_tensors(path, [f"{name}{suffix}" for name in names for suffix in ("", ".float64", ".moved")])
-    return [judged_by_accuracy(name, kept[name], kept[f"{name}.float64"], kept[f"{name}.moved"]) for name in names]
 
 
 def _lines(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from optest.guests import CommandContext
 from optest.models.generation import MOST_TOKENS, fed_tokens, generated, prompt_of
 from optest.models.hooks import Hooks
 from optest.models.opened import is_file, named_model, runnable
-from optest.numerics import Array, dtype_of, widen
+from optest.numerics import dtype_of, widen
 from optest.registry import load_object
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural, printable
@@ -39,7 +39,9 @@ def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
     took = time.perf_counter() - began
     rows = [("output", "dtype", "shape", "least", "largest")]
     for name, each in outputs.items():
-        rows.append((name, dtype_of(each.dtype).name, format_shape(each.shape), *_range(each)))
+        has_ends = each.size and each.dtype.kind != "c"
+        ends = (f"{end:.4g}" for end in (widen(each).min(), widen(each).max())) if has_ends else ("", "")
+        rows.append((name, dtype_of(each.dtype).name, format_shape(each.shape), *ends))
     yield from columns(rows, left=frozenset({0, 1, 2}))
     for name, each in outputs.items():
         if each.size and each.ndim > 1 and ("logit" in name or len(outputs) == 1):
@@ -65,13 +67,6 @@ def _text_lines(given: Mapping[str, Any]) -> Iterator[str]:
     rate = f"{len(ids) / took:.3g} tokens/s, loading included"
     yield f"time: {seconds_text(took)} for {plural(len(ids), 'token')}, {how}; {rate}"
     yield from hooks.closing_lines(model.program, fed_tokens(model, prompt.ids))
-
-
-def _range(value: Array) -> tuple[str, str]:
-    wide = widen(value)
-    if not wide.size or wide.dtype.kind == "c":
-        return "", ""
-    return f"{wide.min():.4g}", f"{wide.max():.4g}"
 
 
 def export_weights_command(context: CommandContext, **given: Any) -> int:

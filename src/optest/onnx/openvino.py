@@ -184,13 +184,11 @@ def _place(request: Any, feeds: Mapping[str, Any]) -> None:
 
 
 def _outputs(request: Any, model: Model) -> list[Any]:
-    return [_array(request.get_tensor(name)) for name in model.outputs]
-
-
-def _array(tensor: Any) -> Any:
-    """The elements, copied: it lends its memory until the next call."""
-    data, entry = np.array(tensor.data), numpy_dtype(dtype(_dtype_name(tensor.element_type.get_type_name())))
-    return data if entry.isbuiltin == 1 else data.view(entry)
+    made = []
+    for tensor in map(request.get_tensor, model.outputs):  # copied: it lends its memory until the next call
+        data, entry = np.array(tensor.data), numpy_dtype(dtype(_dtype_name(tensor.element_type.get_type_name())))
+        made.append(data if entry.isbuiltin == 1 else data.view(entry))
+    return made
 
 
 def _dtype_name(name: str) -> str:

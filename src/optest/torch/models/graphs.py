@@ -166,16 +166,11 @@ def graph_of(model: TorchModel, feeds: Mapping[str, Array]) -> Graph:
     """
     with _exporting(model, "to a graph of torch"):
         program = torch.export.export(model.module, (), kwargs=as_tensors(feeds))
-        if not all(_is_pure(node) for node in program.graph.nodes):
+        calls = (node.target for node in program.graph.nodes if node.op == "call_function")
+        schemas = (getattr(target, "_schema", None) for target in calls if target is not operator.getitem)
+        if any(schema is None or schema.is_mutable for schema in schemas):
             program = program.run_decompositions({})
         return Graph(program.module(check_guards=False), model.outputs)
-
-
-def _is_pure(node: Any) -> bool:
-    if node.op != "call_function" or node.target is operator.getitem:
-        return True
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and not schema.is_mutable
 
 
 def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
@@ -219,14 +214,11 @@ def _exporting(model: TorchModel, what: str) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # border: an exporter may raise anything
-        raise Fault(Reason.COMPILE, f"export failed: {model.name} {what}: {_last_message(error)}") from error
+        cause: BaseException = error  # the first of all
+        while (before := cause.__cause__ or cause.__context__) is not None:
+            cause = before
+        text = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
+        why = f"{type(cause).__name__}: {text}"
+        raise Fault(Reason.COMPILE, f"export failed: {model.name} {what}: {why}") from error
     finally:
         logging.disable(level)
-
-
-def _last_message(error: BaseException) -> str:
-    """Kind and first line of what caused it all."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {text}"

@@ -44,7 +44,12 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
     state = module.state_dict()
     if path.suffix != ".safetensors":
         raise UsageError(f"{path} is no .safetensors file")
-    stored = _under_own_names({name: to_read(each) for name, each in tensors_in_file(path)[0].items()}, state)
+    prefix = next(iter(state), "").partition(".")[0] + "."
+    stored = {
+        f"{prefix}{name}" if name not in state and f"{prefix}{name}" in state else name: to_read(each)
+        for name, each in tensors_in_file(path)[0].items()
+        if name in state or not _MASK.search(name)
+    }
     aliases = _aliases(state)
     present = {aliases[name] for name in stored if name in state}
     missing = [name for name in state if aliases[name] not in present and not name.endswith("num_batches_tracked")]
@@ -69,15 +74,6 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
 
 _MASK = re.compile(r"\.attn\.(masked_)?bias$")
 """Causal masks, which old checkpoints of GPT-2 hold."""
-
-
-def _under_own_names(stored: Mapping[str, torch.Tensor], own: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    prefix = next(iter(own), "").partition(".")[0] + "."
-    return {
-        f"{prefix}{name}" if name not in own and f"{prefix}{name}" in own else name: each
-        for name, each in stored.items()
-        if name in own or not _MASK.search(name)
-    }
 
 
 def _aliases(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
