@@ -7,13 +7,14 @@ Source of the formulas: https://onnx.ai/onnx/operators/
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx.helper import get_attribute_value
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_batch_normalization, op_conv, op_dynamic_quantize_linear, op_loop
+from onnx.reference.ops import op_batch_normalization, op_conv, op_dynamic_quantize_linear, op_loop, op_resize
 from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 
 from optest.operators.real_functions import erf
@@ -48,6 +49,18 @@ class GatherElements(OpRun):  # its own takes 64 rows at most
         sizes[axis] = data.shape[axis]
         inside = tuple(slice(size) for size in sizes)
         return (np.take_along_axis(data[inside], indices, axis),)
+
+
+class Resize(op_resize.Resize):  # its own takes sizes that are no whole numbers where corners are aligned
+    def _run(self, x: Any, roi: Any, scales: Any = None, sizes: Any = None, **attributes: Any) -> tuple[Any, ...]:
+        (made,) = super()._run(x, roi, scales, sizes, **attributes)
+        if attributes.get("coordinate_transformation_mode") == "align_corners" and not attributes.get("axes"):
+            return tuple(super()._run(x, roi, None, np.array(made.shape), **attributes))
+        if attributes["mode"] == "nearest" and np.ndim(scales) == 1:
+            exact = np.array([float(Fraction(float(each)).limit_denominator(1024)) for each in scales])
+            if not np.array_equal(made, super()._run(x, roi, exact, sizes, **attributes)[0], equal_nan=True):
+                raise Fault(Reason.UNSUPPORTED, "no reference for Resize: rounding decides which element is nearest")
+        return (made,)
 
 
 class LRN(OpRun):  # its own sums over as many channels as there are samples
@@ -125,6 +138,13 @@ class Loop(op_loop.Loop):  # its own takes no condition for a false one, and sca
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 
+_LEFT_OUT = {
+    *(f"{name} auto_pad=SAME_LOWER" for name in ("AveragePool", "LpPool", "MaxPool")),
+    *("GridSample mode=cubic", "LSTM input_forget=1", "LpNormalization p=1", "TopK sorted=0"),
+    "Resize coordinate_transformation_mode=half_pixel_symmetric",
+}
+
+
 def left_out(node: Any) -> str:
     """Return what a node states and ONNX's evaluator 1.23 leaves out or gets wrong, "" for nothing."""
     stated = {each.name: get_attribute_value(each) for each in node.attribute}
@@ -134,9 +154,11 @@ def left_out(node: Any) -> str:
         return f"activations {', '.join(activations)}"
     if usual and ("clip" in stated or (len(node.input) > 4 and node.input[4])):
         return "clip" if "clip" in stated else "sequence_lens"
-    if stated.get("auto_pad") == b"SAME_LOWER" and node.op_type.endswith("Pool"):
-        return "auto_pad=SAME_LOWER"
-    return "sorted=0" if node.op_type == "TopK" and stated.get("sorted") == 0 else ""
+    steps = {*stated.get("strides", ()), *stated.get("dilations", ())}
+    if node.op_type == "MaxPool" and len(node.output) > 1 and steps <= {1}:
+        return "indices and steps of 1"
+    words = (f"{name}={value.decode() if isinstance(value, bytes) else value}" for name, value in stated.items())
+    return ", ".join(each for each in words if f"{node.op_type} {each}" in _LEFT_OUT)
 
 
 def _erf(x: Any) -> Any:
