@@ -107,9 +107,10 @@ def _written(case: TestCase, folder: Path) -> str:
     stated = dict(case.attributes)
     if isinstance(program, OnnxProgram):
         outputs, inputs = (tuple(stated[name].split("\n")) for name in ("values", "given"))
+        given = {name: subject.activation(name) for name in inputs}
         for name, graph in (("node.onnx", program.before), ("optimized.onnx", program.graph)):
-            write_atomically(folder / name, graph.cut(graph.region(outputs, inputs), program.before.types))
-        save_tensors({name: subject.activation(name) for name in inputs}, folder / "inputs.safetensors", case.id)
+            write_atomically(folder / name, graph.cut(graph.region(outputs, inputs), program.before.types, given))
+        save_tensors(given, folder / "inputs.safetensors", case.id)
         files = {"file": "node.onnx", "optimized": "optimized.onnx", "inputs": "inputs.safetensors"}
         kept = {name: stated[name] for name in ("backend", "values")}
         stated = {**files, **kept, "variant": program.plain_variant, "part": "outputs"}

@@ -19,17 +19,17 @@ from onnx.reference import ReferenceEvaluator
 from optest.backends.whole_models import Region, place_in, region_of
 from optest.core.border import Border
 from optest.errors import UsageError
-from optest.numerics import Array, summation_errors
+from optest.numerics import Array, dtype_of, summation_errors
 from optest.onnx.evaluated_operators import OPERATORS, left_out
-from optest.onnx.models import DTYPE_NAMES
+from optest.onnx.models import DTYPE_NAMES, ELEMENT_TYPES
 from optest.spec import Fault, Reason, dtype
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""
 _SUMS = (
-    "Conv", "ConvTranspose", "CumSum", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "Gemm", "MatMul",
-    "MatMulNBits", "ReduceL1", "ReduceSum", "ReduceSumSquare",
+    "Conv", "ConvTranspose", "CumSum", "DFT", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "Gemm",
+    "MatMul", "MatMulNBits", "ReduceL1", "ReduceSum", "ReduceSumSquare", "STFT",
 )  # fmt: skip
 """Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
@@ -56,6 +56,10 @@ def opened_file(path: Path) -> bytes:
         content = bytes(model.SerializeToString())
         # IR 3 lists each constant among the inputs, as ONNX Runtime does not demand, nor its example mul_1.onnx does.
         model.ir_version = max(model.ir_version, 4)
+        model.graph.name = model.graph.name or "graph"  # no runtime demands it, nor the rank of an output
+        for each in model.graph.output:
+            if each.type.HasField("tensor_type"):
+                each.type.tensor_type.shape.SetInParent()
         for node in model.graph.node:
             if node.op_type == "SimplifiedLayerNormalization":  # ONNX Runtime has it in the domain of ONNX
                 node.op_type = "Gelu"  # any of its own, which onnx.checker accepts
@@ -179,7 +183,12 @@ class Graph:
     @property
     def random(self) -> str:
         """An operator whose results are drawn at random, "" if there is none."""
-        return next((each.op_type for each in self.nodes if _is_random(each, self.constant)), "")
+        for node in self.nodes:
+            trains = node.input[2] if node.op_type == "Dropout" and len(node.input) > 2 else ""
+            is_trained = self.constant(trains) if trains else np.array(False)
+            if node.op_type in _RANDOM or is_trained is None or is_trained:
+                return str(node.op_type)
+        return ""
 
     def place_of(self, number: int) -> str:
         """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
@@ -191,9 +200,15 @@ class Graph:
         """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
         return region_of(outputs, given, self.makers, self._read_by.__getitem__, self.constants.keys())
 
-    def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
-        """The nodes of a region as a model; ``types`` has those that are known."""
+    def cut(self, region: Region, types: Mapping[str, Any], given: Mapping[str, Array]) -> bytes:
+        """The nodes of a region as a model; ``types`` has those that are known, ``given`` values of its inputs."""
         model = self._model_of(region, types)
+        for each in model.graph.input:
+            value = given.get(each.name)
+            if value is not None and (value.ndim == 1 or each.name not in types):
+                # ONNX Runtime refuses a Resize if it does not know how many sizes there are.
+                sizes = value.shape if value.ndim == 1 else [None] * value.ndim
+                each.type.CopyFrom(helper.make_tensor_type_proto(ELEMENT_TYPES[dtype_of(value.dtype).name], sizes))
         read = dict.fromkeys(name for number in region.nodes for name in self._read_by[number])
         model.graph.initializer.extend(self.constants[name] for name in read if name in self.constants)
         return bytes(model.SerializeToString())
@@ -239,6 +254,11 @@ class Graph:
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
                 node = self.nodes[number]
+                if self._unit_of is not None and node.op_type in ("GRU", "LSTM", "RNN"):
+                    for name in {*node.input[1:3]}:  # a sum of products with its roundings is one of other weights
+                        weights, rng = np.asarray(feeds[name]), np.random.default_rng(number)
+                        moves = self._unit_of(name) * rng.uniform(-1, 1, weights.shape) * np.sqrt(weights.shape[-1])
+                        feeds[name] = weights * (1 + moves)
                 if unsupported := left_out(node):
                     raise Fault(Reason.UNSUPPORTED, f"no reference for {node.op_type} with {unsupported}")
                 what, reason = f"no reference for {node.domain}.{node.op_type}: onnx.reference", Reason.UNSUPPORTED
@@ -267,6 +287,8 @@ class Graph:
             x = feeds[node.input[0]]
             span, places = np.ptp(x) if x.size else 0.0, 2.0 * max(x.shape, default=1)
             return summation_errors(total, np.asarray(span**2), np.array(places**2), unit)
+        if node.op_type in ("DFT", "STFT"):  # a product with each element of a signal, of the size of the whole
+            return summation_errors(total, 2 * np.mean(np.square(total)), np.array(2 * total.shape[-2]), unit)
         if node.op_type in _NORMS:  # divided by the deviation of a row, whose mean and variance are sums
             x, scale = feeds[node.input[0]], feeds[node.input[2 if node.op_type.startswith("Skip") else 1]]
             row = x[0, 0].size if node.op_type == "InstanceNormalization" else scale.size
@@ -348,6 +370,10 @@ def _widen(graph: Any) -> None:
                 _widen(attribute.g)
             elif attribute.type == AttributeProto.INT and attribute.name in _TYPES and attribute.i in _FLOATS:
                 attribute.i = TensorProto.DOUBLE
+        if node.op_type == "ConstantOfShape" and not node.attribute:
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1))))
+        elif node.op_type.endswith("Window") and all(each.name not in _TYPES for each in node.attribute):
+            node.attribute.append(helper.make_attribute("output_datatype", int(TensorProto.DOUBLE)))
         if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
             stated = node.attribute[0]
             value = np.array(stated.f if stated.name == "value_float" else list(stated.floats), np.float64)
@@ -362,11 +388,3 @@ def _widen_tensor(tensor: Any) -> None:
 
 
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-
-
-def _is_random(node: Any, constant: Callable[[str], Array | None]) -> bool:
-    """Dropout draws where it is told that a model is trained."""
-    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
-        return node.op_type in _RANDOM
-    is_trained = constant(node.input[2])
-    return is_trained is None or bool(is_trained)

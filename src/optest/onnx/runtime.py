@@ -57,6 +57,8 @@ _LACKING = {
     "fallback to CPU EP has been explicitly disabled": "the provider has no kernel, and nothing is run elsewhere",
     "is not currently registered or supported": "it has no tensors of this dtype",
     "data type is not supported with": "it has no such kernel for this dtype",
+    "t be converted to MLDataType": "it reads no arrays of this dtype",
+    "No corresponding Numpy type": "it hands out no arrays of this dtype",
 }
 """What it says of kernels that it lacks, where it has no error of its own for it."""
 

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from optest.backends.command_abilities import HasVariants
 from optest.backends.whole_models import Region, regions_of
 from optest.core.border import Border
 from optest.errors import UsageError
-from optest.numerics import Array, bits, dtype_of
+from optest.numerics import Array, bits
 from optest.onnx.driver import OnnxBackend
 from optest.onnx.graphs import Graph
 from optest.onnx.matching import common_weights, names_by_structure
-from optest.onnx.models import ELEMENT_TYPES, Model
+from optest.onnx.models import Model
 from optest.spec import Fault, Reason, dtype
 
 _AHEAD = 16
@@ -140,20 +139,16 @@ class OnnxProgram:
 
     def _load(self, region: Region, given: Mapping[str, Array]) -> None:
         graph, variant = self._optimized
-        types = dict(self.before.types)
-        for name in {*region.inputs} & given.keys() - types.keys():
-            kind = ELEMENT_TYPES[dtype_of(given[name].dtype).name]
-            types[name] = helper.make_tensor_type_proto(kind, [None] * given[name].ndim)
-        self._loaded[region] = self._driver.loaded_nodes(graph.cut(region, types), variant)
+        self._loaded[region] = self._driver.loaded_nodes(graph.cut(region, self.before.types, given), variant)
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Region by region; each value is kept until its last reader has run."""
         if self._feeds is not feeds or not self._dropped.isdisjoint(outputs):
             constants = ((name, self.before.constant(name)) for name in self.before.outputs)
             self._values = {**feeds, **{name: value for name, value in constants if value is not None}}
-            self._feeds = feeds
             self._dropped, self._ahead = set(), iter(self.regions)
             self._readers = Counter(name for region in self.regions for name in region.inputs)
+        self._feeds = None  # values behind a region that fails have its fault, too
         while any(name not in self._values for name in outputs):
             region = next(self._ahead)
             self._values |= self.made(region, self._values)
@@ -162,6 +157,7 @@ class OnnxProgram:
                 if self._readers[name] == 0 and name not in self.before.outputs and name not in feeds:
                     del self._values[name]
                     self._dropped.add(name)
+        self._feeds = feeds
         return {name: self._values[name] for name in outputs}
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
