@@ -146,7 +146,8 @@ def region_of(
 
 def regions_of(graph: ModelGraph, known: Collection[str]) -> list[Region]:
     """What makes the values in ``known`` and the outputs, in the order of the nodes; constants are part of others."""
-    wanted, made_by = {*known, *graph.outputs}, dict[int, list[str]]()
+    tensors = (each for each in graph.outputs if each in graph.makers and graph.dtype_name(each))
+    wanted, made_by = {*known, *tensors}, dict[int, list[str]]()
     for name, number in graph.makers.items():
         if name in wanted:
             made_by.setdefault(number, []).append(name)

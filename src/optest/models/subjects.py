@@ -49,6 +49,7 @@ class Subject:
         self.feeds = feeds
         self._ahead: Iterator[tuple[str, tuple[Array, Array, Array]]] = iter(())
         self._waiting = dict[str, tuple[Array, Array, Array]]()
+        self._has_stopped = False
         self._passed = {*graph.makers, *graph.outputs}
 
     @cached_property
@@ -85,14 +86,18 @@ class Subject:
         then ``among`` has those that further calls want.
 
         Raises:
-            Fault: as :func:`judged_by_accuracy`.
+            Fault: as :func:`judged_by_accuracy`; UNSUPPORTED if no output has an element.
         """
         region = self.graph.region(outputs, given)
-        if given or not region.inputs:
+        if given or not region.inputs or self._has_stopped:
             # More than is given where an optimizer takes equal values in place of others, which do not come of these.
             made = dict(self._computed(region, {name: self.activation(name) for name in region.inputs}))
         else:
+            self._has_stopped = True  # at a node without a reference, which says nothing of values beside it
             made = self._in_order(outputs, {*outputs, *among})
+            self._has_stopped = False
+        if not any(made[name][1].size for name in outputs):
+            raise Fault(Reason.UNSUPPORTED, f"nothing to compare: {', '.join(outputs)} without elements")
         return [judged_by_accuracy(name, *made[name]) for name in outputs]
 
     def _in_order(self, outputs: Sequence[str], among: Collection[str]) -> dict[str, tuple[Array, Array, Array]]:
@@ -163,6 +168,7 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
         return NamedOutput(name, narrow, rule=Rule(kind=RuleClass.EXACT, stands=True))
     if wide.size and np.isnan(wide).all():
         raise Fault(Reason.NOTHING_COMPARED, f"{name} is NaN everywhere in float64; see the inputs")
+    wide = wide.astype(np.float64, copy=False)  # of ai.onnx.ml, the evaluator computes float32
     wide = np.where(np.abs(wide) > kind.max_finite * (1 + kind.unit_roundoff), np.copysign(np.inf, wide), wide)
     allowed = _allowed(narrow.astype(np.float64), wide, moved, kind.unit_roundoff)
     formula = f"{FACTOR:g} x the error of {kind} against float64, {float(np.max(allowed, initial=0.0)):.3g}"
@@ -181,6 +187,8 @@ def _allowed(narrow: Array, wide: Array, moved: Array, unit: float) -> Array:
         return allowed
     errors = 2 * unit * sizes
     for each in (narrow, moved):
+        if each.shape != wide.shape:  # sizes that follow from elements, as of Unique and Range
+            continue
         error = np.abs(each[is_finite] - known)
         np.maximum(errors, error, out=errors, where=np.isfinite(error))
     nonzero = sizes[sizes > 0]
@@ -234,7 +242,12 @@ def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
     feeds = {}
     for name, kind, shape in specs:
         known = tuple(_size(each, stated) if isinstance(each, str) else each for each in shape)
-        feeds[name] = _drawn(rng, graph, name, kind, known)
+        drawn: Array = np.ones(known)
+        if dtype(kind).is_inexact:
+            drawn = rng.standard_normal(known)
+        elif kind != "bool" and "mask" not in name:
+            drawn = rng.integers(0, _rows(graph, name), known)
+        feeds[name] = drawn.astype(numpy_dtype(dtype(kind)))
     return Subject(graph, feeds)
 
 
@@ -282,15 +295,6 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
     # An archive of NumPy has bytes for a member that is no array.
     arrays = {name: np.asarray(found[name]) for name in names}
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}
-
-
-def _drawn(rng: np.random.Generator, graph: Graph, name: str, kind: str, shape: tuple[int, ...]) -> Array:
-    entry = dtype(kind)
-    if entry.is_inexact:
-        return rng.standard_normal(shape).astype(numpy_dtype(entry))
-    if entry.name == "bool" or "mask" in name:
-        return np.ones(shape, numpy_dtype(entry))
-    return rng.integers(0, _rows(graph, name), shape).astype(numpy_dtype(entry))
 
 
 def _rows(graph: Graph, name: str) -> int:

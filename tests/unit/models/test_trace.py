@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -617,14 +618,21 @@ LENGTHS = {"lengths": np.array([2], np.int32)}
         ("LSTM", (), {"activations": ["Sigmoid", "Tanh", "Tanh"]}, ""),
         ("MaxPool", (), {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_LOWER"}, "auto_pad=SAME_LOWER"),
         ("MaxPool", (), {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_UPPER"}, ""),
+        ("LSTM", (), {"input_forget": 1}, "input_forget=1"),
+        ("LpNormalization", (), {"p": 1, "axis": -1}, "p=1"),
+        ("LpNormalization", (), {"p": 2}, ""),
+        ("MaxPool", ("indices",), {"kernel_shape": [2]}, "indices and steps of 1"),
+        ("MaxPool", ("indices",), {"kernel_shape": [2], "strides": [2]}, ""),
         ("TopK", (), {"sorted": 0}, "sorted=0"),
         ("TopK", (), {"sorted": 1}, ""),
     ],
 )
 def test_what_the_evaluator_leaves_out_has_no_reference(operator: str, more: Any, attributes: Any, what: str) -> None:
-    own = {"LSTM": ["w", "r"], "MaxPool": [], "TopK": ["two"]}[operator]
+    own = {"LSTM": ["w", "r"], "TopK": ["two"]}.get(operator, [])
     attributes = {**attributes, **({"hidden_size": 2} if operator == "LSTM" else {})}
-    node = helper.make_node(operator, ["x", *own, *more], ["y", "i"][: 2 if operator == "TopK" else 1], **attributes)
+    has_indices = operator == "TopK" or "indices" in more
+    inputs = ["x", *own, *(each for each in more if each != "indices")]
+    node = helper.make_node(operator, inputs, ["y", "i"][: 1 + has_indices], **attributes)
     constants = {**OF_LSTM, **LENGTHS, "two": np.array([2])}
     used = {name: value for name, value in constants.items() if name in node.input}
     rank = 4 if operator == "LSTM" else 3
@@ -668,6 +676,149 @@ def test_a_loop_without_a_condition_makes_all_its_trips(scanned: Any) -> None:
     assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
     onnx.save(loop(scanned, turn="Identity"), "wrong.onnx")
     assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["y"]
+
+
+RATIOS = {"scales": np.array([1, 1, 1.5, 0.6], np.float32)}
+SIZES = {"sizes": np.array([1, 2, 9, 4])}
+
+
+def _resize(mode: str, place: str) -> Any:
+    return {"mode": mode, "coordinate_transformation_mode": place}
+
+
+HONEST = {
+    "aligned corners": ("Resize", ["x", "", "scales"], _resize("linear", "align_corners"), RATIOS, 13),
+    "aligned corners, nearest": ("Resize", ["x", "", "scales"], _resize("nearest", "align_corners"), RATIOS, 13),
+    "sizes": ("Resize", ["x", "", "", "sizes"], _resize("cubic", "half_pixel"), SIZES, 13),
+    "DFT of powers of two": ("DFT", ["x"], {"axis": 2}, {}, 17),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_rules_that_the_evaluator_gets_wrong(name: str) -> None:
+    operator, inputs, attributes, constants, opset = HONEST[name]
+    node = helper.make_node(operator, inputs, ["y"], **attributes)
+    shapes = {"x": [1, 2, 64, 1] if operator == "DFT" else [1, 2, 6, 7]}
+    onnx.save(small_graph([node], shapes, {"y": 4}, constants, opset), "m.onnx")
+    for seed in range(3):
+        assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
+
+
+def test_nearest_elements_that_rounding_decides_have_no_reference() -> None:
+    node = helper.make_node(
+        "Resize", ["x", "", "scales"], ["y"], nearest_mode="floor", **_resize("nearest", "asymmetric")
+    )
+    scales = np.array([1, 1, 1 / 3, 1 / 3], np.float32)
+    onnx.save(small_graph([node], {"x": [1, 1, 9, 9]}, {"y": 4}, {"scales": scales}), "m.onnx")
+    assert statuses(model("m.onnx"), "isolated")["y"] is Status.SKIPPED
+
+
+def test_a_resize_to_sizes_computed_in_the_model() -> None:
+    nodes = [helper.make_node("Shape", ["like"], ["sizes"]), helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])]
+    onnx.save(small_graph(nodes, {"x": [1, 1, 4, 4], "like": [1, 1, "h", "w"]}, {"y": 4}), "m.onnx")
+    for mode in ("isolated", "accumulated"):
+        assert {*statuses(model("m.onnx"), mode).values()} == {Status.PASSED}
+
+
+@pytest.mark.parametrize("seed", [4, 7])
+def test_recurrent_layers_may_sum_in_any_order(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = {"w": (2, 32, 8), "r": (2, 32, 32), "b": (2, 64)}
+    constants = {name: (rng.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in weights.items()}
+    node = helper.make_node("RNN", ["x", *weights], ["y", "h"], hidden_size=32, direction="bidirectional")
+    onnx.save(small_graph([node], {"x": [30, 2, 8]}, {"y": 4, "h": 3}, constants), "m.onnx")
+    assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
+    constants["w"][0, 0] += 1e-4
+    onnx.save(small_graph([node], {"x": [30, 2, 8]}, {"y": 4, "h": 3}, constants), "wrong.onnx")
+    assert rejected(model("m.onnx", optimized="wrong.onnx", seed=seed), "isolated") == ["y"]
+
+
+@pytest.mark.parametrize("operator", ["ConstantOfShape", "HannWindow"])
+def test_a_dtype_that_is_the_default_is_widened(operator: str) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Squeeze", ["shape"], ["size"]),
+        helper.make_node(operator, ["shape" if operator == "ConstantOfShape" else "size"], ["made"]),
+        helper.make_node("Add", ["x", "made"], ["y"]),
+    ]
+    onnx.save(small_graph(nodes, {"x": ["n"]}, {"y": 1}), "m.onnx")
+    for mode in ("isolated", "accumulated"):
+        assert {*statuses(model("m.onnx"), mode).values()} == {Status.PASSED}
+
+
+def test_sizes_that_follow_from_elements() -> None:
+    nodes = [helper.make_node("Unique", ["x"], ["u"]), helper.make_node("Relu", ["x"], ["y"])]
+    onnx.save(small_graph(nodes, {"x": [4]}, {"u": 1, "y": 1}), "m.onnx")
+    np.save("x.npy", np.array([1, 2, 1, 2], np.float32))
+    assert {*statuses(model("m.onnx", inputs="x.npy"), "isolated").values()} == {Status.PASSED}
+
+
+def test_values_without_elements_are_skipped() -> None:
+    nodes = [
+        helper.make_node("Slice", ["x", "end", "end"], ["none"]),
+        helper.make_node("Concat", ["none", "x"], ["y"], axis=0),
+    ]
+    onnx.save(small_graph(nodes, {"x": [4, 2]}, {"y": 2}, {"end": np.array([4])}), "m.onnx")
+    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    assert found == {"none": Status.SKIPPED, "y": Status.PASSED, "watched": Status.PASSED, "outputs": Status.PASSED}
+
+
+def test_values_beside_an_operator_without_a_reference_are_compared_accumulated() -> None:
+    nodes = [
+        helper.make_node("GlobalLpPool", ["x"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Sin", ["x"], ["c"]),
+    ]
+    onnx.save(small_graph(nodes, {"x": [1, 2, 3]}, {"b": 3, "c": 3}), "m.onnx")
+    found = statuses(model("m.onnx", variant="disabled"), "accumulated")
+    skipped = dict.fromkeys(("a", "b", "watched", "outputs"), Status.SKIPPED)
+    assert found == {**skipped, "c": Status.PASSED, "watched": Status.PASSED}
+
+
+def test_values_behind_a_node_that_is_refused_have_its_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = OnnxProgram.made
+
+    def refuse(self: Any, region: Any, given: Any) -> Any:
+        if region.outputs == ("biased",):
+            raise Fault(Reason.RAISED, "no Add today")
+        return made(self, region, given)
+
+    monkeypatch.setattr(OnnxProgram, "made", refuse)
+    cases = traced(model(written(tmp_path / "m.onnx"), variant="disabled"), "accumulated")
+    verdicts = {named(each): execute([each], ModelDriver()).verdicts[0] for each in cases}
+    for name in ("biased", "gelu", "scores", "out", "watched"):
+        assert verdicts[name].message == "no Add today"
+
+
+def test_values_made_of_a_sequence_are_compared() -> None:
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=0),
+        helper.make_node("SequenceAt", ["s", "one"], ["row"]),
+        helper.make_node("Exp", ["row"], ["y"]),
+    ]
+    onnx.save(small_graph(nodes, {"x": [3, 2]}, {"y": 2, "s": None}, {"one": np.array(1)}), "m.onnx")
+    for mode in ("isolated", "accumulated"):
+        assert {*statuses(model("m.onnx"), mode).values()} == {Status.PASSED}
+
+
+def test_what_onnx_demands_and_no_runtime(tmp_path: Path) -> None:
+    def change(changed: Any) -> None:
+        changed.graph.name = ""
+        changed.graph.output[0].type.tensor_type.ClearField("shape")
+
+    found = statuses(model(written(tmp_path / "m.onnx", change), variant="disabled"), "isolated")
+    assert found == dict.fromkeys((*VALUES, "watched", "outputs"), Status.PASSED)
+
+
+def test_values_of_a_dtype_that_numpy_lacks_are_skipped() -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    constants = {"scale": np.float32(0.3), "zero": np.zeros((), ml_dtypes.int4)}
+    onnx.save(small_graph(nodes, {"x": [4]}, {"y": 1}, constants, 21), "m.onnx")
+    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    assert found == {**dict.fromkeys(("q", "y", "watched"), Status.SKIPPED), "outputs": Status.PASSED}
 
 
 def test_hardmax_of_old_opsets_takes_all_axes_from_its_own_on() -> None:
