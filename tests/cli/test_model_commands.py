@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import onnx
@@ -146,6 +147,8 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--input", "wide.npz"), "wide.npz is float64 [3, 8], expected float32 [3, 8]"),
         (("m.onnx", "--input", "text.npz"), "text.npz cannot be read"),
         (("m.onnx", "--input", "text.pb"), "text.pb cannot be read"),
+        (("m.onnx", "--input", "outside.pb"), "should be stored in "),
+        (("m.onnx", "--input", "member.npz"), "member.npz is |S5 [], expected float32"),
         (
             ("m.onnx", "--optimized", "renamed.onnx"),
             "has the outputs other_out, but should have out",
@@ -171,6 +174,11 @@ def test_what_cannot_be_traced_is_said(optest: Shell, tmp_path: Path, words: tup
     for name in ("text.onnx", "text.npz", "text.pb"):
         (tmp_path / name).write_text("no model")
     np.savez(tmp_path / "wide.npz", x=np.zeros((3, 8)))
+    with ZipFile(tmp_path / "member.npz", "w") as archive:
+        archive.writestr("x.npy", "hello")
+    outside_tensor = onnx.TensorProto(name="x", data_type=1, dims=[3, 8], data_location=onnx.TensorProto.EXTERNAL)
+    outside_tensor.external_data.add(key="location", value="none.bin")
+    (tmp_path / "outside.pb").write_bytes(outside_tensor.SerializeToString())
     save_file({"w": np.zeros(2, np.float32)}, tmp_path / "w.safetensors")
     ended = optest("model", "trace", *words)
     said = ended.out if "nobody.onnx" in words else ended.err

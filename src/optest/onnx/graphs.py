@@ -75,8 +75,8 @@ def opened_file(path: Path) -> bytes:
 def tensor_of_file(path: Path) -> Array:
     """Return the tensor of a .pb file; raise ValueError for another file."""
     try:
-        return np.asarray(numpy_helper.to_array(onnx.load_tensor(path)))
-    except (DecodeError, KeyError, TypeError) as error:
+        return np.asarray(numpy_helper.to_array(onnx.load_tensor(path), base_dir=str(path.absolute().parent)))
+    except (DecodeError, KeyError, TypeError, onnx.checker.ValidationError) as error:
         raise ValueError(f"no tensor of ONNX: {error}") from error
 
 
@@ -122,14 +122,14 @@ class Graph:
         return {each.name: each.type for each in (*stated, *graph.value_info, *graph.input, *graph.output)}
 
     def input_specs(self) -> Iterator[tuple[str, str, list[int | str]]]:
-        """Name, dtype and sizes of each input; a size that is open is its name."""
+        """Name, dtype and sizes of each input; a size that is open, or −1 in some files, is its name."""
         for each in self._model.graph.input:
             if each.name not in self.constants:
                 sizes = each.type.tensor_type.shape.dim
                 yield (
                     each.name,
                     self.dtype_name(each.name),
-                    [int(size.dim_value) if size.HasField("dim_value") else size.dim_param for size in sizes],
+                    [int(x.dim_value) if x.HasField("dim_value") and x.dim_value >= 0 else x.dim_param for x in sizes],
                 )
 
     @functools.cached_property

@@ -810,6 +810,16 @@ def test_what_onnx_demands_and_no_runtime(tmp_path: Path) -> None:
     assert found == dict.fromkeys((*VALUES, "watched", "outputs"), Status.PASSED)
 
 
+def test_a_size_of_minus_one_is_open(tmp_path: Path) -> None:
+    def change(changed: Any) -> None:
+        changed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+
+    np.save("x.npy", np.ones((5, 8), np.float32))
+    for inputs in ("", "x.npy"):
+        case = model(written(tmp_path / "m.onnx", change), variant="disabled", inputs=inputs)
+        assert {*statuses(case, "isolated").values()} == {Status.PASSED}
+
+
 def test_values_of_a_dtype_that_numpy_lacks_are_skipped() -> None:
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
