@@ -83,26 +83,24 @@ class Hooks:
             Fault: UNSUPPORTED if the backend has no profiler.
         """
         if self._profiles:
-            yield from self._profile(program, feeds)
+            self._trace.unlink(missing_ok=True)
+            with _BORDER:
+                rows = sorted(program.profiled(feeds, self._trace), key=lambda row: -row[2])
+            whole = sum(seconds for _, _, seconds in rows) or 1.0
+            shown = [
+                (name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]
+            ]
+            yield "profile of one run, by the backend's own profiler"
+            yield from columns([("operator", "calls", "time", "%"), *shown], left=frozenset({0}))
+            if len(rows) > _SHOWN_ROWS:
+                yield f"  and {len(rows) - _SHOWN_ROWS} more operators"
+            if self._trace.exists():
+                yield f"  for chrome://tracing or Perfetto: {self._trace}"
+            else:
+                yield "  the backend says how long an operator takes, and not when: no trace for viewers"
         if self._folder is not None:
             kept = f" and {plural(self._executions, 'execution')}" if self._mode == "all" else ""
             yield f"dumped: the program{kept} in {self._folder}"
-
-    def _profile(self, program: ModelProgram, feeds: Mapping[str, Array]) -> Iterator[str]:
-        self._trace.unlink(missing_ok=True)
-        with _BORDER:
-            profiled = program.profiled(feeds, self._trace)
-        rows = sorted(profiled, key=lambda row: -row[2])
-        whole = sum(seconds for _, _, seconds in rows) or 1.0
-        shown = [(name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]]
-        yield "profile of one run, by the backend's own profiler"
-        yield from columns([("operator", "calls", "time", "%"), *shown], left=frozenset({0}))
-        if len(rows) > _SHOWN_ROWS:
-            yield f"  and {len(rows) - _SHOWN_ROWS} more operators"
-        if self._trace.exists():
-            yield f"  for chrome://tracing or Perfetto: {self._trace}"
-        else:
-            yield "  the backend says how long an operator takes, and not when: no trace for viewers"
 
 
 def _outputs(program: ModelProgram, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -226,7 +226,14 @@ def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
     specs = list(graph.input_specs())
     if strange := [name for name, kind, _ in specs if not kind]:
         raise UsageError(f"{file}: input {strange[0]} is no tensor of numbers; no other input can be drawn or read")
-    stated = _sizes(sizes, graph.open_sizes)
+    stated = dict[str, int]()
+    for name, _, number in (each.partition("=") for each in sizes.split(",") if each):
+        if name not in graph.open_sizes:
+            there = ", ".join(graph.open_sizes) or "none"
+            raise UsageError(f"--config states {name}, but the sizes that the model leaves open are {there}")
+        if not number.isdecimal() or int(number) < 1:
+            raise UsageError(f"--config {name}={number} should state a whole number above 0")
+        stated[name] = int(number)
     if inputs:
         read = read_tensors(Path(inputs), [name for name, _, _ in specs])
         for name, kind, shape in specs:
@@ -259,17 +266,6 @@ def _size(name: str, stated: Mapping[str, int]) -> int:
         return stated.get(name, 1 if "batch" in name.lower() or name == "N" else _OPEN)
     parts = (each.strip() for each in name.split("+"))
     return sum(int(each) if each.isdecimal() else _size(each, stated) for each in parts)
-
-
-def _sizes(text: str, open_sizes: Sequence[str]) -> dict[str, int]:
-    stated = dict(each.partition("=")[::2] for each in text.split(",") if each)
-    for name, size in stated.items():
-        if name not in open_sizes:
-            known = ", ".join(open_sizes) or "none"
-            raise UsageError(f"--config states {name}, but the sizes that the model leaves open are {known}")
-        if not size.isdecimal() or int(size) < 1:
-            raise UsageError(f"--config {name}={size} should state a whole number above 0")
-    return {name: int(size) for name, size in stated.items()}
 
 
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:

@@ -219,7 +219,12 @@ class Graph:
         model.graph.node.extend(self.nodes[number] for number in region.nodes)
         for stated, names in ((model.graph.input, region.inputs), (model.graph.output, region.outputs)):
             for name in filter(None, names):
-                stated.add(name=name, type=_without_sizes(types[name]) if name in types else None)
+                type_ = types.get(name)
+                if type_ is not None and type_.HasField("tensor_type"):  # without the sizes
+                    known = type_.tensor_type
+                    rank = [None] * len(known.shape.dim) if known.HasField("shape") else None
+                    type_ = helper.make_tensor_type_proto(known.elem_type, rank)
+                stated.add(name=name, type=type_)
         return model
 
     @functools.cached_property
@@ -346,13 +351,6 @@ def _read_by(node: Any) -> Iterator[str]:
             own |= {name for each in graph.node for name in each.output}
             yield from (name for each in graph.node for name in _read_by(each) if name not in own)
             yield from (each.name for each in graph.output if each.name not in own)
-
-
-def _without_sizes(type_: Any) -> Any:
-    if not type_.HasField("tensor_type"):
-        return type_
-    rank = len(type_.tensor_type.shape.dim) if type_.tensor_type.HasField("shape") else None
-    return helper.make_tensor_type_proto(type_.tensor_type.elem_type, None if rank is None else [None] * rank)
 
 
 def _widen(graph: Any) -> None:

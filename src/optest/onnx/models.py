@@ -124,8 +124,11 @@ def inferred_program(model: Model) -> Program:
 def program_of(content: bytes, *, is_optimized: bool = False) -> Program:
     """The graph of a model in which all sizes are known; Raises ``Fault`` as :func:`spec_of` does."""
     graph = onnx.load_from_string(content).graph
-    types = {each.name: each.type.tensor_type for each in (*graph.input, *graph.output)}
-    specs = {name: spec_of(DTYPE_NAMES[each.elem_type], _sizes(each)) for name, each in types.items()}
+    specs = dict[str, TensorSpec]()
+    for each in (*graph.input, *graph.output):
+        type_ = each.type.tensor_type
+        known = [int(size.dim_value) if size.HasField("dim_value") else None for size in type_.shape.dim]
+        specs[each.name] = spec_of(DTYPE_NAMES[type_.elem_type], known if type_.HasField("shape") else [None])
     return Program(
         nodes=[ProgramNode(each.op_type, each.input, each.output, f"{each.attribute}") for each in graph.node],
         inputs={each.name: specs[each.name] for each in graph.input},
@@ -133,13 +136,6 @@ def program_of(content: bytes, *, is_optimized: bool = False) -> Program:
         constants={each.name: numpy_helper.to_array(each) for each in graph.initializer},
         is_optimized=is_optimized,
     )
-
-
-def _sizes(type_: Any) -> list[int | None]:
-    """None for a size that is not known, and for a rank."""
-    if not type_.HasField("shape"):
-        return [None]
-    return [int(size.dim_value) if size.HasField("dim_value") else None for size in type_.shape.dim]
 
 
 def spec_of(dtype_name: str, shape: Sequence[object]) -> TensorSpec:
@@ -214,7 +210,12 @@ class _Graph:
         names = [self._input(each) for each in self.node.inputs or range(len(self.asked.specs))]
         for place, name, value in sorted(parameters):
             names += [""] * (place - len(names) + 1)
-            names[place] = self._constant(name, _parameter(schema.inputs[place], schema, value, self._common_dtype))
+            common, kind = self._common_dtype, np.dtype(np.int64)
+            if schema.inputs[place].type_str == schema.inputs[0].type_str:
+                kind = numpy_dtype(common)
+                if common.is_integer and not common.min_int <= value <= common.max_int:
+                    raise Differs(f"{name} has the dtype of the data, and {common} does not hold {value}")
+            names[place] = self._constant(name, np.array(value).astype(kind))
         while names and not names[-1]:
             names.pop()
         outputs = [f"y{index}" for index in range(self.node.outputs)]
@@ -258,16 +259,3 @@ class _Graph:
         type_ = ELEMENT_TYPES[dtype_of(values.dtype).name]
         self.constants.append(helper.make_tensor(name, type_, values.shape, values.tobytes(), raw=True))
         return name
-
-
-def _parameter(formal: Any, schema: Any, value: Any, common: DType) -> np.ndarray[Any, Any]:
-    """An input of the node that is stated: in the dtype of its data where ONNX says so, else int64.
-
-    Raises:
-        Differs: for a number that the dtype of the data does not have.
-    """
-    if formal.type_str != schema.inputs[0].type_str:
-        return np.array(value, np.int64)
-    if common.is_integer and not common.min_int <= value <= common.max_int:
-        raise Differs(f"{formal.name} has the dtype of the data, and {common} does not hold {value}")
-    return np.array(value).astype(numpy_dtype(common))

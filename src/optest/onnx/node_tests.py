@@ -42,7 +42,10 @@ def collect(request: SourceRequest) -> Collected:
     Raises:
         UnknownName: for an operator of which there is no test.
     """
-    known = {name: _operator_of(name) for name in _tests()}
+    # Where the model has an operator expanded to others, that of the plain test.
+    plain = {name: name.partition("_expanded")[0] for name in _tests()}
+    models = {name: _tests()[plain[name] if plain[name] in _tests() else name].model for name in plain}
+    known = {name: str(each.graph.node[0].op_type) for name, each in models.items()}
     chosen: dict[str, None] = {}
     for asked in request.names:
         matching = [name for name, of in known.items() if asked in ("all", of) or fnmatch.fnmatch(name, asked)]
@@ -55,13 +58,6 @@ def collect(request: SourceRequest) -> Collected:
     notes = () if entries else (f"no test has inputs of {', '.join(request.dtypes)}",)
     origin = f"node tests of onnx {onnx.__version__}"
     return Collected(backend="onnxruntime", origin=origin, entries=entries, notes=notes)
-
-
-def _operator_of(name: str) -> str:
-    """The operator that a test is of; where the model has an operator expanded to others, that of the plain test."""
-    plain = name.partition("_expanded")[0]
-    node = _tests()[plain if plain in _tests() else name].model.graph.node[0]
-    return str(node.op_type)
 
 
 def _entry(name: str, operator: str) -> dict[str, Any]:

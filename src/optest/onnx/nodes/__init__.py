@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import onnx
 
 from optest.onnx.nodes import contractions, elementwise, movements, reductions
@@ -23,10 +21,5 @@ def node_of(descriptor: OperatorDescriptor) -> NodeOf | None:
     """What makes a node of a call of the operator; None if ONNX has no such operator."""
     if descriptor.name in NODES:
         return NODES[descriptor.name]
-    own = next((name for name in descriptor.alias_tensors if name not in SPELLINGS and name in _names()), None)
+    own = next((name for name in descriptor.alias_tensors if name not in SPELLINGS and onnx.defs.has(name)), None)
     return None if own is None else named(own)
-
-
-@cache
-def _names() -> frozenset[str]:
-    return frozenset(each.name for each in onnx.defs.get_all_schemas() if each.domain == "")

@@ -99,10 +99,6 @@ def _over_last(op: str, eps: float) -> NodeOf:
     return node
 
 
-def _rms_norm(asked: Asked) -> Node:
-    return _over_last("RMSNormalization", 2.0**-52 if asked.dtype == "float64" else 2.0**-23)(asked)
-
-
 def _by_channel(asked: Asked, op: str, weight: int) -> tuple[int | Filled, int | Filled]:
     """Scale and bias are no option in ONNX."""
     if asked.rank < 2:
@@ -158,7 +154,7 @@ NODES: dict[str, NodeOf] = {
     "argmin": _place("ArgMin"),
     "cumsum": _cumsum,
     "layer_norm": _over_last("LayerNormalization", 1e-5),
-    "rms_norm": _rms_norm,
+    "rms_norm": lambda asked: _over_last("RMSNormalization", 2.0 ** (-52 if asked.dtype == "float64" else -23))(asked),
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
     "cross_entropy": _cross_entropy,

@@ -98,12 +98,21 @@ def opened_model(
         UsageError: for a name, a configuration, a preset or weights that do not fit.
         Unavailable: if it needs a package that is not installed.
     """
+    from optest.torch.models import foreign
     from optest.torch.models.initialisation import initialise
     from optest.torch.models.weights import load_weights
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _made(name, config)
+        source, colon, own = name.partition(":")
+        if _is_path(name) and config:
+            raise UsageError(f"a configuration is stated, but {name} builds its model itself")
+        if _is_path(name):
+            model = foreign.of_user(name)
+        elif colon:
+            model = (foreign.of_transformers if source == "hf" else foreign.of_timm)(own, config)
+        else:
+            model = MODELS.get(name)(config)
     model.module.eval().requires_grad_(False)
     if weights is not None:
         if preset:
@@ -116,19 +125,6 @@ def opened_model(
 
 def _is_path(name: str) -> bool:
     return not name.startswith(("hf:", "timm:")) and (":" in name or name.endswith(".py") or "/" in name)
-
-
-def _made(name: str, config: Mapping[str, Any]) -> TorchModel:
-    from optest.torch.models import foreign
-
-    if _is_path(name):
-        if config:
-            raise UsageError(f"a configuration is stated, but {name} builds its model itself")
-        return foreign.of_user(name)
-    source, colon, own = name.partition(":")
-    if not colon:
-        return MODELS.get(name)(config)
-    return (foreign.of_transformers if source == "hf" else foreign.of_timm)(own, config)
 
 
 def normal_tensor(stream: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -28,23 +28,18 @@ def of_user(path: str) -> TorchModel:
         if not isinstance(module, torch.nn.Module) or given is None:
             kind = f"{type(module).__name__} without inputs" if given is None else type(module).__name__
             raise UsageError(f"{path} yields {kind}, but should return (torch.nn.Module, example inputs)")
-        inputs = _by_name(module.eval(), given, path)
+        # A dictionary, a sequence, or one tensor, in the order of forward's parameters.
+        parameters = list(inspect.signature(module.eval().forward).parameters)
+        given = (given,) if isinstance(given, torch.Tensor) else given
+        named = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
+        wrong = [name for name, each in named.items() if name not in parameters or not isinstance(each, torch.Tensor)]
+        if wrong or (isinstance(given, Sequence) and len(given) > len(parameters)) or not named:
+            stated = ", ".join(wrong or named) or "nothing"
+            wanted = f"tensors for {', '.join(parameters)}"
+            raise UsageError(f"example inputs of {path} are for {stated}, but should be {wanted}")
+        inputs = {name: named[name] for name in parameters if name in named}
         outputs = _output_names(module, inputs)
     return TorchModel(name=path, module=module, inputs=lambda _: dict(inputs), outputs=outputs)
-
-
-def _by_name(module: torch.nn.Module, given: Any, path: str) -> dict[str, torch.Tensor]:
-    """Example inputs in the order of forward's parameters; a dictionary, a sequence, or one tensor."""
-    parameters = list(inspect.signature(module.forward).parameters)
-    if isinstance(given, torch.Tensor):
-        given = (given,)
-    named = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
-    wrong = [name for name, each in named.items() if name not in parameters or not isinstance(each, torch.Tensor)]
-    if wrong or (isinstance(given, Sequence) and len(given) > len(parameters)) or not named:
-        wanted = f"tensors for {', '.join(parameters)}"
-        stated = ", ".join(wrong or named) or "nothing"
-        raise UsageError(f"example inputs of {path} are for {stated}, but should be {wanted}")
-    return {name: named[name] for name in parameters if name in named}
 
 
 def _output_names(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> tuple[str, ...]:

@@ -187,21 +187,17 @@ def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
         names: dict[str, Any] = {"input_names": list(feeds), "output_names": list(model.outputs)}
         program = torch.onnx.export(model.module, (), kwargs=as_tensors(feeds), dynamo=True, verbose=False, **names)
         proto = program.model_proto  # made anew each time
-        _complete_places(proto, Graph(program.exported_program.module(check_guards=False), model.outputs))
+        graph = Graph(program.exported_program.module(check_guards=False), model.outputs)
+        for node in proto.graph.node:  # those that the exporter's rewriting made anew lack the place
+            words = node.output[0].split("_") if not node.metadata_props else []  # split_split_0 is one of split
+            within = ("_".join(words[:count]) for count in range(len(words), 0, -1))
+            name = next((each for each in within if each in graph.makers), None)
+            if name is not None:
+                meta = graph.nodes[graph.makers[name]].meta
+                scopes = [each[0] for each in (meta.get("nn_module_stack") or {}).values()]
+                for key, value in (("name_scopes", [*scopes, name]), ("stack_trace", meta.get("stack_trace"))):
+                    node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=f"{value}")
         return bytes(proto.SerializeToString())
-
-
-def _complete_places(proto: Any, graph: Graph) -> None:
-    """Say the place of nodes that the exporter's rewriting made anew, by the names of their values (split_split_0)."""
-    for node in proto.graph.node:
-        words = node.output[0].split("_") if not node.metadata_props else []
-        names = ("_".join(words[:count]) for count in range(len(words), 0, -1))
-        name = next((name for name in names if name in graph.makers), None)
-        if name is not None:
-            meta = graph.nodes[graph.makers[name]].meta
-            scopes = [each[0] for each in (meta.get("nn_module_stack") or {}).values()]
-            for key, value in (("name_scopes", [*scopes, name]), ("stack_trace", meta.get("stack_trace"))):
-                node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=f"{value}")
 
 
 @contextmanager
