@@ -61,9 +61,14 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         for line in answer["lines"]:
             context.echo(line)
         programs[f"{answer['on']}: {answer['program']}"] = None
+        median_s, spread_s = answer["time"]["median_s"], answer["time"]["spread_s"]
         if request["is_baseline"]:
-            baselines[str(sizes)] = answer["time"]["median_s"]
-        rows.append([answer["on"], *sizes, *_cells(answer, request["tokens"], baselines.get(str(sizes)))])
+            baselines[str(sizes)] = median_s
+        faster = f"{baselines[str(sizes)] / median_s:.3g}" if str(sizes) in baselines else ""
+        rate = answer["batch"][0] * (request["tokens"] or 1) / median_s
+        throughput = f"{rate:{',.0f' if rate >= 100 else '.3g'}} {'tokens' if request['tokens'] else 'items'}/s"
+        spread = "" if spread_s is None else seconds_text(spread_s)
+        rows.append([answer["on"], *sizes, seconds_text(median_s), spread, throughput, faster])
     used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
     table = columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
     faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
@@ -103,15 +108,6 @@ def _answer_of(request: Mapping[str, Any]) -> dict[str, Any]:
     what = f"no answer in {request['timeout']:g} s" if ended.timed_out else f"the process died: {how}{hint}"
     tail = f"{ended.stdout_tail}\n{ended.stderr_tail}".strip().splitlines()[-_TAIL_LINES:]
     return {"failed": "\n".join([what, *tail])}
-
-
-def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> Iterator[str]:
-    median_s, spread_s = answer["time"]["median_s"], answer["time"]["spread_s"]
-    rate = answer["batch"][0] * (tokens or 1) / median_s
-    yield seconds_text(median_s)
-    yield "" if spread_s is None else seconds_text(spread_s)
-    yield (f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}") + (" tokens/s" if tokens else " items/s")
-    yield "" if baseline_s is None else f"{baseline_s / median_s:.3g}"
 
 
 def _main(request: Mapping[str, Any], path: Path) -> None:
