@@ -32,6 +32,7 @@ _SUMS = (
     "MatMul", "MatMulNBits", "ReduceL1", "ReduceSum", "ReduceSumSquare", "STFT",
 )  # fmt: skip
 """Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
+_LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 _NORMS = (
     "InstanceNormalization", "LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
@@ -273,7 +274,7 @@ class Graph:
                     what, reason = f"the inputs do not fit; --config states {sizes}: {node.op_type}", Reason.BAD_CASE
                 with Border(what, reason):
                     outputs = self._evaluator(number).run(None, feeds)
-                if self._unit_of is not None and node.op_type in (*_SUMS, *_MEANS, *_NORMS, "Resize"):
+                if self._unit_of is not None and node.op_type in (*_SUMS, *_LOSSES, *_MEANS, *_NORMS, "Resize"):
                     unit = self._unit_of(node.output[0])
                     errors = self._errors(number, feeds, outputs[0], unit) if unit else 0
                     outputs = [outputs[0] + errors, *outputs[1:]]
@@ -299,6 +300,20 @@ class Graph:
             row = x[0, 0].size if node.op_type == "InstanceNormalization" else scale.size
             squares = np.sum(np.square(total)) / max(total.size, 1)
             return summation_errors(total, np.asarray(squares), np.array(row // _LANES), unit)
+        if node.op_type in _LOSSES:  # a sum of losses, which a mean divides by the sum of their weights
+            stated = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+            reduction, target = stated.get("reduction", b"mean"), feeds[node.input[1]]
+            of_classes = feeds.get([*node.input, ""][2], 1.0)
+            weights = np.where(target == stated.get("ignore_index"), 0, np.take(of_classes, target, mode="clip"))
+            losses = self._evaluator(number, np.positive).run(None, feeds)[0]
+            of_losses, of_weights = (
+                np.abs(summation_errors(np.sum(x), np.sum(np.square(x)), np.array(x.size), unit))
+                for x in (losses, weights)
+            )
+            if reduction != b"mean":
+                return np.asarray(of_losses * (reduction == b"sum"))
+            of_weights *= np.ndim(of_classes)  # 0 where it is a number of losses, which is exact
+            return np.asarray(np.hypot(of_losses, total * of_weights) / np.abs(np.sum(weights)))
         squares, counts = (
             self._evaluator(number, of).run(
                 None, {name: of(value) if value.dtype.kind == "f" else value for name, value in feeds.items()}
@@ -331,6 +346,8 @@ class Graph:
                     attribute.s = b""
             if of is not None and node.op_type == "MatMulNBits":  # whose weights are no floats that could be changed
                 model.graph.node[0].attribute.append(helper.make_attribute("of", of.__name__))
+            elif of is not None and node.op_type in _LOSSES:  # of two attributes of a name the last is taken
+                model.graph.node[0].attribute.append(helper.make_attribute("reduction", "none"))
             with Border("onnx.reference", Reason.UNSUPPORTED):
                 try:
                     self._evaluators[key] = ReferenceEvaluator(model, new_ops=OPERATORS)

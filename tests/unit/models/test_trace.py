@@ -557,6 +557,30 @@ def test_one_long_row_passes(operator: str, attributes: Any, scales: Any, shape:
     assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
 
 
+@pytest.mark.parametrize("operator", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+@pytest.mark.parametrize("attributes", [{}, {"reduction": "sum"}, {"ignore_index": 1}, {"reduction": "none"}])
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_one_long_loss_passes(operator: str, attributes: Any, is_weighted: bool) -> None:
+    """The backend adds up losses, and weights, in another order than the reference; of each class the loss is another,
+    so that a wrong weight changes the mean."""
+    rng = np.random.default_rng(0)
+    constants = {"t": rng.integers(0, 3, (3, 4000)), "w": np.array([0.1, 0.7, 0.4], np.float32)}
+    node = helper.make_node(operator, ["x", "t", *["w"] * is_weighted], ["y"], **attributes)
+    named = {name: constants[name] for name in node.input[1:]}
+    rank = 2 if attributes.get("reduction") == "none" else 0
+    onnx.save(small_graph([node], {"x": [3, 3, 4000]}, {"y": rank}, named), "m.onnx")
+    for seed in range(3):
+        given = -rng.random((3, 3, 4000)) - np.arange(3)[:, None]
+        np.savez("x.npz", x=given.astype(np.float32))
+        case = model("m.onnx", inputs="x.npz")
+        assert {*statuses(case, "isolated").values()} == {Status.PASSED}, seed
+        opened.subject_for.cache_clear()
+    if is_weighted:
+        named["w"] = np.array([0.1, 0.7, 0.4 * (1 + 1e-3)], np.float32)
+        onnx.save(small_graph([node], {"x": [3, 3, 4000]}, {"y": rank}, named), "wrong.onnx")
+        assert rejected(model("m.onnx", optimized="wrong.onnx", inputs="x.npz"), "isolated") == ["y"]
+
+
 def long_sum(seed: int, accuracy_level: int) -> Any:
     rng = np.random.default_rng(seed)
     packed = rng.integers(0, 256, (1, 128, 16)).astype(np.uint8)
