@@ -6,6 +6,7 @@ Source of the formulas: https://onnx.ai/onnx/operators/
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -157,6 +158,12 @@ def left_out(node: Any) -> str:
     steps = {*stated.get("strides", ()), *stated.get("dilations", ())}
     if node.op_type == "MaxPool" and len(node.output) > 1 and steps <= {1}:
         return "indices and steps of 1"
+    if node.op_type == "TreeEnsembleClassifier":
+        named = (stated.get(f"class_{name}", ()) for name in ("treeids", "nodeids", "ids"))
+        leaves = Counter(each[:2] for each in {*zip(*named, strict=False)})
+        labels = stated.get("classlabels_int64s") or stated.get("classlabels_strings", ())
+        if len(labels) < 3 and 1 in leaves.values():
+            return "leaves that vote for one of two classes: ONNX does not state the score of the other"
     words = (f"{name}={value.decode() if isinstance(value, bytes) else value}" for name, value in stated.items())
     return ", ".join(each for each in words if f"{node.op_type} {each}" in _LEFT_OUT)
 

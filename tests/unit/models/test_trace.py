@@ -728,6 +728,39 @@ def test_rules_that_the_evaluator_gets_wrong(name: str) -> None:
         assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
 
 
+@pytest.mark.parametrize(
+    ("votes", "labels", "is_skipped"),
+    [([0, 0], 2, True), ([1, 1], 2, True), ([0, 1], 2, True), ([0, 0, 1, 1], 2, False), ([0, 1, 2, 2], 3, False)],
+)
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_leaves_that_vote_for_one_of_two_classes_have_no_reference(
+    votes: Any, labels: int, is_skipped: bool, transform: str
+) -> None:
+    """ONNX does not say what the score of the other class is, nor which of them is the label."""
+    branches = {"nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_values": [0.0, 0.0, 0.0]}
+    places = {"truenodeids": [1, 0, 0], "falsenodeids": [2, 0, 0], "nodeids": [0, 1, 2]}
+    branches |= {f"nodes_{name}": places.get(name, [0] * 3) for name in (*places, "treeids", "featureids")}
+    leaves = {"treeids": [0] * len(votes), "nodeids": [1, 2, 1, 2][: len(votes)], "ids": votes}
+    leaves["weights"] = [0.3, 0.1, 0.6, 0.8][: len(votes)]
+    node = helper.make_node(
+        "TreeEnsembleClassifier",
+        ["x"],
+        ["label", "y"],
+        domain="ai.onnx.ml",
+        post_transform=transform,
+        classlabels_int64s=[*range(labels)],
+        **branches,
+        **{f"class_{name}": each for name, each in leaves.items()},
+    )
+    changed = small_graph([node], {"x": [4, 2]}, {"y": 2})
+    changed.opset_import.add(domain="ai.onnx.ml", version=3)
+    onnx.save(changed, "m.onnx")
+    verdicts = [execute([each], ModelDriver()).verdicts[0] for each in traced(model("m.onnx"), "isolated")]
+    assert {each.status for each in verdicts} == {Status.SKIPPED if is_skipped else Status.PASSED}
+    if is_skipped:
+        assert "no reference for TreeEnsembleClassifier with leaves that vote for one of two" in verdicts[0].message
+
+
 def test_nearest_elements_that_rounding_decides_have_no_reference() -> None:
     node = helper.make_node(
         "Resize", ["x", "", "scales"], ["y"], nearest_mode="floor", **_resize("nearest", "asymmetric")
