@@ -120,6 +120,13 @@ class Hardmax(Softmax):  # as with Softmax, of opsets before 13
         return made
 
 
+class Optional(OpRun):  # its own makes a list of the element
+    def _run(self, x: Any = None, **_: Any) -> tuple[Any]:
+        if x is None:
+            raise Fault(Reason.UNSUPPORTED, "no reference for Optional without an element")
+        return (x,)
+
+
 class Loop(op_loop.Loop):  # its own takes no condition for a false one, and scanned results for rows of one matrix
     def _run(self, most: Any, condition: Any, *given: Any, context: Any = None, **of_body: Any) -> tuple[Any, ...]:
         of_body.pop("body", None)

@@ -267,7 +267,8 @@ class Graph:
                         feeds[name] = weights * (1 + moves)
                 if unsupported := left_out(node):
                     raise Fault(Reason.UNSUPPORTED, f"no reference for {node.op_type} with {unsupported}")
-                what, reason = f"no reference for {node.domain}.{node.op_type}: onnx.reference", Reason.UNSUPPORTED
+                operator = f"{node.domain}.{node.op_type}".removeprefix(".")
+                what, reason = f"no reference for {operator}: onnx.reference", Reason.UNSUPPORTED
                 # Those of ai.onnx.ml are drafts in the evaluator: its LinearClassifier takes no batch, for example.
                 if self.open_sizes and not node.domain.startswith("ai.onnx.ml"):
                     sizes = ", ".join(self.open_sizes)

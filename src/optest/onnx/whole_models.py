@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import dropwhile, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,9 @@ class OnnxProgram:
         if self._feeds is not feeds or not self._dropped.isdisjoint(outputs):
             constants = ((name, self.before.constant(name)) for name in self.before.outputs)
             self._values = {**feeds, **{name: value for name, value in constants if value is not None}}
-            self._dropped, self._ahead = set(), iter(self.regions)
+            made = {*self._values, *(name for region in self.regions for name in region.outputs)}
+            of_constants = (self.graph.region([each], ()) for each in self.before.outputs if each not in made)
+            self._dropped, self._ahead = set(), chain(self.regions, of_constants)
             self._readers = Counter(name for region in self.regions for name in region.inputs)
         self._feeds = None  # values behind a region that fails have its fault, too
         while any(name not in self._values for name in outputs):

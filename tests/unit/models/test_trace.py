@@ -858,6 +858,34 @@ def test_values_made_of_a_sequence_are_compared() -> None:
         assert {*statuses(model("m.onnx"), mode).values()} == {Status.PASSED}
 
 
+@pytest.mark.parametrize("has_element", [True, False])
+def test_values_made_of_an_optional(has_element: bool) -> None:
+    kind = {} if has_element else {"type": helper.make_tensor_type_proto(1, [3])}
+    nodes = [
+        helper.make_node("Optional", ["x"] * has_element, ["o"], **kind),
+        helper.make_node("OptionalHasElement", ["o"], ["known"]),
+        helper.make_node("OptionalGetElement", ["o"], ["element"]),
+        helper.make_node("Where", ["known", "element", "x"], ["y"]),
+    ]
+    chosen = nodes if has_element else [*nodes[:2], helper.make_node("Where", ["known", "x", "x"], ["y"])]
+    onnx.save(small_graph(chosen, {"x": [3]}, {"y": 1}, (), 18), "m.onnx")
+    verdicts = [execute([each], ModelDriver()).verdicts[0] for each in traced(model("m.onnx"), "isolated")]
+    assert verdicts[-1].status is (Status.PASSED if has_element else Status.SKIPPED)
+    assert not BAD_STATUSES.intersection(each.status for each in verdicts)
+    if not has_element:
+        assert verdicts[-1].message == "no reference for Optional without an element"
+
+
+@pytest.mark.parametrize("variant", ["all", "disabled"])
+def test_outputs_may_be_computed_from_constants(variant: str) -> None:
+    nodes = [helper.make_node("Neg", ["c"], ["k"]), helper.make_node("Relu", ["x"], ["y"])]
+    onnx.save(small_graph(nodes, {"x": [4]}, {"k": 1, "y": 1}, {"c": np.ones(2, np.float32)}), "m.onnx")
+    for mode in ("isolated", "accumulated"):
+        found = statuses(model("m.onnx", variant=variant), mode)
+        assert {*found.values()} == {Status.PASSED}
+        assert found.keys() >= {"y", "watched", "outputs"}
+
+
 def test_what_onnx_demands_and_no_runtime(tmp_path: Path) -> None:
     def change(changed: Any) -> None:
         changed.graph.name = ""
