@@ -11,7 +11,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.whole_models import ModelGraph, ModelProgram, Region
 from optest.models.opened import program_for, subject_for
-from optest.models.subjects import Subject, judged_by_accuracy, read_tensors
+from optest.models.subjects import Subject, judged_by_accuracy, read_tensors, require_elements
 from optest.numerics import Array, bits
 from optest.spec import (
     Attribute,
@@ -83,6 +83,7 @@ class ModelValues:
                 program = program_of(case, stated)
                 subject.require_reference([name for region in program.regions for name in region.outputs])
                 real = _tensors_of(subject, program.unwatched(subject.feeds))
+                require_elements(real)
                 doubt = "outputs of the session with one thread; else the trace is in doubt, not the model"
                 exact = Rule(kind=RuleClass.EXACT, formula=doubt, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]

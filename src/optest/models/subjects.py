@@ -96,8 +96,7 @@ class Subject:
             self._has_stopped = True  # at a node without a reference, which says nothing of values beside it
             made = self._in_order(outputs, {*outputs, *among})
             self._has_stopped = False
-        if not any(made[name][1].size for name in outputs):
-            raise Fault(Reason.UNSUPPORTED, f"nothing to compare: {', '.join(outputs)} without elements")
+        require_elements({name: made[name][1] for name in outputs})
         return [judged_by_accuracy(name, *made[name]) for name in outputs]
 
     def _in_order(self, outputs: Sequence[str], among: Collection[str]) -> dict[str, tuple[Array, Array, Array]]:
@@ -150,6 +149,12 @@ class Subject:
         positions = range(begin - 1, begin - 1 + len(steps))
         stacked = [np.stack(each) for each in zip(*steps, strict=True)]
         return Continuation(feeds, positions, judged_by_accuracy("logits", *stacked))
+
+
+def require_elements(outputs: Mapping[str, Array]) -> None:
+    """Raise a Fault UNSUPPORTED if no output has an element."""
+    if not any(each.size for each in outputs.values()):
+        raise Fault(Reason.UNSUPPORTED, f"nothing to compare: {', '.join(outputs)} without elements")
 
 
 def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> NamedOutput:
@@ -287,7 +292,7 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
     except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if {*found} != {*names}:
-        raise UsageError(f"{path} has {', '.join(sorted(found))}, but should have {', '.join(names)}")
+        raise UsageError(f"{path} has {', '.join(sorted(found)) or 'no tensors'}, but should have {', '.join(names)}")
     # An archive of NumPy has bytes for a member that is no array.
     arrays = {name: np.asarray(found[name]) for name in names}
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}

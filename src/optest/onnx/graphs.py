@@ -58,6 +58,9 @@ def opened_file(path: Path) -> bytes:
         # IR 3 lists each constant among the inputs, as ONNX Runtime does not demand, nor its example mul_1.onnx does.
         model.ir_version = max(model.ir_version, 4)
         model.graph.name = model.graph.name or "graph"  # no runtime demands it, nor the rank of an output
+        for each in model.graph.input:
+            if each.type.HasField("tensor_type") and not each.type.tensor_type.HasField("shape"):
+                raise UsageError(f"{path}: input {each.name} states no shape; state one, whose sizes may be open")
         for each in model.graph.output:
             if each.type.HasField("tensor_type"):
                 each.type.tensor_type.shape.SetInParent()

@@ -453,6 +453,20 @@ def test_inputs_of_another_format_are_named_so(tmp_path: Path) -> None:
         read_tensors(tmp_path / "x.pt", ["x"])
 
 
+def test_inputs_of_an_empty_archive_are_named_so() -> None:
+    np.savez("x.npz")
+    with pytest.raises(UsageError, match=re.escape("x.npz has no tensors, but should have x, y")):
+        read_tensors(Path("x.npz"), ["x", "y"])
+
+
+def test_an_input_without_a_rank_is_named() -> None:
+    changed = small_graph([helper.make_node("Add", ["a", "x"], ["y"])], {"a": [3], "x": [3]}, {"y": 1})
+    changed.graph.input[1].type.tensor_type.ClearField("shape")
+    onnx.save(changed, "m.onnx")
+    with pytest.raises(UsageError, match=r"m\.onnx: input x states no shape; .*sizes"):
+        subject_of_file("m.onnx", "", "", 0)
+
+
 @pytest.mark.parametrize(
     ("sizes", "given", "config", "message"),
     [
@@ -818,6 +832,15 @@ def test_values_without_elements_are_skipped() -> None:
     onnx.save(small_graph(nodes, {"x": [4, 2]}, {"y": 2}, {"end": np.array([4])}), "m.onnx")
     found = statuses(model("m.onnx", variant="disabled"), "isolated")
     assert found == {"none": Status.SKIPPED, "y": Status.PASSED, "watched": Status.PASSED, "outputs": Status.PASSED}
+    onnx.save(small_graph([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 2]}, {"y": 2}), "empty.onnx")
+    np.save("empty.npy", np.ones((0, 2), np.float32))
+    verdicts = [
+        execute([each], ModelDriver()).verdicts[0]
+        for each in traced(model("empty.onnx", inputs="empty.npy"), "isolated")
+    ]
+    assert {(each.status, each.message) for each in verdicts} == {
+        (Status.SKIPPED, "nothing to compare: y without elements")
+    }
 
 
 def test_values_beside_an_operator_without_a_reference_are_compared_accumulated() -> None:
