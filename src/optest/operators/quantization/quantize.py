@@ -92,6 +92,7 @@ DESCRIPTORS = in_module(
         attributes=(attribute("eps: float = 1e-10", "The least maximum; with 0, a row of zeros has the scale 0."),),
         dtype_variants=tuple((name,) for name in MAIN_FLOATS),
         alternatives="per_token_quant_int8_alternatives",
+        may_refuse="per_token_quant_int8_may_be_refused",
         rule=composed("|scale|·5; either integer where the quotient, which is off by 11·|q|, is half-way between two"),
         description="Each row divided by scale = max(|x|, eps) / 127 and rounded to the nearest int8: dynamic "
         "symmetric quantisation, as SGLang's kernel of this name and, with eps=0, vLLM's scaled_int8_quant. scale is "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from sample_questions import wrong_answers
 
 from optest.numerics import widen
+from optest.operators import operators
+from optest.registry import load_object
 from optest.spec import dtype
 
 Array = np.ndarray[Any, Any]
@@ -70,3 +73,13 @@ def int8_rows(inputs: Sequence[Any], attributes: Mapping[str, Any], way: str) ->
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.heavy)])
 def test_int8_per_token(way: str, seed: int) -> None:
     assert wrong_answers("per_token_quant_int8", lambda *call: int8_rows(*call, way), seed) == []
+
+
+@pytest.mark.parametrize(("shape", "raises"), [((3, 0), True), ((0, 3, 0), True), ((0, 5), False), ((3, 5), False)])
+def test_int8_per_token_may_refuse_rows_that_have_no_maximum(shape: tuple[int, ...], raises: bool) -> None:
+    """As a plain amax does; an answer is as right, and no other shape may be refused."""
+    rows = np.zeros(shape, np.float32)
+    with pytest.raises(ValueError, match="zero-size") if raises else nullcontext():
+        np.abs(rows).max(-1)
+    why = load_object(operators.get("per_token_quant_int8").may_refuse)([rows], {"eps": 1e-10})
+    assert ("no largest magnitude" in why) is raises
