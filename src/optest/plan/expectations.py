@@ -53,8 +53,8 @@ class Expectation:
     ``variants`` name those in which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp``
     is the most that an error may be, in units in the last place of the output, and ``at_most_error`` as a number; None
     is any. ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results
-    fail. ``is_binding`` is False where the line may excuse nothing: with other versions than those that it was written
-    for, or always (``strict: false``).
+    fail. ``is_binding`` is False where the line may excuse nothing, with other versions than those that it was written
+    for; without ``is_strict`` (``strict: false``) it may wherever it covers a case.
     """
 
     op: str
@@ -75,6 +75,7 @@ class Expectation:
     is_of_gradients: bool = False
     where: str = ""
     is_binding: bool = True
+    is_strict: bool = True
 
     @property
     def name(self) -> str:
@@ -204,21 +205,17 @@ class Expectations:
         return case if line is None or case.skip is not None else dataclasses.replace(case, skip=Skip(reason=line.why))
 
     def concerning(self, cases: Sequence[TestCase]) -> dict[str, bool]:
-        """The labels of the lines about cases like these, with whether they cover any of them."""
-        return {
-            line.label: any(map(line.covers, cases))
-            for line in self.lines
-            if line.is_binding and any(map(line.concerns, cases))
-        }
+        """The labels of the lines about cases like these that have to excuse one, with whether they cover any."""
+        binding = [line for line in self.lines if line.is_binding and any(map(line.concerns, cases))]
+        covering = ((line, any(map(line.covers, cases))) for line in binding)
+        return {line.label: covers for line, covers in covering if line.is_strict or not covers}
 
     def unused(self, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> list[Expectation]:
         """The lines about cases like these that excused nothing."""
         used = labels_used(results)
-        idle = [line for line in self.lines if line.is_binding and line.label not in used]
-        if not idle:
-            return []
-        every = list(cases)
-        return [line for line in idle if any(map(line.concerns, every))]
+        idle = Expectations(lines=tuple(line for line in self.lines if line.label not in used))
+        owed = idle.concerning(list(cases))
+        return [line for line in idle.lines if line.label in owed]
 
 
 def labels_used(results: Iterable[CaseResult]) -> set[str]:
@@ -270,7 +267,7 @@ class _Line(TypedDict, total=False):
     at_most_error: Annotated[float, Field(gt=0, strict=False, description="Largest error, with reason VALUE.")]
     where: _Where
     written_for: Annotated[dict[str, str], Field(description="Versions with which it is needed, beside the file's.")]
-    strict: Annotated[bool, Field(description="False: it need not happen, as what depends on the calls before.")]
+    strict: Annotated[bool, Field(description="False: what it covers need not fail, as after other calls.")]
 
 
 class _Document(BaseModel):
@@ -303,7 +300,7 @@ def _one_by_one(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _known_keys(path: Path) -> Collection[str]:
-    if not path:
+    if path[:1] != ("expected",):
         return list(_Document.model_fields)
     return list((_Where if path[-1] == "where" else _Line).__annotations__)
 
@@ -353,8 +350,8 @@ class _Lines:
             at_most_error=entry.get("at_most_error"),
             is_of_gradients=conditions.get("gradients", False),
             where=f"{self._source.file}:{self._source.line_of(place)}",
-            is_binding=entry.get("strict", True)
-            and _fits({**self._written_for, **entry.get("written_for", {})}, self._versions),
+            is_binding=_fits({**self._written_for, **entry.get("written_for", {})}, self._versions),
+            is_strict=entry.get("strict", True),
         )
         first = self._names.setdefault(line.name, self._source.line_of(place))
         if first != self._source.line_of(place):

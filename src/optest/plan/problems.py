@@ -213,7 +213,8 @@ def _misfits(
         return misfit.all_below(*path)
     name = _name_of(path)
     if kind == "extra_forbidden":
-        owner = "a case" if path[:-1][:1] == ("cases",) else _name_of(path[:-1])
+        is_plan = bool(path[1:]) or "cases" in known_keys(())
+        owner = "a case" if path[:-1][:1] == ("cases",) else _name_of(path[:-1]) if is_plan else "the file"
         message, hint = f"unknown key {name!r} of {owner}", _hint_for_unknown_key(path, known_keys)
     elif kind == "missing":
         message, hint = f"the key {name} is missing", _EXAMPLES.get(name, "")
@@ -347,6 +348,9 @@ def _hint_for_unknown_key(path: Path, known_keys: Callable[[Path], Collection[st
     if owner == () and name in known_keys(("cases", 0)):
         everywhere = f", or write it in defaults: {{{name}: ...}}" if name in known_keys(("defaults",)) else ""
         return f"it is a key of a case: indent it as far as op, below '- op:'{everywhere}"
+    parts = [key for key in known if owner == () and name in known_keys((key, 0))]
+    if parts:
+        return f"it is a key of a line: write it in those of {parts[-1]}, as {name}: ..."
     if in_case and name in known_keys(()):
         return f"it is a key of the plan: write {name}: at the left margin, outside of cases"
     if in_case and re.fullmatch(r"(input|output)[0-9]+", name):

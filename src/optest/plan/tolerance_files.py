@@ -134,6 +134,5 @@ def _read(stated: Any, place: Path, source: Source, ledger: Ledger) -> _Toleranc
 
 
 def _known_keys(path: Path) -> Collection[str]:
-    if not path:
-        return list(_Document.model_fields)
-    return list((_Default if path[0] == "default" else _Rule).__annotations__)
+    levels = {"default": _Default, "rules": _Rule}
+    return list(levels[path[0]].__annotations__ if path and path[0] in levels else _Document.model_fields)

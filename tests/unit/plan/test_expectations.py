@@ -10,7 +10,7 @@ import pytest
 
 from optest.errors import PlanError
 from optest.operators import OperatorRegistry
-from optest.plan.expectations import EXCUSABLE, Expectations, case_dtype, read_expectations
+from optest.plan.expectations import EXCUSABLE, Expectations, case_dtype, read_expectations, remedy
 from optest.spec import (
     VALIDATION,
     Argument,
@@ -164,6 +164,24 @@ def test_a_line_that_is_not_strict_may_be_left_over(
     assert len(found.unused([case()], [])) == left_over
     assert len(found.concerning([case()])) == left_over
     assert found.excused(case(), failed()).status is Status.XFAILED
+
+
+@pytest.mark.parametrize("line", ['{case: "zzz*", reason: VALUE, why: x}', LINE.strip().removeprefix("- ")])
+def test_a_line_that_is_not_strict_has_to_fit_a_case(tmp_path: Path, registry: OperatorRegistry, line: str) -> None:
+    line = f"  - {line.replace('}', ', where: {case_set: nowhere}, strict: false}')}\n"
+    found = read(tmp_path, registry, line)
+    (idle,) = found.unused([case()], [])
+    assert remedy(idle, [case()], []) == "its conditions fit no case"
+    assert found.concerning([case()]) == {idle.label: False}
+
+
+@pytest.mark.parametrize("key", ["strict: false", "why: slow", 'case: "a*"', "op: softmax"])
+def test_a_key_of_a_line_at_the_top(tmp_path: Path, registry: OperatorRegistry, key: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        read(tmp_path, registry, LINE, f"{key}\n")
+    name = key.partition(":")[0]
+    assert f"unknown key {name!r} of the file" in str(caught.value)
+    assert f"it is a key of a line: write it in those of expected, as {name}: ..." in str(caught.value)
 
 
 def test_a_line_of_several_dtypes_is_held_to_each(tmp_path: Path, registry: OperatorRegistry) -> None:
