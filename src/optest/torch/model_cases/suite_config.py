@@ -14,19 +14,30 @@ from itertools import chain, count
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import Required, TypedDict
 
 from optest.errors import Problem
 from optest.plan.problems import problems_of
-from optest.plan.values import Misfit
+from optest.plan.values import Misfit, shown
 from optest.plan.yaml_source import Path, Source
 from optest.torch.model_cases.arguments import literal
 from optest.torch.model_cases.schema import is_input
 
 TOP = "test_suite_config"
 
+
+def _tag(value: str) -> str:
+    """Return a tag: marks, or ``model__`` with the name of the model."""
+    words = [each.removeprefix("pytest.mark.") for each in value.removeprefix("model__").replace(",", " ").split()]
+    if not words or "skipif" in words or not value.isprintable():
+        message = f"the tag is {shown(value)}, but should name a model or a mark that has no condition"
+        raise Misfit(message, hint="tags: [model__gpt-oss-20b, slow]")
+    return value
+
+
 _Word = Annotated[str, Field(min_length=1)]
+_Tag = Annotated[_Word, AfterValidator(_tag)]
 _Bound = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Seed = Annotated[int, Field(ge=0, lt=2**64)]
 _Empty = Annotated[list[Any], Field(max_length=0)]
@@ -39,7 +50,7 @@ _Dtype = Literal[
 # ruff: noqa: UP013 - a table of keys, for which a dozen classes would fill a page
 _Arguments = TypedDict("_Arguments", {"args": list[Any] | None, "kwargs": dict[str, Any] | None}, total=False)
 _Call = TypedDict("_Call", {
-    "name": Required[_Word], "description": str | None, "tags": list[_Word], "sample_inputs_func": _Arguments,
+    "name": Required[_Word], "description": str | None, "tags": list[_Tag], "sample_inputs_func": _Arguments,
     "kwargs": dict[str, Any] | None,
 }, total=False)  # fmt: skip
 _Operators = TypedDict("_Operators", {"include": list[_Call], "exclude": Any}, total=False)
@@ -47,7 +58,7 @@ _Edits = TypedDict("_Edits", {
     "ops": _Operators, "modules": dict[str, list[Any]], "dtypes": Any, "functions": Any, "inputs": Any,
 }, total=False)  # fmt: skip
 _Test = TypedDict("_Test", {
-    "names": Required[_Word | list[_Word]], "mode": _Mode, "tags": list[_Word], "labels": Any, "no_grad": bool,
+    "names": Required[_Word | list[_Word]], "mode": _Mode, "tags": list[_Tag], "labels": Any, "no_grad": bool,
     "edits": _Edits,
 }, total=False)  # fmt: skip
 _Files = TypedDict("_Files", {"path": Required[_Word], "unlisted_test_mode": _Mode, "tests": list[_Test]}, total=False)
@@ -118,7 +129,6 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
                     (*new_path, "inputs"): (*path, "sample_inputs_func", "args"),
                     (*new_path, "kwmap"): (*path, "sample_inputs_func", "kwargs"),
                     (*new_path, "attrs"): (*path, "kwargs"),
-                    (*new_path, "marks"): path[:5],
                 }
                 tags = [*test.get("tags", ()), *call.get("tags", ())]
                 models.append(renamed or next((tag[7:] for tag in tags if tag.startswith("model__")), model))
