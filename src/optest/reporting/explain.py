@@ -95,7 +95,8 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
         lines.append(f"  run {result.attempts} times")
     if result.duplicate_of:
         lines.append(f"  shares its execution with {printable(result.duplicate_of)}")
-    lines += [*_meaning(result, "" if of_all else _remedy_of_layout(result)), *more]
+    is_refusal = "refused_output" in result.verdict.details
+    lines += [*_meaning(result, "" if of_all or is_refusal else _remedy_of_layout(result)), *more]
     if result.repro:
         lines.append(f"  again: {printable(result.repro)}")
     return lines

@@ -259,6 +259,11 @@ NARROWER = (
         remedy="write to a copy; if its outputs are to be there, in their order: {decorator}",
     ),
     Narrower(
+        reason=Reason.OUT_OF_BOUNDS,
+        applies=_has("refused_output"),
+        remedy="look at every argument before the first write: a caller may go on with what was in {refused_output}",
+    ),
+    Narrower(
         reason=Reason.STATE,
         applies=_has("view_of"),
         remedy="return a view where the model does: what is written into one of the two is seen in the other; for a "

@@ -41,6 +41,7 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
         '@optest.kernel("relu", in_place=("x",))',
     ),
     (Reason.INPUT_MUTATED, {"by_reference": "cache"}, "the function of --reference changes only cache"),
+    (Reason.OUT_OF_BOUNDS, {"refused_output": "y"}, "look at every argument before the first write: a caller may"),
     (Reason.STATE, {"view_of": "input0"}, "return a view where the model does"),
     (
         Reason.RAISED,
@@ -101,6 +102,14 @@ def test_an_output_with_strides_gets_no_hint_about_the_last_block(
     assert "the tile" not in text
     dense = "\n".join(explain(result(reason=Reason.OUT_OF_BOUNDS, message="behind the end")))
     assert "OUT_OF_BOUNDS: check the mask of the last block" in dense or "the tile" in dense
+
+
+def test_a_refused_call_that_wrote_gets_no_hint_about_strides(result: Callable[..., Any]) -> None:
+    case = {"backend_config": {"ffi": {"outputs": {"out": {"strides": [0, 3, 1]}}}}}
+    facts = {"refused_output": "out"}
+    text = "\n".join(explain(result(reason=Reason.OUT_OF_BOUNDS, message="refused", details=facts, case=case)))
+    assert "OUT_OF_BOUNDS: look at every argument before the first write" in text
+    assert "check the" not in text
 
 
 def test_lines_of_a_process_that_repeat_are_folded(result: Callable[..., Any]) -> None:

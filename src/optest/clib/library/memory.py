@@ -152,7 +152,8 @@ class CaseMemory:
         held = {key: self.values.get(key) for key, slot in place.slots.items() if slot.is_output}
         for name, untouched in place.untouched().items():
             if held[f"output:{name}"] is None and not untouched.all():
-                raise Fault(Reason.OUT_OF_BOUNDS, f"the call was refused, but wrote into output {name}")
+                message = f"the call was refused, but wrote into output {name}"
+                raise Fault(Reason.OUT_OF_BOUNDS, message, details={"refused_output": name})
         place.require_clean()
 
     def _put_in_place(self, output: str, tensor: str) -> None:
