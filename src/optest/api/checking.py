@@ -270,7 +270,11 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
     expectations = _expectations(settings, driver)
-    _require_known_capabilities(driver)
+    stated: Any = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
+    if not isinstance(stated, Mapping) or not all(isinstance(each, Capability) for each in stated.values()):
+        raise UsageError(f"capabilities of backend {driver.name} should map names of operators to Capability(…)")
+    for name in stated:
+        operators.get(name)  # raises UnknownName
     _require_config(driver, settings)
     _require_timings(driver, settings)
     programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else Programs()
@@ -351,15 +355,6 @@ def _takes_any(operator: str, function: str, cases: Iterable[TestCase]) -> bool:
     """Return whether a function has parameters for any of the cases of an operator, whatever it promises."""
     kernel = kernel_of(load_extension("function", function), operator)
     return any(dataclasses.replace(kernel, promised=Capability(refuses=False)).lacks(case) is None for case in cases)
-
-
-def _require_known_capabilities(driver: BackendDriver) -> None:
-    """Raise ``UsageError`` or ``UnknownName`` for capabilities of another form, or of operators that there are not."""
-    stated: Any = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
-    if not isinstance(stated, Mapping) or not all(isinstance(each, Capability) for each in stated.values()):
-        raise UsageError(f"capabilities of backend {driver.name} should map names of operators to Capability(…)")
-    for name in stated:
-        operators.get(name)
 
 
 def _require_config(driver: BackendDriver, settings: Settings) -> None:

@@ -138,8 +138,12 @@ def devices_of(request: RunRequest) -> Devices | None:
             f"{listed(too_wide)}\n"
             "  widen --device, or reduce the device_count of these cases"
         )
+    # Timings share no processor; in a simulation processes are no more than processors.
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usual = len(ids) if has_hardware else max(1, min(processors, len(ids)))
+    max_parallel = stated_parallel(settings) or usual
     rules = ScheduleRules(
-        max_parallel=_max_parallel(settings, len(ids), has_hardware),
+        max_parallel=1 if settings["bench"] and not has_hardware else max_parallel,
         backfill=settings["schedule"] == "backfill",
         one_runtime=any(each.one_runtime_per_process for each in platforms),
     )
@@ -159,15 +163,6 @@ def listed(lines: Sequence[str]) -> str:
     """Lines below a message, and how many more there are."""
     more = [f"and {len(lines) - _MOST_NAMED} others"] if len(lines) > _MOST_NAMED else []
     return "".join(f"\n  {line}" for line in [*lines[:_MOST_NAMED], *more])
-
-
-def _max_parallel(settings: Settings, devices: int, has_hardware: bool) -> int:
-    """Processes at a time: one for each device, in a simulation no more than processors. Timings share no processor."""
-    stated = stated_parallel(settings)
-    if settings["bench"] and not has_hardware:
-        return 1
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return stated or (devices if has_hardware else max(1, min(processors, devices)))
 
 
 def stated_parallel(settings: Settings) -> int | None:

@@ -53,7 +53,12 @@ def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
     yield from _ini_lines(path, [Path(os.path.relpath(folder / name, path.parent)).as_posix() for name in folders])
     yield from _unread(folder, folders)
     if with_models:
-        yield from _test_file(folder, folders[0])
+        beside = folder if folders[0] == "." else (folder / folders[0]).parent
+        test_file = beside / "test_model_ops.py"
+        if not test_file.exists():
+            name = test_file.relative_to(folder).as_posix() if test_file.is_relative_to(folder) else str(test_file)
+            write_atomically(test_file, _TEST_FILE.format(path=name).encode())
+            yield f"{name} is there for command lines that name a test: pytest {name} --model NAME"
     if folders or with_plans:
         yield "look at them: pytest --list-cases"
     else:
@@ -119,16 +124,6 @@ def _text_of(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _test_file(folder: Path, models: str) -> Iterator[str]:
-    """Write ``test_model_ops.py`` beside a folder of cases, unless it is there."""
-    path = folder / "test_model_ops.py" if models == "." else (folder / models).parent / "test_model_ops.py"
-    if path.exists():
-        return
-    name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
-    write_atomically(path, _TEST_FILE.format(path=name).encode())
-    yield f"{name} is there for command lines that name a test: pytest {name} --model NAME"
 
 
 def _folders_with(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:

@@ -88,19 +88,13 @@ def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Ve
     def revised(case: TestCase, verdict: Verdict) -> Verdict:
         if verdict.status not in BAD_STATUSES:
             return verdict
-        expectations = of_results if _has_right_gradients(case, verdict) else of_gradients
+        gradients = [each for each in verdict.measures if each.is_gradient]
+        lacks_right_ones = not gradients or any(each.is_off for each in gradients)
+        expectations = of_gradients if case.attributes.get("grad") and lacks_right_ones else of_results
         excused = expectations.excused(case, verdict)
         return expectations.excused(_plain(case, functions), verdict) if excused is verdict else excused
 
     return revised
-
-
-def _has_right_gradients(case: TestCase, verdict: Verdict) -> bool:
-    """Whether the gradients that a case asks for were measured and are right, or it asks for none."""
-    if not case.attributes.get("grad"):
-        return True
-    gradients = [each for each in verdict.measures if each.is_gradient]
-    return bool(gradients) and not any(each.is_off for each in gradients)
 
 
 def _plain(case: TestCase, functions: Mapping[str, str]) -> TestCase:

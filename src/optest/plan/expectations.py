@@ -322,10 +322,24 @@ class _Lines:
         before = self.ledger.noted
         cases, models = _words(entry.get("case", ())), _words(entry.get("model", ()))
         is_narrow = bool(cases or models)
-        self._require_selection(entry, place, is_narrow)
+        # A line says what it is about, and either why that fails or that it is left out.
+        if ("reason" in entry) == ("skip" in entry):
+            stated = "both reason and skip" if "skip" in entry else "neither reason nor skip"
+            self.ledger.problem(place, f"the line states {stated}", "one of reason: VALUE and skip: true")
+        if "reason" in entry and not is_narrow and not ("op" in entry and "dtype" in entry):
+            self.ledger.problem(
+                place, "the line states no op with its dtype, no case and no model", "case: 'getitem.*'"
+            )
+        if "skip" in entry and not is_narrow and "op" not in entry:
+            self.ledger.problem(place, "the line would leave every case out", "name them: case, model or op")
         op = entry.get("op", "")
         if op and not (_is_glob(op) and (is_narrow or "skip" in entry)):
-            op = self._known_operator(op, (*place, "op"))
+            spelling = self._operators.spelling(op)
+            if spelling is not None and len(spelling.operators) > 1:
+                message = f"{op} stands for {' or '.join(spelling.operators)}, but an expectation is of one operator"
+                self.ledger.problem((*place, "op"), message, "a line for each, under the operator's own name")
+            descriptor = self.ledger.found((*place, "op"), self._operators.get, op)
+            op = op if descriptor is None else descriptor.name
         known = self.ledger.found((*place, "dtype"), dtype, entry["dtype"]) if "dtype" in entry else None
         reason = self._excusable(entry["reason"], (*place, "reason"), is_narrow) if "reason" in entry else None
         for limit in {"at_most_ulp", "at_most_error"} & entry.keys() if reason not in (None, Reason.VALUE) else ():
@@ -358,26 +372,6 @@ class _Lines:
             hint = "one line says it all: name several case sets, fills or values in its `where`"
             self.ledger.problem(place, f"{line.name} is expected twice, first in line {first}", hint)
         return line
-
-    def _require_selection(self, entry: Mapping[str, Any], place: Path, is_narrow: bool) -> None:
-        """A line says what it is about, and either why that fails or that it is left out."""
-        if ("reason" in entry) == ("skip" in entry):
-            stated = "both reason and skip" if "skip" in entry else "neither reason nor skip"
-            self.ledger.problem(place, f"the line states {stated}", "one of reason: VALUE and skip: true")
-        if "reason" in entry and not is_narrow and not ("op" in entry and "dtype" in entry):
-            self.ledger.problem(
-                place, "the line states no op with its dtype, no case and no model", "case: 'getitem.*'"
-            )
-        if "skip" in entry and not is_narrow and "op" not in entry:
-            self.ledger.problem(place, "the line would leave every case out", "name them: case, model or op")
-
-    def _known_operator(self, name: str, place: Path) -> str:
-        spelling = self._operators.spelling(name)
-        if spelling is not None and len(spelling.operators) > 1:
-            message = f"{name} stands for {' or '.join(spelling.operators)}, but an expectation is of one operator"
-            self.ledger.problem(place, message, "a line for each, under the operator's own name")
-        descriptor = self.ledger.found(place, self._operators.get, name)
-        return name if descriptor is None else descriptor.name
 
     def _excusable(self, name: str, place: Path, is_narrow: bool) -> Reason | None:
         if name == WRONG_DATA.value and is_narrow:

@@ -268,12 +268,8 @@ def substituted(value: Any, values: Mapping[str, Any]) -> Any:
         return value
     if name := sole_reference(value):
         return values.get(name, value)
-    return _REFERENCE.sub(lambda match: _text_for(match, values), value)
-
-
-def _text_for(match: re.Match[str], values: Mapping[str, Any]) -> str:
-    name = match[1] or match[2]
-    return label_of(values[name]) if name in values else match[0]
+    texts = {name: label_of(each) for name, each in values.items()}
+    return _REFERENCE.sub(lambda match: texts.get(match[1] or match[2], match[0]), value)
 
 
 def label_of(value: Any) -> str:

@@ -151,7 +151,10 @@ def _units_of_axes(
         if head in _NEVER and not rest:
             misfits.append(Misfit(f"{name} is no key that a product can vary", path=path))
         elif (head in keys and not rest) or (head in MAPPINGS and rest):
-            units.append(Unit(target=_target_of(head, rest), axes=(index,), written=None, own_axis=index))
+            # backend_config.ascend.tile leads two steps down, every other key at most one
+            below = rest.split(".", 1) if head == "backend_config" else [rest]
+            target = (head, *below) if rest else (head,)
+            units.append(Unit(target=target, axes=(index,), written=None, own_axis=index))
         elif rest:
             message = f"{head!r} of the axis {name} should be one of {', '.join(MAPPINGS)}"
             misfits.append(Misfit(message, path=path))
@@ -160,13 +163,6 @@ def _units_of_axes(
             message = f"the axis {name} is no key of a case, and nothing in the case names ${name}"
             misfits.append(Misfit(message, path=path, hint=hint))
     return units, misfits
-
-
-def _target_of(head: str, rest: str) -> Target:
-    """``backend_config.ascend.tile`` leads two steps down, every other key at most one."""
-    if not rest:
-        return (head,)
-    return (head, *rest.split(".", 1)) if head == "backend_config" else (head, rest)
 
 
 def _parts_of(key: str, value: Any) -> list[Target]:

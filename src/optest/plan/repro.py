@@ -121,18 +121,14 @@ def _tolerance_flags(case: TestCase) -> list[str] | None:
     if any(layer.output is not None for layer in case.tolerances):
         return None
     names_the_case = any(layer.layer in (Layer.CASE, Layer.COMMAND_LINE) for layer in case.tolerances)
-    if not names_the_case and _is_exact(case):
+    rule = case.descriptor.rule
+    is_exact = rule is None or rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT) or not case.outputs
+    is_exact = is_exact or any(argument.fill.kind == "integer-exact" for argument in case.inputs)
+    if not names_the_case and (is_exact or any(not spec.dtype.is_inexact for spec in case.outputs)):
         return None
     stated = Tolerance(**_tolerance(case, tuple(Layer))).fields()
     words = [f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in stated.items()]
     return ["--tolerance", ",".join(words)]
-
-
-def _is_exact(case: TestCase) -> bool:
-    rule = case.descriptor.rule
-    exact_rule = rule is None or rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
-    exact_inputs = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
-    return exact_rule or exact_inputs or not case.outputs or any(not spec.dtype.is_inexact for spec in case.outputs)
 
 
 def _plain_flags(case: TestCase) -> list[str]:

@@ -42,7 +42,12 @@ def select(
     for tag in (*tags, *skip_tags):
         if tag not in known_tags:
             raise UnknownName("tag", tag, known_tags)
-    op_names = _canonical_ops(kept, ops)
+    descriptors = {case.descriptor.name: case.descriptor for case in kept}
+    names = {alias: each.name for each in descriptors.values() for alias in (each.name, *each.aliases)}
+    for name in ops:
+        if name not in names:
+            raise UnknownName("operator", name, descriptors)
+    op_names = {names[name] for name in ops}
     ids = _ids(kept, globs)
     if op_names:
         kept = [case for case in kept if case.descriptor.name in op_names]
@@ -85,17 +90,6 @@ def in_shard(case: TestCase, index: int, count: int) -> bool:
 def by_urgency(cases: Sequence[TestCase]) -> list[TestCase]:
     """The most urgent first; cases that are as urgent keep their order."""
     return sorted(cases, key=lambda case: case.priority)
-
-
-def _canonical_ops(cases: Sequence[TestCase], wanted: Sequence[str]) -> set[str]:
-    if not wanted:
-        return set()
-    descriptors = {case.descriptor.name: case.descriptor for case in cases}
-    names = {alias: each.name for each in descriptors.values() for alias in (each.name, *each.aliases)}
-    for name in wanted:
-        if name not in names:
-            raise UnknownName("operator", name, descriptors)
-    return {names[name] for name in wanted}
 
 
 def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:

@@ -56,8 +56,12 @@ def refuse_untrusted(context: PlanContext, *, is_top: bool) -> None:
                 words = what if isinstance(what, list) else [what]
                 command = " ".join(words) if all(isinstance(word, str) for word in words) else shown(what)
                 ledger.problem(place, f"--untrusted refuses what the plan would run: {command}")
-            for name in _files_of_fills(part):
-                _refuse_path(name, (*path, "generator"), context)
+            # files in options of a backend are the backend's to refuse, by the case's own folders
+            choice = part.get("generator")
+            for fill in () if choice is None else (choice.every, *choice.by_tensor.values()):
+                name = fill.parameters.get("path") if fill is not None and fill.kind == "file" else None
+                if isinstance(name, str):
+                    _refuse_path(name, (*path, "generator"), context)
     if is_top and isinstance(document.report.get("path"), str):
         _refuse_path(document.report["path"], ("report", "path"), context)
 
@@ -67,15 +71,6 @@ def _refuse_path(name: str, place: Place, context: PlanContext) -> None:
         resolve_path(context.base_dir, name, context.allowed_folders)
     except PathError as error:
         context.ledger.problem(place, str(error))
-
-
-def _files_of_fills(entry: Entry) -> Iterator[str]:
-    """Those in options of a backend are the backend's to refuse, by the case's own folders."""
-    choice = entry.get("generator")
-    for fill in () if choice is None else (choice.every, *choice.by_tensor.values()):
-        name = fill.parameters.get("path") if fill is not None and fill.kind == "file" else None
-        if isinstance(name, str):
-            yield name
 
 
 def _code_named_in(entry: Entry, path: Path) -> Iterator[tuple[Path, Any]]:
