@@ -308,6 +308,29 @@ def test_a_plug_in_of_this_folder_is_found(project: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "python sc/test_more.py",
+        "pytest sc",
+        "optest run --source scene:sc",
+        "optest list --source scene:sc/test_more.py",
+    ],
+)
+def test_a_plug_in_beside_the_scene_is_found(project: Path, words: str) -> None:
+    """By all faces, from another folder than the scene's."""
+    (project / "sc").mkdir()
+    for name in ("test_more.py", "golden.py"):
+        (project / name).rename(project / "sc" / name)
+    (project / "sc" / "beside.py").write_text("import scene_stand_in\nscene_stand_in.register()\n")
+    program, *rest = words.split()
+    command = [str(Path(sys.executable).with_name(program)), *rest]
+    variables = environment(OPTEST_PLUGINS="beside")
+    done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True, check=False)
+    output = done.stdout + done.stderr
+    assert ("TestSum[a2a3sim]::default" if "list" in words else "1 passed") in output, output
+
+
 @pytest.mark.parametrize("words", [["--level", "4"], ["--rounds", "0"], ["--schedule", "random"]])
 def test_wrong_values(project: Path, words: list[str]) -> None:
     done = run(project, *words)

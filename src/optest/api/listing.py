@@ -35,8 +35,9 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
         OptestError: as ``run`` would for the same flags, when cases are listed.
         NothingSelected: if no case is left.
     """
-    bootstrap(accept_config=bool(given.get("accept_config")))
     what = what or ("cases" if any(given.get(name) for name in _NAME_CASES) else "operators")
+    if what != "cases":  # a run's request may have further folders that plug-ins lie in
+        bootstrap(accept_config=bool(given.get("accept_config")))
     taken = ("op", "keyword", *_SELECT_NOTHING) if what == "operators" else _SELECT_NOTHING
     for option in OPTIONS if what != "cases" else ():
         if given.get(option.name) and option.name not in taken:

@@ -19,6 +19,7 @@ from optest.api.source_cases import SourceDocument, known_differences, source_do
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import KnowsDtypes, case_options_of, config_problems, options_of
 from optest.backends.command_abilities import configure as configure_driver
+from optest.core.trusted_files import refuse_changed_configuration
 from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.guests import backends_of, run_hooks
@@ -113,12 +114,25 @@ def run_request(
         UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
         Unavailable: if the backend needs what this machine lacks.
     """
-    bootstrap(accept_config=bool(given.get("accept_config")))
+    accept = bool(given.get("accept_config"))
+    refuse_changed_configuration(accept=accept)
     given = as_in_the_earlier_run(given)
+    if sources := resolve(given)["source"]:
+        from optest.scenes.cases import find_modules_beside
+
+        find_modules_beside(sources)
+    bootstrap(accept_config=accept)
     written = _read_plans(resolve(given))
     settings, backend_notes = _settings_with_backend(given, written)
     _require_a_selection(written, settings)
-    chip = _chip(settings, written.document)
+    chip: str | None = settings["chip"]
+    if (
+        written.document is not None
+        and settings.origin("chip").origin <= Origin.PLAN < settings.origin("backend").origin
+    ):
+        # the chip of a plan belongs to the plan's backend, so it is not for another one asked in its place
+        kept = _name_and_kind(settings["backend"]) & _name_and_kind(written.document.backend or "numpy")
+        chip = chip if kept else None
     try:
         driver = driver_named(settings, chip)
     except UsageError as error:
@@ -429,15 +443,6 @@ def _case_request(settings: Settings) -> CaseRequest:
     below = {name: settings[name] for name in of_cases if settings.origin(name).origin is Origin.CONFIG}
     file = config_file().path if below else ""
     return dataclasses.replace(request_from(given), below=request_from(below), where_below=file)
-
-
-def _chip(settings: Settings, document: PlanDocument | None) -> str | None:
-    """The chip; that of a plan belongs to the plan's backend, so it is not for another one asked in its place."""
-    chip: str | None = settings["chip"]
-    exchanged = settings.origin("backend").origin > Origin.PLAN
-    if document is None or not exchanged or settings.origin("chip").origin > Origin.PLAN:
-        return chip
-    return chip if _name_and_kind(settings["backend"]) & _name_and_kind(document.backend or "numpy") else None
 
 
 def _name_and_kind(backend: str) -> set[str]:

@@ -73,7 +73,7 @@ def collected(
     names: dict[str, list[str]] = {}
     for text in texts:
         source, colon, rest = text.partition(":")
-        stated = [each.strip() for each in _parts(rest) if each.strip()]
+        stated = list(names_in(rest))
         if source not in SOURCES:
             raise UnknownName("source", source, SOURCES.names())
         if not colon or not stated:
@@ -87,11 +87,12 @@ def collected(
     ]
 
 
-def _parts(text: str) -> Iterator[str]:
+def names_in(text: str) -> Iterator[str]:
     """What stands between commas; one that belongs to the name of a file or folder is none."""
     parts = text.split(",")
     while parts:
         lengths = (length for length in range(len(parts), 1, -1) if os.path.exists(",".join(parts[:length]).strip()))
         length = next(lengths, 1)
-        yield ",".join(parts[:length])
+        if name := ",".join(parts[:length]).strip():
+            yield name
         del parts[:length]

@@ -21,7 +21,7 @@ from typing import Any
 from optest.errors import OptestError, PlanError, Problem, UnknownName, UsageError
 from optest.guests import Values
 from optest.plan.select import matching_ids
-from optest.plan.sources import Collected, SourceRequest
+from optest.plan.sources import Collected, SourceRequest, names_in
 from optest.process import exits_refused
 from optest.registry import load_file, loaded_from
 from optest.scenes import compat  # noqa: F401 - files may import what stands in for simpler
@@ -84,6 +84,17 @@ def collect(request: SourceRequest) -> Collected:
         origins={entry["name"]: entry["attributes"]["file"] for entry in entries},
         problems=tuple(problems),
     )
+
+
+def find_modules_beside(sources: Sequence[str]) -> None:
+    """Let plug-ins be modules beside the scenes of ``sources``, after all others, as under pytest; import nothing.
+
+    Raises:
+        UsageError: for a path that does not exist.
+    """
+    paths = [Path(name) for text in sources if text.startswith("scene:") for name in names_in(text[len("scene:") :])]
+    folders = dict.fromkeys(str(file.absolute().parent) for path in paths for file in _files(path))
+    sys.path += [each for each in folders if each not in sys.path]
 
 
 def _files(path: Path) -> Iterator[Path]:
