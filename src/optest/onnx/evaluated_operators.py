@@ -15,7 +15,14 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx.helper import get_attribute_value
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_batch_normalization, op_conv, op_dynamic_quantize_linear, op_loop, op_resize
+from onnx.reference.ops import (
+    op_batch_normalization,
+    op_conv,
+    op_dynamic_quantize_linear,
+    op_loop,
+    op_negative_log_likelihood_loss,
+    op_resize,
+)
 from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 
 from optest.operators.real_functions import erf
@@ -111,6 +118,16 @@ class Softmax(OpRun):  # its own of opsets before 13 does not know that these ta
 class LogSoftmax(Softmax):  # and its own takes the logarithm of 0
     def _of(self, shifted: Any, axis: int) -> Any:
         return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
+class SoftmaxCrossEntropyLoss(OpRun):  # its own takes the logarithm of 0
+    def _run(self, x: Any, target: Any, weight: Any = None, **stated: Any) -> tuple[Any, ...]:
+        shifted = x - np.max(x, axis=1, keepdims=True)
+        likelihoods = shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
+        losses = op_negative_log_likelihood_loss.NegativeLogLikelihoodLoss._run(
+            self, likelihoods, target, weight, **stated
+        )
+        return (*losses, likelihoods)[: len(self.onnx_node.output)]
 
 
 class Hardmax(Softmax):  # as with Softmax, of opsets before 13

@@ -944,6 +944,15 @@ def test_hardmax_of_old_opsets_takes_all_axes_from_its_own_on() -> None:
     assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
 
 
+def test_losses_of_logits_far_apart_are_finite() -> None:
+    """exp of a gap above 745 is 0 in float64, whose logarithm is infinite."""
+    node = helper.make_node("SoftmaxCrossEntropyLoss", ["x", "target"], ["y", "likelihoods"], reduction="none")
+    constants = {"target": np.array([1, 1]), "gap": np.array([[1000.0, 0, 0], [1, 2, 3]], np.float32)}
+    nodes = [helper.make_node("Add", ["noise", "gap"], ["x"]), node]
+    onnx.save(small_graph(nodes, {"noise": [2, 3]}, {"y": 1, "likelihoods": 2}, constants), "m.onnx")
+    assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
+
+
 def test_outputs_may_be_inputs_and_constants() -> None:
     node = helper.make_node("Relu", ["x"], ["y"])
     outputs = {"x": 1, "y": 1, "c": 1}
