@@ -123,6 +123,8 @@ def _status_of_call(command: click.Command, arguments: list[str] | None = None) 
         return 130
     except SystemExit as error:  # of a user's code, such as a plug-in's register(): perhaps nothing has run
         at = traceback.extract_tb(error.__traceback__)[-1]
+        if at.filename == click.core.__file__:  # where the shell completes a word, click ends the process
+            raise
         click.echo(f"optest: {at.filename}:{at.lineno} called sys.exit({error.code!r}) before the run ended", err=True)
         return 2
     except BrokenPipeError:
