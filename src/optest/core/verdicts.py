@@ -87,19 +87,19 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         if verdict.status is _PASSED:
             verdict = _verdict_of_further(comparison, answer, verdict)
         with Border("the comparison", _INTERNAL):
-            return _skipped_if_ours(case, _doubted(case, verdict, comparison.expected))
+            return _skipped_if_ours(case, _doubted(case, verdict, comparison.expected), comparison.expected)
     except Fault as fault:
         return fault_verdict(fault)
 
 
-def _skipped_if_ours(case: TestCase, verdict: Verdict) -> Verdict:
-    """Skip a suspect pass of inputs that optest chose itself, and outputs without elements of functions that it does
-    not know: the inputs, not the functions or a tolerance that the user stated, are at fault."""
+def _skipped_if_ours(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
+    """Skip what inputs that optest chose itself do not show, unless the user stated a tolerance: a suspect pass or no
+    elements of a function that optest does not know, and results of an operator without one finite element."""
     is_derived = any(each.startswith(_SET_TAG) for each in case.tags)
     is_stated = any(each.layer is not Layer.OPERATOR for each in case.tolerances)
-    is_function = case.descriptor.category == "function"
-    shows_nothing = verdict.status is Status.SUSPECT or (is_function and verdict.reason is Reason.NOTHING_COMPARED)
-    if not shows_nothing or not is_derived or is_stated:
+    is_suspect = verdict.status is Status.SUSPECT
+    is_ours = case.descriptor.category == "function" or (is_suspect and all(map(has_no_number, expected)))
+    if is_stated or not (is_derived and is_ours and (is_suspect or verdict.reason is Reason.NOTHING_COMPARED)):
         return verdict
     return replace(verdict, status=Status.SKIPPED, message=f"{SHOWS_NOTHING}: {verdict.message}")
 

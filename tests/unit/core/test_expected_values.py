@@ -19,6 +19,7 @@ from optest.spec import (
     Layer,
     OperatorDescriptor,
     Reason,
+    ReferenceNote,
     Rule,
     RuleClass,
     Status,
@@ -151,6 +152,20 @@ def test_nothing_but_nan_from_finite_inputs_is_suspect(shape: tuple[int, ...]) -
     verdict = verdict_of(case, lambda *_: [np.full(shape, np.nan, np.float32)])
     assert verdict.status is Status.SUSPECT, verdict
     assert "every element should be NaN" in verdict.message
+
+
+@pytest.mark.parametrize(("value", "status"), [(np.nan, Status.SKIPPED), (1.0, Status.SUSPECT)])
+def test_of_what_optest_drew_only_results_without_a_number_are_skipped(value: float, status: Status) -> None:
+    """An operator that is its own reference stays suspect, whoever chose the inputs."""
+
+    def scaled(inputs: Any, _attributes: Any) -> Any:
+        return [inputs[0] * np.float32(value), *[ReferenceNote("itself", itself_on="cpu")] * (value == 1)]
+
+    rule = Rule(kind=RuleClass.ULP, ulp=1)
+    descriptor = OperatorDescriptor(name="lost", signature="x -> out", reference=scaled, rule=rule)
+    case = case_of(descriptor=descriptor, backend="answering", tags=("set:sizes",))
+    verdict = verdict_of(case, lambda _, inputs: scaled(inputs, {})[:1])
+    assert verdict.status is status, verdict
 
 
 def test_nan_that_was_asked_for_is_no_suspect() -> None:
