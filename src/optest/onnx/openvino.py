@@ -57,8 +57,7 @@ class OpenVinoBackend(OnnxBackend):
         return self._precisions[variant]
 
     def threads(self) -> int:
-        found: int = self._compiled(_smallest_model(), "f32").get_property("INFERENCE_NUM_THREADS")
-        return found
+        return int(self._compiled(_smallest_model(), "f32").get_property("INFERENCE_NUM_THREADS"))
 
     def use_threads(self, count: int) -> None:
         self._hints = {"INFERENCE_NUM_THREADS": count}
@@ -139,8 +138,10 @@ class OpenVinoBackend(OnnxBackend):
         yield PreparedCall(call=request.infer, outputs=outputs)
 
     def versions(self) -> Mapping[str, str]:
-        version, chosen = openvino.__version__.partition("-")[0], self.precision_of("default")
-        return {"openvino": version, "openvino_default": chosen, **super().versions()}
+        is_native = "BF16" in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
+        kind = {"openvino_default": self.precision_of("default")}
+        kind["openvino_bfloat16"] = "native" if is_native else "emulated"
+        return {"openvino": openvino.__version__.partition("-")[0], **kind, **super().versions()}
 
     def doctor(self) -> Sequence[str]:
         return (*super().doctor(), *(f"variant {each} computes in {self.precision_of(each)}" for each in self.variants))
@@ -153,8 +154,7 @@ def _smallest_model() -> bytes:
     made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y"))
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "smallest", *([each] for each in made))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    content: bytes = model.SerializeToString()
-    return content
+    return bytes(model.SerializeToString())
 
 
 @contextmanager
