@@ -82,9 +82,10 @@ OF_EVERY_KIND = ("div", "gelu", "logsumexp", "softmax", "layer_norm", "gemm", "s
     "some",
     [
         ("--tier", "smoke", *(f"--op={op}" for op in OF_EVERY_KIND)),
+        ("-j", "1", "--op", "embedding_bag"),
         pytest.param((), marks=pytest.mark.heavy),
     ],
-    ids=["a call of some", "everything"],
+    ids=["a call of some", "with every thread", "everything"],
 )
 def test_torch_passes_the_catalogue(optest: Shell, some: tuple[str, ...]) -> None:
     ended = optest("check", "--backend", "torch", *some, timeout=600)

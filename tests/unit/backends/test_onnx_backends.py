@@ -68,6 +68,18 @@ def test_the_whole_catalogue(backend: str, variant: str | None) -> None:
     assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED, Status.XFAILED}
 
 
+@pytest.mark.heavy
+def test_openvino_converts_to_bfloat16_as_its_processor_does() -> None:
+    """Processors without instructions for it get code that cuts bits off; the lines for both kinds have to be right."""
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    outcome = asked("openvino", tier="parity", dtype=("bfloat16",), op=("add", "matmul", "sigmoid", "where", "abs"))
+    assert outcome.exit_status == 0
+    versions = backend_manager.get("openvino").versions()
+    converted = [each for each in outcome.results if each.operator == "add" and "special" not in each.id]
+    is_rounded = {each.status for each in converted} <= {Status.PASSED, Status.SKIPPED}
+    assert is_rounded is (versions["openvino_bfloat16"] == "native")
+
+
 def test_a_wrong_model_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def mean(made: Asked) -> Node:
         return Node(op="ReduceMean", attributes={"axes": made["dim"], "keepdims": made["keepdim"]})
