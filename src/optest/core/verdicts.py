@@ -93,8 +93,8 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
 
 
 def _skipped_if_ours(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
-    """Skip what inputs that optest chose itself do not show, unless the user stated a tolerance: a suspect pass or no
-    elements of a function that optest does not know, and results of an operator without one finite element."""
+    """Skip a verdict that proves nothing because optest drew the inputs, unless the user set a tolerance: a suspect
+    pass or empty output of a function without a descriptor; for an operator, results without a finite element."""
     is_derived = any(each.startswith(_SET_TAG) for each in case.tags)
     is_stated = any(each.layer is not Layer.OPERATOR for each in case.tolerances)
     is_suspect = verdict.status is Status.SUSPECT

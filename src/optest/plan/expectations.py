@@ -325,18 +325,16 @@ class _Lines:
         # A line says what it is about, and either why that fails or that it is left out.
         if ("reason" in entry) == ("skip" in entry):
             stated = "both reason and skip" if "skip" in entry else "neither reason nor skip"
-            self.ledger.problem(place, f"the line states {stated}", "one of reason: VALUE and skip: true")
+            self.ledger.problem(place, f"the line sets {stated}", "one of reason: VALUE and skip: true")
         if "reason" in entry and not is_narrow and not ("op" in entry and "dtype" in entry):
-            self.ledger.problem(
-                place, "the line states no op with its dtype, no case and no model", "case: 'getitem.*'"
-            )
+            self.ledger.problem(place, "the line names no op with its dtype, no case and no model", "case: 'getitem.*'")
         if "skip" in entry and not is_narrow and "op" not in entry:
             self.ledger.problem(place, "the line would leave every case out", "name them: case, model or op")
         op = entry.get("op", "")
         if op and not (_is_glob(op) and (is_narrow or "skip" in entry)):
             spelling = self._operators.spelling(op)
             if spelling is not None and len(spelling.operators) > 1:
-                message = f"{op} stands for {' or '.join(spelling.operators)}, but an expectation is of one operator"
+                message = f"{op} means {' or '.join(spelling.operators)}, but an expectation is of one operator"
                 self.ledger.problem((*place, "op"), message, "a line for each, under the operator's own name")
             descriptor = self.ledger.found((*place, "op"), self._operators.get, op)
             op = op if descriptor is None else descriptor.name

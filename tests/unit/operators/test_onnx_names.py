@@ -278,7 +278,7 @@ def test_an_expectation_is_of_one_operator(tmp_path: Path) -> None:
     path.write_text("version: 1\nexpected:\n" + line.replace("NAME", "MaxPool"), encoding="utf-8")
     assert [each.op for each in read_expectations(path, operators=operators).lines] == ["max_pool2d"]
     path.write_text("version: 1\nexpected:\n" + line.replace("NAME", "Conv"), encoding="utf-8")
-    with pytest.raises(PlanError, match="Conv stands for conv2d or conv1d or conv3d, but an expectation is of one"):
+    with pytest.raises(PlanError, match="Conv means conv2d or conv1d or conv3d, but an expectation is of one"):
         read_expectations(path, operators=operators)
 
 

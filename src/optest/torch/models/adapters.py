@@ -106,7 +106,7 @@ def opened_model(
         torch.manual_seed(seed)
         source, colon, own = name.partition(":")
         if _is_path(name) and config:
-            raise UsageError(f"a configuration is stated, but {name} builds its model itself")
+            raise UsageError(f"a configuration is given, but {name} builds its model itself")
         if _is_path(name):
             model = foreign.of_user(name)
         elif colon:
