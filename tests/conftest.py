@@ -15,6 +15,7 @@ from typing import Any
 
 import needs
 import pytest
+import texts
 import warm_python
 from hypothesis import HealthCheck, settings
 
@@ -60,6 +61,14 @@ def c_library(c_library_as_built: Path, tmp_path_factory: pytest.TempPathFactory
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: the slow tests wait for programs half of their time."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-texts", action="store_true", help="write changed wordings into tests/golden")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    texts.updating = config.getoption("--update-texts")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -140,6 +149,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     warm_python.close()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["processor_s"] = processor_seconds()
+    elif texts.updating:
+        texts.apply_changes()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from user_shell import Shell
 
+from texts import says
+
 ADD = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=8x8", "--shape", "input1=8x8")
 QUICK = ("--bench", "--bench-time", "2ms")
 
@@ -61,7 +63,7 @@ def test_torch_in_turns_with_numpy(optest: Shell, tmp_path: Path) -> None:
         "--report-path", tmp_path / "reports",
     )  # fmt: skip
     assert ended.status == 0, ended.text
-    assert "the reference in NumPy, in float64" in ended.out
+    assert says(ended.out, "cli.the_reference_in_numpy")
     assert "interquartile range" in ended.out
     assert "GFLOP/s  " not in ended.out, "addition declares no operations, so there is no column"
     (entry,) = _report(tmp_path / "reports")
@@ -94,20 +96,20 @@ def test_report_from_the_journal_tells_the_same(optest: Shell) -> None:
 def test_a_backend_without_a_timed_call_is_timed_as_a_whole(optest: Shell, plugin: dict[str, str]) -> None:
     ended = optest(*ADD, "--backend", "untimed", *QUICK, env=plugin)
     assert ended.status == 0, ended.text
-    assert "untimed, the whole of `run`" in ended.out
+    assert says(ended.out, "cli.untimed_the_whole_of")
 
 
 def test_a_crash_while_timed_is_a_crash_of_the_backend(optest: Shell, plugin: dict[str, str]) -> None:
     ended = optest(*ADD, "--backend", "fragile", *QUICK, env=plugin)
     assert ended.status == 1
-    assert "the backend, while it was timed, died of SIGSEGV" in ended.out
+    assert says(ended.out, "cli.the_backend_while_it")
     assert optest(*ADD, "--backend", "fragile", env=plugin).status == 0
 
 
 def test_what_cannot_be_done_is_refused_before_anything_runs(optest: Shell, tmp_path: Path) -> None:
     ended = optest(*ADD, "--bench", "--bench-against", "nunpy")
     assert ended.status == 2
-    assert "did you mean 'numpy'?" in ended.err
+    assert says(ended.err, "cli.did_you_mean_numpy")
     assert not (tmp_path / ".optest").exists()
 
 
@@ -116,4 +118,4 @@ def test_workers_that_share_the_machine_are_told(optest: Shell, plugin: dict[str
         "cases: [{op: add, shapes: {input0: 8x8, input1: 8x8}, product: {seed: [0, 1]}}]\n"
     )
     ended = optest("run", "--plan", tmp_path / "plan.yaml", "--backend", "untimed", *QUICK, "--jobs", "2", env=plugin)
-    assert "timed while 2 workers share this machine" in ended.out
+    assert says(ended.out, "cli.timed_while_workers_share")

@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 from user_shell import Shell, user_environment
 
+from texts import says
+
 
 def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:
     ended = optest("check", "--backend", "numpy", "-o", "sum", "--set", "layouts", "--set", "refused")
     assert ended.status == 0, ended.text
     assert "sum  " in ended.out
-    assert " of 1 operator on numpy:cpu" in ended.out
+    assert says(ended.out, "cli.of_operator_on_numpy")
     assert " passed in " in ended.out
     again = optest("report")
     assert again.status == 0
-    assert " of 1 operator on numpy:cpu" in again.out
+    assert says(again.out, "cli.of_operator_on_numpy")
 
 
 def test_a_fault_is_found_and_its_line_finds_it_again(optest: Shell) -> None:
@@ -26,7 +28,7 @@ def test_a_fault_is_found_and_its_line_finds_it_again(optest: Shell) -> None:
     ended = optest("check", "--backend", "sum-ignores-keepdim", "-o", "sum", "--set", "attributes", env=plugin)
     assert ended.status == 1, ended.text
     assert "FAILED  sum/attributes/" in ended.out
-    assert "more like it: sum/attributes/" in ended.out
+    assert says(ended.out, "cli.more_like_it_sum")
     (again,) = [line for line in ended.out.splitlines() if line.startswith("  again: ")][:1]
     words = again.partition("optest ")[2].replace("'", "").split()
     assert optest(*words, env=plugin).status == 1
@@ -131,9 +133,9 @@ def test_a_crash_is_a_failure_whatever_is_expected_and_whatever_should_be_refuse
         env={"OPTEST_PLUGINS": "crashing"},
     )
     assert ended.status == 1, ended.text
-    assert "failed in attributes 5, refused 1" in ended.out
+    assert says(ended.out, "cli.failed_in_attributes_refused")
     assert "CRASHED  sum/" in ended.out
-    assert "and 5 more like it: sum/attributes/1" in ended.out
+    assert says(ended.out, "cli.and_more_like_it")
     assert "died of SIGABRT" in ended.out
     assert "expected difference" not in ended.out
     assert " passed, " in ended.out

@@ -13,6 +13,7 @@ from user_shell import user_environment
 from optest.api.running import run
 from optest.errors import Unavailable, UsageError
 from optest.store import read_journal
+from texts import refusal, says
 
 ADD = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x4", "--shape", "input1=4x4")
 GIVEN: dict[str, Any] = {"op": ("add",), "dtype": "float32", "shape": ("input0=4", "input1=4"), "cluster": "local"}
@@ -44,7 +45,7 @@ def test_a_cluster_on_this_machine(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "optest", *ADD, "--cluster", "local", "--rounds", "9", "-j", "2"]
     ended = subprocess.run(command, cwd=tmp_path, env=user_environment(), capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
-    assert "note: on 1 node of a Ray cluster (local)" in ended.stdout
+    assert says(ended.stdout, "cli.note_on_node_of")
     assert "9 passed" in ended.stdout
     (journal,) = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")
     results = list(read_journal(journal).results)
@@ -55,5 +56,5 @@ def test_a_cluster_on_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:1"])
 def test_an_address_where_nothing_is_ends_with_one_line(address: str, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs ray: pip install ray")
-    with pytest.raises(UsageError, match="should be HOST:PORT of a cluster, auto or local"):
+    with refusal(UsageError, "cli.should_be_host_port"):
         run({**GIVEN, "cluster": address, "runs_dir": str(tmp_path)})

@@ -20,6 +20,7 @@ from user_shell import Shell, user_environment
 from optest.api.checking import sample_cases
 from optest.generators.fills import FILLS, check_fill
 from optest.plan.values import read_generator
+from texts import says
 
 RELU = "def relu(x):\n    return [(x > 0) * x * {factor}]\n"
 
@@ -40,7 +41,7 @@ def test_plans_by_position(optest: Shell, tmp_path: Path) -> None:
     assert "3 passed" in optest("run", "a.yaml", "b.yaml").out
     ended = optest("run", "a.yaml", "b.yaml", "--untrusted")
     assert (ended.status, "state one" in ended.err) == (2, True)
-    assert "Did you mean optest run a.yaml?" in optest("check", "a.yaml").err
+    assert says(optest("check", "a.yaml").err, "cli.did_you_mean_optest")
     assert "--plan a.yaml" in optest("explain", "a.yaml").err
 
 
@@ -72,7 +73,7 @@ def test_a_word_of_a_report_is_explained(optest: Shell, word: str, said: str) ->
 
 def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
     assert "did you mean 'VALUE'?" in optest("explain", "VALEU").err
-    assert "did you mean 'softmax'?" in optest("explain", "sofmax").err
+    assert says(optest("explain", "sofmax").err, "cli.did_you_mean_softmax")
     assert optest("explain", "ulp").out == optest("explain", "rule:ulp").out
 
 
@@ -86,12 +87,12 @@ def test_a_case_of_the_latest_run_is_explained(optest: Shell, tmp_path: Path) ->
     assert re.search(r"^FAILED  softmax/ordinary/1\[.*^  input0.shape ", ended.out, re.MULTILINE | re.DOTALL)
     assert "did you mean" in optest("explain", "softmax/ordinry/1[float32](4x37)").err
     assert "optest explain relu" in optest("explain").err
-    assert "did you mean optest check --function kernels.py:softmax?" in optest("run", "kernels.py").err
+    assert says(optest("run", "kernels.py").err, "cli.did_you_mean_optest_check")
 
 
 def test_a_file_of_scenes_is_named_as_source(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "test_add.py").write_text("@scene_test(level=2)\nclass TestAdd: ...\n")
-    assert "did you mean optest run --source scene:test_add.py?" in optest("run", "test_add.py").err
+    assert says(optest("run", "test_add.py").err, "cli.did_you_mean_optest_run")
 
 
 def test_an_operator_is_described(optest: Shell) -> None:
@@ -112,7 +113,7 @@ def test_fills_have_their_parameters(optest: Shell) -> None:
     assert next(line for line in lines if line.startswith("arange")).endswith(
         "start: a finite number [0], step: a finite number [1]"
     )
-    assert "value: a number, or one as a string such as 'nan' or '1+2j' (needed)" in "\n".join(lines)
+    assert says("\n".join(lines), "cli.value_number_or_one")
 
 
 def test_what_explain_prints_of_a_fill_can_be_pasted(optest: Shell, plan: Callable[[str], Path]) -> None:

@@ -16,6 +16,8 @@ import pytest
 from filelock import FileLock
 from user_shell import Ended, Shell, user_environment
 
+from texts import says, says_exactly
+
 pytestmark = pytest.mark.needs("cmake")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ctest"
@@ -77,7 +79,7 @@ def test_labels_choose_as_marks_do(ctest: Shell, tmp_path: Path, platform: str |
     assert {name for name, status in statuses(tmp_path).items() if status == PASSED} == runs
     said = messages(tmp_path)
     if platform in ("a2a3", "a5"):
-        assert said["plain"] == "no-hardware test, runs in no-hw job"
+        assert says_exactly(said["plain"], "cli.no_hardware_test_runs")
     else:
         assert said["a2a3"] == "requires --platform a2a3"
     assert said["other"] == "requires --platform x"
@@ -119,13 +121,13 @@ def test_every_ending_of_a_test(ctest: Shell, tmp_path: Path) -> None:
     assert "1 slot × 3" in said["greedy"]
     assert "'5': 1 slot" in said["greedy"]
     assert "widen --device" in ended.out
-    assert "'gpus' which does not exist" in said["of_gpus"]
+    assert says(said["of_gpus"], "cli.gpus_which_does_not")
     assert "wrong" in said["dependent"]
     assert "SEGFAULT" in said["a (b) c"]
     assert "    line 99" in ended.out
     assert "  command: " in ended.out
     assert "CMakeLists.txt:5" in ended.out
-    assert r"again: optest ctest --test-dir build --device 4,5 -R '^a\ \(b\)\ c$'" in ended.out
+    assert says(ended.out, "cli.again_optest_ctest_test")
 
 
 def test_evidence_timings_and_later_reports(ctest: Shell, optest: Shell, tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_nothing_ran_is_5(ctest: Shell, tmp_path: Path) -> None:
     assert statuses(tmp_path) == {"plain": "skipped"}
     ended = ctest("-R", "other")
     assert ended.status == 5
-    assert "whose name matches other" in ended.err
+    assert says(ended.err, "cli.whose_name_matches_other")
 
 
 @pytest.mark.parametrize(
@@ -211,14 +213,14 @@ def test_a_pipe_is_not_waited_for(ctest: Shell, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "build" / "CTestTestfile.cmake")
     ended = ctest("--test-dir", "build")
     assert ended.status == 2, ended.text
-    assert "build/CTestTestfile.cmake is a pipe, but should be a regular file" in ended.err
+    assert says(ended.err, "cli.build_ctesttestfile_cmake_is")
 
 
 def test_a_label_that_names_a_simulation(ctest: Shell, tmp_path: Path) -> None:
     configured(tmp_path, {"odd": "true"}, odd="LABELS requires_hardware_a5sim")
     ended = ctest()
     assert ended.status == 2
-    assert "the labels of test odd are wrong" in ended.err
+    assert says(ended.err, "cli.the_labels_of_test")
 
 
 def test_no_cmake(ctest: Shell, tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_a_ctest_that_dies_is_no_pass(ctest: Shell, tmp_path: Path) -> None:
     wrapper.chmod(0o755)
     ended = ctest(env={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"})
     assert ended.status == 3
-    assert "ctest ended with 9 and wrote no report\nno memory" in ended.err
+    assert says(ended.err, "cli.ctest_ended_with_and")
 
 
 def test_ctrl_c_leaves_no_test_alive(tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_ctest_waits_for_devices_of_another_run(tmp_path: Path) -> None:
     with other, subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as program:
         assert program.stderr is not None
         line = program.stderr.readline()
-        assert line == "optest: device 4 is held by optest run --source scene:s.py (pid 12); waiting\n"
+        assert says_exactly(line, "cli.optest_device_is_held")
         assert not (tmp_path / "build" / "ran").exists()
         other.release()
         assert program.wait(60) == 0
@@ -333,7 +335,7 @@ def test_broken_folder_is_refused_with_the_words_of_cmake(ctest: Shell, tmp_path
     (build / "CTestTestfile.cmake").write_text('message(FATAL_ERROR "no tests today")\n')
     ended = ctest()
     assert ended.status == 2
-    assert "CTestTestfile.cmake:1 (message): no tests today" in ended.err
+    assert says(ended.err, "cli.ctesttestfile_cmake_message_no")
 
 
 def test_a_test_that_is_listed_twice_runs_twice(ctest: Shell, tmp_path: Path) -> None:

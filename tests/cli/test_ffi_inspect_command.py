@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from user_shell import Shell
 
+from texts import says
+
 pytestmark = [
     pytest.mark.cxx,
 ]
@@ -25,9 +27,9 @@ def library(tmp_path: Path) -> Path:
 def test_text_and_json(optest: Shell, library: Path) -> None:
     ended = optest("ffi", "inspect", library, "--headers", library.parent)
     assert ended.status == 1, ended.text
-    assert "functions  2 declared, 1 can be called, 1 missing, 0 exported and declared nowhere" in ended.out
+    assert says(ended.out, "cli.functions_declared_can_be")
     assert "three  (two.h:2)" in ended.out
-    assert "signatures\n  int two(void)" in ended.out
+    assert says(ended.out, "cli.signatures_int_two_void")
     ended = optest("ffi", "inspect", library, "--headers", library.parent, "--json")
     assert ended.status == 1
     assert json.loads(ended.out)["functions"]["two"]["signature"] == "int two(void)"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from optest.store import read_journal
+from texts import says
 
 Write = Callable[[str], Path]
 Shell = Callable[..., Any]  # the fixture `optest`: status, out, err, text
@@ -80,7 +81,7 @@ def test_commands_are_listed_in_the_order_of_use(optest: Shell) -> None:
 
 def test_a_plan_without_its_flag(optest: Shell, plan: Write) -> None:
     plan(SEEDS)
-    assert "Did you mean optest run plan.yaml?" in optest("check", "plan.yaml").err
+    assert says(optest("check", "plan.yaml").err, "cli.did_you_mean_optest_run_plan")
 
 
 def test_every_value_says_the_layer_that_it_came_from(optest: Shell, plan: Write) -> None:
@@ -104,7 +105,7 @@ def test_a_plan_s_chip_is_not_another_backend_s(optest: Shell, plan: Write) -> N
     assert "on numpy:cpu" in ended.out
     refused = optest("run", "--plan", path, "--backend", "numpy", "--chip", "anything")
     assert refused.status == 2
-    assert "unknown chip of backend numpy 'anything'" in refused.err
+    assert says(refused.err, "cli.unknown_chip_of_backend")
 
 
 def test_a_wrong_chip_of_the_plan_s_own_backend_stays_an_error(optest: Shell, plan: Write) -> None:
@@ -131,7 +132,7 @@ def test_a_run_is_resumed_by_its_name_alone(optest: Shell, plan: Write, tmp_path
     journal.write_bytes(b"".join(whole[:2]))  # as after kill -9: the start and the first result
     ended = optest("run", "--resume", "latest")
     assert ended.status == 0, ended.text
-    assert "2 cases of plan.yaml on numpy:cpu" in ended.out
+    assert says(ended.out, "cli.cases_of_plan_yaml")
     assert [result.id for result in read_journal(journal).results] == ["own", "the plan's"]
     assert [result.seed for result in read_journal(journal).results] == [99, 7]
     other = optest("run", "--resume", "latest", "-k", "last")
@@ -154,13 +155,13 @@ def test_an_unknown_case_of_many_names_the_nearest_alone(optest: Shell, plan: Wr
     plan(f"cases: [{cases}]")
     ended = optest("explain", "cose 17", "--plan", "plan.yaml")
     assert ended.status == 2
-    assert "did you mean 'case 17'?" in ended.err
+    assert says(ended.err, "cli.did_you_mean_case")
     assert "optest list cases" in ended.err
     assert "case 3," not in ended.err
     assert optest("run", "--plan", "plan.yaml", "-qq").status == 0
     replayed = optest("replay", "cose 17")
     assert replayed.status == 2
-    assert "did you mean 'case 17'?" in replayed.err
+    assert says(replayed.err, "cli.did_you_mean_case")
     assert "case 3," not in replayed.err
 
 
@@ -181,12 +182,12 @@ def test_a_backend_that_nobody_registered(optest: Shell, tmp_path: Path) -> None
     flags = ("run", "--op", "relu", "--dtype", "int8", "--shape", "input0=4", "--backend", "zz")
     without = optest(*flags)
     assert without.status == 2
-    assert "OPTEST_PLUGINS names the module" in without.err
+    assert says(without.err, "cli.optest_plugins_names_the")
     told = optest(*flags, env={"OPTEST_PLUGINS": "forgot"})
     assert told.status == 2
-    assert "OPTEST_PLUGINS is forgot; does it call backend_manager.register(...)?" in told.err
+    assert says(told.err, "cli.optest_plugins_is_forgot")
     near = optest(*flags[:-1], "numpi")
-    assert "did you mean numpy?" in near.err
+    assert says(near.err, "cli.did_you_mean_numpy_2")
     assert "OPTEST_PLUGINS" not in near.err
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from user_shell import Ended, Shell, user_environment
 
+from texts import says
+
 Write = Callable[[str], Path]
 
 PLUGIN = {"OPTEST_PLUGINS": "faulty_backend"}
@@ -67,7 +69,7 @@ def test_a_backend_that_leaves_the_folder_is_brought_back(
 def test_a_run_whose_journal_was_deleted_is_no_success(optest: Shell, plan: Write, isolate: str) -> None:
     ended = optest("run", "--plan", plan(two("removes the run", "none")), "--isolate", isolate, env=PLUGIN)
     assert ended.status == 3, ended.text
-    assert "deleted while the run went on" in ended.err
+    assert says(ended.err, "cli.deleted_while_the_run")
 
 
 def test_a_backend_that_kills_its_guard_costs_its_own_case(optest: Shell, plan: Write) -> None:

@@ -29,6 +29,7 @@ from optest.spec import (
     TestCase,
     dtype,
 )
+from texts import says
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: requirements-test.txt")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -132,9 +133,9 @@ def test_page(report: Path, page: Any) -> None:
     detail = page.locator("tr.detail")
     assert detail.locator("canvas").count() == 1
     assert detail.locator("svg circle").count() > 200
-    assert "got nan, but should be" in detail.locator("pre").inner_text()
+    assert says(detail.locator("pre").inner_text(), "cli.got_nan_but_should")
     assert "optest run --" in detail.locator("pre").inner_text()
-    assert "begin and end at multiples of 64 rows and 64 columns (grid)" in detail.locator("figure").inner_text()
+    assert says(detail.locator("figure").inner_text(), "cli.begin_and_end_at")
     pixels = detail.locator("canvas").evaluate(
         """canvas => {
             const {width, height} = canvas, all = canvas.getContext("2d").getImageData(0, 0, width, height).data;

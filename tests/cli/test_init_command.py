@@ -10,6 +10,8 @@ import pytest
 import warm_python
 from user_shell import Shell, user_environment
 
+from texts import says
+
 CASES = "model: tiny\ncases:\n  - {name: mul_ok, op: torch.mul, inputs: [{tensor: {shape: [2]}}, {value: 2}]}\n"
 SWITCH = "-p optest.pytest_plugin"
 
@@ -65,7 +67,7 @@ def test_ini_is_written_where_there_is_none(project: Path, optest: Shell) -> Non
     assert "tiny::mul_ok::torch.mul" in listed(project)
     again = optest("init", "pytest")
     assert (again.status, (project / "pytest.ini").read_text()) == (0, written)
-    assert "pytest.ini switches the plug-in on already" in again.out
+    assert says(again.out, "cli.pytest_ini_switches_the")
 
 
 def test_file_above_is_named(project: Path) -> None:
@@ -82,12 +84,12 @@ def test_file_above_is_named(project: Path) -> None:
 def test_folders_are_taken_as_named_and_have_to_exist(tmp_path: Path, optest: Shell) -> None:
     done = optest("init", "pytest", "cases")
     assert (done.status, list(tmp_path.iterdir())) == (2, [])
-    assert "cases is not there" in done.err
+    assert says(done.err, "cli.cases_is_not_there")
     done = optest("init", "pytest")
-    assert "no model cases (YAML files with the keys model and cases) lie below this folder" in done.out
+    assert says(done.out, "cli.no_model_cases_yaml")
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "plan.yaml").write_text("cases: [{op: relu, shapes: {input0: 2}}]\n")
-    assert "optest init pytest plans" in optest("init", "pytest").out
+    assert says(optest("init", "pytest").out, "cli.optest_init_pytest_plans")
     assert "optest_models" not in (tmp_path / "pytest.ini").read_text()
     (tmp_path / "my cases").mkdir()
     told = optest("init", "pytest", "my cases").out
@@ -113,7 +115,7 @@ def test_plans_go_by_their_names(tmp_path: Path, optest: Shell) -> None:
     done = optest("init", "pytest")
     assert (tmp_path / "pytest.ini").read_text() == f"[pytest]\naddopts = {SWITCH}\n"
     assert "no model cases" not in done.out
-    assert "collected are plans called plan.yaml, plan_*.yaml, *_plan.yaml" in done.out
+    assert says(done.out, "cli.collected_are_plans_called")
     assert "-::relu  (" in listed(tmp_path)
     assert not (tmp_path / "tests" / "test_model_ops.py").exists()
 
@@ -126,6 +128,6 @@ def test_files_that_cannot_be_read_are_reported(project: Path, optest: Shell) ->
     done = optest("init", "pytest", "tests/models", "empty")
     assert done.status == 0, done.err
     assert "tests/models/wrong.yaml:3 $.cases[0].input" in done.out
-    assert "tests/models/suite.yaml:1: not read of test_gather.py" in done.out
-    assert "empty holds no model cases" in done.out
+    assert says(done.out, "cli.tests_models_suite_yaml")
+    assert says(done.out, "cli.empty_holds_no_model")
     assert "tiny.yaml" not in done.out

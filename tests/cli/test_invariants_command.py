@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from user_shell import Ended, Shell
 
+from texts import says
+
 OPERATORS = """
 from optest.operators import operators
 from optest.spec import OperatorDescriptor
@@ -44,7 +46,7 @@ def test_every_isolation_has_the_same_verdict(optest: Shell, isolation: str) -> 
     assert right.out.startswith("1 passed (1 by invariants alone, never compared with a reference) in")
     wrong = run(optest, "centre_of_all", "--isolate", isolation)
     assert wrong.status == 1
-    assert "with element 0 of the batch alone: out: 8 of 40 elements are off" in wrong.out
+    assert says(wrong.out, "cli.with_element_of_the")
 
 
 def test_reports_say_that_no_value_was_compared(optest: Shell) -> None:
@@ -53,7 +55,7 @@ def test_reports_say_that_no_value_was_compared(optest: Shell) -> None:
     assert words in optest("report", "latest", "--format", "markdown").out
     (result,) = json.loads(optest("report", "latest", "--format", "json").out)["cases"]
     assert (result["evidence"], result["measures"]) == ("invariants alone", [])
-    assert 'name="evidence" value="invariants alone"' in optest("report", "latest", "--format", "junit").out
+    assert says(optest("report", "latest", "--format", "junit").out, "cli.name_evidence_value_invariants")
 
 
 @pytest.mark.heavy
@@ -81,4 +83,4 @@ def test_a_plan_states_its_own(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(f"cases:\n  - {{{case}, invariants: [bacth, batch(y)]}}\n")
     refused = optest("run", *call, env=PLUGIN)
     assert refused.status == 2
-    assert "plan.yaml:2 $.cases[0].invariants: unknown invariant 'bacth'\n    did you mean batch?" in refused.err
+    assert says(refused.err, "cli.plan_yaml_cases_invariants")

@@ -12,6 +12,7 @@ import pytest
 from user_shell import Shell
 
 from optest.generators.files import save_tensors
+from texts import says
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -134,7 +135,7 @@ def test_a_suite_knows_its_keys_and_what_they_take(optest: Shell, tmp_path: Path
     (tmp_path / "suite.yaml").write_text("runs:\n  - {model: small.onnx, mode: isolted}\n  - {model: a, presett: b}\n")
     ended = optest("model", "suite", "suite.yaml")
     assert ended.status == 2
-    assert "suite.yaml:2 $.runs[0].mode: unknown mode 'isolted'" in ended.err
+    assert says(ended.err, "cli.suite_yaml_runs_mode")
     assert "suite.yaml:3 $.runs[1].presett" in ended.err
 
 
@@ -142,7 +143,7 @@ def test_values_of_a_trace_are_written_without_a_reference_and_compared_later(op
     for name, backend in (("one", "onnxruntime"), ("other", "onnx-reference")):
         ended = optest("model", "trace", "small.onnx", "--backend", backend, "--out", name)
         assert ended.status == 0, ended.err
-        assert f"3 values of one run in {name}, compared with nothing" in ended.out
+        assert says(ended.out, "cli.values_of_one_run", name=name)
         assert "PASSED" not in ended.out
     same = optest("model", "diff", "one", "other", "--atol", "1e-6")
     assert same.status == 0
@@ -190,7 +191,7 @@ def test_the_first_that_differs_is_that_of_the_execution(optest: Shell, tmp_path
     safetensors_numpy.save_file({**values, "logits": values["logits"] + 1, "product": values["product"] + 1}, other)
     ended = optest("model", "diff", "one/00000/values.safetensors", other)
     assert ended.status == 1
-    assert "1 equal, 2 not; first: product (MatMul)" in ended.out
+    assert says(ended.out, "cli.equal_not_first_product")
 
 
 def write_dump(path: Path, *values: tuple[str, str, str, np.ndarray]) -> None:
@@ -217,8 +218,8 @@ def test_different_exports_are_matched_by_producer(optest: Shell, tmp_path: Path
     )
     ended = optest("model", "diff", "onnx", "torch", "--common")
     assert ended.status == 0, ended.out
-    assert "not compared, of the first, 1: mul\n" in ended.out
-    assert "not compared, of the second, 1: rms_norm\n" in ended.out
+    assert says(ended.out, "cli.not_compared_of_the")
+    assert says(ended.out, "cli.not_compared_of_the_second")
     assert "3 values compared, 3 equal" in ended.out
     assert optest("model", "diff", "onnx", "torch").status == 1, "what was not compared is a difference"
 
@@ -229,7 +230,7 @@ def test_a_wrong_value_of_another_export_is_named_in_both(optest: Shell, tmp_pat
     write_dump(tmp_path / "torch", ("add", "aten.add.Tensor", "m.py:2: x + y", wrong))
     ended = optest("model", "diff", "onnx", "torch", "--common")
     assert ended.status == 1
-    assert "0 equal, 1 not; first: add_1 (add)" in ended.out
+    assert says(ended.out, "cli.equal_not_first_add")
 
 
 def test_a_statement_with_other_steps_is_not_compared(optest: Shell, tmp_path: Path) -> None:
@@ -362,7 +363,7 @@ def test_a_device_that_there_is_not_is_refused(optest: Shell) -> None:
     for command in ("run", "trace"):
         ended = optest("model", command, "resnet34", "--backend", "torch", "--torch-device", "cdua")
         assert ended.status == 2
-        assert "unknown torch device 'cdua'" in ended.err
+        assert says(ended.err, "cli.unknown_torch_device_cdua")
 
 
 @pytest.mark.heavy

@@ -11,6 +11,8 @@ import pytest
 import warm_python
 from user_shell import Shell, user_environment
 
+from texts import says
+
 PLUGIN = {"OPTEST_PLUGINS": "user_plugin"}
 PLAN = """
 version: 1
@@ -60,14 +62,14 @@ def test_globs_and_several(optest: Shell, ran: Path) -> None:
     assert replayed(optest("replay", "noisy", "1", "--run", run, env=PLUGIN).out) == ["good", "noisy"]
     ended = optest("replay", "good", "--last", "--run", run, env=PLUGIN)
     assert ended.status == 2
-    assert "give it or RESULT, not both" in ended.err
+    assert says(ended.err, "cli.give_it_or_result")
 
 
 def test_nothing_to_replay(optest: Shell, ran: Path) -> None:
     assert optest("run", "--plan", "plan.yaml", "--case", "good", "-qq", env=PLUGIN).status == 0
     ended = optest("replay", env=PLUGIN)
     assert ended.status == 5
-    assert "nothing to replay: no case failed" in ended.err
+    assert says(ended.err, "cli.nothing_to_replay_no")
 
 
 def test_what_was_written_is_said(optest: Shell, ran: Path) -> None:
@@ -91,7 +93,7 @@ def test_scripts_lie_here_if_nothing_is_said(optest: Shell, ran: Path) -> None:
     ended = optest("replay", "noisy", "--script", env=PLUGIN)
     assert (ran / "noisy.py").is_file()
     assert (ran / "noisy.npz").is_file()
-    assert "script: noisy.py (needs optest" in ended.out
+    assert says(ended.out, "cli.script_noisy_py_needs")
     assert "RAISED" in (ran / "noisy.py").read_text()
 
 
@@ -123,5 +125,5 @@ def test_nothing_is_saved_of_what_is_not_run(optest: Shell, ran: Path) -> None:
     assert optest("run", "--plan", "plan.yaml", "--case", "noisy", "-qq", env=PLUGIN).status == 5
     ended = optest("replay", "noisy", "--save", "kept", "--script", env=PLUGIN)
     assert ended.status == 5
-    assert "nothing to save of noisy: not today" in ended.out
+    assert says(ended.out, "cli.nothing_to_save_of")
     assert list((ran / "kept").iterdir()) == []

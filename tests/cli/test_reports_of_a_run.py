@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from user_shell import Shell
 
+from texts import says
+
 PLUGIN = {"OPTEST_PLUGINS": "user_plugin"}
 PLUGIN_SOURCE = """
 import faulty_backend
@@ -54,7 +56,7 @@ def test_several_reports_lie_side_by_side(optest: Shell, plan: Callable[[str], P
     assert markdown.startswith("## ❌ optest: 1 passed, 1 failed, 1 error")
     (first, second) = [line for line in ended.out.splitlines() if line.startswith("::error")]
     assert first.startswith("::error file=plan.yaml,line=7,title=FAILED VALUE%3A bad::")
-    assert "shapes do not match" in second
+    assert says(second, "cli.shapes_do_not_match")
     block = ended.out[ended.out.index("\nFAILED  bad") + 1 :].partition("\n\n")[0]
     assert block in markdown
     assert block == next(case for case in root.iter("failure")).text
@@ -117,7 +119,7 @@ def test_one_file_is_not_for_two_reports(optest: Shell, plan: Callable[[str], Pa
         "run", "--plan", "plan.yaml", "--report", "json", "--report", "junit", "--report-path", "r.json", env=PLUGIN
     )
     assert ended.status == 2
-    assert "--report-path is the file r.json, but should be a folder for 2 reports (json, junit)" in ended.err
+    assert says(ended.err, "cli.report_path_is_the")
     assert not (faulty / ".optest").exists()
 
 
@@ -142,5 +144,5 @@ def test_every_report_that_is_offered_can_be_made(optest: Shell, plan: Callable[
 def test_a_report_that_nobody_has_is_said_before_anything_runs(optest: Shell, faulty: Path) -> None:
     ended = optest("run", "--op", "relu", "--dtype", "float32", "--shape", "input0=3", "--report", "junti")
     assert ended.status == 2
-    assert "did you mean 'junit'?" in ended.err
+    assert says(ended.err, "cli.did_you_mean_junit")
     assert not (faulty / ".optest").exists()

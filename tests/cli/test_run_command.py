@@ -16,6 +16,7 @@ import pytest
 from user_shell import Ended, Shell, user_environment
 
 from optest.store import read_journal
+from texts import says
 
 Write = Callable[[str], Path]
 
@@ -106,7 +107,7 @@ def test_an_unknown_backend_is_the_fault_of_whoever_names_it(
     assert "unknown backend 'numppy'" in (ended := optest(*arguments, env={"OPTEST_BACKEND": "numppy"})).err
     assert "at OPTEST_BACKEND" in ended.err
     (tmp_path / "optest.toml").write_text('backend = "numppy"\n')
-    assert "at backend in optest.toml" in (ended := optest(*arguments)).err
+    assert says((ended := optest(*arguments)).err, "cli.at_backend_in_optest")
     assert ended.status == 2
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from user_shell import Shell
 
+from texts import says
+
 GOOD = "cases:\n  - {op: relu, shapes: {input0: 8x8}, name: a}\n  - {op: tanh, shapes: {input0: 8x8}, name: b}\n"
 BAD = GOOD.replace("name: a}", "name: a, xfail: known}")
 
@@ -21,7 +23,7 @@ def test_what_changed_between_runs(optest: Shell, plan: Callable[[str], Path]) -
     assert ended.status == 0, ended.text
     assert ended.out.startswith("3 runs, ")
     assert "nothing changed" in ended.out
-    assert "1 case failed before, too" in ended.out
+    assert says(ended.out, "cli.case_failed_before_too")
     ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
     data = json.loads(optest("report", "--trend", ids[1], ids[0], "--format", "json").out)
     assert [(each["kind"], each["case"], each["statuses"]) for each in data["changes"]] == [
@@ -52,8 +54,8 @@ def test_wrong_questions(optest: Shell, plan: Callable[[str], Path]) -> None:
     assert (optest("report", "--trend").status, "there is none" in optest("report", "--trend").err) == (2, True)
     plan(GOOD)
     optest("run", "--plan", "plan.yaml", "-qq")
-    assert "needs two runs at least, but there is one" in optest("report", "--trend", "latest", "latest").err
-    assert "unknown format of a trend 'junit'" in optest("report", "--trend", "--format", "junit").err
+    assert says(optest("report", "--trend", "latest", "latest").err, "cli.needs_two_runs_at")
+    assert says(optest("report", "--trend", "--format", "junit").err, "cli.unknown_format_of_trend")
     ended = optest("report", "latest", "latest")
     assert (ended.status, "--trend compares them" in ended.err) == (2, True)
 
@@ -69,7 +71,7 @@ def test_diff_is_of_two_runs(optest: Shell, plan: Callable[[str], Path]) -> None
     data = json.loads(optest("diff", ids[0], ids[1], "--format", "json").out)
     assert [each["kind"] for each in data["changes"]] == ["new_failure"]
     assert [optest("diff", ids[0], ids[1], *more).status for more in ([], ["--exit-code"])] == [0, 1]
-    assert "two runs are compared" in optest("diff", *ids).err
+    assert says(optest("diff", *ids).err, "cli.two_runs_are_compared")
 
 
 def test_history_says_since_when(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
@@ -102,4 +104,4 @@ def test_a_changed_function_is_no_flaky_case(optest: Shell, plan: Callable[[str]
 
 def test_no_history(optest: Shell) -> None:
     assert (optest("history").status, "there are no runs" in optest("history").err) == (2, True)
-    assert "unknown format of a history 'junit'" in optest("history", "--format", "junit").err
+    assert says(optest("history", "--format", "junit").err, "cli.unknown_format_of_history")

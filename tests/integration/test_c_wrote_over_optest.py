@@ -11,6 +11,7 @@ from ffi_plans import library_of, run_ffi_plan
 from optest.core.phases import Phase
 from optest.core.worker_death import death
 from optest.spec import CaseResult, Reason, Status
+from texts import says
 
 pytestmark = [pytest.mark.cxx]
 
@@ -55,7 +56,7 @@ def test_a_spoilt_process_is_no_fault_of_optest(tmp_path: Path, fault: str) -> N
 def test_a_case_that_spoils_the_comparison_by_itself_is_the_backends_fault(tmp_path: Path) -> None:
     first, _ = results(tmp_path, SPOILS.replace("wrote && n == 4", "n == 3") % DIES_IN_THE_COMPARISON)
     assert (first.status, first.reason) == (Status.CRASHED, Reason.SIGNAL)
-    assert "the backend corrupted memory, which was noticed after its call" in first.verdict.message
+    assert says(first.verdict.message, "integration.the_backend_corrupted_memory")
 
 
 @pytest.mark.parametrize(

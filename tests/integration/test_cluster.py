@@ -21,6 +21,7 @@ import yaml
 
 from optest.spec import CaseResult, Reason, Status
 from optest.store import read_journal
+from texts import says
 
 pytestmark = [pytest.mark.heavy]
 PLUGINS = Path(__file__).parents[1] / "plugins"
@@ -142,8 +143,8 @@ def test_cases_run_on_every_node_and_what_goes_wrong_costs_its_own_case(nodes: N
     cases["hang"] = {"nothing": True, "do": "hang", "timeout": 0.5}
     status, text = nodes.run(cases)
     assert status == 1, text
-    assert "33 cases of plan.yaml on toy, seed 0, 4 at a time" in text
-    assert "on 3 nodes of a Ray cluster" in text
+    assert says(text, "integration.cases_of_plan_yaml")
+    assert says(text, "integration.on_nodes_of_ray")
     results = {result.id: result.status.value for result in nodes.results()}
     wrong = {name: results.pop(name) for name in ("wrong", "crash", "hang")}
     assert wrong == {"wrong": "failed", "crash": "crashed", "hang": "timeout"}
@@ -196,7 +197,7 @@ def test_a_backend_that_computes_on_a_gpu_gets_one_of_its_own(nodes: Nodes) -> N
 def test_what_no_node_has_stops_the_run_before_it_begins(nodes: Nodes) -> None:
     status, text = nodes.run({"small": {"platform": "toy"}, "wide": {"platform": "toy", "count": 8, "level": 3}})
     assert status == 2
-    assert "wide needs 1 CPU (a node has up to 2), 8 toy (a node has up to 4)" in text
+    assert says(text, "integration.wide_needs_cpu_node")
     assert not nodes.log("begin")
     assert "Traceback" not in text
 
@@ -295,7 +296,7 @@ def test_another_version_on_the_nodes_is_refused(nodes: Nodes) -> None:
     process = nodes.start([command[0], "-c", lie, *command[3:]])
     out, err = process.communicate(timeout=100)
     assert process.returncode == 2, out + err
-    assert ", not 9.9; install the same version on every node" in err
+    assert says(err, "integration.not_install_the_same")
 
 
 def _wait_for_end(pid: int) -> None:

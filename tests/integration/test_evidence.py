@@ -15,6 +15,7 @@ import warm_python
 
 from optest.api import bootstrap
 from optest.plan.expectations import Expectations
+from texts import says
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 HANDFUL = (
@@ -61,7 +62,7 @@ def test_what_is_not_expected_of_torch_is_an_alarm(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(widths._known, os.getpid(), (driver, Expectations()))
     count = widths.count_of(task)
     assert count.alarm_count > 0
-    assert "optest run --op prod --dtype bfloat16" in count.alarms[0][1]
+    assert says(count.alarms[0][1], "integration.optest_run_op_prod")
     assert "prod bfloat16 at 4,096" in widths.report([count], 1.0)
 
 

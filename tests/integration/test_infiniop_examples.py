@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from texts import says
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [
@@ -33,7 +35,7 @@ def ran(script: str, *arguments: str, root: Path | None) -> subprocess.Completed
 def test_gemm(root: Path) -> None:
     done = ran("gemm.py", "--debug", "--profile", "--num_iterations", "3", root=root)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "gemm on CPU: 3 passed (seed 0)" in done.stdout
+    assert says(done.stdout, "integration.gemm_on_cpu_passed")
     assert done.stdout.count("off: 0 of ") == 3
     assert done.stdout.count(" library time: ") == done.stdout.count(" torch time: ") == 3
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from texts import says
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "scenes" / "plugin_runtime"
 
 TASK_INTERFACE = """
@@ -311,8 +313,8 @@ def test_a_changed_package_is_compiled_again(folder: Path) -> None:
 def test_copies_of_the_runtime_are_not_guarded(folder: Path) -> None:
     (folder / "test_two.py").write_text(OF_UPSTREAM)
     output = python(folder, *FACES[0], "-v")
-    assert "guard zones (runtime tensormap_and_ringbuffer copies the tensors" in output, output
-    assert "checks done: outputs written" in output, output
+    assert says(output, "integration.guard_zones_runtime_tensormap"), output
+    assert says(output, "integration.checks_done_outputs_written"), output
 
 
 def said(folder: Path) -> list[dict[str, object]]:
@@ -339,7 +341,7 @@ def test_each_case_has_its_profile(folder: Path) -> None:
 @pytest.mark.heavy
 def test_hardware_without_its_tool(folder: Path) -> None:
     """Found before a device is condemned for it."""
-    assert "examined by npu-smi, which is not there" in optest(folder, "run", "--platform", "a2a3")
+    assert says(optest(folder, "run", "--platform", "a2a3"), "integration.examined_by_npu_smi")
 
 
 @pytest.mark.heavy
@@ -371,7 +373,7 @@ def test_mistakes_have_their_reason(folder: Path, file: str, text: str, reason: 
 @pytest.mark.heavy
 def test_without_the_package_scenes_are_skipped(folder: Path) -> None:
     output = optest(folder, "run", vendor="nothing")
-    assert "SKIPPED TestAdd[a2a3sim]::default  simpler is unavailable: install it from its repository" in output, output
+    assert says(output, "integration.skipped_testadd_sim_default"), output
 
 
 def test_the_platform_is_the_plug_in_s(folder: Path) -> None:

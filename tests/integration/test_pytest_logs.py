@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import warm_python
 
+from texts import says
+
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")]
 
 CASES = """\
@@ -79,8 +81,8 @@ def test_what_was_logged_in_the_turn_of_a_failing_case_is_shown_and_handlers_sta
     told = run_there(logging_project, "a.yaml")
     assert "1 failed, 3 passed" in told
     section = told.partition("Captured log setup")[2]
-    assert "heard apart of accepted" in section
-    assert "heard below the root of accepted" in section
+    assert says(section, "integration.heard_apart_of_accepted")
+    assert says(section, "integration.heard_below_the_root")
     assert "heard apart of one" not in told
     assert "heard where it is asked for" not in told
     assert handlers_added(told) < 12  # pytest adds two in each of three phases of each of four cases
@@ -96,5 +98,5 @@ def test_other_tests_between_cases_have_their_own_records(logging_project: Path)
 
 def test_a_level_that_is_stated_is_pytests_own_affair(logging_project: Path) -> None:
     told = run_there(logging_project, "a.yaml", "--log-level", "INFO")
-    assert "heard where it is asked for" in told.partition("Captured log setup")[2]
+    assert says(told.partition("Captured log setup")[2], "integration.heard_where_it_is")
     assert handlers_added(told) >= 24

@@ -17,6 +17,7 @@ import warm_python
 
 from optest.spec import CaseResult
 from optest.store import RunDirectory, read_journal
+from texts import says
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")]
 
@@ -80,15 +81,15 @@ def test_every_case_is_a_test_and_fails_in_optests_words(project: Path) -> None:
     done = run(project, OPTEST_ISOLATE="auto")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 4 passed, 2 skipped" in done.stdout
-    assert "torch on the CPU accepts the call, but the case expects it to be refused" in done.stdout
-    assert "so it is the case that has to change" in done.stdout
-    assert "shares its execution with gpt-oss::view_accepted" in done.stdout
+    assert says(done.stdout, "integration.torch_on_the_cpu")
+    assert says(done.stdout, "integration.so_it_is_the")
+    assert says(done.stdout, "integration.shares_its_execution_with")
     assert "Traceback" not in done.stdout
     summary = done.stdout.partition("short test summary info")[2]
-    assert "gpt-oss::view_accepted - NOT_REFUSED: torch on the CPU accepts the call" in summary
+    assert says(summary, "integration.gpt_oss_view_accepted")
     figures = [line.split() for line in done.stdout.splitlines() if line.strip().startswith(("gpt-oss ", "granite4h "))]
     assert [each[:5] for each in figures] == [["gpt-oss", "3", "4", "3", "0"], ["granite4h", "3", "4", "0", "3"]]
-    assert "3 executed, 3 shared; 3 operators, 4 signatures" in done.stdout
+    assert says(done.stdout, "integration.executed_shared_operators_signatures")
     table = [line.split() for line in done.stdout.partition("= operator cases =")[2].splitlines()]
     heads = ["operator", "signatures", "executed", "shared", "passed", "failed", "skipped", "pass", "rate", "time"]
     worst = ["torch.view", "1", "1", "1", "-", "2", "-", "0.0%"]
@@ -117,7 +118,7 @@ def test_an_item_is_selected_by_its_id_by_model_word_and_mark(project: Path) -> 
 def test_an_unknown_model_is_told_with_those_that_there_are(project: Path) -> None:
     done = run(project, "--model", "granite4")
     assert done.returncode == 4
-    assert "no model is called 'granite4'; did you mean 'granite4h'?" in done.stderr + done.stdout
+    assert says(done.stderr + done.stdout, "integration.no_model_is_called")
 
 
 @pytest.mark.heavy
@@ -259,12 +260,12 @@ def test_wrong_data_is_known_from_outside_and_a_line_too_many_is_told(tmp_path: 
     done = run(tmp_path, "--expectations", "known.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed, 1 skipped, 1 xfailed" in done.stdout
-    assert "1 of 3 cases ran: 1 known wrong data, 1 skipped" in done.stdout
+    assert says(done.stdout, "integration.of_cases_ran_known")
     assert "did not happen" not in done.stdout
     known.write_text(KNOWN + '  - {case: "rigth*", reason: VALUE, why: a slip}\n')
     (tmp_path / "pytest.ini").write_text(f"{ini}optest_expectations = known.yaml\n")
     for more in ([], ["-n", "1"]):
-        assert "did not happen: rigth* VALUE" in run(tmp_path, *more).stdout
+        assert says(run(tmp_path, *more).stdout, "integration.did_not_happen_rigth")
     assert "did not happen" not in run(tmp_path, "-k", "right").stdout
 
 
@@ -300,7 +301,7 @@ def test_nothing_but_skips_is_no_success(project: Path) -> None:
     for more in (["-q"], ["-n", "1"]):
         done = run(project, "-k", "left_out", *more)
         assert done.returncode == 5, done.stdout
-        assert "no operator case was verified: all 2 were skipped" in done.stdout
+        assert says(done.stdout, "integration.no_operator_case_was")
     done = run(project, "-k", "left_out or mul_ok")
     assert (done.returncode, "verified" in done.stdout) == (0, False)
 
@@ -351,12 +352,12 @@ def test_suite_configs_of_a_folder_run_in_their_modes(project: Path, tmp_path: P
     (models / "gather.yaml").write_text("test_suite_config:\n  files:\n    - path: test_gather.py\n")
     done = run(tmp_path, "-rs")
     assert "a_wrong.yaml:6 $.test_suite_config.files[0].tests[0].mode" in done.stdout
-    assert "gather.yaml:3: not read of test_gather.py" in done.stdout
+    assert says(done.stdout, "integration.gather_yaml_not_read")
     assert re.search("1 failed, 1 passed, 2 skipped, 1 xfailed, 1 xpassed, 1 error", done.stdout), done.stdout
     listed = run(tmp_path, "--list-cases")
     assert listed.returncode == 2
     assert "refused::torch.view.1::torch.view  (" in listed.stdout
-    assert "gather.yaml:3: not read of test_gather.py" in listed.stderr
+    assert says(listed.stderr, "integration.gather_yaml_not_read")
 
 
 def executed(project: Path) -> Counter[str]:
@@ -394,7 +395,7 @@ def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> 
     assert (summary.finished, summary.total) == (8, 8)
     assert "3 executed, 3 shared" in done.stdout
     assert re.search(r"\[gw\d\] \[100%\]", done.stdout)
-    assert "shares its execution with gpt-oss::view_accepted" in done.stdout
+    assert says(done.stdout, "integration.shares_its_execution_with")
     suite = ElementTree.parse(fresh / "report.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("8", "2", "2")
     messages = [each.get("message", "") for each in suite.iter("failure")]
@@ -415,7 +416,7 @@ def test_what_failed_last_runs_alone_and_a_model_alone_runs_for_real(fresh: Path
     ) == (True, True)
     before = len(results(fresh))
     done = run(fresh, "--model", "granite4h", "--no-dedupe", "-q")
-    assert "1 failed, 2 passed, 1 skipped, 4 deselected" in done.stdout
+    assert says(done.stdout, "integration.failed_passed_skipped_deselected")
     assert all(each.duplicate_of is None for each in results(fresh)[before:])
 
 
@@ -424,7 +425,7 @@ def test_models_may_be_several_and_are_known_to_the_controller(fresh: Path) -> N
     assert "2 passed, 6 deselected" in done.stdout
     done = run(fresh, "-n", "1", "--model", "granite4")
     assert done.returncode == 4
-    assert "no model is called 'granite4'; did you mean 'granite4h'?" in done.stderr + done.stdout
+    assert says(done.stderr + done.stdout, "integration.no_model_is_called")
     assert "INTERNALERROR" not in done.stdout
 
 
@@ -566,7 +567,7 @@ def test_what_is_wrong_with_every_file_is_told_once(fresh: Path) -> None:
     for more in (["-k", "mul_ok"], ["-n", "1"]):
         done = run(fresh, *more, "--torch-device", "cudda")
         assert done.returncode == 4, done.stdout + done.stderr
-        assert "unknown torch device 'cudda'; did you mean 'cuda'?" in done.stdout + done.stderr
+        assert says(done.stdout + done.stderr, "integration.unknown_torch_device_cudda")
     (fresh / "models" / "other.yaml").write_text(wrong.read_text().replace("wrong", "other"))
     done = run(fresh, "-q", "-k", "nothing")
     assert "2 errors" in done.stdout  # each has its own line
@@ -593,7 +594,7 @@ def test_marks_of_a_conftest_hold_for_their_item_alone(fresh: Path) -> None:
     )
     for more in ([], ["-n", "1"]):
         done = run(fresh, "-rA", *more)
-        assert "2 failed, 2 passed, 3 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
+        assert says(done.stdout, "integration.failed_passed_skipped_xfailed"), done.stdout + done.stderr
         assert "PASSED models/granite4h.yaml::granite4h::mul_ok" in done.stdout
         assert "FAILED models/granite4h.yaml::granite4h::add.ok" in done.stdout
 
@@ -618,7 +619,7 @@ def test_the_compile_backend_is_that_of_the_ini_unless_somebody_says_another(fre
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     run_info = next((fresh / ".optest" / "runs").glob("*/run.json")).read_text()
     assert '"aot_eager"' in run_info
-    assert "model cases run by torch aot_eager" in done.stdout
+    assert says(done.stdout, "integration.model_cases_run_by")
 
 
 ODD = ("a", "a[0]", "a[0-x]", "a::b", "a b", "größe.é中", "p/q", 'it\'s "d"')

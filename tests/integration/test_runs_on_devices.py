@@ -31,6 +31,7 @@ from optest.settings.platforms import share_of_devices
 from optest.settings.variables import leases_folder
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
 from optest.store import read_journal
+from texts import refusal, says
 
 Case = Mapping[str, Any]
 
@@ -166,7 +167,7 @@ def test_as_many_processes_are_busy_as_max_parallel_allows(toys: Toys) -> None:
 
 
 def test_a_case_that_needs_more_devices_than_there_are_stops_the_run_before_it_begins(toys: Toys) -> None:
-    with pytest.raises(UsageError, match=r"widen --device, or reduce the device_count") as error:
+    with refusal(UsageError, "integration.widen_device_or_reduce") as error:
         toys.run({"small": {}, "wide": {"level": 3, "count": 8}}, "0-1")
     assert "wide needs 8" in str(error.value)
     assert "small" not in str(error.value)
@@ -244,7 +245,7 @@ def test_skipped_cases_and_those_without_devices_have_results_too(toys: Toys) ->
 def test_a_device_that_recovers_by_a_reset_is_used_again(toys: Toys) -> None:
     outcome = toys.run({"poison": {"do": "poison"}, "after": {}})
     assert statuses(outcome) == {"poison": "crashed", "after": "passed"}
-    assert "is well after a reset" in by_name(outcome)["poison"].verdict.message
+    assert says(by_name(outcome)["poison"].verdict.message, "integration.is_well_after_reset")
     assert outcome.summary.notes == ("device 0 failed its probe (exit code 4: no answer) and is well after a reset",)
 
 
@@ -262,8 +263,8 @@ def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> N
     assert {(each.status, each.reason) for each in lost} == {(Status.ERROR, Reason.DEVICE_LOST)}
     assert lost[0].verdict.message.startswith("2 devices needed, 1 left: device 3 failed its probe")
     assert {each.devices for each in outcome.results if each.status is Status.PASSED} == {(5,)}
-    assert "device 3 failed its probe (exit code 4: no answer)" in toys.stream.getvalue()
-    assert "it is quarantined; devices left: 5" in outcome.summary.notes[0]
+    assert says(toys.stream.getvalue(), "integration.device_failed_its_probe")
+    assert says(outcome.summary.notes[0], "integration.it_is_quarantined_devices")
 
 
 @pytest.mark.heavy

@@ -17,6 +17,7 @@ from optest.guests import Option
 from optest.pytest_plugin.options import level_of_a_runtime
 from optest.settings import OPTIONS
 from optest.store import read_journal
+from texts import says
 
 pytestmark = pytest.mark.slow
 
@@ -219,7 +220,7 @@ def test_workers_of_xdist_share_the_devices(project: Path) -> None:
 def test_plain_tests_run_once_beside_scenes(project: Path) -> None:
     done = run(project, "test_scenes.py", "--device", "0-1", "-rs")
     assert "5 passed, 1 skipped, 2 deselected" in done.stdout, done.stdout
-    assert "test_scenes.py:1: no simulation among its platforms (a2a3); name one by --platform" in done.stdout
+    assert says(done.stdout, "integration.test_scenes_py_no")
     assert (project / "plain.txt").read_text() == "ran"
 
 
@@ -421,7 +422,7 @@ def test_a_scene_of_simpler_is_loaded_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "test_my_kernel.py").write_text(SEED)
     done = run(tmp_path, "-rs", OPTEST_PLUGINS="", further=warm_python.TORCH)
-    assert "runtime tensormap_and_ringbuffer is not installed; there are cpp" in done.stdout, done.stdout
+    assert says(done.stdout, "integration.runtime_tensormap_and_ringbuffer"), done.stdout
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     assert "1 passed" in run(tmp_path, "-v", further=warm_python.TORCH).stdout
     assert "1 passed" in run(tmp_path, "-v", "--platform", "a2a3", further=warm_python.TORCH).stdout
@@ -519,7 +520,7 @@ def test_without_the_plug_in_scenes_fail(project: Path) -> None:
     (project / "pytest.ini").write_text("[pytest]\n")
     done = run(project)
     assert "5 failed, 1 passed" in done.stdout, done.stdout
-    assert "add `addopts = -p optest.pytest_plugin` to pytest's ini" in done.stdout
+    assert says(done.stdout, "integration.add_addopts_optest_pytest")
 
 
 def test_a_class_without_the_decorator_fails(project: Path) -> None:

@@ -18,6 +18,7 @@ from optest.errors import Unavailable, UsageError
 from optest.reporting.explain import explain
 from optest.settings.variables import environment
 from optest.spec import BAD_STATUSES, Reason, Status
+from texts import refusal
 
 torch = pytest.importorskip("torch")
 if find_spec("triton") is None:  # not imported: whether it interprets is decided before
@@ -157,7 +158,7 @@ def test_modules_that_ask_the_driver_run_in_the_interpreter(tmp_path: Path, monk
     assert Reason.VALUE in {each.reason for each in wrong.results}
     of_cuda = asked(tmp_path, monkeypatch, TUNED, "relu", case_set=("ordinary",), dtype=("float32",))
     assert "device=x.device" in explain(next(each for each in of_cuda.results if each.reason is Reason.RAISED))[-2]
-    with pytest.raises(UsageError, match=r"kernel\.warmup compiles, which needs a GPU"):
+    with refusal(UsageError, "integration.kernel_warmup_compiles_which"):
         asked(tmp_path, monkeypatch, f"{TUNED}\nneg_kernel.fn.warmup(1, 1, 1, BLOCK=64, grid=(1,))", "neg")
-    with pytest.raises(UsageError, match="is a Triton kernel, expected the function that"):
+    with refusal(UsageError, "integration.is_triton_kernel_expected"):
         asked(tmp_path, monkeypatch, TUNED, "exp")

@@ -10,6 +10,7 @@ from optest.core.border import Border
 from optest.errors import Unavailable, UsageError
 from optest.registry import load_extension, load_object, load_plugins
 from optest.spec import Fault, Reason
+from texts import refusal
 
 
 @pytest.fixture
@@ -24,9 +25,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_part_that_is_missing_is_no_package_to_install(package: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"needs 'optest_test_of_parts\.forgotten', which optest_test_of_parts does not"
-    ):
+    with refusal(UsageError, "unit.needs_optest_test_of"):
         load_object(f"{package}.lacks_a_part:rule")
     with pytest.raises(Fault) as raised, Border("the reference", Reason.REFERENCE_FAILED):
         load_object(f"{package}.lacks_a_part:rule")
@@ -36,7 +35,7 @@ def test_a_part_that_is_missing_is_no_package_to_install(package: str) -> None:
 def test_missing_module_of_optest_is_a_wrong_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "misspells_optest.py").write_text("from optest.scenes.platfroms import Platform\n")
-    with pytest.raises(UsageError, match=r"needs 'optest\.scenes\.platfroms', which optest does not have"):
+    with refusal(UsageError, "unit.needs_optest_scenes_platfroms"):
         load_plugins(["misspells_optest"])
 
 

@@ -39,6 +39,7 @@ from optest.spec import (
     Verdict,
 )
 from optest.store import read_journal
+from texts import refusal, says, says_exactly
 
 
 def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:
@@ -154,7 +155,7 @@ def test_a_backend_is_not_its_own_judge(tmp_path: Path) -> None:
     assert found.pop("doubled/refused/1") is Status.PASSED
     assert set(found.values()) == {Status.SUSPECT}
     assert outcome.exit_status == 1
-    assert "the backend brought the expected values itself" in text
+    assert says(text, "api.the_backend_brought_the")
 
 
 def test_a_right_backend_passes(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_a_right_backend_passes(tmp_path: Path) -> None:
     }
     assert set(statuses(outcome).values()) == {Status.PASSED}
     assert outcome.exit_status == 0
-    assert "4 cases of 1 operator on right, tier parity: 4 passed" in text
+    assert says(text, "api.cases_of_operator_on")
 
 
 class Inferring(Own):
@@ -189,9 +190,9 @@ def test_the_group_without_values(tmp_path: Path) -> None:
         "doubled/refused/1": Evidence.RAISED_AS_EXPECTED,
     }
     assert {each.mode for each in outcome.results} == {"validation"}
-    assert "3 cases of 1 operator on inferring, tier parity, group validation: 3 passed" in text
+    assert says(text, "api.cases_of_operator_on_inferring")
     _, text = asked(tmp_path, "inferring", group="validation", keyword="refused")
-    assert "1 case of 1 operator on inferring, tier parity, group validation: 1 passed" in text
+    assert says(text, "api.case_of_operator_on")
 
 
 def test_a_wrong_shape_is_found_again_by_its_line(tmp_path: Path) -> None:
@@ -201,8 +202,8 @@ def test_a_wrong_shape_is_found_again_by_its_line(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "flat", group="validation")
     assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/1"]) == (1, Status.FAILED)
     first = outcome.results[0]
-    assert first.verdict.message == "out: the shape is inferred as 6, but should be 2x3"
-    assert "again: optest check --backend flat --group validation --op doubled --case" in text
+    assert says_exactly(first.verdict.message, "api.out_the_shape_is")
+    assert says(text, "api.again_optest_check_backend")
     words = dict(zip(*[iter(shlex.split(first.repro)[2:])] * 2, strict=True))
     outcome, _ = asked(tmp_path, "flat", group="validation", case=(words["--case"],))
     assert [each.id for each in outcome.results] == [first.id]
@@ -211,13 +212,13 @@ def test_a_wrong_shape_is_found_again_by_its_line(tmp_path: Path) -> None:
 def test_a_backend_without_shape_inference_is_asked_refusals_alone(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "right", group="validation")
     assert statuses(outcome) == {"doubled/refused/1": Status.PASSED}
-    assert "shapes and dtypes: not offered by right, which has no `infer_shapes`" in text
+    assert says(text, "api.shapes_and_dtypes_not")
 
 
 def test_what_the_group_cannot_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="computes nothing that could be timed"):
+    with refusal(UsageError, "api.computes_nothing_that_could"):
         asked(tmp_path, "right", group="validation", bench=True)
-    with pytest.raises(UsageError, match="--write writes cases without what --group says"):
+    with refusal(UsageError, "api.write_writes_cases_without"):
         write({"backend": "right", "op": ("doubled",), "group": "validation"}, str(tmp_path / "plan.yaml"))
 
 
@@ -227,7 +228,7 @@ def test_a_driver_registered_by_hand_is_asked_here_unless_workers_are_wanted(tmp
     backend_manager.register(driver)
     outcome, text = asked(tmp_path, "by-hand", isolate="auto")
     assert (outcome.exit_status, outcome.results[0].isolation) == (0, "none")
-    assert "note: run in this process" in text
+    assert says(text, "api.note_run_in_this")
     with pytest.raises(UsageError):
         asked(tmp_path, "by-hand", isolate="auto", jobs=2)
 
@@ -237,14 +238,14 @@ def test_a_wrong_one_fails(tmp_path: Path) -> None:
     assert statuses(outcome)["doubled/ordinary/2"] is Status.FAILED
     assert outcome.exit_status == 1
     assert "failed in ordinary 1" in text
-    assert "again: optest run --op doubled --dtype float16" in text
+    assert says(text, "api.again_optest_run_op")
 
 
 def test_gaps_are_no_passes(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "no-float16")
     assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/2"]) == (0, Status.SKIPPED)
     assert "3 passed" in text
-    assert "1 case skipped as unsupported" in text
+    assert says(text, "api.case_skipped_as_unsupported")
     assert "1 × UNSUPPORTED: no float16 (doubled)" in text
 
 
@@ -275,8 +276,8 @@ def test_unsupported_cases_are_one_result_for_each_reason(backend: str, message:
     assert result.verdict.message == f"{message} ({number} cases)"
     info, summary = outcome.directory.read_info(), outcome.summary
     assert {info.total, summary.total, summary.finished, summary.by_status["skipped"]} == {number}
-    assert f"{number} cases of 1 operator" in text
-    assert f"{number} cases skipped as unsupported" in text
+    assert says(text, "api.cases_of_operator", number=number)
+    assert says(text, "api.cases_skipped_as_unsupported", number=number)
     assert (file.read_text().count("<testcase"), list((outcome.directory.path / "artifacts").iterdir())) == (1, [])
 
     again, _ = asked(tmp_path, backend, resume=outcome.directory.id)
@@ -412,7 +413,7 @@ def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
 def test_an_option_of_one_backend_names_it() -> None:
     request = check_request({"op": ("relu",), "case_set": ("ordinary",), "torch_device": "cpu"})
     assert (request.run.driver.name, request.run.settings["backend"]) == ("torch", "torch")
-    with pytest.raises(UsageError, match="no backend is named"):
+    with refusal(UsageError, "api.no_backend_is_named"):
         check_request({"op": ("relu",), "torch_device": "cpu", "mapping": "infiniop"})
 
 
@@ -427,15 +428,15 @@ def test_options_of_two_backends_name_the_one_that_takes_both(monkeypatch: pytes
 
 def test_samples_that_cannot_be_made_are_named() -> None:
     operators.override("doubled", samples=broken_samples)
-    with pytest.raises(UsageError, match="the samples of doubled raised RuntimeError: no samples today"):
+    with refusal(UsageError, "api.the_samples_of_doubled"):
         check_request({"op": ("doubled",), "backend": "right"})
 
 
 def test_an_operator_of_which_nothing_is_known_is_named(tmp_path: Path) -> None:
     operators.register(OperatorDescriptor(name="bare", attributes=(Attribute(name="k", type="int"),)))
     _, text = asked(tmp_path, "right", op=("doubled", "bare"))
-    assert "no case sets, so not checked: bare: no value of k is known" in text
-    with pytest.raises(NothingSelected, match="bare cannot be checked, for want of case sets"):
+    assert says(text, "api.no_case_sets_so")
+    with refusal(NothingSelected, "api.bare_cannot_be_checked"):
         asked(tmp_path, "right", op=("bare",))
 
 
@@ -443,11 +444,11 @@ def test_an_operator_without_samples_is_asked_what_its_signature_says(tmp_path: 
     operators.register(OperatorDescriptor(name="bare", reference=reference, dtype_variants=(("float16",),)))
     outcome, text = asked(tmp_path, "right", op=("bare",))
     sets = "ordinary, dtypes, layouts, sizes, special; of shapes as input0 4x37"
-    assert f"case sets of bare derived from its signature: {sets}" in text
+    assert says(text, "api.case_sets_of_bare", sets=sets)
     suggested = [found for each in outcome.results if (found := each.verdict.details.get("suggested_tolerance"))]
     assert len(suggested) > 30
     rtol, atol = (max(each[place] for each in suggested) for place in (0, 1))
-    assert "bare has no rule; tolerances to begin with" in text
+    assert says(text, "api.bare_has_no_rule")
     assert f"float16 rtol={rtol:g}, atol={atol:g}" in text
     operators.override("bare", rule=Rule(kind=RuleClass.ULP, source="exact"))
     outcome, _ = asked(tmp_path, "right", op=("bare",))
@@ -507,7 +508,7 @@ def test_an_expected_failure_is_excused_and_told_apart(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "wrong", expectations=(str(tmp_path / "known.yaml"),))
     assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/2"]) == (0, Status.XFAILED)
     assert "3 passed, 1 expected difference" in text
-    assert "expectations: 1 line for 1 of " in text
+    assert says(text, "api.expectations_line_for_of")
 
 
 def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:
@@ -515,7 +516,7 @@ def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:
     known = {"expectations": (str(tmp_path / "known.yaml"),)}
     outcome, text = asked(tmp_path, "right", **known)
     assert outcome.exit_status == 1
-    assert "expected, but did not happen: doubled float16 VALUE" in text
+    assert says(text, "api.expected_but_did_not")
     assert "; drop the line" in text
     for narrowed in ({"tier": "smoke"}, {"dtype": "float32"}, {"case_set": ("layouts",)}, {"keyword": "ordinary"}):
         assert asked(tmp_path, "right", **known, **narrowed)[0].exit_status == 0
@@ -525,11 +526,11 @@ def test_a_line_with_the_wrong_reason_or_conditions_is_told_so(tmp_path: Path) -
     known = {"expectations": (str(tmp_path / "known.yaml"),)}
     (tmp_path / "known.yaml").write_text(LINE.replace("VALUE", "NAN"))
     assert "doubled float16 NAN (" in (text := asked(tmp_path, "wrong", **known)[1])
-    assert "; what it covers went wrong for VALUE" in text
+    assert says(text, "api.what_it_covers_went")
     (tmp_path / "known.yaml").write_text(LINE.replace("why:", "at_most_ulp: 0.001, why:"))
-    assert "; what it covers is farther off than its limit" in asked(tmp_path, "wrong", **known)[1]
+    assert says(asked(tmp_path, "wrong", **known)[1], "api.what_it_covers_is")
     (tmp_path / "known.yaml").write_text(LINE.replace("why:", "where: {case_set: ordinery}, why:"))
-    assert "; its conditions fit no case" in asked(tmp_path, "wrong", **known)[1]
+    assert says(asked(tmp_path, "wrong", **known)[1], "api.its_conditions_fit_no")
 
 
 def test_a_line_that_excuses_nothing_with_another_seed_is_a_note(tmp_path: Path) -> None:
@@ -537,7 +538,7 @@ def test_a_line_that_excuses_nothing_with_another_seed_is_a_note(tmp_path: Path)
     known = {"expectations": (str(tmp_path / "known.yaml"),)}
     outcome, text = asked(tmp_path, "right", **known, seed=5)
     assert outcome.exit_status == 0
-    assert "expected, but did not happen with seed 5: doubled float16 VALUE" in text
+    assert says(text, "api.expected_but_did_not_happen")
     assert asked(tmp_path, "right", **known, seed=0)[0].exit_status == 1
 
 
@@ -560,7 +561,7 @@ def test_what_would_be_asked_is_listed() -> None:
     lines = list(listed({"op": ("doubled",), "backend": "right"}))
     assert len(lines) == 4
     assert lines[2].startswith("doubled/layouts/1[float32](2x3)")
-    assert "set:layouts, tier:parity" in lines[2]
+    assert says(lines[2], "api.set_layouts_tier_parity")
     assert lines[2].endswith("doubled_samples")
 
 
@@ -589,7 +590,7 @@ def test_a_run_is_no_check(tmp_path: Path) -> None:
     from optest.api import run
 
     run(op="add", shape="input0=4", runs_dir=str(tmp_path / "runs"), quiet=2)
-    with pytest.raises(UsageError, match="is no check; go on with it by `optest run --resume"):
+    with refusal(UsageError, "api.is_no_check_go"):
         check(resume="latest", runs_dir=str(tmp_path / "runs"))
 
 
@@ -629,14 +630,14 @@ def test_what_failed_is_asked_again(tmp_path: Path) -> None:
 
     first, _ = asked(tmp_path, "wrong", seed=3)
     asked(tmp_path, "right")
-    with pytest.raises(NothingSelected, match="nothing went wrong in run"):
+    with refusal(NothingSelected, "api.nothing_went_wrong_in"):
         again()
     outcome, text = again(backend="wrong", op=("doubled",), seed=3)
     assert ids(outcome) == {"doubled/ordinary/2[float16](5)"}
     assert f"note: again what went wrong in run {first.directory.id} on wrong: 1 case" in text
     alone, _ = again(rerun_failed=first.directory.id)  # backend, operator and seed as they were
     assert [(each.id, each.seed) for each in alone.results] == [("doubled/ordinary/2[float16](5)", 3)]
-    with pytest.raises(UsageError, match="is a check of no-float16; name one: --lf RUN"):
+    with refusal(UsageError, "api.is_check_of_no"):
         again(backend="no-float16")
 
 
@@ -664,7 +665,7 @@ def test_a_part_of_a_check_holds_no_expectation_to_account(tmp_path: Path, part:
     lines.write_text("version: 1\nexpected:\n  - {op: doubled, dtype: float32, reason: VALUE, why: it was once so}\n")
     asked(tmp_path, "wrong")
     _, text = asked(tmp_path, "wrong", expectations=(str(lines),))
-    assert "expected, but did not happen" in text
+    assert says(text, "api.expected_but_did_not_happen_2")
     _, text = asked(tmp_path, "wrong", expectations=(str(lines),), op=("doubled", "relu"), **part)
     assert "did not happen" not in text
 
@@ -902,7 +903,7 @@ def test_what_its_reference_itself_gets_wrong_is_no_fault_of_a_function(
     ignored = Verdict(status=Status.FAILED, reason=Reason.VALUE, details={"diagnosis": ["as if x were ignored"]})
     with with_second_opinion(run) as asked:
         said = [asked.revise(case, ignored).details["diagnosis"][0] for case in run.cases]
-    assert "as if x were ignored" in said, "of numbers that it can square"
+    assert says(said, "api.as_if_were_ignored"), "of numbers that it can square"
     assert any("overflows:norm itself is off here, too, when it computes in float16" in each for each in said)
 
 

@@ -11,6 +11,7 @@ from optest.api.running import run
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, Verdict
 from optest.store import read_journal
+from texts import refusal
 
 MEASURE = Measure(output="out", dtype="float32", shape=(2,), compared=2)
 VERDICTS = {
@@ -54,7 +55,7 @@ def test_a_run_says_every_file_that_its_cases_are_from(tmp_path: Path) -> None:
     info = read_journal(Path(stream.info.directory) / "journal.jsonl").info
     assert info is not None
     assert info.options["plan"] == [str(path) for path in files]
-    with pytest.raises(UsageError, match="was pytest's; go on with what is left of it by `pytest --lf`"):
+    with refusal(UsageError, "api.was_pytest_go_on"):
         run({"resume": info.run_id, "runs_dir": options["runs_dir"]})
 
 

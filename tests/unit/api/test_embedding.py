@@ -17,6 +17,7 @@ from optest.core.worker_process import WorkerProcess
 from optest.errors import UnknownName, UsageError
 from optest.spec import CaseResult, Status
 from optest.store import RunDirectory
+from texts import refusal, says
 
 MATMUL = {"op": "matmul", "dtype": "float16", "shape": ("input0=8x9", "input1=9x7")}
 
@@ -37,7 +38,7 @@ def test_the_command_line_as_a_function(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["list", "operators", "--op", "relu"]) == 0
     assert capsys.readouterr().out.startswith("relu ")
     assert main(["run", "--op", "rleu"]) == 2
-    assert "did you mean relu" in capsys.readouterr().err
+    assert says(capsys.readouterr().err, "api.did_you_mean_relu")
     assert os._exit is before
 
 
@@ -80,7 +81,7 @@ def test_a_run_that_cannot_begin_leaves_no_worker(tmp_path: Path, monkeypatch: p
 
 
 def test_unknown_options_have_a_suggestion() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'backend'"):
+    with refusal(UnknownName, "api.did_you_mean_backend"):
         cases(bakend="numpy", **MATMUL)
     with pytest.raises(UsageError, match="nothing to run"):
         cases()
@@ -94,7 +95,7 @@ def test_bootstrap_is_harmless_twice() -> None:
 def test_options_may_be_put_together_before() -> None:
     options = RunOptions(plan="plan.yaml", op="relu")
     assert dict(options) == {"plan": "plan.yaml", "op": ("relu",)}
-    with pytest.raises(UnknownName, match="did you mean 'plan'"):
+    with refusal(UnknownName, "api.did_you_mean_plan"):
         RunOptions(plam="plan.yaml")
 
 

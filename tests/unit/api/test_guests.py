@@ -12,6 +12,7 @@ from optest.errors import UsageError
 from optest.guests import Command, Option, guests, run_hooks
 from optest.registry import load_object
 from optest.settings import OPTIONS
+from texts import refusal
 
 COMMANDS = [command for guest in guests() for command in guest.commands]
 
@@ -63,5 +64,5 @@ def test_a_command_fills_in_defaults_and_refuses_what_is_too_small(monkeypatch: 
     told: Any = []
     assert command.call(told, {"what": "a", "size": None}) == 3
     assert told == [{"what": "a", "size": 16}]
-    with pytest.raises(UsageError, match="--size is 7, but should be 8 or more"):
+    with refusal(UsageError, "api.size_is_but_should"):
         command.call(told, {"what": "a", "size": 7})

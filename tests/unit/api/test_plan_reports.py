@@ -15,6 +15,7 @@ from optest.api.running import run
 from optest.errors import Unavailable, UnknownName
 from optest.reporting import reporters
 from optest.reporting.file_report import FileFormat, FileReporter
+from texts import refusal, says
 
 PLAN = """\
 version: 1
@@ -49,11 +50,9 @@ def test_a_report_of_a_package(plan: Path) -> None:
 
 def test_an_unknown_report_is_said_with_its_place_before_anything_runs(plan: Path) -> None:
     plan.write_text(PLAN.format(form="jnit"))
-    with pytest.raises(UnknownName, match=r"unknown report 'jnit'; did you mean 'junit'") as caught:
+    with refusal(UnknownName, "api.unknown_report_jnit_did") as caught:
         run_request({"plan": "plan.yaml"})
-    assert "at plan.yaml:2 $.report.format\n  known: csv, github, html, json, junit, markdown, mine, " in str(
-        caught.value
-    )
+    assert says(str(caught.value), "api.at_plan_yaml_report")
 
 
 def test_a_package_that_a_report_lacks_is_told_before_the_run_begins(

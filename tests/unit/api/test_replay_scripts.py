@@ -19,6 +19,7 @@ from optest.api.replaying import replay
 from optest.api.report import Report
 from optest.api.saving import load_saved
 from optest.spec import CaseResult, Measure, Reason, Status, Verdict
+from texts import refusal, says, says_exactly
 
 WITHOUT_OPTEST = """
 import runpy, sys
@@ -307,7 +308,7 @@ def test_a_command_that_fails_fails_in_the_script(here: Path) -> None:
     run(plan="plan.yaml", quiet=2)
     replay([], "latest", {"quiet": 2}, script="out")
     ended = alone(here / "out" / "adds.py")
-    assert "returned non-zero exit status 42" in ended.stderr
+    assert says(ended.stderr, "api.returned_non_zero_exit")
     assert (here / "cleaned").exists()
 
 
@@ -363,9 +364,7 @@ def test_numpy_says_that_its_references_are_optests(here: Path) -> None:
     from optest.backends import backend_manager
 
     (case,) = api.cases(op="exp", dtype="float32", shape="input0=8")
-    assert backend_manager.get("numpy").script(case, [], may_run=True) == (
-        "backend numpy answers with references of optest itself"
-    )
+    assert says_exactly(backend_manager.get("numpy").script(case, [], may_run=True), "api.backend_numpy_answers_with")
 
 
 PLUGIN = """
@@ -408,9 +407,9 @@ def test_a_driver_that_cannot_say_is_asked_through_optest(here: Path) -> None:
     assert in_shell(here, "-m", "optest", *add, "--backend", "mine").returncode == 1
     ended = in_shell(here, "-m", "optest", "replay", "latest", "--script", "out/bad.py")
     why = "backend mine does not say how a case runs without optest"
-    assert f"script: out/bad.py (needs optest: {why}, reads bad.npz)" in ended.stdout, ended.stdout + ended.stderr
+    assert says(ended.stdout, "api.script_out_bad_py", why=why), ended.stdout + ended.stderr
     text = (here / "out" / "bad.py").read_text()
-    assert f"It needs optest, since {why}." in text
+    assert says(text, "api.it_needs_optest_since", why=why)
     assert len(text.splitlines()) <= 30
     again = subprocess.run(
         [sys.executable, here / "out" / "bad.py"], cwd="/", env=user_environment(), capture_output=True, text=True
@@ -477,7 +476,7 @@ def test_one_file_is_not_for_two_scripts(here: Path) -> None:
 
     cases = {name: f"{{op: exp, dtypes: float16, shapes: {{input0: {size}}}}}" for name, size in (("a", 8), ("b", 9))}
     failing(here, cases)
-    with pytest.raises(UsageError, match=r"--script is the file x\.py, but should be a folder for 2 results"):
+    with refusal(UsageError, "api.script_is_the_file"):
         replay(["a", "b"], "latest", {"quiet": 2}, script="x.py")
 
 
@@ -557,7 +556,7 @@ def test_what_one_element_cannot_show_is_said(tmp_path: Path) -> None:
     whole = verdict_of(array, 2.5, mismatched=0, statistic=3.0, statistic_limit=1.25)
     text = written(tmp_path, whole, array)
     assert "assert" not in text
-    assert "all of them together are not: z is 3, but should be 1.25 or less" in text
+    assert says(text, "api.all_of_them_together")
     assert outcome_of(tmp_path) == "right"
 
 

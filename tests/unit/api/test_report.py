@@ -18,6 +18,7 @@ import pytest
 import optest
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.spec import Numerics, Reason, Status
+from texts import refusal, says
 
 ASKED: dict[str, Any] = {"dtype": "float32", "case_set": "ordinary"}
 
@@ -60,7 +61,7 @@ def test_a_report_as_text_is_what_the_terminal_shows() -> None:
     report = optest.check(lambda x: x, op="relu", case="relu/ordinary/1*", stream=stream, **ASKED)
     text = str(report)
     assert text.strip() == stream.getvalue().strip()
-    assert "  operator  passed  gaps  expected  failed\n  relu           -     -         -       4  failed" in text
+    assert says(text, "api.operator_passed_gaps_expected")
     assert "FAILED  relu/ordinary/1" in text
     assert "<lambda> against numpy" in text
     assert "again:" not in text  # nobody can name the function
@@ -111,7 +112,7 @@ def test_without_forks_functions_run_here(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
     assert optest.check(mine, op="relu", **ASKED)
     assert len(calls) > 9
-    with pytest.raises(UsageError, match="isolate is 'case', but jax has threads"):
+    with refusal(UsageError, "api.isolate_is_case_but"):
         optest.check(mine, op="relu", isolate="case")
 
 
@@ -172,7 +173,7 @@ def test_run_takes_plain_values_of_python(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("cases: [{op: relu, dtypes: float16, shapes: {input0: 3}}, {op: abs, shapes: {input0: 2}}]\n")
     assert len(optest.run(plan, keyword="relu")) == len(optest.cases(plan, op="relu")) == 1
-    with pytest.raises(UnknownName, match="did you mean 'plan'"):
+    with refusal(UnknownName, "api.did_you_mean_plan"):
         optest.run(plam="plan.yaml")
 
 

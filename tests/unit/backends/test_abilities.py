@@ -11,6 +11,7 @@ from optest.backends import BackendDriver, abilities, backend_manager, command_a
 from optest.errors import Unavailable
 from optest.operators import operators
 from optest.spec import BackendTarget, TestCase
+from texts import says
 
 PROTOCOLS = [
     each
@@ -106,7 +107,7 @@ def test_an_unknown_key_suggests_the_nearest() -> None:
     assert problem.startswith("backend_config.plain.tiel ")
     assert "'tile'" in problem
     (problem,) = config_problems(backend_manager.get("function"), rleu="m:f", softmax="m:f")
-    assert "did you mean relu" in problem
+    assert says(problem, "backends.did_you_mean_relu")
 
 
 @pytest.mark.torch

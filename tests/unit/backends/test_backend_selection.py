@@ -10,6 +10,7 @@ import pytest
 from optest.backends import _BUILTINS, BackendDriver, BackendManager, declared_numerics
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.spec import Numerics
+from texts import refusal
 
 
 class Gpu(BackendDriver):
@@ -93,7 +94,7 @@ def test_a_chip_that_nobody_has_is_refused(manager: BackendManager, wanted: str)
 
 @pytest.mark.parametrize("name", ["numpy", pytest.param("torch", marks=pytest.mark.torch)])
 def test_a_backend_without_chips_takes_none(manager: BackendManager, name: str) -> None:
-    with pytest.raises(UnknownName, match="it takes no chip"):
+    with refusal(UnknownName, "backends.it_takes_no_chip"):
         manager.select(name, "ascend910b")
 
 
@@ -117,7 +118,7 @@ def test_a_users_driver_is_chosen_by_kind_and_chip(manager: BackendManager) -> N
     manager.register(OtherGpu())
     assert manager.select("gpu", "mi300").name == "other-gpu"
     assert manager.select("gpu", "a100").name == "my-gpu"
-    with pytest.raises(UsageError, match="is my-gpu, other-gpu; name one of them"):
+    with refusal(UsageError, "backends.is_my_gpu_other"):
         manager.select("gpu")
     with pytest.raises(UnknownName) as caught:
         manager.select("gpu", "A100")
@@ -155,7 +156,7 @@ def test_a_plugin_without_its_framework_is_no_obstacle_for_others(manager: Backe
 
 def test_a_path_whose_driver_has_another_name_is_refused(manager: BackendManager) -> None:
     manager.register_path("mine", f"{__name__}:Gpu")
-    with pytest.raises(UsageError, match="registered for a driver that calls itself 'my-gpu'"):
+    with refusal(UsageError, "backends.registered_for_driver_that"):
         manager.select("mine")
 
 

@@ -17,6 +17,7 @@ from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
 from optest.spec import Fault, Reason, Status, TensorSpec, TestCase
+from texts import refusal, says
 
 DENSE_FLOATS = Capability(dtypes=("float32", "float64"), ranks=(2,), layouts=("dense",), refuses=False)
 
@@ -59,7 +60,7 @@ def test_a_promise_that_is_not_kept_is_an_error() -> None:
     statuses = {case.inputs[0].spec.dtype.name: execute([case], driver).verdicts[0] for case in inside}
     assert statuses["float32"].status is Status.PASSED
     assert (statuses["float64"].status, statuses["float64"].reason) == (Status.ERROR, Reason.RAISED)
-    assert "states that it can do relu" in statuses["float64"].message
+    assert says(statuses["float64"].message, "backends.states_that_it_can")
 
 
 def test_without_capabilities_it_is_a_gap() -> None:
@@ -75,7 +76,7 @@ def test_a_check_asks_the_stated_operators_alone() -> None:
     assert {case.descriptor.name for case in request.run.cases} == {"relu"}
     assert request.lacking[0] == f"{len(DESCRIPTORS) - 1} operators are not among the stated capabilities"
     assert all("which the backend lacks" in each for each in request.lacking[1:])
-    with pytest.raises(NothingSelected, match="softmax is not among"):
+    with refusal(NothingSelected, "backends.softmax_is_not_among"):
         check_request({"backend": "stating", "op": ("softmax",)})
 
 

@@ -18,6 +18,7 @@ from handmade import case_of, command_case, inputs, spec
 
 from optest.backends import _BUILTINS, BackendDriver, BackendManager, Fault, Reason, command
 from optest.spec import CheckState, OperatorDescriptor, Status
+from texts import refusal, says, says_exactly
 
 ADD_PY = """
 import sys, numpy as np
@@ -90,7 +91,7 @@ def test_an_input_in_another_dtype_is_rounded_and_said(driver: BackendDriver, pl
     assert output[0, 0] == np.float16(0.1)
     notes = [check for check in driver.checks(case) if check.name == "inputs as generated"]
     assert len(notes) == 2
-    assert "float32, but was written as float16" in notes[0].detail
+    assert says(notes[0].detail, "backends.float_but_was_written")
 
 
 def test_tokens_environment_and_directory(driver: BackendDriver, place: Path) -> None:
@@ -131,7 +132,7 @@ def test_exit_status_42(driver: BackendDriver, place: Path) -> None:
 def test_a_crash_below_a_shell_is_a_crash(driver: BackendDriver, place: Path) -> None:
     found = fault(driver, place, "sh -c 'kill -SEGV $$'; exit $?")
     assert (found.reason, found.status) == (Reason.SIGNAL, Status.CRASHED)
-    assert found.message == "sh exited with status 139, a shell's word for SIGSEGV in a program that it ran"
+    assert says_exactly(found.message, "backends.sh_exited_with_status")
     assert (found.details["exit_code"], found.details["signal"]) == (139, "SIGSEGV")
 
 
@@ -146,7 +147,7 @@ def test_a_missing_command(driver: BackendDriver, place: Path) -> None:
     with pytest.raises(Fault) as caught:
         run(driver, place, {"command": ["no-such-program", "x"]})
     assert (caught.value.reason, caught.value.status) == (Reason.UNAVAILABLE, Status.ERROR)
-    assert "'no-such-program' does not exist on PATH" in caught.value.message
+    assert says(caught.value.message, "backends.no_such_program_does")
 
 
 def test_killed_by_a_signal(driver: BackendDriver, place: Path) -> None:
@@ -182,7 +183,7 @@ def test_a_stale_link_is_removed_and_not_what_it_points_to(driver: BackendDriver
 def test_an_output_of_the_wrong_size(driver: BackendDriver, place: Path, count: int, words: str) -> None:
     found = fault(driver, place, f"head -c {count} /dev/zero > {{output0}}")
     assert found.reason is Reason.SHAPE
-    assert f"has {count} bytes, but should have 24 for float32[2x3]" in found.message
+    assert says(found.message, "backends.has_bytes_but_should", count=count)
     assert words in found.message
 
 
@@ -190,7 +191,12 @@ def test_an_output_of_the_wrong_size(driver: BackendDriver, place: Path, count: 
     ("count", "of"), [(12, "bfloat16[2x3] or float16[2x3]"), (48, "float64[2x3]"), (6, "float8_e4m3fn[2x3] or ")]
 )
 def test_an_output_of_the_size_of_another_dtype(driver: BackendDriver, place: Path, count: int, of: str) -> None:
-    assert f"{count} bytes, as {of}" in fault(driver, place, f"head -c {count} /dev/zero > {{output0}}").message
+    assert says(
+        fault(driver, place, f"head -c {count} /dev/zero > {{output0}}").message,
+        "backends.bytes_as",
+        count=count,
+        of=of,
+    )
 
 
 def test_a_directory_in_place_of_an_output(driver: BackendDriver, place: Path) -> None:
@@ -252,7 +258,7 @@ def test_no_child_of_a_command_survives(driver: BackendDriver, place: Path, end:
         case = command_case(config=config, base_dir=str(place))
         driver.run(case, inputs())
         (note,) = driver.checks(case)
-        assert "1 processes that command left behind were killed" in note.detail
+        assert says(note.detail, "backends.processes_that_command_left")
     else:
         with pytest.raises(Fault) as caught:
             run(driver, place, config, timeout_s=1.5 if end == "sleep 600" else 100)
@@ -286,7 +292,7 @@ def test_a_failed_build_is_told_for_every_case_and_tried_once(driver: BackendDri
     for _ in range(2):
         found = fault(driver, place, "true", build=build)
         assert found.reason is Reason.COMPILE
-        assert "build: sh exited with status 2" in found.message
+        assert says(found.message, "backends.build_sh_exited_with")
         assert found.details["stderr_tail"] == "error: expected ;\n"
     assert (place / "tries").read_text() == "x\n"
     assert fault(driver, place, "true", build=["no-such-compiler"]).reason is Reason.COMPILE
@@ -321,7 +327,7 @@ def test_golden_files_are_dumped_loaded_and_never_reused_for_another_case(driver
     other = command_case(config=config, base_dir=str(place), seed=1)
     assert driver.golden(other) is None
     only_load = {"command": ADDING, "golden": {"load": {"out": "golden/z.bin"}}}
-    with pytest.raises(Fault, match="belongs to another case, seed or reference") as caught:
+    with refusal(Fault, "backends.belongs_to_another_case") as caught:
         driver.golden(command_case(config=only_load, base_dir=str(place), seed=1))
     assert caught.value.reason is Reason.BAD_CASE
     assert driver.golden(command_case(config=only_load, base_dir=str(place))) is not None
@@ -332,7 +338,7 @@ def test_golden_files_of_another_reference_or_with_other_bytes_are_refused(drive
     driver.run(command_case(config=config, base_dir=str(place)), inputs())
     load = {"command": ADDING, "golden": {"load": {"out": "golden/z.bin"}}}
     assert driver.golden(command_case(config=load, base_dir=str(place))) is not None
-    with pytest.raises(Fault, match="another case, seed or reference"):
+    with refusal(Fault, "backends.another_case_seed_or"):
         driver.golden(command_case(config=load, base_dir=str(place), reference="elsewhere:add"))
     np.full(6, 5, np.float32).tofile(place / "golden" / "z.bin")
     for each in (load, config):
@@ -397,7 +403,7 @@ def test_golden_files_that_are_missing_or_of_another_size(driver: BackendDriver,
     with pytest.raises(Fault, match="does not exist"):
         driver.golden(case)
     (place / "g.bin").write_bytes(b"123")
-    with pytest.raises(Fault, match="has 3 bytes, but should have 24"):
+    with refusal(Fault, "backends.has_bytes_but_should_have"):
         driver.golden(case)
     assert driver.golden(command_case(config={"command": ADDING}, base_dir=str(place))) is None
 
@@ -430,7 +436,7 @@ def test_inputs_that_cannot_be_written(driver: BackendDriver, place: Path) -> No
 def test_values_that_the_file_cannot_hold(driver: BackendDriver, place: Path) -> None:
     config = {"command": ADDING, "inputs": {"input0": {"path": "x", "dtype": "int8"}}}
     case = command_case(config=config, base_dir=str(place))
-    with pytest.raises(Fault, match="input0 cannot be written as int8") as caught:
+    with refusal(Fault, "backends.input_cannot_be_written") as caught:
         driver.run(case, [np.full((2, 3), 0.5, np.float32)] * 2)
     assert caught.value.reason is Reason.BAD_CASE
 

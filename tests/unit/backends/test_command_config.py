@@ -10,6 +10,7 @@ from handmade import ADD, case_of, command_case, spec
 
 from optest.backends import _BUILTINS, BackendManager, Fault, Reason
 from optest.backends.command_config import read_config
+from texts import says
 
 GOOD: dict[str, Any] = {"command": ["bash", "run.sh", "-v", 910]}
 
@@ -106,7 +107,7 @@ def test_the_chip_token_needs_a_chip() -> None:
 
 def test_outputs_have_to_be_known() -> None:
     (problem,) = problems(GOOD, outputs=())
-    assert "the shapes of the outputs are not known" in problem
+    assert says(problem, "backends.the_shapes_of_the")
     assert "output0" in problem
 
 
@@ -118,7 +119,7 @@ def test_a_tensor_that_the_case_leaves_out_has_no_file() -> None:
         outputs=case.outputs,
         backend_config={"command": {**GOOD, "inputs": {"input1": "y"}}},
     )
-    assert "names 'input1', but the case has input0 here" in read_config(case, "command")[1][0]
+    assert says(read_config(case, "command")[1][0], "backends.names_input_but_the")
 
 
 def test_a_case_with_mistakes_does_not_run() -> None:

@@ -21,6 +21,7 @@ from optest.clib.probing.policy import Policy
 from optest.clib.probing.results import Answer
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
+from texts import refusal
 
 F32 = dtype("float32")
 SHAPE = (3, 3)
@@ -95,7 +96,7 @@ def test_what_takes_one_address_for_one_tensor_is_found(layout: str) -> None:
         if pointers[ONE].address == pointers[OTHER].address:
             pointers[OUT].array[...] = 2 * pointers[ONE].array + (layout == "alike")
 
-    with pytest.raises(Fault, match="where input and other lie in the same memory") as raised:
+    with refusal(Fault, "backends.where_input_and_other") as raised:
         asked(one, other, run).require_same_when_shared()
     assert raised.value.reason is Reason.VALUE
 
@@ -111,7 +112,7 @@ def test_in_place_the_other_input_lies_there_too(name: str) -> None:
 
     in_place = CallRequest(in_place={OUT: name})
     assert asked(VALUES, 2 * VALUES, right, in_place).require_same_when_shared(but_alike=True) == 1
-    with pytest.raises(Fault, match="lie in the same memory"):
+    with refusal(Fault, "backends.lie_in_the_same"):
         asked(VALUES, 2 * VALUES, run, in_place).require_same_when_shared()
 
 

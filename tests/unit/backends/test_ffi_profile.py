@@ -10,6 +10,7 @@ import pytest
 from optest.api import cases
 from optest.clib.library.config import read_ffi_config
 from optest.errors import PlanError
+from texts import refusal
 
 PLAN = """\
 backend: ffi
@@ -42,5 +43,5 @@ def test_two_names_have_to_say_one_thing(tmp_path: Path) -> None:
 
 
 def test_an_untrusted_profile_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="--untrusted refuses what the plan would run: infiniop"):
+    with refusal(PlanError, "backends.untrusted_refuses_what_the"):
         asked(tmp_path, "profile: infiniop", untrusted=True)

@@ -33,6 +33,7 @@ from optest.errors import UsageError
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import TestCase
+from texts import says
 
 MAKING = Words(plain=(*PLAIN, *IN_MAKING), objects=("plan",))
 BUILT_IN = mapping_path("infiniop", ".")
@@ -311,10 +312,10 @@ def test_layouts_that_a_library_needs(tmp_path: Path, layout: str) -> None:
 def test_names_that_an_operator_does_not_have_are_told_with_the_nearest() -> None:
     (entry,) = read_mapping(BUILT_IN).operators["rope"]
     said = "\n".join(unknown_names(entry, operators.get("softmax")))
-    assert "softmax has no input 'position_ids'" in said
-    assert "softmax has no attribute 'interleaved'; it has dim" in said
+    assert says(said, "backends.softmax_has_no_input")
+    assert says(said, "backends.softmax_has_no_attribute")
     conv = "\n".join(unknown_names(read_mapping(BUILT_IN).operators["conv1d"][0], operators.get("max_pool2d")))
-    assert "max_pool2d has no input 'weight'" in conv
+    assert says(conv, "backends.max_pool_has_no")
 
 
 @pytest.mark.parametrize(

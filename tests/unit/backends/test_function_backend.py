@@ -21,6 +21,7 @@ from optest.cli import main
 from optest.errors import UsageError
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, Reason, Status
+from texts import refusal, says
 
 pytestmark = pytest.mark.torch  # the functions' module imports it
 
@@ -527,7 +528,7 @@ def test_one_function_is_for_the_one_operator_requested(capsys: pytest.CaptureFi
     assert not check_request({"function": ("softmax=kernels_under_test:softmax",)}).lacking
     for word, option in (("m:softmax", "--function m:softmax"), ("softmax", "--op softmax")):
         assert main(["check", word]) == 2
-        assert f"Did you mean {option}?" in capsys.readouterr().err
+        assert says(capsys.readouterr().err, "backends.did_you_mean", option=option)
 
 
 @pytest.mark.usefixtures("module")
@@ -538,14 +539,11 @@ def test_a_function_that_fails_on_arrays_gets_tensors(monkeypatch: pytest.Monkey
     given = {"function": ("softmax=kernels_under_test:says_nothing",), "dtype": ("float32",), "case_set": ("ordinary",)}
     outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
     assert {each.status for each in outcome.results} == {Status.PASSED}
-    assert "gets torch tensors where it raises AttributeError" in stream.getvalue()
+    assert says(stream.getvalue(), "backends.gets_torch_tensors_where")
     monkeypatch.setattr("optest.backends.function.is_installed", lambda _: False)
     outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
     assert {each.reason for each in outcome.results} == {Reason.RAISED}
-    assert (
-        "RAISED: it got NumPy arrays; if it takes tensors, annotate the parameter (x: torch.Tensor)"
-        in stream.getvalue()
-    )
+    assert says(stream.getvalue(), "backends.raised_it_got_numpy")
 
 
 @pytest.mark.usefixtures("module")
@@ -622,18 +620,18 @@ def test_source_of_a_function_decides_its_arrays(arrays: str) -> None:
 
 
 def test_a_decorator_with_a_wrong_word() -> None:
-    with pytest.raises(UsageError, match="dtypes of a capability has 'float'"):
+    with refusal(UsageError, "backends.dtypes_of_capability_has"):
         optest.kernel("relu", dtypes=("float",))
-    with pytest.raises(UsageError, match="expected one of numpy, torch, jax"):
+    with refusal(UsageError, "backends.expected_one_of_numpy"):
         optest.kernel("relu", arrays="cupy")
-    with pytest.raises(UsageError, match="has a parameter normalized_shape, which `ignores` names"):
+    with refusal(UsageError, "backends.has_parameter_normalized_shape"):
         optest.kernel("layer_norm", ignores=("normalized_shape",))(lambda x, normalized_shape: x)
     with pytest.raises(UsageError, match="should be a function"):
         optest.kernel("relu")(3)  # type: ignore[arg-type]
 
 
 def test_without_a_function_there_is_nothing_to_ask() -> None:
-    with pytest.raises(UsageError, match="no function is named"):
+    with refusal(UsageError, "backends.no_function_is_named"):
         check({"backend": "function"}, stream=io.StringIO())
 
 
@@ -643,9 +641,9 @@ def test_a_run_finds_the_backend_by_the_option() -> None:
         {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "shape": ("input0=2x3",)}
     )
     assert request.driver.name == "function"
-    with pytest.raises(UsageError, match="optest check --function kernels_under_test:softmax"):
+    with refusal(UsageError, "backends.optest_check_function_kernels"):
         run_request({"function": ("kernels_under_test:softmax",)})
-    with pytest.raises(UsageError, match="--function is not for backend numpy"):
+    with refusal(UsageError, "backends.function_is_not_for"):
         run_request(
             {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "backend": "numpy"}
         )

@@ -13,6 +13,7 @@ from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping_file import read_mapping
 from optest.errors import UsageError
 from optest.spec import TestCase
+from texts import refusal
 
 HEAD = """
 version: 1
@@ -96,7 +97,7 @@ def test_problems_name_what_was_written(tmp_path: Path, old: str, new: str, said
 def test_a_function_without_dims_has_to_be_told_shapes(tmp_path: Path) -> None:
     typed = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'")
     untold = WHOLE.replace("descriptor:input, ", "").replace('"descriptor:other?"', "")
-    with pytest.raises(UsageError, match=r"operators\.add\.dims should say the dimensions of input, whose shape C is"):
+    with refusal(UsageError, "backends.operators_add_dims_should"):
         read_mapping(file_of(tmp_path, typed + untold))
 
 

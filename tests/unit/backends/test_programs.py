@@ -14,6 +14,7 @@ from optest.api.checking import check_request
 from optest.backends.command_config import case_tokens, why_outside
 from optest.errors import NothingSelected, OptestError
 from optest.spec import BAD_STATUSES, Reason, TestCase
+from texts import refusal
 
 PROGRAM = """\
 import sys
@@ -132,11 +133,11 @@ def test_a_wrong_config_is_refused(tmp_path: Path, changes: dict[str, Any], said
 
 
 def test_an_operator_that_the_config_has_not_is_none(tmp_path: Path) -> None:
-    with pytest.raises(NothingSelected, match="relu is not in the config"):
+    with refusal(NothingSelected, "backends.relu_is_not_in"):
         cases(config(tmp_path), op=("relu",))
     with pytest.raises(OptestError, match="--backend command --config kernels"):
         check_request({"backend": "command"})
-    with pytest.raises(OptestError, match="--config is not for backend numpy"):
+    with refusal(OptestError, "backends.config_is_not_for"):
         check_request({"backend": "numpy", "config": config(tmp_path)})
     with pytest.raises(OptestError, match="not for ascend"):
         check_request({"backend": "ascend", "config": config(tmp_path)})

@@ -19,6 +19,7 @@ from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
 from optest.spec import BackendTarget, Numerics, OperatorDescriptor, Status
 from optest.spec import dtype as dtype_called
+from texts import refusal, says
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -92,7 +93,7 @@ def fault_of(action: Any) -> Fault:
 def test_an_unknown_operator_is_unsupported_and_the_known_are_listed(driver: BackendDriver) -> None:
     found = fault_of(lambda: ask(driver, "conv9d", A))
     assert (found.reason, found.status) == (Reason.UNSUPPORTED, Status.SKIPPED)
-    assert "did you mean 'conv" in found.message
+    assert says(found.message, "backends.did_you_mean_conv")
     case = case_of(OperatorDescriptor(name="conv9d"), spec("float32", 2))
     assert "no operator 'conv9d'" in (driver.unsupported(case) or "")
 
@@ -100,11 +101,11 @@ def test_an_unknown_operator_is_unsupported_and_the_known_are_listed(driver: Bac
 def test_a_dtype_that_torch_lacks_for_an_operator_is_unsupported(driver: BackendDriver) -> None:
     found = fault_of(lambda: ask(driver, "gelu", [1], kind="int32"))
     assert found.reason is Reason.UNSUPPORTED
-    assert "not implemented for 'Int'" in found.message
+    assert says(found.message, "backends.not_implemented_for_int")
 
 
 def test_other_errors_of_torch_are_its_own(driver: BackendDriver) -> None:
-    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied"):
+    with refusal(RuntimeError, "backends.shapes_cannot_be_multiplied"):
         ask(driver, "matmul", A, [[1.0, 2.0, 3.0]])
 
 
@@ -148,7 +149,7 @@ def test_an_output_elsewhere_is_on_the_wrong_device(driver: BackendDriver, opera
     operator_that(lambda tensors, _: tensors[0].to("meta"))
     found = fault_of(lambda: ask(driver, "relu", A))
     assert found.reason is Reason.WRONG_DEVICE
-    assert "is on meta, but should be on cpu" in found.message
+    assert says(found.message, "backends.is_on_meta_but")
 
 
 @pytest.mark.parametrize(("device", "calls"), [("cuda:0", [()]), ("cuda:1", [(torch.device("cuda:1"),)])])
@@ -179,7 +180,7 @@ def test_devices_are_checked_when_they_are_asked_for(driver: BackendDriver) -> N
     with pytest.raises(UnknownName) as caught:
         driver.configure({"torch_device": "cudda"})
     assert caught.value.suggestion == "cuda"
-    with pytest.raises(UsageError, match="should look like 'cuda:0'"):
+    with refusal(UsageError, "backends.should_look_like_cuda"):
         driver.configure({"torch_device": "cuda:x"})
     with pytest.raises(Unavailable, match="install torch_npu"):
         driver.configure({"torch_device": "npu"})
@@ -191,7 +192,7 @@ def test_a_device_that_this_machine_lacks(driver: BackendDriver, monkeypatch: py
     with pytest.raises(Unavailable, match="torch build with CUDA"):
         driver.configure({"torch_device": "cuda"})
     monkeypatch.setattr(torch_devices, "device_count", lambda kind: 2)
-    with pytest.raises(Unavailable, match="this machine has cuda:0, cuda:1"):
+    with refusal(Unavailable, "backends.this_machine_has_cuda"):
         driver.configure({"torch_device": "cuda:2"})
 
 
@@ -239,7 +240,7 @@ def test_results_name_compiler() -> None:
     given = {"op": ("sign",), "dtype": ("float32",), "shape": ("input0=2x2",), "backend": "torch", "isolate": "none"}
     outcome = run({**given, "compile_backend": "optest_named"}, stream=(stream := io.StringIO()))
     (wrong,) = outcome.results
-    assert "1 case on torch:cpu:optest_named" in stream.getvalue()
+    assert says(stream.getvalue(), "backends.case_on_torch_cpu")
     assert (wrong.status, wrong.target) == (Status.FAILED, "torch:cpu:optest_named")
     assert "--compile-backend optest_named" in wrong.repro
     assert "--variant" not in wrong.repro, "it is none of the backend's"
@@ -280,6 +281,6 @@ def test_a_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.Monkey
     assert isinstance(driver, MeasuresCompilation)
     assert (driver.compile_s() or 0) > 0
     monkeypatch.setitem(TORCH_OPERATORS, "relu", lambda tensors, _: tensors[0] if tensors[0].sum() > 0 else -tensors[0])
-    with pytest.raises(Fault, match="optest's call of torch for relu is not one graph") as caught:
+    with refusal(Fault, "backends.optest_call_of_torch") as caught:
         driver.run(case, given)
     assert caught.value.reason is Reason.UNSUPPORTED

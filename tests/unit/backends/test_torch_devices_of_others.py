@@ -10,6 +10,7 @@ import torch
 
 from optest.errors import Unavailable, UnknownName
 from optest.torch.eager import TorchBackend
+from texts import says
 
 pytestmark = pytest.mark.torch
 
@@ -37,7 +38,7 @@ def test_a_device_that_a_package_registers_is_opened() -> None:
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert lines[:2] == ["optestium:0", "optestium:0"]
-    assert "this machine has optestium:0" in lines[2]
+    assert says(lines[2], "backends.this_machine_has_optestium")
 
 
 def test_a_device_that_nobody_brings_is_unknown() -> None:

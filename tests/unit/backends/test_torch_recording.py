@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from texts import refusal
+
 torch = pytest.importorskip("torch")
 
 from optest.torch.scripts import Recording, Unwritable  # noqa: E402 - needs torch
@@ -107,7 +109,7 @@ def test_what_has_no_text_is_said() -> None:
     recording = Recording({"x": x}, torch.device("cpu"))
     foreign = torch.arange(100.0)
     out = recording.record(lambda: torch.add(x.sum(), foreign))
-    with pytest.raises(Unwritable, match=r"torch\.add has an argument"):
+    with refusal(Unwritable, "backends.torch_add_has_an"):
         recording.lines((out,))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from texts import says
+
 torch = pytest.importorskip("torch")
 
 from capture_kit import call_of, entries_of, recorded  # noqa: E402
@@ -49,7 +51,7 @@ def test_one_and_one_point_zero_are_two_cases() -> None:
 
 def test_a_tensor_that_is_given_twice_is_noted() -> None:
     (case,) = recorded(lambda: X * X).cases()
-    assert "the same tensor several times" in case["description"]
+    assert says(case["description"], "capture.the_same_tensor_several")
 
 
 def test_autocast_is_noted() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from texts import refusal
+
 torch = pytest.importorskip("torch")
 from optest.cli import cli  # noqa: E402
 from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
@@ -127,7 +129,7 @@ def test_what_no_exception_should_be_is_said_like_one(folder: Path, error: str) 
 def test_a_model_that_closes_standard_output(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "closes.py").write_text("import sys, torch\ndef f():\n    sys.stdout.close(); torch.ones(2).abs()\n")
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    with pytest.raises(UsageError, match=r"closes.py:f closed standard output; nothing was written"):
+    with refusal(UsageError, "capture.closes_py_closed_standard"):
         captured("closes.py:f", selection=Selection())
 
 
@@ -164,14 +166,14 @@ def test_what_is_wrong_is_said_with_its_place_and_a_remedy(folder: Path, what: s
 
 
 def test_a_configuration_is_for_classes_of_transformers_alone(folder: Path) -> None:
-    with pytest.raises(UsageError, match="--config goes with hf:CLASS"):
+    with refusal(UsageError, "capture.config_goes_with_hf"):
         captured("a_script.py:forward", selection=Selection(), config={"a": 1})
 
 
 @pytest.mark.skipif("transformers" in sys.modules, reason="transformers is loaded")
 def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(Unavailable, match=r"pip install transformers; or capture a script of your own"):
+    with refusal(Unavailable, "capture.pip_install_transformers_or"):
         captured("hf:GPT2LMHeadModel", selection=Selection())
 
 

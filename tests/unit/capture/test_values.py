@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from texts import says
+
 torch = pytest.importorskip("torch")
 
 from capture_kit import entries_of, entry_of, recorded  # noqa: E402
@@ -108,7 +110,7 @@ def test_masks_are_written_out_or_drawn_with_a_note() -> None:
     assert tensor_of(small, torch.logical_not)["init_args"] == [[1, 0]]
     assert "init" not in tensor_of(large, torch.logical_not)
     (case,) = recorded(lambda: torch.logical_not(large)).cases()
-    assert "input0 is a mask, drawn; in the model 30 of 100 are true" in case["description"]
+    assert says(case["description"], "capture.input_is_mask_drawn")
 
 
 def test_a_mask_whose_count_decides_is_written_out_or_left_out() -> None:
@@ -119,7 +121,7 @@ def test_a_mask_whose_count_decides_is_written_out_or_left_out() -> None:
     assert recorder.cases() == []
     ((name, reason),) = recorder.left_out
     assert name == "torch.Tensor.__getitem__"
-    assert "a mask of 5,000 elements, too many to be written" in reason
+    assert says(reason, "capture.mask_of_elements_too")
 
 
 def test_a_sum_of_counts_stays_a_sum_of_counts() -> None:
@@ -151,7 +153,7 @@ def test_a_mask_that_is_false_everywhere_is_drawn_or_left_out() -> None:
     x, none = torch.rand(4), torch.zeros(4, dtype=torch.bool)
     (case,) = recorded(lambda: x.masked_fill(none, 1.0)).cases()
     assert "init" not in case["inputs"][1]["tensor"]
-    assert "in the model 0 of 4 are true" in case["description"]
+    assert says(case["description"], "capture.in_the_model_of")
     recorder = recorded(lambda: (x[none], x.__setitem__(none, 1.0)))  # type: ignore[func-returns-value]
     assert recorder.cases() == []
     assert all("choose no element" in reason for _, reason in recorder.left_out)
@@ -354,7 +356,7 @@ def test_a_mask_in_words(mask: Any, words: str) -> None:
 def test_a_note_says_what_order_a_mask_has() -> None:
     scores = torch.randn(2, 4, 4)
     (case,) = recorded(lambda: scores + CAUSAL).cases()
-    assert "; input1 is the model's own mask: causal (0.0 up to the diagonal, -inf above)" in case["description"]
+    assert says(case["description"], "capture.input_is_the_model")
     (case,) = recorded(lambda: scores.masked_fill(CAUSAL < 0, 0.0)).cases()[1:]
     assert case["description"].endswith("6 of 16 true: causal (false up to the diagonal, true above)")
 

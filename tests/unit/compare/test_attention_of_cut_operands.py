@@ -14,6 +14,7 @@ from optest.operators.attention.attention_reference import (
     scaled_dot_product_attention_terms,
 )
 from optest.spec import Numerics, Reason, Status, dtype
+from texts import says
 
 Array = np.ndarray[Any, Any]
 ATTRIBUTES = {"scale": None, "is_causal": False, "enable_gqa": False, "dropout_p": 0.0}
@@ -87,4 +88,4 @@ def test_the_rule_names_them() -> None:
     inputs = drawn(SHAPES[0], 1.0, 0)
     text = judged(inputs, kernel(inputs, "tf32"), "tf32").measures[0].rule.text
     assert "(tf32 operands)" in text
-    assert "what cutting operands to tf32 costs" in text
+    assert says(text, "compare.what_cutting_operands_to")

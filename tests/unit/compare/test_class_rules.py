@@ -29,6 +29,7 @@ from optest.spec import (
     TestCase,
     dtype,
 )
+from texts import says
 
 
 def tail_of_chi_square(freedom: int, at: float) -> float:
@@ -126,7 +127,7 @@ def test_a_statistic_that_fails_alone_says_so() -> None:
     measure = verdict.measures[0]
     assert verdict.reason is Reason.VALUE
     if measure.mismatched == 0:
-        assert "no single element is out of its bound, but the errors together are" in verdict.message
+        assert says(verdict.message, "compare.no_single_element_is")
     hidden = contraction(2048, "float16", rows=48, columns=48, positive=True)
     biased = hidden["value"] + 0.9 * (ulp(hidden["value"], dtype("float16")) / 2)
     verdict = judged(hidden, biased)

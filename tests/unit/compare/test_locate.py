@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from optest.compare.locate import Sketch
+from texts import says_exactly
 
 
 def phrase(shape: tuple[int, ...], *where: Any, blocks: int = 7) -> str:
@@ -57,4 +58,4 @@ def test_the_diagonal_is_scattered() -> None:
     diagonal = np.eye(16, dtype=bool)
     sketch = Sketch((16, 16))
     sketch.add(np.flatnonzero(diagonal))
-    assert sketch.phrase() == "scattered over the whole tensor"
+    assert says_exactly(sketch.phrase(), "compare.scattered_over_the_whole")

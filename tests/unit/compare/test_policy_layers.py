@@ -24,6 +24,7 @@ from optest.spec import (
     ToleranceLayer,
     dtype,
 )
+from texts import says, says_exactly
 
 PROBE = OperatorDescriptor(name="probe", signature="x -> values, indices")
 
@@ -150,7 +151,7 @@ def test_operands_that_are_cut_are_named() -> None:
     case = case_of(ACCUMULATE, ("float32", "float32"))
     terms = Terms(np.ones(4), np.ones(4), 8)
     allowance = resolve(case, expect(np.ones(4), terms=terms), 0, Numerics(operands="tf32"), None)
-    assert "(tf32 operands), k=8: |err| <= 4·√k·u·Σ|terms| + 2·u(tf32)·Σ|terms| + ½ulp" in allowance.used.text
+    assert says(allowance.used.text, "compare.tf_operands_err_terms")
     plain = resolve(case, expect(np.ones(4), terms=terms), 0, Numerics(), None)
     assert allowance.law is not None
     assert plain.law is not None
@@ -159,9 +160,9 @@ def test_operands_that_are_cut_are_named() -> None:
 
 def test_rules_are_described_before_anything_ran() -> None:
     assert "4·√k·u·Σ|terms|" in describe_rule(case_of(ACCUMULATE))
-    assert describe_rule(case_of(EXACT, ("int32",))) == "one right answer (operator)"
+    assert says_exactly(describe_rule(case_of(EXACT, ("int32",))), "compare.one_right_answer_operator")
     assert "rtol=0.5" in describe_rule(case_of(ULP, layers=(stated(0.5),)))
-    assert "no tolerance is stated" in describe_rule(case_of(None))
+    assert says(describe_rule(case_of(None)), "compare.no_tolerance_is_stated")
 
 
 @pytest.mark.parametrize("layer", list(Layer))

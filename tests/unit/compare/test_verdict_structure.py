@@ -10,6 +10,7 @@ from comparing import ACCUMULATE, COMPOSED, EXACT, ULP, array_of, case_of, expec
 
 from optest.compare.verdict import judge
 from optest.spec import Evidence, Numerics, Reason, Status, TensorSpec, Terms, dtype
+from texts import says
 
 ONES = np.ones(4, np.float32)
 TWO = case_of(ULP, names="first, second")
@@ -56,8 +57,8 @@ def test_structure_goes_before_values_and_all_measures_are_kept() -> None:
     assert verdict.reason is Reason.SHAPE
     assert [measure.output for measure in verdict.measures] == ["first"]
     assert verdict.measures[0].mismatched == 4
-    assert "second: the shape is 3" in verdict.message
-    assert "first: 4 of 4 elements are off" in verdict.message
+    assert says(verdict.message, "compare.second_the_shape_is")
+    assert says(verdict.message, "compare.first_of_elements_are")
 
 
 def test_nan_goes_before_value() -> None:
@@ -98,7 +99,7 @@ def test_a_reference_that_misses_its_own_shape_or_range_is_the_reference_s_fault
 def test_floats_without_a_rule_are_a_bad_case(rule: Any) -> None:
     verdict = verdict_of(ONES, np.ones(4), rule=rule)
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.BAD_CASE)
-    assert "state rtol and atol" in verdict.message
+    assert says(verdict.message, "compare.state_rtol_and_atol")
 
 
 def test_integers_and_bool_without_a_rule_are_exact() -> None:

@@ -11,6 +11,7 @@ from optest import registry
 from optest.backends import BackendManager
 from optest.core import extensions
 from optest.errors import UsageError
+from texts import says
 
 NAME = "a_package_that_cannot_be_imported"
 
@@ -28,7 +29,7 @@ def test_an_operator_of_an_entry_point(package: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(extensions, "load_entry_points", lambda group: found.get(group, []))
     with pytest.raises(UsageError, match=rf"operator entry point 'mine' \({package}\) raised SyntaxError") as caught:
         extensions.load_extensions([])
-    assert "repair or uninstall the package" in str(caught.value)
+    assert says(str(caught.value), "core.repair_or_uninstall_the")
     assert "importlib" not in str(caught.value)
 
 
@@ -48,5 +49,5 @@ def test_a_package_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(registry, "version_of", {"onnx": "1.9.2", "torch": "2.10.0+cpu"}.get)
     with pytest.raises(UsageError) as caught:
         registry.load_extension("backend 'old'", "needs_a_newer_one:Driver")
-    assert "has no attribute 'new_function'" in str(caught.value)
+    assert says(str(caught.value), "core.has_no_attribute_new")
     assert str(caught.value).endswith("onnx is 1.9.2, but should be 1.18 or later: pip install -U onnx")

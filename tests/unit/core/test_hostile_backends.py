@@ -27,6 +27,7 @@ from optest.core.runner import why_not_run
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.settings import environment
 from optest.spec import Evidence, ExpectedError, Fault, Numerics, Reason, Status, TestCase, Verdict
+from texts import says
 
 _honest = NumpyBackend()
 Arrays = Any
@@ -399,7 +400,7 @@ def test_what_an_earlier_case_left_behind_is_no_fault_of_this_one(tmp_path: Any,
     finally:
         worker.close()
     assert after.status is Status.SUSPECT
-    assert "passed at attempt 2, after" in after.message
+    assert says(after.message, "core.passed_at_attempt_after")
 
 
 class Into(BackendDriver):

@@ -29,6 +29,7 @@ from optest.operators import operators
 from optest.process import Child, start_child
 from optest.settings import environment
 from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from texts import refusal
 
 PLUGIN = """
 import locale, math, os, signal, sys, threading, time
@@ -277,7 +278,7 @@ def test_a_worker_that_dies_before_it_is_greeted(worker: WorkerProcess, monkeypa
         return child
 
     monkeypatch.setattr(worker_process, "start_child", dead)
-    with pytest.raises(UsageError, match="exit status 3 while it loaded"):
+    with refusal(UsageError, "core.exit_status_while_it"):
         worker.execute([relu_of("prints")])
 
 

@@ -11,6 +11,7 @@ import pytest
 from optest.core.runner import TestRunner
 from optest.core.suggestion import SUGGESTED, lets_constants_pass
 from optest.spec import Argument, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, Verdict, dtype
+from texts import says
 
 
 def judged(reference: Callable[..., Any], kind: str, fill: Fill | None = None, count: int = 1000) -> Verdict:
@@ -54,13 +55,13 @@ def test_what_cancels_needs_atol() -> None:
 def test_a_hopeless_call_has_none() -> None:
     verdict = judged(lambda inputs, _: (np.sin(wide(inputs) * 1e12),), "float32")
     assert SUGGESTED not in verdict.details
-    assert "is as much as the results themselves" in verdict.message
+    assert says(verdict.message, "core.is_as_much_as")
 
 
 def test_no_tolerance_lets_the_mean_pass() -> None:
     verdict = judged(lambda inputs, _: (1 + 1e-4 * wide(inputs),), "float16")
     assert SUGGESTED not in verdict.details
-    assert "the mean of the results, would pass" in verdict.message
+    assert says(verdict.message, "core.the_mean_of_the_results")
     assert "--reference m:slow" in verdict.message
     assert not lets_constants_pass(0.3, 0.1, 1.0, 1.0)
     assert lets_constants_pass(0.3, 0.7, 1.0, 1.0)
@@ -75,4 +76,4 @@ def test_why_no_number_is_known() -> None:
             raise ValueError("no more")
         return (wide(inputs),)
 
-    assert "no number can be suggested: the reference raised ValueError: no more" in judged(once, "float32").message
+    assert says(judged(once, "float32").message, "core.no_number_can_be")

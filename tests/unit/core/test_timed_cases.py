@@ -17,6 +17,7 @@ from optest.core.worker_death import death, overtime
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from texts import refusal, says, says_exactly
 
 QUICK = BenchOptions(target_s=1e-4)
 
@@ -121,7 +122,7 @@ def test_outputs_that_go_wrong_after_many_calls_are_a_failure() -> None:
     outcome = run(Adder(lambda count, out: out if count < 5 else out + 1))
     verdict = outcome.verdicts[0]
     assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.STATE)
-    assert "calls in a row the outputs are wrong" in verdict.message
+    assert says(verdict.message, "core.calls_in_row_the")
     assert outcome.benchmark is None
 
 
@@ -134,7 +135,7 @@ def test_an_error_after_many_calls_is_a_failure() -> None:
     driver = Adder(spoil)
     outcome = run(driver)
     assert outcome.verdicts[0].reason is Reason.RAISED
-    assert "while it was timed" in outcome.verdicts[0].message
+    assert says(outcome.verdicts[0].message, "core.while_it_was_timed")
     assert "out of handles" in outcome.verdicts[0].message
     assert driver.left == 1, "what was made ready is undone"
 
@@ -145,7 +146,7 @@ def test_a_driver_without_a_call_is_timed_as_a_whole() -> None:
     assert outcome.benchmark is not None
     assert outcome.benchmark.lacks == ()
     assert outcome.benchmark.time is not None
-    assert outcome.benchmark.time.who == "untimed, the whole of `run`"
+    assert says_exactly(outcome.benchmark.time.who, "core.untimed_the_whole_of")
 
 
 def test_comparison_is_timed_in_turns() -> None:
@@ -153,7 +154,7 @@ def test_comparison_is_timed_in_turns() -> None:
     assert benchmark is not None
     assert benchmark.against is not None
     assert benchmark.time is not None
-    assert benchmark.against.who == "the reference in NumPy, in float64"
+    assert says_exactly(benchmark.against.who, "core.the_reference_in_numpy")
     assert benchmark.against.batches == benchmark.time.batches
     assert benchmark.ratio is not None
     assert benchmark.ratio_spread is not None
@@ -208,7 +209,7 @@ def test_only_who_can_be_timed_is_compared_with(registered: Callable[[BackendDri
         name = "slow_one"
 
     registered(Slow())
-    with pytest.raises(UsageError, match="no call that can be timed"):
+    with refusal(UsageError, "core.no_call_that_can"):
         comparison_called("slow_one")
     with pytest.raises(UnknownName, match="torch"):
         comparison_called("torhc")
@@ -225,7 +226,7 @@ def test_the_phase_is_announced() -> None:
 def test_whoever_dies_while_being_timed_is_at_fault() -> None:
     dead = death(Phase.BENCHMARK, None, 11, "")
     assert (dead.status, dead.reason) == (Status.CRASHED, Reason.SIGNAL)
-    assert "while it was timed" in dead.message
+    assert says(dead.message, "core.while_it_was_timed")
     late = overtime(Phase.BENCHMARK, 5.0, "")
     assert (late.status, late.reason) == (Status.TIMEOUT, Reason.DEADLINE)
 

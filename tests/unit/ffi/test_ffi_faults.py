@@ -14,6 +14,7 @@ from optest.clib.ffi.faults import FaultReport, fault_of
 from optest.clib.library.places import workspace_buffer
 from optest.memory.buffers import Buffer
 from optest.spec import Reason, TensorSpec, dtype
+from texts import says, says_exactly
 
 pytestmark = pytest.mark.skipif(not FaultReport.is_possible(), reason="needs 64-bit Linux")
 
@@ -74,7 +75,7 @@ def test_a_crash_names_the_buffer(
     assert ended.returncode == -signal.SIGSEGV
     assert ended.stdout == ""
     assert f"optest: {words}\n" in ended.stderr
-    assert "Fatal Python error: Segmentation fault" in ended.stderr, "faulthandler was there before, and is still"
+    assert says(ended.stderr, "ffi.fatal_python_error_segmentation"), "faulthandler was there before, and is still"
 
 
 @pytest.mark.cxx
@@ -91,10 +92,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_nearest_buffer_is_named() -> None:
     spec = TensorSpec(dtype=dtype("int8"), shape=(8,))
     one = Buffer.allocate(spec, name="one")
-    assert fault_of(one.address + 9, [one])[1] == (
-        "memory was touched 1 byte behind the end of one (int8[8]), 2 elements behind the last"
-    )
-    assert fault_of(one.address + 2, [one], wrote=False)[1] == "memory was read at byte 2 of one (int8[8])"
+    assert says_exactly(fault_of(one.address + 9, [one])[1], "ffi.memory_was_touched_byte")
+    assert says_exactly(fault_of(one.address + 2, [one], wrote=False)[1], "ffi.memory_was_read_at")
     assert fault_of(1 << 62, [one], wrote=True)[1] == f"memory was written at {1 << 62:#x}, which is near no buffer"
 
 

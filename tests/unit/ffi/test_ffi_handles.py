@@ -8,6 +8,7 @@ import pytest
 
 from optest.clib.ffi.calls import StatusError
 from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
+from texts import refusal
 
 
 class Fake:
@@ -31,10 +32,10 @@ class Fake:
 def test_a_handle_is_ended_once_by_its_own_function() -> None:
     ledger, fake = Ledger(), Fake()
     handle = fake.made(ledger)
-    with pytest.raises(HandleError, match="descriptor is given to other, but should be to destroy descriptor"):
+    with refusal(HandleError, "ffi.descriptor_is_given_to"):
         ledger.end(handle.address, "other")
     ledger.end(handle.address, "destroy descriptor")
-    with pytest.raises(HandleError, match="the pointer that destroy descriptor is given was destroyed already"):
+    with refusal(HandleError, "ffi.the_pointer_that_destroy"):
         ledger.end(handle.address, "destroy descriptor")
     del handle
     gc.collect()

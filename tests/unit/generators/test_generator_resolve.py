@@ -11,6 +11,7 @@ import pytest
 from optest.errors import UsageError
 from optest.generators import RandomTensorGenerator, numpy_generator, resolve_generator
 from optest.spec import OperatorDescriptor, TestCase
+from texts import refusal
 
 CASE = TestCase(descriptor=OperatorDescriptor(name="op"), inputs=())
 
@@ -44,9 +45,9 @@ def test_none_is_the_built_in() -> None:
 
 
 def test_what_is_no_generator(module: types.ModuleType) -> None:
-    with pytest.raises(UsageError, match="is a int, but should be a function"):
+    with refusal(UsageError, "generators.is_int_but_should"):
         resolve_generator(f"{module.__name__}:number")
-    with pytest.raises(UsageError, match="did you mean 'function'"):
+    with refusal(UsageError, "generators.did_you_mean_function"):
         resolve_generator(f"{module.__name__}:funktion")
 
 

@@ -11,6 +11,7 @@ import pytest
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.signatures import Header
 from optest.infiniop.op_register import Drift, OpRegister
+from texts import refusal
 
 pytestmark = pytest.mark.cxx
 
@@ -97,14 +98,14 @@ def test_drift_names_the_argument(header: Header, name: str, index: int, ctype: 
 def test_a_missing_argument_is_named(header: Header) -> None:
     with pytest.raises(Drift, match=r"createGemm is declared with 3 arguments, but the header has 4; .*: float alpha"):
         check(header, "createGemm", GOOD["createGemm"][:-1])
-    with pytest.raises(Drift, match="createGemm is declared with 5 arguments, but the header has 4\n"):
+    with refusal(Drift, "infiniop.creategemm_is_declared_with"):
         check(header, "createGemm", [*GOOD["createGemm"], ctypes.c_int])
 
 
 def test_the_result_is_held_against_the_header(header: Header) -> None:
-    with pytest.raises(Drift, match="gemm: the result is declared c_double, but the header says status_t"):
+    with refusal(Drift, "infiniop.gemm_the_result_is"):
         check(header, "gemm", GOOD["gemm"], ctypes.c_double)
-    with pytest.raises(Drift, match="watch: the result is declared c_int, but the header says void"):
+    with refusal(Drift, "infiniop.watch_the_result_is"):
         check(header, "watch", None)
 
 

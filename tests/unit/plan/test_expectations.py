@@ -28,6 +28,7 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from texts import refusal, says, says_exactly
 
 DESCRIPTOR = OperatorDescriptor(
     name="soft",
@@ -81,7 +82,7 @@ def test_the_stated_failure_is_expected(tmp_path: Path, registry: OperatorRegist
     found = read(tmp_path, registry, LINE).excused(case(), failed())
     assert found.status is Status.XFAILED
     assert found.reason is Reason.VALUE
-    assert found.message == "is off (expected: rounded twice)"
+    assert says_exactly(found.message, "plan.is_off_expected_rounded")
     assert "expected.yaml:3" in found.details["expectation"]
 
 
@@ -171,7 +172,7 @@ def test_a_line_that_is_not_strict_has_to_fit_a_case(tmp_path: Path, registry: O
     line = f"  - {line.replace('}', ', where: {case_set: nowhere}, strict: false}')}\n"
     found = read(tmp_path, registry, line)
     (idle,) = found.unused([case()], [])
-    assert remedy(idle, [case()], []) == "its conditions fit no case"
+    assert says_exactly(remedy(idle, [case()], []), "plan.its_conditions_fit_no")
     assert found.concerning([case()]) == {idle.label: False}
 
 
@@ -181,7 +182,7 @@ def test_a_key_of_a_line_at_the_top(tmp_path: Path, registry: OperatorRegistry, 
         read(tmp_path, registry, LINE, f"{key}\n")
     name = key.partition(":")[0]
     assert f"unknown key {name!r} of the file" in str(caught.value)
-    assert f"it is a key of a line: write it in those of expected, as {name}: ..." in str(caught.value)
+    assert says(str(caught.value), "plan.it_is_key_of", name=name)
 
 
 def test_a_line_of_several_dtypes_is_held_to_each(tmp_path: Path, registry: OperatorRegistry) -> None:
@@ -235,7 +236,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(
 
 
 def test_a_missing_file(tmp_path: Path, registry: OperatorRegistry) -> None:
-    with pytest.raises(PlanError, match="cannot read the expectations"):
+    with refusal(PlanError, "plan.cannot_read_the_expectations"):
         read_expectations(tmp_path / "none.yaml", operators=registry)
 
 

@@ -12,6 +12,7 @@ from optest.api.run_request import run_request
 from optest.errors import PlanError
 from optest.plan import CaseRequest, open_plan, read_plan, request_from
 from optest.spec import Tolerance
+from texts import says_exactly
 
 
 def refused(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:
@@ -167,7 +168,7 @@ def test_the_same_fault_of_many_cases_is_counted() -> None:
         (5, "$.cases[*].op"),
         (302, "$.cases[300].op"),
     ]
-    assert found[3].message == "and 297 more like it, the last in line 301"
+    assert says_exactly(found[3].message, "plan.and_more_like_it")
     assert sum(each.stands_for for each in found) == 301
     assert len(refused("cases:\n" + "  - {op: rel, shapes: {input0: 2}}\n" * 4)) == 4
 
@@ -233,12 +234,8 @@ def test_a_floating_output_without_a_rule_needs_a_tolerance() -> None:
         cases_of(text)
     (problem,) = raised.value.problems
     assert (problem.line, problem.path) == (2, "$.cases[0].tolerance")
-    assert problem.message == (
-        "output0 of unruled is float16, and the operator has no rule for it, so a tolerance should be stated"
-    )
-    assert problem.hint == (
-        "tolerance: {rtol: 1e-3, atol: 1e-5} here or in defaults, or a rule in the operator's descriptor"
-    )
+    assert says_exactly(problem.message, "plan.output_of_unruled_is")
+    assert says_exactly(problem.hint, "plan.tolerance_rtol_atol_here")
     with pytest.raises(PlanError) as raised:
         build(None, CaseRequest(ops=("unruled",), shapes={"x": (2,)}))
     assert raised.value.problems[0].path == "--tolerance"
@@ -282,7 +279,7 @@ def test_a_command_says_everything_at_once(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as raised:
         run_request({"op": ("relu",), "shape": ("input0=2",), "backend": "zz"})
     lines = str(raised.value).split("\n")
-    assert lines[0] == "command line --backend: unknown backend 'zz'"
+    assert says_exactly(lines[0], "plan.command_line_backend_unknown")
     assert lines[1].startswith("    known: ")
     assert "ascend, " in lines[1]
-    assert lines[2] == "    is it your own? then OPTEST_PLUGINS names the module that registers it"
+    assert says_exactly(lines[2], "plan.is_it_your_own")

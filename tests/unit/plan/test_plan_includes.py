@@ -12,6 +12,7 @@ from plan_kit import build
 from optest.errors import PlanError, Problem
 from optest.plan import CaseRequest, explain_case, open_plan, parse_plan, read_plan
 from optest.spec import Layer, TestCase
+from texts import says, says_exactly
 
 INNER = """\
     seed: 5
@@ -148,8 +149,8 @@ def test_all_faults_of_all_files_at_once_file_by_file(tmp_path: Path) -> None:
         ("main.yaml", 2, "$.cases[1].name"),
     ]
     messages = [each[3] for each in told(path)]
-    assert messages[2] == "none.yaml cannot be read: No such file or directory"
-    assert messages[4] == "the name 'first' is taken by the case in a.yaml:3"
+    assert says_exactly(messages[2], "plan.none_yaml_cannot_be")
+    assert says_exactly(messages[4], "plan.the_name_first_is")
     with pytest.raises(PlanError) as raised:
         read_plan(path)
     assert len(raised.value.problems) == 3
@@ -185,7 +186,7 @@ def test_untrusted_plans_include_only_below_their_folder(tmp_path: Path, outside
 def test_untrusted_plans_include_no_name_that_is_too_long(tmp_path: Path) -> None:
     path = write(tmp_path, main=f"include: [{'n' * 300}.yaml]")
     (found,) = open_plan(path, untrusted=True).problems
-    assert "File name too long" in found.message
+    assert says(found.message, "plan.file_name_too_long")
 
 
 def test_untrusted_plans_include_their_own(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_untrusted_code_in_an_included_plan(tmp_path: Path) -> None:
 def test_a_run_asks_one_backend(tmp_path: Path) -> None:
     path = write(tmp_path, main="include: a.yaml", a="backend: torch\nchip: x\n" + textwrap.dedent(INNER))
     assert [each[:3] for each in told(path)] == [("a.yaml", 1, "$.backend"), ("a.yaml", 2, "$.chip")]
-    assert told(path)[0][3] == "backend is 'torch', but is 'numpy' in main.yaml, and a run asks one backend"
+    assert says_exactly(told(path)[0][3], "plan.backend_is_torch_but")
 
 
 def test_the_backend_of_an_included_plan_may_be_that_of_the_run(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_untrusted_plans_read_and_write_only_below_their_folder(tmp_path: Path, 
     assert cases_in(path)
     ((_, _, found, message),) = told(path, CaseRequest(untrusted=True))
     assert found.startswith(place)
-    assert "is not below the folder of the plan" in message
+    assert says(message, "plan.is_not_below_the")
 
 
 def test_untrusted_plans_read_and_write_below_their_folder(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from optest.plan import CaseRequest, case_plan, explain_case, parse_plan
 from optest.plan.repro import command_line
 from optest.plan.select import by_urgency, in_shard, parse_shard, select
 from optest.spec import DEFAULT_PRIORITY, Layer, TestCase, Tolerance, ToleranceLayer
+from texts import says, says_exactly
 
 # Tolerance by output
 
@@ -194,7 +195,7 @@ def test_what_computes_the_same_is_in_one_shard() -> None:
 def test_a_tolerance_of_an_output_that_the_case_has_not(case: str, places: list[str]) -> None:
     found = problems(f"cases: [{case}]", operators=operators)
     assert [path.rpartition(".")[2] for path, _ in found] == places
-    assert "there is no output" in found[0][1]
+    assert says(found[0][1], "plan.there_is_no_output")
 
 
 def test_outputs_that_are_stated_are_there() -> None:
@@ -219,4 +220,4 @@ def test_outputs_that_are_stated_are_there() -> None:
 def test_several_values_where_one_is_wanted_lead_to_a_product(case: str, hint: str) -> None:
     with pytest.raises(PlanError) as raised:
         cases_of(f"cases: [{{{case}}}]")
-    assert raised.value.problems[0].hint == f"several values make several cases: product: {hint}"
+    assert says_exactly(raised.value.problems[0].hint, "plan.several_values_make_several", hint=hint)

@@ -17,6 +17,7 @@ from optest.plan.layers import Statement
 from optest.plan.make_case import make_case
 from optest.plan.product import MAX_COMBINATIONS
 from optest.spec import TensorSpec, TestCase, Tolerance, dtype
+from texts import says, says_exactly
 
 
 def faults(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:
@@ -156,7 +157,7 @@ def test_a_name_that_says_the_same_of_two_combinations() -> None:
         cases_of('cases: [{op: relu, name: "x$a$b", product: {a: [1, 11], b: [1, 11]}, shapes: {input0: [$a, $b]}}]')
     (problem,) = raised.value.problems
     assert problem.path == "$.cases[0].name"
-    assert problem.message == "the name 'x111' is that of two combinations: (a=1, b=11) and (a=11, b=1)"
+    assert says_exactly(problem.message, "plan.the_name_is_that")
 
 
 def test_ids_and_keys_do_not_depend_on_the_other_values() -> None:
@@ -343,7 +344,7 @@ def test_exclude_without_a_product() -> None:
 def test_what_an_axis_brings_is_stated_nowhere_else(case: str, path: str) -> None:
     _, found, message = fault(f"cases: [{{op: add, shapes: {{input0: 4}}, {case}}}]")
     assert found == f"$.cases[0].{path}"
-    assert " is stated by the axis and by " in message
+    assert says(message, "plan.is_stated_by_the")
 
 
 def test_all_faults_of_all_combinations_at_once() -> None:

@@ -13,6 +13,7 @@ from optest.plan import plan_schema, read_plan
 from optest.plan.problems import all_at_once
 from optest.plan.values import GeneratorChoice, Layout, ToleranceChoice
 from optest.spec import ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
+from texts import refusal, says_exactly
 
 
 def problems(text: str) -> list[tuple[int, str, str, str]]:
@@ -231,7 +232,7 @@ def test_the_schema_and_the_reader_agree_on_keys() -> None:
         wrong = name + "x"
         hint = problems(f"cases: [{{op: add, {wrong}: 1}}]")[0][3]
         near = nearest(wrong, plan_schema()["$defs"]["CaseEntry"]["properties"])
-        assert hint == f"did you mean {near}?"
+        assert says_exactly(hint, "plan.did_you_mean", near=near)
 
 
 def test_reading_files(tmp_path: Path) -> None:
@@ -239,9 +240,9 @@ def test_reading_files(tmp_path: Path) -> None:
     document = read_plan(path)
     assert document.path == str(path)
     assert document.folder() == str(tmp_path)
-    with pytest.raises(PlanError, match="cannot be read: No such file"):
+    with refusal(PlanError, "plan.cannot_be_read_no"):
         read_plan(tmp_path / "none.yaml")
-    with pytest.raises(PlanError, match="is a folder, but should be a regular file"):
+    with refusal(PlanError, "plan.is_folder_but_should"):
         read_plan(tmp_path)
 
 

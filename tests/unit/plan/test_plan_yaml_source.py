@@ -11,6 +11,7 @@ import yaml
 
 from optest.errors import PlanError, Problem
 from optest.plan.yaml_source import MAX_BYTES, _PythonLoader, format_path, load_value, parse_source
+from texts import refusal, says, says_exactly
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
@@ -96,7 +97,7 @@ def test_what_readers_disagree_about_is_refused_with_a_hint(word: str) -> None:
 
 def test_hint_for_a_hexadecimal_shape() -> None:
     (problem,) = parse_source(b"shapes: {input0: 0x4}", "p.yaml").faults.values()
-    assert problem.hint == 'write 4 if it is a number, [0, 4] if it is a shape, "0x4" if it is a name'
+    assert says_exactly(problem.hint, "plan.write_if_it_is")
 
 
 def test_words_that_look_like_booleans_are_refused_as_keys_too() -> None:
@@ -175,7 +176,7 @@ def test_a_byte_order_mark_is_fine() -> None:
 def test_alias_bomb() -> None:
     lines = ["l0: &l0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 10)]
-    assert "aliases stand for more than 1,000,000 values" in fatal("\n".join(lines)).message
+    assert says(fatal("\n".join(lines)).message, "plan.aliases_stand_for_more")
 
 
 def test_an_anchor_in_itself() -> None:
@@ -199,12 +200,12 @@ def test_deep_nesting_is_refused_without_exhausting_the_stack(opening: str) -> N
     limit = sys.getrecursionlimit()
     text = "a:\n " + opening * 5000 + "x" if opening == "- " else "a: " + opening * 5000
     problem = fatal(text)
-    assert "nesting is more than 64 levels deep" in problem.message
+    assert says(problem.message, "plan.nesting_is_more_than")
     assert sys.getrecursionlimit() == limit
 
 
 def test_size_limit() -> None:
-    assert "but should be at most 16 MB" in fatal(b"a: " + b"x" * MAX_BYTES).message
+    assert says(fatal(b"a: " + b"x" * MAX_BYTES).message, "plan.but_should_be_at")
 
 
 def test_lines_of_paths() -> None:
@@ -234,7 +235,7 @@ def test_format_path() -> None:
 
 def test_load_value() -> None:
     assert load_value("[1, 2e-3, a]") == [1, 2e-3, "a"]
-    with pytest.raises(ValueError, match="reads it as a boolean"):
+    with refusal(ValueError, "plan.reads_it_as_boolean"):
         load_value("[no]")
     with pytest.raises(ValueError, match="this is not YAML"):
         load_value("[1")

@@ -11,6 +11,7 @@ import pytest
 
 from optest.errors import UsageError
 from optest.settings.platforms import PLATFORMS, device_ids, is_device, parse_devices, why_skipped
+from texts import refusal, says_exactly
 
 NO_HARDWARE = (None, "a2a3sim", "a5sim", "cpusim")
 TESTS = """
@@ -57,7 +58,7 @@ def test_without_hardware(platform: str | None) -> None:
 
 def test_with_hardware() -> None:
     for platform in ("a2a3", "a5"):
-        assert why_skipped(None, platform) == "no-hardware test, runs in no-hw job"
+        assert says_exactly(why_skipped(None, platform), "pytest_plugin.no_hardware_test_runs")
         assert why_skipped((), platform) is None
         for named in ("a2a3", "a5"):
             expected = None if named == platform else f"requires --platform {named}"
@@ -66,7 +67,7 @@ def test_with_hardware() -> None:
 
 @pytest.mark.parametrize("arguments", [("a2a3", "a5"), ("a2a3sim",), (3,)])
 def test_a_mark_names_one_hardware(arguments: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="should name one platform that is hardware"):
+    with refusal(UsageError, "pytest_plugin.should_name_one_platform"):
         why_skipped(arguments, "a2a3")
 
 

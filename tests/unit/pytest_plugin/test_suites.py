@@ -11,6 +11,7 @@ import warm_python
 
 from optest.errors import UsageError
 from optest.suites import define_backend_tests
+from texts import says
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +141,7 @@ def test_an_unknown_tier_of_the_ini_is_said(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     ended = run(tmp_path, "-q")
     assert ended.returncode != 0
-    assert "is 'foo', but should be smoke, parity, full" in ended.stdout
+    assert says(ended.stdout, "pytest_plugin.is_foo_but_should")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_the_command_of_a_file_in_a_folder_finds_it(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "test_below.py").write_text(SUITE)
     ended = run(tmp_path, "-q", "below/test_below.py", "--optest-tier", "parity", "-k", "sum_matches_torch")
-    assert "again: PYTHONPATH=below OPTEST_PLUGINS=test_below optest run" in ended.stdout
+    assert says(ended.stdout, "pytest_plugin.again_pythonpath_below_optest")
 
 
 @pytest.mark.heavy

@@ -11,6 +11,7 @@ from optest.reporting import make_reporter
 from optest.reporting.annotations import annotations_text
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+from texts import says_exactly
 
 Make = Callable[..., CaseResult]
 INFO = RunInfo(run_id="r1", started_at="2026-01-31T23:59:58.123+00:00", total=3, target="torch:cpu", seed=7)
@@ -24,7 +25,7 @@ def test_only_what_is_not_well_is_annotated_where_it_stands(result: Make) -> Non
     failure = result(id="a, b: 100%", reason=Reason.VALUE, message="why", where="plans/p.yaml:7")
     (line,) = lines_of([result(), failure, result(status=Status.XFAILED, message="x")])
     head, block = line.removeprefix("::").split("::", 1)
-    assert head == "error file=plans/p.yaml,line=7,title=FAILED VALUE%3A a%2C b%3A 100%25"
+    assert says_exactly(head, "reporting.error_file_plans_yaml")
     assert block.replace("%0A", "\n").replace("%25", "%").split("\n") == explain(failure)
 
 
@@ -42,7 +43,7 @@ def test_a_case_without_a_line_has_none(result: Make) -> None:
 def test_what_github_would_not_show_is_counted(result: Make) -> None:
     lines = lines_of([result(id=str(place), reason=Reason.VALUE, message="x") for place in range(12)])
     assert len(lines) == 10
-    assert lines[-1] == "::error title=optest::and 3 more cases failing: optest report r1"
+    assert says_exactly(lines[-1], "reporting.error_title_optest_and")
 
 
 def test_they_are_printed(result: Make, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from optest.reporting.junit import junit_text
 from optest.reporting.markdown import markdown_text
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import Reason, Rounding, RuleUsed, RunInfo, RunSummary, Status
+from texts import says
 
 Make = Callable[..., Any]
 ULP = RuleUsed(name="ulp", layer="operator", text="float32 arithmetic: |err| <= 4 ulp of float32")
@@ -166,11 +167,7 @@ def test_a_check_tells_it_and_still_passes(result: Make, measure: Make) -> None:
     summary = RunSummary.of(found, total=len(found), duration_s=1.5)
     reporter.on_complete(summary)
     text = stream.getvalue()
-    assert (
-        "on one side of the true values, inside the rule\n"
-        "  sigmoid float32: 99% of 4,000 inexact results lie below the true value; "
-        "correctly rounded it would be 50% (rounds down?)\n"
-    ) in text
+    assert says(text, "reporting.on_one_side_of")
     assert "20 passed in 1.50 s" in text
     assert summary.exit_status == 0
 
@@ -180,8 +177,8 @@ def test_every_report_of_a_check_tells_it(result: Make, measure: Make) -> None:
     check = replace(INFO, options={"command": "check"})
     summary = RunSummary.of(found, total=len(found), duration_s=1.5)
     said = "99% of 4,000 inexact results lie below the true value"
-    assert f"- on one side of the true values: sigmoid float32: {said}" in markdown_text(check, found, summary)
-    assert f'<property name="one side, sigmoid float32" value="{said}' in junit_text(check, found, summary)
+    assert says(markdown_text(check, found, summary), "reporting.on_one_side_of_the", said=said)
+    assert says(junit_text(check, found, summary), "reporting.property_name_one_side", said=said)
 
 
 def test_more_is_said_with_v(result: Make, measure: Make) -> None:
@@ -192,8 +189,8 @@ def test_more_is_said_with_v(result: Make, measure: Make) -> None:
         result(measures=(measure(worst_used=0.25, max_ulp_error=0.9876, rounding=rounding(away=0.0)),)), 0, 1
     )
     text = stream.getvalue()
-    assert "2048 elements compared, 25% of the allowance used, rms error 0.58 ulp, 0.99 at most; rule:" in text
-    assert "\n    100% of 4,096 inexact results lie nearer to zero than the true value" in text
+    assert says(text, "reporting.elements_compared_of_the")
+    assert says(text, "reporting.of_inexact_results_lie")
 
 
 def test_a_failure_says_on_which_side(result: Make, measure: Make) -> None:

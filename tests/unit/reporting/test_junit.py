@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from optest.reporting.explain import explain
 from optest.reporting.junit import ELEMENT_OF, junit_text
 from optest.spec import BAD_STATUSES, CaseResult, Reason, RunInfo, RunSummary, Status
+from texts import says
 
 Make = Callable[..., CaseResult]
 
@@ -75,9 +76,9 @@ def test_a_failure_tells_what_the_terminal_tells(result: Make, measure: Callable
     (failure,) = case
     assert failure.text == "\n".join(explain(each))
     assert failure.attrib["type"] == "VALUE"
-    assert "3 of 2048 elements are off" in failure.attrib["message"]
+    assert says(failure.attrib["message"], "reporting.of_elements_are_off")
     _, said = root_of([result(reason=Reason.VALUE, measures=(wrong,), message="two outputs differ")])
-    assert "3 of 2048 elements are off" in next(said.iter("failure")).attrib["message"]
+    assert says(next(said.iter("failure")).attrib["message"], "reporting.of_elements_are_off")
     assert (case.attrib["classname"], case.attrib["name"]) == ("torch:cpu.matmul", "matmul half")
     assert case.attrib["time"] == "0.001"
     told = properties(suite)
@@ -105,7 +106,7 @@ def test_colours_are_gone_and_controls_are_spelled_out(result: Make) -> None:
     each = result(id="x\x1b[31m\x00", reason=Reason.EXIT_CODE, message="exit \x1b[7m1", details={"stderr_tail": stderr})
     _, suite = root_of([each])
     (found,) = suite.find("testcase") or ()
-    assert "error: bad \\x00\\x07 \\ufffe tilelink" in (found.text or "")
+    assert says(found.text or "", "reporting.error_bad_ufffe_tilelink")
     assert "[31m" not in (suite.find("testcase") or suite).attrib["name"]
     assert "[7m" not in (found.text or "") + found.attrib["message"]
     assert "exit 1" in (found.text or "")

@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from optest.reporting.explain import explain
 from optest.reporting.markdown import escaped, markdown_text
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+from texts import says
 
 Make = Callable[..., CaseResult]
 
@@ -34,7 +35,7 @@ def test_counts_table_failures_and_provenance(result: Make) -> None:
     failure = result(id="b", reason=Reason.VALUE, message="why", operator="bmm")
     text = text_of([result(), failure, result(id="s", status=Status.SKIPPED, message="no kernel")])
     assert text.startswith("## ❌ optest: 1 passed, 1 failed, 1 skipped in 1.50 s\n")
-    assert "| operator | passed | failed | skipped | reasons |" in text
+    assert says(text, "reporting.operator_passed_failed_skipped")
     assert "| bmm |  | 1 |  | 1 VALUE |" in text
     assert "- 1 × skipped: no kernel" in text
     assert "\n".join(explain(failure)) in text

@@ -14,6 +14,7 @@ from optest.reporting.json_report import report_text
 from optest.reporting.markdown import markdown_text
 from optest.reporting.tally import Tally, model_of
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status, Timings
+from texts import says
 
 Make = Callable[..., CaseResult]
 
@@ -57,9 +58,7 @@ def test_what_was_found_wrong_before_anything_ran_is_neither_executed_nor_covere
     for each in (before, same, refused):
         tally.add(each)
     assert (tally.all.executed, tally.all.shared, tally.all.pass_rate, tally.all.bad) == (1, 0, 0.0, 3)
-    assert "  1 of the 8 operators that the backend declares (12.5%)" in shown(
-        [before, same, refused], options=DECLARED
-    )
+    assert says(shown([before, same, refused], options=DECLARED), "reporting.of_the_operators_that")
 
 
 def test_a_model_of_which_nothing_ran_has_no_pass_rate(result: Make) -> None:
@@ -113,7 +112,7 @@ def test_the_terminal_has_a_line_for_each_operator_and_one_for_all(results: list
         ["torch.add", "1", "1", "1", "2", "-", "-", "100.0%", "1.2", "ms"],
     ]
     ran = "5 of 6 cases ran: 1 skipped"
-    assert f"  3 executed, 2 shared; 4 operators, 4 signatures; {ran}; 3.6 ms of executions, 1.2 ms each" in lines
+    assert says(lines, "reporting.executed_shared_operators_signatures", ran=ran)
 
 
 DECLARED = {"operators_declared": {"count": 8, "others": ["matmul"]}}
@@ -122,7 +121,7 @@ DECLARED = {"operators_declared": {"count": 8, "others": ["matmul"]}}
 def test_what_was_executed_of_what_the_backend_declares(results: list[CaseResult]) -> None:
     """A skipped operator is not covered, and one that the backend does not declare covers nothing."""
     assert not any("declares" in line for line in shown(results))
-    assert "  2 of the 8 operators that the backend declares (25.0%)" in shown(results, options=DECLARED)
+    assert says(shown(results, options=DECLARED), "reporting.of_the_operators_that_the")
 
 
 def test_reports_hold_the_same_figures(results: list[CaseResult]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.reporting.patterns import pattern_of
 from optest.spec import CaseResult, Measure, Reason, RuleUsed
+from texts import says_exactly
 
 Make = Callable[..., CaseResult]
 
@@ -56,7 +57,7 @@ def test_attribute_of_the_diagnosis_hides_sizes(result: Make) -> None:
     results = many(result)
     assert "also" in pattern_where(results, lambda each: each.attributes["dim"])
     pattern = pattern_where(results, lambda each: each.attributes["dim"], ("as if dim were 0 not 1",))
-    assert pattern == "only with dim=1 (all 6 such cases, none of 18 others)"
+    assert says_exactly(pattern, "reporting.only_with_dim_all")
 
 
 def test_size_of_passing_cases_is_no_condition(result: Make) -> None:

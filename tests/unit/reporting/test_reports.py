@@ -22,6 +22,7 @@ from optest.reporting.schema import REPORT_SCHEMA, require_fit
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, Measure, Reason, RunInfo, RunSummary, Status, Timings, Verdict
 from optest.store import Journal, JournalWriter, read_journal
+from texts import refusal, says
 
 Make = Callable[..., Any]
 INFO = RunInfo(
@@ -155,7 +156,7 @@ def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 def test_both_judges_refuse_the_same(change: Callable[[dict[str, Any]], None], results: list[CaseResult]) -> None:
     report = build_report(INFO, results, summary_of(results))
     change(report)
-    with pytest.raises(InternalError, match="report does not fit its schema"):
+    with refusal(InternalError, "reporting.report_does_not_fit"):
         require_fit(report)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(report)
@@ -187,7 +188,7 @@ def test_the_json_report_has_a_default_path(
 def test_an_unwritable_report_path_is_said_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot be written: (Not a directory|File exists)"):
         make_reporter("json", path=Path(__file__) / "r.json")
-    with pytest.raises(UnknownName, match="did you mean 'json'"):
+    with refusal(UnknownName, "reporting.did_you_mean_json"):
         make_reporter("jsn")
 
 
@@ -225,16 +226,16 @@ def test_reports_from_the_journal_are_those_of_the_run(results: list[CaseResult]
     journal = read_journal(tmp_path / "j")
     assert report_from_journal(journal, "terminal", color=False) == live_text(results, summary)
     assert report_from_journal(journal, "json") == report_text(INFO, results, summary)
-    with pytest.raises(UnknownName, match="unknown report format 'jsom'"):
+    with refusal(UnknownName, "reporting.unknown_report_format_jsom"):
         report_from_journal(journal, "jsom")
 
 
 def test_a_journal_that_was_cut_off_still_gives_reports(results: list[CaseResult]) -> None:
     killed = Journal(info=INFO, results=tuple(results[:2]), torn=True)
     text = report_from_journal(killed, color=False)
-    assert "note: the last line of the journal was cut off" in text
-    assert "note: the run did not end; 2 of 3 results were kept" in text
-    assert "interrupted: 1 passed, 1 failed, 1 not run\n" in text
+    assert says(text, "reporting.note_the_last_line")
+    assert says(text, "reporting.note_the_run_did")
+    assert says(text, "reporting.interrupted_passed_failed_not")
     report = strict(report_from_journal(killed, "json"))
     assert report["summary"]["duration_s"] is None
     assert report["summary"]["interrupted"] is True

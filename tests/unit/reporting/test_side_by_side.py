@@ -13,6 +13,7 @@ from optest.reporting.csv_report import csv_cell, csv_text
 from optest.reporting.side_by_side import KINDS, refusal_kind, rows_as_csv, side_by_side, text_of
 from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
 from optest.store import Journal
+from texts import says
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_each_consistency() -> None:
     assert not side_by_side([one, one]).differs
     text = text_of(table, verbose=False)
     assert [line.split()[0] for line in text.splitlines()] == ["call", "no", "words", "5"]
-    assert "1 alike, 1 refused with another kind of message, 1 not alike, 2 answered by fewer than two" in text
+    assert says(text, "reporting.alike_refused_with_another")
     assert "alike  " in text_of(table, verbose=True)
     assert rows_as_csv(table).splitlines()[:2] == ["call,a,b,consistent", "alike,refused: shape,refused: shape,yes"]
 

@@ -12,6 +12,7 @@ from optest.reporting.trend import Kind, trend_data, trend_lines, trend_of
 from optest.spec import Benchmark, CaseResult, Reason, RunInfo, RunSummary, Status, Timings, Verdict
 from optest.spec.benchmark import CallTime
 from optest.store import Journal
+from texts import says, says_exactly
 
 Make = Callable[..., CaseResult]
 P, F, S = "passed", "failed", "skipped"
@@ -163,7 +164,7 @@ def test_what_an_interrupted_run_lacks_is_not_removed(case: Make, result: Make) 
     runs = [journal(1, [case(P), result(id="b")]), journal(2, [case(P)], total=2)]
     trend = trend_of(runs)
     assert trend.changes == ()
-    assert "run r2 did not come to its end" in trend.notes[0]
+    assert says(trend.notes[0], "reporting.run_did_not_come")
 
 
 def test_words_and_data(case: Make, result: Make) -> None:
@@ -176,9 +177,9 @@ def test_words_and_data(case: Make, result: Make) -> None:
         ["r1", "torch:cpu", "2", "0", "100.0%", "2.4", "ms"],
     ]
     place = lines.index("new failures: 1")
-    assert lines[place + 1] == "  a  passed > failed  VALUE: 3 of 8 elements are off"
+    assert says_exactly(lines[place + 1], "reporting.passed_failed_value_of")
     assert "  c  - > passed" in lines[lines.index("new cases: 1") :]
-    assert lines[-1] == "more of the last one: optest report r2"
+    assert says_exactly(lines[-1], "reporting.more_of_the_last")
     data = trend_data(trend)
     assert [each["bad"] for each in data["runs"]] == [0, 1]
     assert data["changes"][0] == {
@@ -202,7 +203,7 @@ def test_cases_that_were_not_chosen_are_neither_removed_nor_new(
     one, two = result(id="one"), result(id="two")
     trend = trend_of([journal(1, [one, two], **before), journal(2, [one], **after)])
     assert trend.changes == ()
-    assert "chose their cases differently" in trend.notes[0]
+    assert says(trend.notes[0], "reporting.chose_their_cases_differently")
     assert trend_of([journal(1, [one, two], **before), journal(2, [two, one], **after)]).notes == ()
     assert trend_of([journal(1, [one], **after), journal(2, [one, two], **before)]).changes == ()
     same = {"plan": "x.yaml", "file": "x.yaml", "keyword": "a"}

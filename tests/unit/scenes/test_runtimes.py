@@ -16,6 +16,7 @@ from optest.scenes.runtimes.callables import orchestration_in_python
 from optest.scenes.runtimes.cuda import CudaRuntime, lack_of_cuda
 from optest.scenes.runtimes.triton import TritonRuntime
 from optest.spec import Fault, Reason
+from texts import refusal, says_exactly
 
 ADD = """
 extern "C" void add(const optest::Arguments& args) {
@@ -79,7 +80,7 @@ class TestCuda:
 
     def test_a_write_beyond_a_tensor_is_found(self, toolkit: Path) -> None:
         toolkit.write_text(ADD.replace("EXTRA", "100"))
-        with pytest.raises(Fault, match="memory was written beyond tensor 1") as caught:
+        with refusal(Fault, "scenes.memory_was_written_beyond") as caught:
             ran(toolkit)
         assert caught.value.reason is Reason.OUT_OF_BOUNDS
 
@@ -131,7 +132,7 @@ def test_a_lack_is_explained(runtime: str, platform: str, why: str) -> None:
 
 def test_a_gpu_is_needed(no_programs: Path) -> None:
     (no_programs / "nvcc").touch(mode=0o755)
-    assert lack_of_runtime("cuda", "cuda") == "CUDA is unavailable: nvidia-smi lists no GPU here"
+    assert says_exactly(lack_of_runtime("cuda", "cuda"), "scenes.cuda_is_unavailable_nvidia")
 
 
 @pytest.fixture
@@ -149,15 +150,15 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("optest.scenes.runtimes.opencl", "optest.backends.opencl_device"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(RUNTIMES._entries, "opencl", "optest.scenes.runtimes.opencl:OpenClRuntime")
-    assert lack_of_runtime("opencl", "oclsim") == "runtime opencl is unavailable: pip install pyopencl"
+    assert says_exactly(lack_of_runtime("opencl", "oclsim"), "scenes.runtime_opencl_is_unavailable")
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.setattr("optest.scenes.runtimes.triton.is_installed", lambda name: name != "triton")
-    assert lack_of_runtime("triton", "tritonsim") == "runtime triton is unavailable: pip install triton"
+    assert says_exactly(lack_of_runtime("triton", "tritonsim"), "scenes.runtime_triton_is_unavailable")
 
 
 @pytest.mark.parametrize("runtime", [CudaRuntime(), TritonRuntime()])
 def test_one_device_is_level_2(runtime: CudaRuntime | TritonRuntime) -> None:
-    with pytest.raises(Fault, match=r"has one device for a case; it needs level=2, not level=3") as caught:
+    with refusal(Fault, "scenes.has_one_device_for") as caught:
         runtime.build({}, "cuda", level=3)
     assert caught.value.reason is Reason.BAD_CASE
 

@@ -17,6 +17,7 @@ from optest.scenes import SceneTestCase, scene_test
 from optest.scenes.cases import is_scene, left_by_options
 from optest.settings import resolve
 from optest.settings.platforms import platforms_of_a_run, why_not_on
+from texts import refusal, says_exactly
 
 
 class TestFoo(SceneTestCase):
@@ -80,7 +81,7 @@ def test_a_case_that_is_named_and_left_out(options: dict[str, Any], message: str
 
 
 def test_an_unknown_runtime_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(UnknownName, match=r"unknown runtime 'rang'; did you mean 'ring'\?"):
+    with refusal(UnknownName, "scenes.unknown_runtime_rang_did"):
         left(runtime="rang")
 
 
@@ -154,4 +155,4 @@ def test_an_installed_simpler_is_never_shadowed(tmp_path: Path) -> None:
         "try: import simpler.task_interface\n"
         "except ModuleNotFoundError as error: print(error)\n"
     )
-    assert python(tmp_path, code) == "True True\nNo module named 'simpler.task_interface'\n"
+    assert says_exactly(python(tmp_path, code), "scenes.true_true_no_module")

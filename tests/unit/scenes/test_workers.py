@@ -15,6 +15,7 @@ from optest.scenes import TaskArgs
 from optest.scenes.runtimes import register_runtime
 from optest.scenes.workers import SceneWorkers
 from optest.spec import Status
+from texts import refusal
 
 _SCENE = """
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_by_hand_one_runtime_in_a_process(tmp_path: Path, monkeypatch: pytest.Mo
 
     workers.run({"function": kernel}, TaskArgs(), runtime="toy")
     workers.run({"function": kernel}, TaskArgs(), runtime="toy")
-    with pytest.raises(UsageError, match="toychip serves one runtime in a process: toy here, so not toy2"):
+    with refusal(UsageError, "scenes.toychip_serves_one_runtime"):
         workers.run({"function": kernel}, TaskArgs(), runtime="toy2")
     assert seen == ["leased", "leased"]
     FileLock(tmp_path / "leases" / "toychip-3.lock").acquire(timeout=0).lock.release()

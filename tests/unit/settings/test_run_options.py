@@ -10,10 +10,11 @@ import pytest
 import optest
 from optest.errors import UnknownName, UsageError
 from optest.settings import RunOptions
+from texts import refusal
 
 
 def test_a_choice_that_does_not_exist() -> None:
-    with pytest.raises(UnknownName, match=r"unknown tier 'paritty'; did you mean 'parity'\?"):
+    with refusal(UnknownName, "settings.unknown_tier_paritty_did"):
         optest.check(abs, op="abs", tier="paritty")
 
 

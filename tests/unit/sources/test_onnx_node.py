@@ -17,6 +17,7 @@ from optest.api import cases
 from optest.api.running import Report, run
 from optest.onnx.runtime import OnnxRuntimeBackend
 from optest.spec import BAD_STATUSES, Reason, Status
+from texts import refusal
 
 
 def asked(*names: str, **options: Any) -> Report:
@@ -32,9 +33,9 @@ def test_tests_are_chosen_by_operator_and_by_name() -> None:
     assert all(each.backend.name == "onnxruntime" for each in found)
     case = next(each for each in found if each.id == "onnx-node::test_relu")
     assert (case.inputs[0].spec.shape, case.outputs[0].shape) == ((3, 4, 5), (3, 4, 5))
-    with pytest.raises(UnknownName, match="did you mean 'Softmax'"):
+    with refusal(UnknownName, "sources.did_you_mean_softmax"):
         cases(source=("onnx-node:Sofmax",))
-    with pytest.raises(NothingSelected, match="no test has inputs of uint64"):
+    with refusal(NothingSelected, "sources.no_test_has_inputs"):
         cases(source=("onnx-node:Softmax",), dtype="uint64")
 
 

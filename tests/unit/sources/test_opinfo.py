@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from texts import refusal, says
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
@@ -164,7 +166,7 @@ def test_names_are_full_or_short_or_globs() -> None:
     assert ops("torch.add") == {"add"}
     assert ops("absolute") == {"abs"}
     assert ops("div.*") == ops("div")
-    with pytest.raises(UnknownName, match="did you mean 'softmax'"):
+    with refusal(UnknownName, "sources.did_you_mean_softmax_2"):
         ops("sotfmax")
 
 
@@ -175,12 +177,12 @@ def test_devices_are_told_to_the_call() -> None:
 
 @pytest.mark.parametrize("text", ["opinfo", "opinfo:", "opinfo: ,"])
 def test_a_source_is_asked_for_names(text: str) -> None:
-    with pytest.raises(UsageError, match="should look like --source opinfo:add,softmax"):
+    with refusal(UsageError, "sources.should_look_like_source"):
         collected([text])
 
 
 def test_an_unknown_source_is_an_error() -> None:
-    with pytest.raises(UnknownName, match="unknown source 'opinf'; did you mean 'opinfo'"):
+    with refusal(UnknownName, "sources.unknown_source_opinf_did"):
         collected(["opinf:add"])
 
 
@@ -286,7 +288,7 @@ def test_options_that_contradict_a_source_are_refused() -> None:
 
 
 def test_a_dtype_that_nothing_has_leaves_nothing() -> None:
-    with pytest.raises(NothingSelected, match="OpInfo has no float32 of 1 operator: bitwise_and"):
+    with refusal(NothingSelected, "sources.opinfo_has_no_float"):
         cases(source="opinfo:bitwise_and", dtype="float32")
 
 
@@ -302,7 +304,7 @@ def test_what_opinfo_needs_is_told_by_name() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 5
     assert "OpInfo of torch" in ended.stderr
-    assert "is unavailable: pip install expecttest" in ended.stderr
+    assert says(ended.stderr, "sources.is_unavailable_pip_install")
     assert "Traceback" not in ended.stderr
 
 

@@ -10,6 +10,7 @@ import pytest
 from optest.errors import UsageError
 from optest.spec import RunInfo, Status
 from optest.store import KeptResult, KeptRun, kept_runs
+from texts import refusal
 
 
 def run(number: int, *results: KeptResult) -> KeptRun:
@@ -47,5 +48,5 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("PRAGMA user_version = 7")
     other.close()
-    with pytest.raises(UsageError, match="another version of optest"):
+    with refusal(UsageError, "store.another_version_of_optest"):
         kept_runs(tmp_path / "other.sqlite")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
 from optest.store import Journal, JournalError, JournalWriter, read_journal
+from texts import refusal
 
 INFO = RunInfo(run_id="r", started_at="2026-01-31T00:00:00+00:00", total=3, target="numpy", seed=0)
 
@@ -138,7 +139,7 @@ def test_a_garbled_line_before_the_last_is_an_error_with_its_number(garbled: byt
 def test_missing_doubled_and_moved_lines_are_told(order: tuple[int, ...], tmp_path: Path) -> None:
     lines = write(tmp_path / "j").splitlines(keepends=True)
     (tmp_path / "j").write_bytes(b"".join(lines[each] for each in order))
-    with pytest.raises(UsageError, match="lines are missing, doubled or moved"):
+    with refusal(UsageError, "store.lines_are_missing_doubled"):
         read_journal(tmp_path / "j")
     (tmp_path / "j").write_bytes(b"".join(lines[:2]))
     assert read_journal(tmp_path / "j").summary is None
@@ -150,7 +151,7 @@ def test_missing_doubled_and_moved_lines_are_told(order: tuple[int, ...], tmp_pa
 def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "j"
     path.write_bytes(summed(write(path).replace(b'"schema_version":1', b'"schema_version":2')))
-    with pytest.raises(UsageError, match="schema_version 2, but should have 1 or less"):
+    with refusal(UsageError, "store.schema_version_but_should"):
         read_journal(path)
     with pytest.raises(UsageError, match="schema_version 2"):
         JournalWriter(path)
@@ -226,7 +227,7 @@ def test_there_is_one_writer_over_all_processes(tmp_path: Path) -> None:
         try:
             assert other.stdout is not None
             assert other.stdout.readline() == b"ready\n"
-            with pytest.raises(UsageError, match="is being written by another process"):
+            with refusal(UsageError, "store.is_being_written_by"):
                 JournalWriter(path)
         finally:
             other.kill()  # as kill -9: the lock goes with the process
@@ -237,7 +238,7 @@ def test_there_is_one_writer_over_all_processes(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_said_in_one_sentence() -> None:
     with JournalWriter(Path("/dev/full")) as writer:
-        with pytest.raises(JournalError, match="No space left on device") as caught:
+        with refusal(JournalError, "store.no_space_left_on") as caught:
             writer.start(INFO)
         assert caught.value.errno == errno.ENOSPC
         assert caught.value.exit_status == 3
@@ -277,7 +278,7 @@ def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_journal_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
+    with refusal(UsageError, "store.cannot_be_written_no"):
         JournalWriter(tmp_path / "no" / "j")
     with pytest.raises(UsageError, match="cannot be read"):
         read_journal(tmp_path / "no")

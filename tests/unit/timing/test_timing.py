@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from optest.errors import UsageError
 from optest.spec import CallTime
 from optest.timing import Samples, Subject, interquartile_range, measure, ratios, seconds_of_calls
+from texts import refusal
 
 
 class Clock:
@@ -116,7 +117,7 @@ def test_spread_of_one_batch_is_unknown_not_zero() -> None:
     time = Samples(who="it", seconds=(0.5,), calls_in_batch=3).call_time()
     assert time.spread_s is None
     assert (time.calls, time.batches) == (3, 1)
-    with pytest.raises(ValueError, match="None for a single batch"):
+    with refusal(ValueError, "timing.none_for_single_batch"):
         CallTime(who="it", median_s=0.5, least_s=0.5, spread_s=0.0, calls=3, batches=1)
 
 

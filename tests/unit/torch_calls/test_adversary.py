@@ -15,6 +15,7 @@ from optest.spec import ExpectedError, Fault, Reason, Status, TestCase, Toleranc
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.memory_effects import require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.eager import TorchBackend
+from texts import says
 
 pytestmark = pytest.mark.torch
 
@@ -79,7 +80,7 @@ def test_a_copy_has_memory_of_its_own() -> None:
     assert verdict("torch.clone(input0)", tensor((3, 4))).status is Status.PASSED
     found = compiled_wrongly("optest_no_copy", "torch.clone(input0)", tensor((3, 4)), harm=lambda given, _: (given[0],))
     assert found.reason is Reason.STATE, found
-    assert "should have memory of its own" in found.message
+    assert says(found.message, "torch_calls.should_have_memory_of")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_every_element_of_a_result_has_a_place_of_its_own() -> None:
     assert verdict("torch.full_like(input0, 3.0)", rows).status is Status.PASSED
     found = compiled_wrongly("optest_repeated", "torch.full_like(input0, 3.0)", rows, harm=repeated)
     assert found.reason is Reason.STATE, found
-    assert "several elements of output0 are one place in memory" in found.message
+    assert says(found.message, "torch_calls.several_elements_of_output")
 
 
 def test_a_result_that_torch_itself_expands_passes() -> None:

@@ -13,6 +13,7 @@ from optest.operators import operators
 from optest.spec import Reason, RuleClass, Status, TestCase, dtype
 from optest.torch.calls.call import torch_call
 from optest.torch.eager import TorchBackend
+from texts import says
 
 pytestmark = pytest.mark.torch
 
@@ -132,7 +133,7 @@ def test_small_results_are_looked_at() -> None:
     assert verdict(asked, zeros()).reason is Reason.VALUE
     rule = verdict(asked).measures[0].rule
     assert rule is not None
-    assert "or zeros would pass" in rule.text
+    assert says(rule.text, "torch_calls.or_zeros_would_pass")
 
 
 def test_the_fitting_tolerance_is_torchs_own_wherever_that_sees_zeros() -> None:

@@ -15,6 +15,7 @@ from optest.api.report import Report
 from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 from optest.spec import ReferenceNote, Status
+from texts import refusal, says
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -80,7 +81,7 @@ def test_where_numpy_keeps_it_the_case_says_so(
 
 def test_the_check_counts_what_numpy_keeps() -> None:
     _, text = asked(op=("neg",), case_set=("special",))
-    assert "× expected by NumPy's reference: of NaN and infinity libraries make different things" in text
+    assert says(text, "torch_calls.expected_by_numpy_reference")
 
 
 def test_an_operator_that_torch_lacks_keeps_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,15 +90,15 @@ def test_an_operator_that_torch_lacks_keeps_numpys(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "REFERENCES", module.REFERENCES - {"relu"})
     outcome, text = asked(op=("relu", "neg"), tier="smoke")
     assert {each.operator: each.reference for each in outcome.results} == {"relu": "numpy", "neg": "torch"}
-    assert "not in reference torch, so expected by NumPy: relu" in text
-    with pytest.raises(UsageError, match="has no attribute 'nothing'"):
+    assert says(text, "torch_calls.not_in_reference_torch")
+    with refusal(UsageError, "torch_calls.has_no_attribute_nothing"):
         load_object(f"{MODULE}:nothing")
 
 
 def test_another_name_and_what_cannot_be_written(tmp_path: Any) -> None:
     with pytest.raises(UnknownName, match="torch"):
         check_request({"backend": "numpy", "reference": "torhc", "op": ("relu",)})
-    with pytest.raises(UsageError, match="--write writes cases without what --reference says"):
+    with refusal(UsageError, "torch_calls.write_writes_cases_without"):
         write({"backend": "numpy", "reference": "torch", "op": ("relu",)}, str(tmp_path / "plan.yaml"))
 
 

@@ -18,6 +18,7 @@ from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device
 from optest.torch.cases import FELL_BACK, unused_fallbacks
 from optest.torch.eager import TorchBackend
 from optest.torch.tensors import to_torch
+from texts import refusal, says
 
 META = torch.device("meta")
 
@@ -58,7 +59,7 @@ def made(name: str, under_test: DeviceUnderTest) -> list[Any]:
 
 @pytest.mark.usefixtures("library")
 def test_an_output_that_comes_back_on_the_cpu_is_a_fall_back() -> None:
-    with pytest.raises(Fault, match="came back on the CPU, but should be on meta") as raised:
+    with refusal(Fault, "torch_calls.came_back_on_the_cpu") as raised:
         made("on_cpu", asked("torch.ops.optest_devices.on_cpu"))
     assert raised.value.reason is Reason.FALLBACK
     assert raised.value.details == {"device": "cpu"}
@@ -71,14 +72,14 @@ def test_a_call_that_is_named_may_and_it_is_told() -> None:
     assert found.tolist() == [[1.0] * 4] * 3
     [check] = under_test.checks()
     assert (check.name, check.state) == (FELL_BACK, CheckState.NOTE)
-    assert "came back on the CPU" in check.detail
+    assert says(check.detail, "torch_calls.came_back_on_the")
     assert "--allow-fallback names torch.ops.optest_devices.on_cpu" in check.detail
 
 
 @pytest.mark.usefixtures("library")
 def test_a_device_that_says_so_is_believed_every_time() -> None:
     for _ in range(2):
-        with pytest.raises(Fault, match="meta had the CPU compute: The operator 'aten::f'") as raised:
+        with refusal(Fault, "torch_calls.meta_had_the_cpu") as raised:
             made("warns", asked("torch.ops.optest_devices.warns"))
         assert raised.value.reason is Reason.FALLBACK
 
@@ -95,7 +96,7 @@ def test_the_cpu_itself_has_nothing_to_fall_back_to() -> None:
 
 def test_another_device_is_no_fall_back() -> None:
     under_test = DeviceUnderTest("torch.f", torch.device("cuda:1"), may_fall_back=True)
-    with pytest.raises(Fault, match="is on meta, but should be on cuda:1") as raised:
+    with refusal(Fault, "torch_calls.is_on_meta_but") as raised:
         require_on_device(torch.empty(3, device=META), under_test, is_for_the_host=False)
     assert raised.value.reason is Reason.WRONG_DEVICE
 
@@ -149,7 +150,7 @@ def test_a_compiler_that_hands_back_its_graph_has_compiled_nothing(way: str, han
     driver.configure({"compile_backend": name, "allow_fallback": ("torch.sin",)})
     found = verdict(case("torch.exp(input0)"), driver)
     assert found.reason is Reason.FALLBACK, found
-    assert "handed back the graph that it got" in found.message
+    assert says(found.message, "torch_calls.handed_back_the_graph")
     allowed = verdict(case("torch.sin(input0)"), driver)
     assert allowed.status is Status.PASSED, allowed
     assert FELL_BACK in [check.name for check in allowed.checks]

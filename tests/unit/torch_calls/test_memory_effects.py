@@ -17,6 +17,7 @@ from optest.spec import CheckState, Reason, Status, TestCase, Tolerance, Verdict
 from optest.torch.calls.call import torch_call
 from optest.torch.cases import STRIDES, other_strides
 from optest.torch.eager import TorchBackend
+from texts import says
 
 pytestmark = pytest.mark.torch
 
@@ -112,7 +113,7 @@ def test_it_fails_where_the_case_asks_for_the_same() -> None:
     wanted.attributes["same_strides"] = True  # type: ignore[index]
     found = verdict(wanted, loses_layout("optest_no_layout_in_case"))
     assert found.reason is Reason.SHAPE, found
-    assert "torch on the CPU gives it [120, 1, 24, 4]" in found.message
+    assert says(found.message, "torch_calls.torch_on_the_cpu")
     assert verdict(wanted, by("aot_eager")).status is Status.PASSED
     assert verdict(wanted).status is Status.PASSED
 
@@ -190,7 +191,7 @@ def test_a_result_that_is_not_put_into_out_is_found() -> None:
     driver = instead("optest_no_out", lambda given: (given[0] + given[1],))
     found = verdict(case("torch.add(input0, input1, out=input2)", LONG_ROWS, LONG_ROWS, LONG_ROWS), driver)
     assert found.reason is Reason.STATE, found
-    assert "should put a result into input2" in found.message
+    assert says(found.message, "torch_calls.should_put_result_into")
 
 
 def test_operators_of_python_that_write_nothing_are_found() -> None:

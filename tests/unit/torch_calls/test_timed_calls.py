@@ -19,6 +19,7 @@ from optest.core.runner import execute
 from optest.spec import Benchmark, Reason, Status
 from optest.torch.calls.gradients import Upstream
 from optest.torch.eager import TorchBackend
+from texts import says_exactly
 
 MATMUL_TENSORS = (tensor((4, 8)), tensor((8, 4)))
 MATMUL = case("torch.matmul(input0, input1)", *MATMUL_TENSORS)
@@ -59,7 +60,7 @@ def test_a_call_of_the_catalogue_is_timed_as_it_is_compiled() -> None:
     (relu,) = cases(op="relu", dtype="float32", shape="input0=8")
     found = timed(relu, by("optest_counted_relu"))
     assert found.time is not None
-    assert found.time.who == "torch:cpu compiled by optest_counted_relu"
+    assert says_exactly(found.time.who, "torch_calls.torch_cpu_compiled_by")
     assert compiler.calls > found.time.calls
 
 
@@ -67,7 +68,7 @@ def test_the_compiled_call_is_what_is_timed_and_is_compiled_before() -> None:
     compiler = Counted("optest_counted")
     found = timed(MATMUL, by("optest_counted"))
     assert found.time is not None
-    assert found.time.who == "torch:cpu compiled by optest_counted"
+    assert says_exactly(found.time.who, "torch_calls.torch_cpu_compiled_by_optest")
     assert compiler.graphs == 2  # one for the verdict, one for the timing
     assert compiler.calls >= found.time.calls + found.time.warm_up_calls
 
@@ -76,7 +77,7 @@ def test_gradients_are_timed_compiled_with_their_call() -> None:
     compiler = Counted("optest_differentiated")
     found = timed(case("torch.matmul(input0, input1)", *MATMUL_TENSORS, grad=True), by("optest_differentiated_back"))
     assert found.time is not None
-    assert found.time.who == "torch:cpu compiled by optest_differentiated_back with gradients"
+    assert says_exactly(found.time.who, "torch_calls.torch_cpu_compiled_by_optest_differentiated")
     assert compiler.graphs == 4
     assert compiler.calls >= 2 * (found.time.calls + found.time.warm_up_calls)
 
@@ -136,4 +137,4 @@ def test_gradients_from_above_are_drawn_once(monkeypatch: pytest.MonkeyPatch) ->
         first, second = call.outputs(), call.outputs()
     assert len(drawn) == 1
     assert [each.tolist() for each in first] == [each.tolist() for each in second]
-    assert call.what == "torch:cpu with gradients"
+    assert says_exactly(call.what, "torch_calls.torch_cpu_with_gradients")

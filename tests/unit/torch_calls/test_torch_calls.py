@@ -20,6 +20,7 @@ from optest.torch.calls.device_call import call_of, why_no_operator
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 from optest.torch.calls.reference import expected, terms
 from optest.torch.eager import TorchBackend
+from texts import refusal, says
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_a_text_that_torch_does_not_say_is_no_refusal() -> None:
     )
     found = verdict(asked)
     assert found.reason is Reason.WRONG_ERROR
-    assert "is invalid for input of size 15" in found.message
+    assert says(found.message, "torch_calls.is_invalid_for_input")
 
 
 def test_a_refusal_of_a_device_alone_is_none() -> None:
@@ -324,7 +325,7 @@ def test_what_is_said_of_dtypes_is_of_the_dtypes_as_they_are(text: str) -> None:
 def test_objects_are_left_out() -> None:
     found = verdict(case("torch.Tensor.__iter__(input0)", HALF))
     assert (found.status, found.reason) == (Status.SKIPPED, Reason.UNSUPPORTED), found
-    assert "returns a tuple_iterator, which is nothing that can be compared" in found.message
+    assert says(found.message, "torch_calls.returns_tuple_iterator_which")
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_addresses_and_memory_are_no_results(name: str, told: str) -> None:
 
 
 def test_an_unknown_name_is_an_error_of_its_case() -> None:
-    with pytest.raises(Fault, match=r"did you mean torch\.softmax"):
+    with refusal(Fault, "torch_calls.did_you_mean_torch"):
         TorchBackend().unsupported(case("torch.softmaxx(input0)", HALF))
 
 

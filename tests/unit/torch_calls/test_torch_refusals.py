@@ -16,6 +16,7 @@ from torch_kit import by, case, compiler_that, tensor, verdict
 from optest.spec import ExpectedError, Reason, Status, TestCase
 from optest.torch.calls.device_call import why_no_operator
 from optest.torch.eager import TorchBackend
+from texts import says, says_exactly
 
 pytestmark = pytest.mark.torch
 
@@ -95,7 +96,7 @@ def test_a_refusal_that_is_expected_is_none_of_the_case() -> None:
 def test_a_refused_call_is_a_bad_case(text: str, words: str) -> None:
     found = verdict(case(text, tensor((2, 3)), tensor((2, 3))))
     assert found.reason is Reason.BAD_CASE
-    assert f"torch on the CPU refuses {text}: {words}" in found.message
+    assert says(found.message, "torch_calls.torch_on_the_cpu_refuses", text=text, words=words)
     assert "traceback_tail" not in found.details
 
 
@@ -127,7 +128,7 @@ def test_a_change_in_place_of_repeated_elements_is_a_bad_case(compiler: str | No
     repeated = case("torch.add_(input0, 1.0)", tensor((3, 4), strides=(0, 1)))
     found = verdict(repeated, by(compiler) if compiler else None)
     assert found.reason is Reason.BAD_CASE, found
-    assert "more than one element of the written-to tensor" in found.message
+    assert says(found.message, "torch_calls.more_than_one_element")
 
 
 # Refusals that torch.compile wraps: torch's own error counts, and what a compiler cannot do is no refusal.
@@ -174,7 +175,7 @@ def test_words_of_the_compiler_around_the_error_are_not_its_text() -> None:
         torch.compile(lambda: torch.ones(3, 4).view(5, 5), backend="aot_eager", fullgraph=True)()
     found = refusal_within(raised.value)
     assert type(found) is RuntimeError
-    assert str(found) == "shape '[5, 5]' is invalid for input of size 12"
+    assert says_exactly(str(found), "torch_calls.shape_is_invalid_for")
 
 
 def test_what_cannot_be_traced_is_no_refusal() -> None:
@@ -220,7 +221,7 @@ def test_tensors_without_values_are_refused_in_other_words(text: str, match: str
     """The words are torch's own, and no compiler was asked yet; those of torch on the CPU are the ones that count."""
     found = verdict(refused_case(text, "RuntimeError", match, ROWS, OTHER), by("aot_eager"))
     assert found.status is Status.PASSED, found
-    assert "while it is traced, torch says" in found.message
+    assert says(found.message, "torch_calls.while_it_is_traced")
     assert verdict(refused_case(text, "RuntimeError", "no such text", ROWS, OTHER), by("aot_eager")).reason is (
         Reason.WRONG_ERROR
     )

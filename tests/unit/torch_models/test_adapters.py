@@ -16,6 +16,7 @@ from model_results import results
 from optest.errors import OptestError, Unavailable, UsageError
 from optest.torch.models.adapters import MODELS, TorchModel, opened_model, presets_of, register_model
 from optest.torch.models.initialisation import PRESETS
+from texts import refusal
 
 pytestmark = pytest.mark.torch
 OWN = ("gpt2", "llama", "resnet34", "mobilenet_v2")
@@ -129,7 +130,7 @@ def test_what_cannot_be_opened(mine: Path, name: str, config: dict, message: str
 
 
 def test_an_unknown_preset() -> None:
-    with pytest.raises(UsageError, match="unknown preset 'smal'; did you mean 'small'"):
+    with refusal(UsageError, "torch_models.unknown_preset_smal_did"):
         opened_model("gpt2", preset="smal")
 
 
@@ -235,7 +236,7 @@ def test_size_of_a_model_is_printed_before_it_is_built(
     stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
     opened_model("hf:AnLMHeadModel", config={"width": 6})
     assert "AnLMHeadModel: 66 parameters" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"12,094,627,905,536 parameters, 45056\.0 GiB of memory, expected at most"):
+    with refusal(UsageError, "torch_models.parameters_gib_of_memory"):
         opened_model("hf:AnLMHeadModel", config={"width": 1 << 40})
 
 

@@ -19,6 +19,7 @@ from optest.spec import Fault, Reason
 from optest.torch.models.adapters import TorchModel, opened_model
 from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.tensors import from_torch
+from texts import refusal
 
 pytestmark = pytest.mark.torch
 LIGHT = {"image_size": 32, "batch": 1}
@@ -149,7 +150,7 @@ def test_float32_in_a_float64_graph_is_refused() -> None:
     assert run(graph, model.inputs(0))["y"].dtype == np.float32
     (node,) = graph.nodes
     narrow = types.SimpleNamespace(name=node.name, args=node.args, kwargs=node.kwargs, target=narrow_sine)
-    with pytest.raises(Fault, match=r"sine \(sin\) yields float32 from float64") as caught:
+    with refusal(Fault, "torch_models.sine_sin_yields_float") as caught:
         graph.widened.value_of(narrow, model.inputs(0))
     assert caught.value.reason is Reason.REFERENCE_FAILED
     assert torch.get_default_dtype() == torch.float32
@@ -221,7 +222,7 @@ def test_an_export_that_fails_is_one_message(capfd: pytest.CaptureFixture[str]) 
 
 def test_export_without_onnxscript(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.torch.models.graphs.is_installed", lambda name: name != "onnxscript")
-    with pytest.raises(Unavailable, match=r"without onnxscript is unavailable: pip install onnx onnxscript"):
+    with refusal(Unavailable, "torch_models.without_onnxscript_is_unavailable"):
         exported_content(model := opened_model("gpt2"), arrays(model.inputs(0)))
 
 

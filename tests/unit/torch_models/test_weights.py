@@ -18,6 +18,7 @@ from optest.errors import UsageError
 from optest.generators.files import tensors_in_file
 from optest.torch.models.adapters import opened_model
 from optest.torch.models.weights import save_weights
+from texts import refusal
 
 pytestmark = pytest.mark.torch
 SMALL = {
@@ -44,7 +45,7 @@ def test_weights_come_back_with_the_same_bits(file: Path, name: str) -> None:
     assert all(torch.equal(state[key], back[key]) for key in state)
     inputs = model.inputs(0)
     assert torch.equal(results(model, inputs)["logits"], results(again, inputs)["logits"])
-    with pytest.raises(UsageError, match="preset is small, but the weights are those of"):
+    with refusal(UsageError, "torch_models.preset_is_small_but"):
         opened_model(name, config=SMALL[name], weights=file, preset="small")
 
 
@@ -123,12 +124,12 @@ def test_all_that_does_not_fit_is_said_at_once(file: Path) -> None:
 
 
 def test_files_that_hold_no_weights(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read: No such file"):
+    with refusal(UsageError, "torch_models.cannot_be_read_no"):
         opened_model("gpt2", weights=file)
     file.write_bytes(b"nothing of the kind")
-    with pytest.raises(UsageError, match=r"w\.safetensors is no file of safetensors"):
+    with refusal(UsageError, "torch_models.safetensors_is_no_file"):
         opened_model("gpt2", weights=file)
-    with pytest.raises(UsageError, match=r"w\.bin is no \.safetensors file"):
+    with refusal(UsageError, "torch_models.bin_is_no_safetensors"):
         opened_model("gpt2", weights=tmp_path / "w.bin")
     with pytest.raises(UsageError, match="cannot be written"):
         save_weights(opened_model("gpt2"), tmp_path / "nowhere" / "w.safetensors")

@@ -16,6 +16,7 @@ from optest.operators import operators
 from optest.operators.indexing.gather_reference import scatter_add_terms
 from optest.operators.indexing.sort_reference import sort_alternatives, topk_alternatives
 from optest.spec import UnfitArguments, dtype
+from texts import refusal
 
 Array = np.ndarray[Any, Any]
 many = settings(deadline=None, max_examples=30)
@@ -115,7 +116,7 @@ def test_indices_outside_are_refused_with_their_place(operator: str, value: int)
 
 
 def test_an_index_into_nothing_is_refused() -> None:
-    with pytest.raises(UnfitArguments, match="the dimension is empty"):
+    with refusal(UnfitArguments, "operators.the_dimension_is_empty"):
         expected_all("gather", np.zeros((0, 2)), np.zeros((1, 2), np.int64), dim=0)
 
 

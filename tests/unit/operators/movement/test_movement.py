@@ -14,6 +14,7 @@ from references import REFUSALS, by_torch, expected_all, inferred, same, spec, s
 from optest.numerics import bits, numpy_dtype
 from optest.operators import operators
 from optest.spec import DTYPES, UnfitArguments, dtype
+from texts import refusal
 
 Array = np.ndarray[Any, Any]
 many = settings(deadline=None, max_examples=40)
@@ -294,7 +295,7 @@ def test_pad_values_are_held_by_the_dtype() -> None:
         assert found[0] == wanted, name
     (found,) = moved("pad", np.zeros(1, numpy_dtype(dtype("bfloat16"))), pad=[1, 0], value=0.1)
     assert float(found[0]) == 0.10009765625
-    with pytest.raises(UnfitArguments, match=r"value is 300, but should be in the range of int8"):
+    with refusal(UnfitArguments, "operators.value_is_but_should"):
         moved("pad", np.zeros(1, np.int8), pad=[1, 0], value=300.0)
 
 

@@ -18,6 +18,7 @@ from optest.operators import operators
 from optest.operators.quantization.quantize import INTEGERS, dequantize_domain, quantize_domain
 from optest.operators.quantization.quantize_reference import dequantize_terms, quantize_alternatives
 from optest.spec import Fault, Interval, Reason, dtype
+from texts import refusal
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -64,7 +65,7 @@ def test_results_saturate_and_infinity_too() -> None:
 
 def test_nan_is_a_bad_case() -> None:
     for x, scale in ((np.nan, 1.0), (1.0, np.nan), (0.0, 0.0), (np.inf, np.inf)):
-        with pytest.raises(Fault, match="no integer is defined") as caught:
+        with refusal(Fault, "operators.no_integer_is_defined") as caught:
             expected("quantize", np.array([x], FLOAT), np.array(scale, FLOAT))
         assert caught.value.reason is Reason.BAD_CASE
 

@@ -16,6 +16,7 @@ from model_kit import said
 
 from optest.api import run
 from optest.errors import PlanError
+from texts import says
 
 GOOD = "model: good\ncases:\n  - {name: a, op: torch.neg, inputs: [{tensor: {shape: [2, 3], init: randn}}]}\n"
 
@@ -128,7 +129,7 @@ def test_two_files_of_one_model_run_the_first(tmp_path: Path, monkeypatch: pytes
     with contextlib.redirect_stderr(errors):
         outcome = run(plan=str(plan), isolate="none", quiet=2)
     assert (len(outcome.results), outcome.exit_status) == (1, 2)
-    assert "include: [{file: two.yaml, model: good-2}]" in errors.getvalue()
+    assert says(errors.getvalue(), "plan.include_file_two_yaml")
 
 
 @pytest.mark.parametrize(

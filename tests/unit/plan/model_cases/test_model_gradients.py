@@ -9,6 +9,7 @@ from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TestCase
 from optest.torch.cases import differentiated
+from texts import refusal
 
 
 def test_a_case_asks_for_its_gradients() -> None:
@@ -61,7 +62,7 @@ def test_the_command_line_asks_for_all_calls_of_torch() -> None:
     found = differentiated([*cases_of(text), native])
     assert [case.attributes.get("grad") for case in found] == [True, None, None]
     assert found[0].key == case_of(f"op: torch.abs, grad: true, inputs: [{TENSOR}]").key
-    with pytest.raises(UsageError, match="no case is a call of torch"):
+    with refusal(UsageError, "plan.no_case_is_call"):
         differentiated([native])
 
 

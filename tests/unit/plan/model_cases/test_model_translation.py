@@ -15,6 +15,7 @@ from optest.plan import open_plan, parse_plan
 from optest.spec import TestCase
 from optest.torch.model_cases.schema import InputEntry, ModelCase, TensorEntry
 from optest.torch.model_cases.translation import slug
+from texts import says_exactly
 
 
 def test_a_case_is_a_case_of_a_plan() -> None:
@@ -269,8 +270,8 @@ def test_two_files_of_one_model_in_one_plan(tmp_path: Path) -> None:
     path = write(tmp_path, plan="include: [a.yaml, b.yaml, c.yaml]\n", a=ONE, b="\n" + ONE, c=ONE.replace("one", "two"))
     (problem,) = open_plan(path).problems
     assert (problem.file, problem.line, problem.path) == (f"{tmp_path}/b.yaml", 2, "$.model")
-    assert problem.message == f"the model is called 'one', as the one at {tmp_path}/a.yaml:1"
-    assert problem.hint == ("give it another name where it is included: include: [{file: b.yaml, model: one-2}]")
+    assert says_exactly(problem.message, "plan.the_model_is_called", tmp_path=tmp_path)
+    assert says_exactly(problem.hint, "plan.give_it_another_name")
     (tmp_path / "plan.yaml").write_text("include: [a.yaml, {file: b.yaml, model: one-2}, c.yaml]\n")
     document = open_plan(path)
     assert document.problems == ()
@@ -300,7 +301,7 @@ def test_a_plan_has_no_model_to_rename(tmp_path: Path) -> None:
     path = write(tmp_path, plan="include: {file: n.yaml, model: x}\n", n="cases: [{op: relu, shapes: {input0: 2}}]\n")
     (problem,) = open_plan(path).problems
     assert (problem.path, problem.line) == ("$.include.model", 1)
-    assert problem.message == f"{tmp_path}/n.yaml is given the name 'x', but holds no cases of a model"
+    assert says_exactly(problem.message, "plan.yaml_is_given_the", tmp_path=tmp_path)
 
 
 def test_files_of_several_models_in_one_plan(tmp_path: Path) -> None:
