@@ -118,6 +118,11 @@ def shortened(names: Sequence[str], most: int) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
+def plural(count: int, word: str) -> str:
+    """Return ``1 case`` or ``2 cases``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, text: str = "did you mean {}?") -> str:
     """``text`` with the known name that a person most likely meant, ``otherwise`` if none is near."""
     near = nearest(name, known)

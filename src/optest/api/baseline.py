@@ -16,12 +16,11 @@ from optest.backends.command_abilities import runs_programs
 from optest.backends.function import FunctionBackend
 from optest.core.operands import ELEMENTWISE
 from optest.core.reference_functions import PREFIX
-from optest.errors import UsageError
+from optest.errors import UsageError, plural
 from optest.plan.expectations import EXCUSABLE, case_dtype
 from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.reporting.explain import gist, texts
 from optest.reporting.failure_groups import by_operator, plain
-from optest.reporting.typography import plural
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, TensorSpec, TestCase, dtype
 from optest.store import check_writable, write_atomically
 

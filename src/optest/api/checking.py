@@ -54,7 +54,7 @@ from optest.core.layers import lack_of_operator
 from optest.core.reference_functions import PREFIX
 from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
 from optest.core.verdicts import SHOWS_NOTHING, judged_by_others
-from optest.errors import NothingSelected, UnknownName, UsageError, did_you_mean
+from optest.errors import NothingSelected, UnknownName, UsageError, did_you_mean, plural
 from optest.generators.fills import check_fill
 from optest.guests import guests
 from optest.operators import operators
@@ -70,7 +70,6 @@ from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.explain import texts
 from optest.reporting.page import wants_color
-from optest.reporting.typography import plural
 from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import ConfigFile, Settings, Value, environment, resolve
 from optest.spec import (

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
+from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, plural
 from optest.reporting.history import intact_journal, journals_of
-from optest.reporting.typography import columns, plural
+from optest.reporting.typography import columns
 from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
 from optest.store import RunDirectory, read_journal

@@ -22,10 +22,9 @@ from optest.core.interruption import Interruption
 from optest.core.messages import NotInWorker
 from optest.core.session import Execution
 from optest.core.worker_process import WorkerOptions, WorkerProcess
-from optest.errors import Unavailable, UsageError
+from optest.errors import Unavailable, UsageError, plural
 from optest.guests import Guest, guests, run_hooks
 from optest.registry import load_object
-from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules
 from optest.settings.platforms import PLATFORMS, Platform, is_device, platform_called
 from optest.settings.variables import worker_environment

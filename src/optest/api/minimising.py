@@ -25,14 +25,13 @@ from optest.api.running import repro_line, run_cases
 from optest.core.interruption import Interruption
 from optest.core.runner import why_not_run
 from optest.core.trusted_files import configuration_watched
-from optest.errors import OptestError, UsageError
+from optest.errors import OptestError, UsageError, plural
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanHost, build_cases, case_plan
 from optest.plan.from_samples import document_of
 from optest.plan.reductions import REDUCTIONS, reducible_entry
 from optest.reporting.failure_groups import skeleton
-from optest.reporting.typography import plural
 from optest.settings import resolve
 from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status, TestCase
 from optest.store import RunDirectory, check_writable, write_atomically

@@ -33,7 +33,7 @@ from optest.core.interruption import Interruption
 from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Policy, Session, Turn
 from optest.core.trusted_files import configuration_watched
-from optest.errors import PlanError, UsageError
+from optest.errors import PlanError, UsageError, plural
 from optest.guests import run_hooks
 from optest.plan import case_plan, command_line
 from optest.plan.expectations import remedy
@@ -45,7 +45,6 @@ from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.reporting.terminal import TerminalReporter
-from optest.reporting.typography import plural
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path

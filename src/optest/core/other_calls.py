@@ -23,6 +23,7 @@ from optest.spec import (
     UnfitArguments,
     dtype,
 )
+from optest.spec.signature import value_text
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = re.compile(r"\b[\d.]+\b")
@@ -110,14 +111,10 @@ def _with_other_attributes(wrong: WrongCall) -> Iterator[Hypothesis]:
             seen.append(value)
             is_default = ", its default," if how == "default" else ""
             yield Hypothesis(
-                words=f"{attribute.name} were {_shown(value)}{is_default} not {_shown(stated)}",
+                words=f"{attribute.name} were {value_text(value)}{is_default} not {value_text(stated)}",
                 case=replace(case, attributes={**case.attributes, attribute.name: value}),
                 inputs=inputs,
             )
-
-
-def _shown(value: Any) -> str:
-    return str(list(value) if isinstance(value, tuple) else value)
 
 
 def _other_values(attribute: Attribute, stated: Any, rank: int, implied: Any) -> Iterator[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from optest.errors import plural
 from optest.memory.poisons import Poison
 from optest.memory.regions import Placement, Region, heap_region, page_region
 from optest.numerics import Array, numpy_dtype, view
@@ -53,9 +54,9 @@ class Change:
                 after = f"behind element {list(self.index)}" if self.index is not None else "before the first element"
                 where = f"in a gap between the elements{of}, {after}, at byte {self.byte}"
             case "before":
-                where = f"{_counted(self.distance, 'byte')} before the start{of}{self._beside('before')}"
+                where = f"{plural(self.distance, 'byte')} before the start{of}{self._beside('before')}"
             case _:
-                where = f"{_counted(self.distance, 'byte')} behind the end{of}{self._beside('behind')}"
+                where = f"{plural(self.distance, 'byte')} behind the end{of}{self._beside('behind')}"
         return f"memory was written {where}: {self.was.hex(' ')} became {self.became.hex(' ')}{more}"
 
     def in_plain_bytes(self) -> Change:
@@ -253,12 +254,12 @@ class Buffer:
         size = self.spec.dtype.itemsize_bytes
         if offset < region.start:
             before = region.start - offset
-            elements = _counted(-(-before // size), "element")
-            return f"{_counted(before, 'byte')} before the start of {what}, {elements} before the first"
+            elements = plural(-(-before // size), "element")
+            return f"{plural(before, 'byte')} before the start of {what}, {elements} before the first"
         if offset >= region.end:
             behind = offset - region.end
-            elements = _counted(behind // size + 1, "element")
-            return f"{_counted(behind, 'byte')} behind the end of {what}, {elements} behind the last"
+            elements = plural(behind // size + 1, "element")
+            return f"{plural(behind, 'byte')} behind the end of {what}, {elements} behind the last"
         return f"at byte {offset - region.start - self._pointer} of {what}"
 
     def words(self) -> Array | None:
@@ -308,10 +309,6 @@ def never_written(first: Buffer, second: Buffer) -> Array:
     if first.poison is second.poison:
         raise ValueError(f"both buffers hold the poison {first.poison.name}, but should hold different ones")
     return np.asarray(first.untouched() & second.untouched())
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _is_solid(spec: TensorSpec) -> bool:

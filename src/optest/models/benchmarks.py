@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from optest.core.border import Border
-from optest.errors import OptestError, UsageError
+from optest.errors import OptestError, UsageError, plural
 from optest.guests import CommandContext
 from optest.models.hooks import Hooks
 from optest.models.opened import is_file, runnable
 from optest.process import module_command, run, signal_name
 from optest.reporting.bench_table import seconds_text
-from optest.reporting.typography import columns, plural
+from optest.reporting.typography import columns
 from optest.settings import environment
 from optest.spec import Fault, Reason
 from optest.store import write_atomically

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from optest.core.border import Border
-from optest.errors import UsageError
+from optest.errors import UsageError, plural
 from optest.guests import CommandContext
 from optest.models.driver import PREFIX, ModelDriver, descriptor_of, program_of, subject_of, tensor_outputs
 from optest.models.dumps import save_values
 from optest.models.hooks import Hooks
 from optest.models.opened import stated_models, variant_on
-from optest.reporting.typography import plural
 from optest.spec import BackendTarget, Fault, Reason, TestCase
 from optest.store import check_writable
 

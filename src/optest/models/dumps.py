@@ -15,11 +15,11 @@ from optest.backends.whole_models import ModelProgram
 from optest.compare.elements import Ends
 from optest.compare.kernels import compare
 from optest.compare.policy import Allowance, Method
-from optest.errors import UsageError, shortened
+from optest.errors import UsageError, plural, shortened
 from optest.generators.files import save_tensors, tensors_in_file
 from optest.guests import CommandContext
 from optest.numerics import Array, dtype_of
-from optest.reporting.typography import columns, plural
+from optest.reporting.typography import columns
 from optest.spec import RuleUsed, format_shape
 
 _SHOWN = 20

@@ -9,12 +9,12 @@ from typing import Any
 
 from optest.backends.whole_models import ModelProgram
 from optest.core.border import Border
-from optest.errors import UsageError
+from optest.errors import UsageError, plural
 from optest.generators.files import save_tensors
 from optest.models.dumps import save_values
 from optest.numerics import Array, same_bits
 from optest.reporting.bench_table import seconds_text
-from optest.reporting.typography import columns, plural
+from optest.reporting.typography import columns
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 

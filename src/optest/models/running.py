@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from optest.errors import UsageError, shortened
+from optest.errors import UsageError, plural, shortened
 from optest.guests import CommandContext
 from optest.models.generation import MOST_TOKENS, fed_tokens, generated, prompt_of
 from optest.models.hooks import Hooks
@@ -15,7 +15,7 @@ from optest.models.opened import is_file, named_model, runnable
 from optest.numerics import dtype_of, widen
 from optest.registry import load_object
 from optest.reporting.bench_table import seconds_text
-from optest.reporting.typography import columns, plural, printable
+from optest.reporting.typography import columns, printable
 from optest.spec import format_shape
 
 _ROWS = 4

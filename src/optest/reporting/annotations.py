@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from optest.errors import plural
 from optest.reporting.failure_groups import block
 from optest.reporting.tally import in_plan_order
-from optest.reporting.typography import plural, printable
+from optest.reporting.typography import printable
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary
 
 _MOST = 10

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from optest.errors import plural
 from optest.reporting.failure_groups import merged_text, skeleton
-from optest.reporting.typography import by_invariants_text, clip, counted, duration, plural
+from optest.reporting.typography import by_invariants_text, clip, counted, duration
 from optest.spec import BAD_STATUSES, MERGED_TAGS, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
 _SET_TAG = "set:"

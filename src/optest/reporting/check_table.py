@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
+from optest.errors import plural
 from optest.reporting.bias import leans, sentence
 from optest.reporting.check_summary import (
     HEAD,
@@ -20,7 +21,7 @@ from optest.reporting.check_summary import (
 )
 from optest.reporting.failure_groups import failure_groups
 from optest.reporting.terminal import TerminalReporter
-from optest.reporting.typography import clip, columns, plural
+from optest.reporting.typography import clip, columns
 from optest.spec import CaseResult, RunSummary
 
 _GAP_ROWS, _GAP_ROWS_WITH_FAILURES = 12, 4

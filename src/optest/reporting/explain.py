@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from optest.errors import plural
 from optest.reporting.bias import lean_of_measure, sentence
 from optest.reporting.block_map import map_lines
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning, remedy_of
 from optest.reporting.patterns import layout_text, layouts_of, output_layouts
-from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
+from optest.reporting.typography import clip, duration, index_text, number, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, dtype
 
 _MARKS = re.compile(r"^[ ^~]*[\^~][ ^~]*\n?", re.M)

@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.errors import plural
 from optest.reporting.tally import UNNAMED, GroupTally, Tally, spent_s
-from optest.reporting.typography import duration, plural
+from optest.reporting.typography import duration
 from optest.spec import CaseResult, RunInfo, RunSummary, Status
 
 DECLARED = "operators_declared"

@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from optest.errors import UsageError
+from optest.errors import UsageError, plural
 from optest.reporting.explain import gist
-from optest.reporting.typography import clip, columns, duration, number, plural
+from optest.reporting.typography import clip, columns, duration, number
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
 from optest.store import Journal, KeptResult, KeptRun, RunDirectory, read_journal
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
+from optest.errors import plural
 from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows, timed_lines
 from optest.reporting.bias import leans, sentence
 from optest.reporting.check_summary import (
@@ -20,7 +21,7 @@ from optest.reporting.check_summary import (
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_block
 from optest.reporting.figures import coverage_text, group_cells, outcome_text, provenance, status_cells, total_text
 from optest.reporting.tally import Tally, in_plan_order, skip_text
-from optest.reporting.typography import clip, plural, printable, without_ansi
+from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary
 
 MOST_BYTES = 1_000_000

@@ -12,6 +12,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from optest.spec import LIMIT, CaseResult, Picture, TensorSpec, dtype
+from optest.spec.signature import value_text
 from optest.spec.tensors import format_shape
 
 _LEAST_PASSES = 3
@@ -157,16 +158,14 @@ def _of_values(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> I
     if 2 * len(seen) > len(wrong) + len(right) and all(isinstance(each, (str, type(None))) for each in seen):
         return  # names of the cases' own, as of files and of values in a model
     if len(good) == 1 and good[0] not in bad and len(bad) > 1:
-        words = f"in other dtypes than {good[0]}" if name == "dtype" else f"with {name} other than {_shown(good[0])}"
+        words = (
+            f"in other dtypes than {good[0]}" if name == "dtype" else f"with {name} other than {value_text(good[0])}"
+        )
         yield _Property(name=name, words=words, holds=lambda facts: facts.values.get(name) != good[0])
     elif len(bad) <= _SHOWN_VALUES and set(good) - set(bad):
-        listed = " or ".join(map(_shown, bad))
+        listed = " or ".join(map(value_text, bad))
         words = f"in {listed}" if name == "dtype" else f"with {name}={listed}"
         yield _Property(name=name, words=words, holds=lambda facts: facts.values.get(name) in bad)
-
-
-def _shown(value: Any) -> str:
-    return str(list(value) if isinstance(value, tuple) else value)
 
 
 def _of_amounts(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from optest.errors import plural
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.csv_report import csv_cell
-from optest.reporting.typography import clip, columns, plural
+from optest.reporting.typography import clip, columns
 from optest.spec import CaseResult, Evidence, Status
 from optest.store import Journal
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from optest.errors import plural
 from optest.reporting.bench_table import bench_lines
 from optest.reporting.explain import brief, checks_text, gist, lean_text, rule_text, timings_text
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
 from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.page import Page
 from optest.reporting.tally import WRONG_DATA, GroupTally, Tally, skip_text
-from optest.reporting.typography import clip, columns, duration, number, plural
+from optest.reporting.typography import clip, columns, duration, number
 from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
 
 _FEW = 50

@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from optest.errors import plural
 from optest.reporting.failure_groups import skeleton
 from optest.reporting.history import is_flaky, kept_run
 from optest.reporting.tally import GroupTally, Tally
-from optest.reporting.typography import clip, columns, duration, number, plural
+from optest.reporting.typography import clip, columns, duration, number
 from optest.spec import Reason
 from optest.store import Journal, KeptResult, KeptRun
 

@@ -129,10 +129,6 @@ def by_invariants_text(count: int) -> str:
     return f" ({count:,} by invariants alone, never compared with a reference)"
 
 
-def plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 def counted(count: int, word: str) -> str:
     """``1,234 cases``."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"

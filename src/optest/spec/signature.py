@@ -248,6 +248,11 @@ _TYPE_WORDS = {
 }
 
 
+def value_text(value: Any) -> str:
+    """Return the value of an attribute as text, tuples like lists."""
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

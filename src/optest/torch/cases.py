@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 
-from optest.errors import UsageError
+from optest.errors import UsageError, plural
 from optest.guests import Values
-from optest.reporting.typography import plural
 from optest.spec import CaseResult, TestCase
 from optest.torch.calls.descriptors import CATEGORY
 

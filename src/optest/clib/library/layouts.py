@@ -13,6 +13,7 @@ from math import prod
 
 from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
+from optest.errors import plural
 from optest.spec import TensorSpec, TestCase, contiguous_strides
 
 _LAYOUTS = {
@@ -70,18 +71,14 @@ def axes_of(spec: TensorSpec, dims: Sequence[str]) -> tuple[Axis, ...]:
     many = next((place for place, name in enumerate(dims) if name.endswith("...")), None)
     if many is None:
         if len(shape) != len(dims):
-            raise Gap(f"has {_dimensions(len(shape))}, but should have {len(dims)}")
+            raise Gap(f"has {plural(len(shape), 'dimension')}, but should have {len(dims)}")
         return tuple(Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True))
     behind = len(dims) - many - 1
     if len(shape) < len(dims) - 1:
-        raise Gap(f"has {_dimensions(len(shape))}, but should have {len(dims) - 1} or more")
+        raise Gap(f"has {plural(len(shape), 'dimension')}, but should have {len(dims) - 1} or more")
     end = len(shape) - behind
     single = [Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True)]
     return (*single[:many], _as_one(shape[many:end], strides[many:end]), *single[end:])
-
-
-def _dimensions(count: int) -> str:
-    return f"{count} dimension{'' if count == 1 else 's'}"
 
 
 def _as_one(shape: Sequence[int], strides: Sequence[int]) -> Axis:
