@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
-
 from texts import says
+from user_shell import Shell
 
 ADD = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=8x8", "--shape", "input1=8x8")
 QUICK = ("--bench", "--bench-time", "2ms")

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from user_shell import Shell, user_environment
-
 from texts import says
+from user_shell import Shell, user_environment
 
 
 def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:

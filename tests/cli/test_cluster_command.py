@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal, says
 from user_shell import user_environment
 
 from optest.api.running import run
 from optest.errors import Unavailable, UsageError
 from optest.store import read_journal
-from texts import refusal, says
 
 ADD = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x4", "--shape", "input1=4x4")
 GIVEN: dict[str, Any] = {"op": ("add",), "dtype": "float32", "shape": ("input0=4", "input1=4"), "cluster": "local"}

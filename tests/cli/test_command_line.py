@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from texts import says
 from user_shell import Shell, user_environment
 
 from optest.api.checking import sample_cases
 from optest.generators.fills import FILLS, check_fill
 from optest.plan.values import read_generator
-from texts import says
 
 RELU = "def relu(x):\n    return [(x > 0) * x * {factor}]\n"
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from user_shell import Ended, Shell, user_environment
-
 from texts import says, says_exactly
+from user_shell import Ended, Shell, user_environment
 
 pytestmark = pytest.mark.needs("cmake")
 

@@ -7,9 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
-
 from texts import says
+from user_shell import Shell
 
 pytestmark = [
     pytest.mark.cxx,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import says
 
 from optest.store import read_journal
-from texts import says
 
 Write = Callable[[str], Path]
 Shell = Callable[..., Any]  # the fixture `optest`: status, out, err, text

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from user_shell import Ended, Shell, user_environment
-
 from texts import says
+from user_shell import Ended, Shell, user_environment
 
 Write = Callable[[str], Path]
 

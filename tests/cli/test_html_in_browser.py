@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says
 from user_shell import Shell
 
 from optest.compare import Expected
@@ -29,7 +30,6 @@ from optest.spec import (
     TestCase,
     dtype,
 )
-from texts import says
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: requirements-test.txt")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

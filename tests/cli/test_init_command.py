@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import warm_python
-from user_shell import Shell, user_environment
-
 from texts import says
+from user_shell import Shell, user_environment
 
 CASES = "model: tiny\ncases:\n  - {name: mul_ok, op: torch.mul, inputs: [{tensor: {shape: [2]}}, {value: 2}]}\n"
 SWITCH = "-p optest.pytest_plugin"

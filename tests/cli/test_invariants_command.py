@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from user_shell import Ended, Shell
-
 from texts import says
+from user_shell import Ended, Shell
 
 OPERATORS = """
 from optest.operators import operators

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import says
 from user_shell import Ended, Shell
 
 from optest.api.minimising import smallest_line
 from optest.core.interruption import Interruption
-from texts import says
 
 KERNELS = """
 import numpy as np

@@ -15,9 +15,8 @@ import pytest
 from onnx import helper, numpy_helper
 from safetensors.numpy import save_file
 from small_models import VALUES, renamed, written
-from user_shell import Shell
-
 from texts import says
+from user_shell import Shell
 
 TOY = {"OPTEST_PLUGINS": "toy_optimizer"}
 

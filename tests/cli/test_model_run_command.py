@@ -9,10 +9,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from texts import says
 from user_shell import Shell
 
 from optest.generators.files import save_tensors
-from texts import says
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

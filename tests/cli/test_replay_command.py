@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import warm_python
-from user_shell import Shell, user_environment
-
 from texts import says
+from user_shell import Shell, user_environment
 
 PLUGIN = {"OPTEST_PLUGINS": "user_plugin"}
 PLAN = """

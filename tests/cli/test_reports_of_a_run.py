@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
-
 from texts import says
+from user_shell import Shell
 
 PLUGIN = {"OPTEST_PLUGINS": "user_plugin"}
 PLUGIN_SOURCE = """

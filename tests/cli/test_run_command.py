@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from texts import says
 from user_shell import Ended, Shell, user_environment
 
 from optest.store import read_journal
-from texts import says
 
 Write = Callable[[str], Path]
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
-
 from texts import says
+from user_shell import Shell
 
 GOOD = "cases:\n  - {op: relu, shapes: {input0: 8x8}, name: a}\n  - {op: tanh, shapes: {input0: 8x8}, name: b}\n"
 BAD = GOOD.replace("name: a}", "name: a, xfail: known}")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from ffi_plans import ffi_case as case
 from ffi_plans import library_of, run_ffi_plan
+from texts import says
 
 from optest.clib.library.driver import FfiBackend
 from optest.clib.probing import case_probe
@@ -38,7 +39,6 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from texts import says
 
 pytestmark = [
     pytest.mark.cxx,

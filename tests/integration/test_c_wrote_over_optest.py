@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 from ffi_plans import library_of, run_ffi_plan
+from texts import says
 
 from optest.core.phases import Phase
 from optest.core.worker_death import death
 from optest.spec import CaseResult, Reason, Status
-from texts import says
 
 pytestmark = [pytest.mark.cxx]
 

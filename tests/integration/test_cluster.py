@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 import yaml
+from texts import says
 
 from optest.spec import CaseResult, Reason, Status
 from optest.store import read_journal
-from texts import says
 
 pytestmark = [pytest.mark.heavy]
 PLUGINS = Path(__file__).parents[1] / "plugins"

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says
 
 from optest.api.checking import check
 from optest.errors import UsageError
-from texts import refusal, says
 
 NUMPY = """
 import numpy as np

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import warm_python
+from texts import says
 
 from optest.api import bootstrap
 from optest.plan.expectations import Expectations
-from texts import says
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 HANDFUL = (

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from ffi_plans import ffi_case as case
 from ffi_plans import run_ffi_plan
+from texts import says, says_exactly
 
 from optest.api.running import Report, run
 from optest.errors import OptestError
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, CheckState, Reason, Status
-from texts import says, says_exactly
 
 BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "clib" / "library" / "mappings" / "infiniop.yaml"
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from texts import says
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from texts import says_exactly
 
 from optest.api.running import run
 from optest.spec import CaseResult, Check, CheckState, Reason, Status
-from texts import says_exactly
 
 pytestmark = pytest.mark.cxx
 

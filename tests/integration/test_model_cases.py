@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import warm_python
+from texts import says
 from user_shell import user_environment
 
 from optest.spec import CaseResult, Status
 from optest.store import read_journal
-from texts import says
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from ffi_plans import ffi_case, run_ffi_plan
+from texts import says
 
 from optest.api.checking import check
 from optest.spec import CaseResult, Reason, Status
-from texts import says
 
 pytestmark = pytest.mark.cxx
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from texts import says
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "scenes" / "plugin_runtime"

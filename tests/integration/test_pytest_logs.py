@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import warm_python
-
 from texts import says
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")]

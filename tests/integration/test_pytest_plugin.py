@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 
 import pytest
 import warm_python
+from texts import says
 
 from optest.spec import CaseResult
 from optest.store import RunDirectory, read_journal
-from texts import says
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")]
 

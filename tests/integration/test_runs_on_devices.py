@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 from filelock import FileLock
+from texts import refusal, says
 
 from optest.api.run_request import run_request
 from optest.api.running import Report, run
@@ -31,7 +32,6 @@ from optest.settings.platforms import share_of_devices
 from optest.settings.variables import leases_folder
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
 from optest.store import read_journal
-from texts import refusal, says
 
 Case = Mapping[str, Any]
 

@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 import warm_python
+from texts import says
 
 from optest.guests import Option
 from optest.pytest_plugin.options import level_of_a_runtime
 from optest.settings import OPTIONS
 from optest.store import read_journal
-from texts import says
 
 pytestmark = pytest.mark.slow
 

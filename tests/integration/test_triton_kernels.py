@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal
 
 from optest.api.checking import check
 from optest.api.report import Report
@@ -18,7 +19,6 @@ from optest.errors import Unavailable, UsageError
 from optest.reporting.explain import explain
 from optest.settings.variables import environment
 from optest.spec import BAD_STATUSES, Reason, Status
-from texts import refusal
 
 torch = pytest.importorskip("torch")
 if find_spec("triton") is None:  # not imported: whether it interprets is decided before

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from texts import refusal
 
 from optest.core.border import Border
 from optest.errors import Unavailable, UsageError
 from optest.registry import load_extension, load_object, load_plugins
 from optest.spec import Fault, Reason
-from texts import refusal
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from texts import refusal, says_exactly
 
 from optest.errors import UsageError
 from optest.testing import Numerics, Rule, RuleClass, assert_close, assert_right
-from texts import refusal, says_exactly
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 100)).astype(np.float16)

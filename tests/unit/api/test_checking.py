@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says, says_exactly
 
 from optest.api import bootstrap, check
 from optest.api.baseline import offered_promises
@@ -39,7 +40,6 @@ from optest.spec import (
     Verdict,
 )
 from optest.store import read_journal
-from texts import refusal, says, says_exactly
 
 
 def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:

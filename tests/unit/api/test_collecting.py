@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from texts import refusal
 
 from optest.api.collecting import figures, file_request, is_bad, shows_nothing, streams
 from optest.api.running import run
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, Verdict
 from optest.store import read_journal
-from texts import refusal
 
 MEASURE = Measure(output="out", dtype="float32", shape=(2,), compared=2)
 VERDICTS = {

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from texts import refusal, says
 
 import optest
 from optest.api import RunOptions, bootstrap, cases, run
@@ -17,7 +18,6 @@ from optest.core.worker_process import WorkerProcess
 from optest.errors import UnknownName, UsageError
 from optest.spec import CaseResult, Status
 from optest.store import RunDirectory
-from texts import refusal, says
 
 MATMUL = {"op": "matmul", "dtype": "float16", "shape": ("input0=8x9", "input1=9x7")}
 

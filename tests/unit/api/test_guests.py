@@ -7,12 +7,12 @@ import sys
 from typing import Any
 
 import pytest
+from texts import refusal
 
 from optest.errors import UsageError
 from optest.guests import Command, Option, guests, run_hooks
 from optest.registry import load_object
 from optest.settings import OPTIONS
-from texts import refusal
 
 COMMANDS = [command for guest in guests() for command in guest.commands]
 

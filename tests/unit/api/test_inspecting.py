@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from texts import says
 
 from optest.clib.inspect_command import as_text
 from optest.clib.library_report import as_json, inspect
 from optest.errors import UsageError
-from texts import says
 
 pytestmark = [
     pytest.mark.cxx,

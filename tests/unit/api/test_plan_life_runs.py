@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal, says
 
 from optest.api import cases, run
 from optest.api.report import Report
@@ -15,7 +16,6 @@ from optest.operators import operators
 from optest.reporting.figures import slowest
 from optest.spec import Reason
 from optest.store import read_journal
-from texts import refusal, says
 
 MIXED = """
 cases:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal, says
 
 import optest.reporting
 from optest.api.run_request import run_request
@@ -15,7 +16,6 @@ from optest.api.running import run
 from optest.errors import Unavailable, UnknownName
 from optest.reporting import reporters
 from optest.reporting.file_report import FileFormat, FileReporter
-from texts import refusal, says
 
 PLAN = """\
 version: 1

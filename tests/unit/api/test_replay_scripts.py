@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says, says_exactly
 from user_shell import user_environment
 
 from optest.api import run
@@ -19,7 +20,6 @@ from optest.api.replaying import replay
 from optest.api.report import Report
 from optest.api.saving import load_saved
 from optest.spec import CaseResult, Measure, Reason, Status, Verdict
-from texts import refusal, says, says_exactly
 
 WITHOUT_OPTEST = """
 import runpy, sys

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says
 
 import optest
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.spec import Numerics, Reason, Status
-from texts import refusal, says
 
 ASKED: dict[str, Any] = {"dtype": "float32", "case_set": "ordinary"}
 

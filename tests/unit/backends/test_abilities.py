@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from texts import says
 
 from optest.backends import BackendDriver, abilities, backend_manager, command_abilities, worker_abilities
 from optest.errors import Unavailable
 from optest.operators import operators
 from optest.spec import BackendTarget, TestCase
-from texts import says
 
 PROTOCOLS = [
     each

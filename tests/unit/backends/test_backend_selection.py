@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from texts import refusal
 
 from optest.backends import _BUILTINS, BackendDriver, BackendManager, declared_numerics
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.spec import Numerics
-from texts import refusal
 
 
 class Gpu(BackendDriver):

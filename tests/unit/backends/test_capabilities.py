@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says
 
 from optest.api.checking import check_request, sample_cases
 from optest.backends import BackendDriver, Capability, backend_manager
@@ -17,7 +18,6 @@ from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
 from optest.spec import Fault, Reason, Status, TensorSpec, TestCase
-from texts import refusal, says
 
 DENSE_FLOATS = Capability(dtypes=("float32", "float64"), ranks=(2,), layouts=("dense",), refuses=False)
 

@@ -15,10 +15,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from handmade import case_of, command_case, inputs, spec
+from texts import refusal, says, says_exactly
 
 from optest.backends import _BUILTINS, BackendDriver, BackendManager, Fault, Reason, command
 from optest.spec import CheckState, OperatorDescriptor, Status
-from texts import refusal, says, says_exactly
 
 ADD_PY = """
 import sys, numpy as np

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from handmade import ADD, case_of, command_case, spec
+from texts import says
 
 from optest.backends import _BUILTINS, BackendManager, Fault, Reason
 from optest.backends.command_config import read_config
-from texts import says
 
 GOOD: dict[str, Any] = {"command": ["bash", "run.sh", "-v", 910]}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from handmade import case_of
+from texts import refusal
 
 from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
@@ -13,7 +14,6 @@ from optest.clib.library.mapping_file import read_mapping
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TensorSpec, dtype
-from texts import refusal
 
 ENTRY = """
 version: 1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import subject_of
+from texts import refusal
 
 from optest.clib.ffi.calls import StatusError
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
@@ -21,7 +22,6 @@ from optest.clib.probing.policy import Policy
 from optest.clib.probing.results import Answer
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
-from texts import refusal
 
 F32 = dtype("float32")
 SHAPE = (3, 3)

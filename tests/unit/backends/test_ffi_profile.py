@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal
 
 from optest.api import cases
 from optest.clib.library.config import read_ffi_config
 from optest.errors import PlanError
-from texts import refusal
 
 PLAN = """\
 backend: ffi

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from test_ffi_config import case_of
+from texts import refusal
 
 from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
@@ -20,7 +21,6 @@ from optest.clib.probing.library_probe import _policy
 from optest.clib.probing.policy import Policy
 from optest.clib.probing.results import ProbeResult
 from optest.spec import Check, CheckState, Fault, Reason
-from texts import refusal
 
 INT = CType(kind=CKind.INT, size=4, spelling="int")
 ADDRESS = CType(kind=CKind.POINTER, size=8, spelling="void *", pointee=CType(kind=CKind.VOID, size=0, spelling="void"))

@@ -10,6 +10,7 @@ import yaml
 from handmade import case_of, spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from texts import says
 
 from optest.clib.ffi.signatures import CKind, CType, Header, Parameter, Prototype
 from optest.clib.library.arguments import (
@@ -33,7 +34,6 @@ from optest.errors import UsageError
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import TestCase
-from texts import says
 
 MAKING = Words(plain=(*PLAIN, *IN_MAKING), objects=("plan",))
 BUILT_IN = mapping_path("infiniop", ".")

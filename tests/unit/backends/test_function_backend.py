@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal, says
 
 import optest
 from optest.api.checking import check, check_request
@@ -21,7 +22,6 @@ from optest.cli import main
 from optest.errors import UsageError
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, Reason, Status
-from texts import refusal, says
 
 pytestmark = pytest.mark.torch  # the functions' module imports it
 

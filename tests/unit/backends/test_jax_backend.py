@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import case_of, spec
+from texts import refusal, says_exactly
 
 from optest.api.checking import check
 from optest.backends import Fault, backend_manager
@@ -20,7 +21,6 @@ from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS, LAYERS
 from optest.spec import BackendTarget, Reason, Status, TestCase
 from optest.spec import dtype as dtype_called
-from texts import refusal, says_exactly
 
 jax = pytest.importorskip("jax")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from handmade import case_of
+from texts import refusal
 
 from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
@@ -15,7 +16,6 @@ from optest.clib.library.mapping_problems import unknown_names
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TensorSpec, dtype
-from texts import refusal
 
 FILE = """
 version: 1

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from handmade import ADD, case_of, spec
+from texts import refusal
 
 from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping_file import read_mapping
 from optest.errors import UsageError
 from optest.spec import TestCase
-from texts import refusal
 
 HEAD = """
 version: 1

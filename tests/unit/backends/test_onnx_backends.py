@@ -22,10 +22,11 @@ from optest.spec import BackendTarget, Reason, Status, TestCase, Tier
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from texts import refusal
+
 from optest.onnx import nodes
 from optest.onnx.models import meaning_of, model_of, why_no_model
 from optest.onnx.nodes.node import Asked, Differs, Node
-from texts import refusal
 
 STATED_OTHERWISE = ("out_dtype", "threshold", "enable_gqa", "saturate", "split_size_or_sections")
 FEW = ("relu", "softmax", "sum", "conv2d", "topk", "where", "gather", "batch_norm", "cast", "split")

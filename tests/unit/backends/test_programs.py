@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from texts import refusal
 
 from optest.api import check
 from optest.api.checking import check_request
 from optest.backends.command_config import case_tokens, why_outside
 from optest.errors import NothingSelected, OptestError
 from optest.spec import BAD_STATUSES, Reason, TestCase
-from texts import refusal
 
 PROGRAM = """\
 import sys

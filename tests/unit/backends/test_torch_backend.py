@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import case_of, spec
+from texts import refusal, says
 
 from optest.api.running import run
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
@@ -19,7 +20,6 @@ from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
 from optest.spec import BackendTarget, Numerics, OperatorDescriptor, Status
 from optest.spec import dtype as dtype_called
-from texts import refusal, says
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
+from texts import says
 
 from optest.errors import Unavailable, UnknownName
 from optest.torch.eager import TorchBackend
-from texts import says
 
 pytestmark = pytest.mark.torch
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from texts import refusal
 
 torch = pytest.importorskip("torch")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says
 
 from optest.api.checking import check, check_request
 from optest.api.report import Report
@@ -21,7 +22,6 @@ from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.core.benchmarking import _largest_difference
 from optest.errors import UnknownName, UsageError
 from optest.spec import BAD_STATUSES, TestCase
-from texts import says
 
 
 class Optimising(BackendDriver):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from texts import says
 
 torch = pytest.importorskip("torch")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from comparing import COMPOSED, verdict_of
+from texts import says
 
 from optest.numerics import round_to
 from optest.operators.attention.attention_reference import (
@@ -14,7 +15,6 @@ from optest.operators.attention.attention_reference import (
     scaled_dot_product_attention_terms,
 )
 from optest.spec import Numerics, Reason, Status, dtype
-from texts import says
 
 Array = np.ndarray[Any, Any]
 ATTRIBUTES = {"scale": None, "is_causal": False, "enable_gqa": False, "dropout_p": 0.0}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from comparing import ACCUMULATE, COMPOSED, ULP, verdict_of
+from texts import says
 
 from optest.compare import bounds, statistic
 from optest.compare.policy import describe_rule
@@ -29,7 +30,6 @@ from optest.spec import (
     TestCase,
     dtype,
 )
-from texts import says
 
 
 def tail_of_chi_square(freedom: int, at: float) -> float:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says_exactly
 
 from optest.compare.locate import Sketch
-from texts import says_exactly
 
 
 def phrase(shape: tuple[int, ...], *where: Any, blocks: int = 7) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from comparing import ACCUMULATE, COMPOSED, EXACT, MOVEMENT, ULP, case_of, expect, stated, verdict_of
+from texts import says, says_exactly
 
 from optest.compare.policy import NAMING_LAYERS, Allowance, describe_rule, resolve, tolerance_of_layers
 from optest.spec import (
@@ -24,7 +25,6 @@ from optest.spec import (
     ToleranceLayer,
     dtype,
 )
-from texts import says, says_exactly
 
 PROBE = OperatorDescriptor(name="probe", signature="x -> values, indices")
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from comparing import ACCUMULATE, COMPOSED, EXACT, ULP, array_of, case_of, expect, stated, verdict_of
+from texts import says
 
 from optest.compare.verdict import judge
 from optest.spec import Evidence, Numerics, Reason, Status, TensorSpec, Terms, dtype
-from texts import says
 
 ONES = np.ones(4, np.float32)
 TWO = case_of(ULP, names="first, second")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says
 
 from optest.api import cases
 from optest.api.checking import check
@@ -20,7 +21,6 @@ from optest.core.wire import case_from_wire, case_to_wire
 from optest.operators import operators
 from optest.spec import Evidence, Fault, Reason, Status, TensorSpec, TestCase, Verdict, dtype
 from optest.spec.case import GRAPH
-from texts import says
 
 Values = Callable[[], Sequence[Any]]
 

@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import yaml
+from texts import says, says_exactly
 
 from optest.api import cases
 from optest.backends import BackendDriver
 from optest.core import diagnosis
 from optest.core.runner import execute
 from optest.spec import CheckState, Numerics, Reason, Status, TestCase, Verdict
-from texts import says, says_exactly
 
 Kernel = Callable[..., Any]
 Diagnose = Callable[..., Verdict]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
 from test_hostile_backends import Answering, right  # type: ignore[import-not-found]
+from texts import says
 
 from optest.core.runner import execute
 from optest.operators import operators
@@ -32,7 +33,6 @@ from optest.spec import (
     Xfail,
     dtype,
 )
-from texts import says
 
 
 def matmul(fill: str, **changes: Any) -> TestCase:

@@ -6,12 +6,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from texts import says
 
 from optest import registry
 from optest.backends import BackendManager
 from optest.core import extensions
 from optest.errors import UsageError
-from texts import says
 
 NAME = "a_package_that_cannot_be_imported"
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
+from texts import says
 
 from optest.backends import BackendDriver
 from optest.backends.numpy_reference import NumpyBackend
@@ -27,7 +28,6 @@ from optest.core.runner import why_not_run
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.settings import environment
 from optest.spec import Evidence, ExpectedError, Fault, Numerics, Reason, Status, TestCase, Verdict
-from texts import says
 
 _honest = NumpyBackend()
 Arrays = Any

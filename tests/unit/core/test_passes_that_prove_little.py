@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from texts import says
 
 from optest.api import cases
 from optest.core.runner import TestRunner
 from optest.spec import CaseResult, Status
-from texts import says
 
 
 def result_of(**options: Any) -> CaseResult:

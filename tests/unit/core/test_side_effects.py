@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
 from test_session import session_of  # type: ignore[import-not-found]
+from texts import refusal
 
 from optest.backends import BackendDriver, backend_manager
 from optest.core import side_effects, worker_process
@@ -29,7 +30,6 @@ from optest.operators import operators
 from optest.process import Child, start_child
 from optest.settings import environment
 from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
-from texts import refusal
 
 PLUGIN = """
 import locale, math, os, signal, sys, threading, time

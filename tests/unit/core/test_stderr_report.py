@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 
+from texts import says_exactly
+
 from optest.core.phases import Phase
 from optest.core.worker_death import death, stderr_report
 from optest.spec import Reason, Status
-from texts import says_exactly
 
 ASAN = """\
 Fatal noise

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from texts import says
 
 from optest.api import cases
 from optest.backends import BackendDriver, FurtherAnswer
 from optest.core.runner import execute
 from optest.spec import CheckState, Numerics, Reason, Status, TestCase, Verdict
-from texts import says
 
 TINY = 2.0**-126
 VALUES = [2.0**-130, -(2.0**-149), 1.0, TINY, 0.0]

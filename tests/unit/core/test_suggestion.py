@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says
 
 from optest.core.runner import TestRunner
 from optest.core.suggestion import SUGGESTED, lets_constants_pass
 from optest.spec import Argument, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, Verdict, dtype
-from texts import says
 
 
 def judged(reference: Callable[..., Any], kind: str, fill: Fill | None = None, count: int = 1000) -> Verdict:

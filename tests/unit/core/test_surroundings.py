@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says, says_exactly
 
 from optest.backends import BackendDriver
 from optest.core.runner import execute
@@ -14,7 +15,6 @@ from optest.memory.margins import Margins, storage_around
 from optest.numerics import numpy_dtype, view, widen
 from optest.operators import operators
 from optest.spec import Argument, CheckState, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype, dtype_names
-from texts import says, says_exactly
 
 Kernel = Callable[[Any], Any]
 

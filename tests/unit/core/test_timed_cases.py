@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says, says_exactly
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.core.benchmarking import BenchOptions, comparison_called
@@ -17,7 +18,6 @@ from optest.core.worker_death import death, overtime
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, dtype
-from texts import refusal, says, says_exactly
 
 QUICK = BenchOptions(target_s=1e-4)
 

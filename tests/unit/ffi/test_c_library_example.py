@@ -14,10 +14,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from texts import says
 
 from optest.clib.ffi.libraries import open_library
 from optest.clib.library_report import inspect
-from texts import says
 
 SOURCE = Path(__file__).parents[3] / "examples" / "c_library"
 

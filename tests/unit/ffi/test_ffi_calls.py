@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.clib.ffi.calls import BadCall, Function, StatusCodes, StatusError, bind
 from optest.clib.ffi.headers import read_headers
@@ -20,7 +21,6 @@ from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
 from optest.errors import Unavailable
 from optest.memory.buffers import Buffer
 from optest.spec import DTYPES, TensorSpec, dtype
-from texts import refusal
 
 VOID = CType(kind=CKind.VOID, spelling="void")
 NUMBERS = {

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from texts import says, says_exactly
 
 from optest.clib.ffi.faults import FaultReport, fault_of
 from optest.clib.library.places import workspace_buffer
 from optest.memory.buffers import Buffer
 from optest.spec import Reason, TensorSpec, dtype
-from texts import says, says_exactly
 
 pytestmark = pytest.mark.skipif(not FaultReport.is_possible(), reason="needs 64-bit Linux")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 
 import pytest
+from texts import refusal
 
 from optest.clib.ffi.calls import StatusError
 from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
-from texts import refusal
 
 
 class Fake:

@@ -6,11 +6,11 @@ import ctypes
 from pathlib import Path
 
 import pytest
+from texts import refusal, says
 
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.signatures import CKind, Header, HeaderError
 from optest.errors import Unavailable, UnknownName, UsageError
-from texts import refusal, says
 
 pytestmark = pytest.mark.cxx
 

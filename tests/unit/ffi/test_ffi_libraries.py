@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from texts import refusal, says
 
 from optest.clib.ffi.libraries import exported_names, file_name, find_library, open_library, why_unfit
 from optest.errors import Unavailable
 from optest.settings import infini_root
-from texts import refusal, says
 
 pytestmark = [pytest.mark.cxx, pytest.mark.skipif(sys.platform != "linux", reason="file names of Linux")]
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import refusal, says, says_exactly
 
 from optest.clib.library.places import Place, Where, workspace_buffer
 from optest.memory.buffers import Buffer, never_written
@@ -21,7 +22,6 @@ from optest.memory.regions import Placement, page_region
 from optest.numerics import numpy_dtype, widen
 from optest.process import fork_and_run
 from optest.spec import DTYPES, TensorSpec, contiguous_strides, dtype
-from texts import refusal, says, says_exactly
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are guarded with mprotect")
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from sample_questions import question
+from texts import refusal
 
 from optest.generators.bounds import exact_magnitude, special_magnitude, special_rate
 from optest.spec import Fault
-from texts import refusal
 
 
 def case(operator: str, shapes: dict[str, Any], generator: Any, dtype: str = "float32", **attributes: Any) -> Any:

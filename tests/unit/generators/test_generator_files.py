@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal
 
 from optest.backends.command_config import TensorFile
 from optest.backends.tensor_files import read_tensor, write_tensor
@@ -21,7 +22,6 @@ from optest.generators import RandomTensorGenerator
 from optest.generators.files import save_tensors, tensors_in_file
 from optest.numerics import bits, dtype_of, numpy_dtype
 from optest.spec import DTYPES, Argument, DType, Fault, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, dtype
-from texts import refusal
 
 
 def read(path: Path, name: str, shape: tuple[int, ...], key: str | None = None, **layout: Any) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.errors import UnknownName, UsageError
 from optest.generators import FILLS, RandomTensorGenerator, check_fill
@@ -35,7 +36,6 @@ from optest.spec import (
     TestCase,
     dtype,
 )
-from texts import refusal
 
 DRAWN = ("randn", "uniform", "randint", "integer-exact", "special")
 NEEDS: dict[str, dict[str, Any]] = {"full": {"value": 1}, "data": {"values": [[1, 0, 1], [1, 1, 0]]}}

@@ -7,11 +7,11 @@ import types
 
 import numpy as np
 import pytest
+from texts import refusal
 
 from optest.errors import UsageError
 from optest.generators import RandomTensorGenerator, numpy_generator, resolve_generator
 from optest.spec import OperatorDescriptor, TestCase
-from texts import refusal
 
 CASE = TestCase(descriptor=OperatorDescriptor(name="op"), inputs=())
 

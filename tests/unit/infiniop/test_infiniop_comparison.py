@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import refusal, says
 
 from optest.errors import UnknownName, UsageError
 from optest.infiniop import (
@@ -19,7 +20,6 @@ from optest.infiniop import (
     rearrange_tensor,
 )
 from optest.infiniop.comparison import Discrepancy
-from texts import refusal, says
 
 INF, NAN = float("inf"), float("nan")
 

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from texts import refusal, says
 
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.infiniop import (
@@ -25,7 +26,6 @@ from optest.infiniop import (
     torch_device_map,
 )
 from optest.infiniop.datatypes import element_of, infini_dtype
-from texts import refusal, says
 
 NUMBERS = ("I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "F8", "F16", "F32", "F64")
 HEADER = ["INVALID", "BYTE", "BOOL", *NUMBERS, "C16", "C32", "C64", "C128", "BF16"]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from texts import refusal, says
 
 from optest.clib.ffi import libraries
 from optest.clib.ffi.calls import BadCall, StatusError
@@ -31,7 +32,6 @@ from optest.infiniop import (
 )
 from optest.infiniop.functions import Status, UncheckedSignature
 from optest.infiniop.op_register import Drift
-from texts import refusal, says
 
 pytestmark = pytest.mark.cxx
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from texts import refusal
 
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.signatures import Header
 from optest.infiniop.op_register import Drift, OpRegister
-from texts import refusal
 
 pytestmark = pytest.mark.cxx
 

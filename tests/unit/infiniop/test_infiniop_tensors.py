@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.infiniop import InfiniDeviceEnum, InfiniDtype, TestTensor, TestWorkspace, set_seed, torch_bridge
@@ -20,7 +21,6 @@ from optest.memory.regions import Placement
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.spec import Fault, Reason
 from optest.spec import dtype as dtype_called
-from texts import refusal
 
 CPU = InfiniDeviceEnum.CPU
 F32 = InfiniDtype.F32

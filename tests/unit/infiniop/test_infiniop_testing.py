@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says, says_exactly
 
 from optest.clib.ffi.calls import StatusError
 from optest.errors import NothingSelected, UsageError
@@ -35,7 +36,6 @@ from optest.infiniop import test_operator as run_operator
 from optest.infiniop.testing import OperatorReport, OperatorTestFailed, chosen
 from optest.spec import Reason, Status
 from optest.store import RunDirectory, read_journal
-from texts import refusal, says, says_exactly
 
 pytestmark = pytest.mark.cxx
 

@@ -18,6 +18,7 @@ from onnxruntime.datasets import get_example
 from planted_faults import CONFIGS, FAULTS
 from safetensors.numpy import save_file
 from small_models import CONTRIB, VALUES, contrib_model, renamed, weighted_model, written
+from texts import refusal, says, says_exactly
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
@@ -30,7 +31,6 @@ from optest.models.subjects import read_tensors, subject_of_file
 from optest.onnx.graphs import Graph
 from optest.onnx.whole_models import OnnxProgram
 from optest.spec import BAD_STATUSES, Fault, Reason, Status, TestCase
-from texts import refusal, says, says_exactly
 
 GIVEN: dict[str, Any] = {
     "config": [],

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.numerics import bits, numpy_dtype, round_to, ulp, widen
 from optest.spec import DTYPES, DType, dtype
-from texts import refusal
 
 FLOATS = [entry for entry in DTYPES if entry.is_float]
 EIGHT_BIT = [entry for entry in FLOATS if entry.bits == 8]

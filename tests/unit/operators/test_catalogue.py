@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from operator_pages import operator_pages
+from texts import refusal
 
 import optest.operators
 from optest.errors import UnknownName
@@ -14,7 +15,6 @@ from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS, FAMILIES
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, RuleClass, UnfitArguments
-from texts import refusal
 
 OPERATORS = Path(optest.operators.__file__).parent
 DOCS = Path(__file__).parents[3] / "docs"

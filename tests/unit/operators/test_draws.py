@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says
 
 import optest
 from optest.operators.indexing.sampling_reference import _uneven
-from texts import says
 
 LOGITS = np.array([1.5, -0.5, 0.25, 2.0, -2.0, 0.75, -1.0, 3.0])
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from texts import says
 from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from optest.api.checking import check_request, sample_cases
@@ -21,7 +22,6 @@ from optest.operators import operators
 from optest.operators.catalogue import LAYERS
 from optest.registry import load_object
 from optest.spec import Fault, Reason, Status, TestCase, Tier
-from texts import says
 
 NAMES = [each.name for each in LAYERS]
 Tensors = dict[str, torch.Tensor]

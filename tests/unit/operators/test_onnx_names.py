@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal, says_exactly
 
 from optest.api import cases
 from optest.core.inputs import make_inputs
@@ -15,7 +16,6 @@ from optest.operators import OperatorRegistry, operators
 from optest.plan.expectations import read_expectations
 from optest.plan.explain import explain_case
 from optest.spec import OperatorDescriptor, TestCase
-from texts import refusal, says_exactly
 
 
 def case(op: str, shapes: Mapping[str, str], *attributes: str, dtype: str = "float32") -> TestCase:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from texts import says
 
 from optest.operators.signature_samples import Trial, signature_samples
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass, TensorSpec
-from texts import says
 
 Specs = Sequence[TensorSpec | None]
 Given = Mapping[str, Any]

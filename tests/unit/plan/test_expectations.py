@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal, says, says_exactly
 
 from optest.errors import PlanError
 from optest.operators import OperatorRegistry
@@ -28,7 +29,6 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from texts import refusal, says, says_exactly
 
 DESCRIPTOR = OperatorDescriptor(
     name="soft",

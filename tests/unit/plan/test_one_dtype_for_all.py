@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from texts import refusal
 
 from optest.api import cases
 from optest.errors import PlanError
-from texts import refusal
 
 EMBEDDING = "{op: embedding, shapes: {weight: [5, 3], indices: [2]}"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from plan_kit import build, cases_of, plan, write
+from texts import says_exactly
 
 from optest.api.run_request import run_request
 from optest.errors import PlanError
 from optest.plan import CaseRequest, open_plan, read_plan, request_from
 from optest.spec import Tolerance
-from texts import says_exactly
 
 
 def refused(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from plan_kit import build, case_of, cases_of, plan, write
+from texts import says, says_exactly
 
 from optest.errors import PlanError, UsageError
 from optest.plan import CaseRequest, read_plan, request_from
 from optest.spec import Layer, TestCase, Tolerance, dtype
-from texts import says, says_exactly
 
 
 def problems(text: str, request: CaseRequest | None = None, **more: Any) -> list[tuple[str, int, str, str]]:

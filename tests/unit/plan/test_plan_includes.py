@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from plan_kit import build
+from texts import says, says_exactly
 
 from optest.errors import PlanError, Problem
 from optest.plan import CaseRequest, explain_case, open_plan, parse_plan, read_plan
 from optest.spec import Layer, TestCase
-from texts import says, says_exactly
 
 INNER = """\
     seed: 5

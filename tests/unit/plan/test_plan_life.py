@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_kit import build, case_of, cases_of, plan
+from texts import says, says_exactly
 
 from optest.errors import PlanError, UsageError
 from optest.operators import operators
@@ -16,7 +17,6 @@ from optest.plan import CaseRequest, case_plan, explain_case, parse_plan
 from optest.plan.repro import command_line
 from optest.plan.select import by_urgency, in_shard, parse_shard, select
 from optest.spec import DEFAULT_PRIORITY, Layer, TestCase, Tolerance, ToleranceLayer
-from texts import says, says_exactly
 
 # Tolerance by output
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_kit import build, case_of, cases_of, plan
+from texts import says, says_exactly
 
 from optest.errors import PlanError
 from optest.plan import CaseRequest, case_plan, expansion, explain_case, parse_plan
@@ -17,7 +18,6 @@ from optest.plan.layers import Statement
 from optest.plan.make_case import make_case
 from optest.plan.product import MAX_COMBINATIONS
 from optest.spec import TensorSpec, TestCase, Tolerance, dtype
-from texts import says, says_exactly
 
 
 def faults(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:

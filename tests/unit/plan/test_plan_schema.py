@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from plan_kit import plan, write
+from texts import refusal, says_exactly
 
 from optest.errors import PlanError, nearest
 from optest.plan import plan_schema, read_plan
 from optest.plan.problems import all_at_once
 from optest.plan.values import GeneratorChoice, Layout, ToleranceChoice
 from optest.spec import ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
-from texts import refusal, says_exactly
 
 
 def problems(text: str) -> list[tuple[int, str, str, str]]:

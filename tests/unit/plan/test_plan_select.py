@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_kit import cases_of
+from texts import says_exactly
 
 from optest.errors import UnknownName, UsageError
 from optest.plan.select import matching_ids, parse_keyword, select
-from texts import says_exactly
 
 CASES = cases_of(
     """\

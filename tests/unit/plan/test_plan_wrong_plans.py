@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from plan_kit import build, plan
+from texts import says, says_exactly
 
 from optest.errors import PlanError
-from texts import says, says_exactly
 
 
 def said(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from texts import refusal, says, says_exactly
 
 from optest.errors import PlanError, Problem
 from optest.plan.yaml_source import MAX_BYTES, _PythonLoader, format_path, load_value, parse_source
-from texts import refusal, says, says_exactly
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)

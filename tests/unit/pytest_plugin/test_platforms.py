@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from texts import refusal, says_exactly
 
 from optest.errors import UsageError
 from optest.settings.platforms import PLATFORMS, device_ids, is_device, parse_devices, why_skipped
-from texts import refusal, says_exactly
 
 NO_HARDWARE = (None, "a2a3sim", "a5sim", "cpusim")
 TESTS = """

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 import warm_python
+from texts import says
 
 from optest.errors import UsageError
 from optest.suites import define_backend_tests
-from texts import says
 
 pytestmark = pytest.mark.slow
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from texts import says_exactly
 
 from optest.pytest_plugin.summary import Verified
-from texts import says_exactly
 
 
 def report(outcome: str, when: str = "call", *, is_case: bool = True, xfail: bool = False) -> pytest.TestReport:

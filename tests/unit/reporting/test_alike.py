@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from texts import says_exactly
 
 from optest.reporting.failure_groups import merged_text, skeleton
-from texts import says_exactly
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import io
 from collections.abc import Callable
 
 import pytest
+from texts import says_exactly
 
 from optest.reporting import make_reporter
 from optest.reporting.annotations import annotations_text
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
-from texts import says_exactly
 
 Make = Callable[..., CaseResult]
 INFO = RunInfo(run_id="r1", started_at="2026-01-31T23:59:58.123+00:00", total=3, target="torch:cpu", seed=7)

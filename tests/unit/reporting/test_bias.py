@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from texts import says
 
 from optest.reporting.bias import lean_of, lean_of_measure, leans, sentence
 from optest.reporting.check_table import CheckReporter
@@ -18,7 +19,6 @@ from optest.reporting.junit import junit_text
 from optest.reporting.markdown import markdown_text
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import Reason, Rounding, RuleUsed, RunInfo, RunSummary, Status
-from texts import says
 
 Make = Callable[..., Any]
 ULP = RuleUsed(name="ulp", layer="operator", text="float32 arithmetic: |err| <= 4 ulp of float32")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import xmlschema
+from texts import says, says_exactly
 
 from optest.api.baseline import offers
 from optest.reporting.check_summary import operator_lines
@@ -17,7 +18,6 @@ from optest.reporting.failure_groups import failure_groups
 from optest.reporting.junit import junit_text
 from optest.reporting.markdown import markdown_text
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
-from texts import says, says_exactly
 
 Make = Callable[..., Any]
 INFO = RunInfo(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import says, says_exactly
 
 from optest.reporting.explain import brief, explain, gist, headline
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status
-from texts import says, says_exactly
 
 GOLDEN = Path(__file__).with_name("failure_blocks.txt")
 Make = Callable[..., Any]

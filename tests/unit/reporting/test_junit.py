@@ -10,11 +10,11 @@ import pytest
 import xmlschema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from texts import says
 
 from optest.reporting.explain import explain
 from optest.reporting.junit import ELEMENT_OF, junit_text
 from optest.spec import BAD_STATUSES, CaseResult, Reason, RunInfo, RunSummary, Status
-from texts import says
 
 Make = Callable[..., CaseResult]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 from markdown_it import MarkdownIt
+from texts import says
 
 from optest.reporting.explain import explain
 from optest.reporting.markdown import escaped, markdown_text
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
-from texts import says
 
 Make = Callable[..., CaseResult]
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from texts import says
 
 from optest.reporting import make_reporter
 from optest.reporting.json_report import report_text
 from optest.reporting.markdown import markdown_text
 from optest.reporting.tally import Tally, model_of
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status, Timings
-from texts import says
 
 Make = Callable[..., CaseResult]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from texts import says_exactly
 
 from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.reporting.patterns import pattern_of
 from optest.spec import CaseResult, Measure, Reason, RuleUsed
-from texts import says_exactly
 
 Make = Callable[..., CaseResult]
 

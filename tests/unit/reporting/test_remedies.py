@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from texts import says
 
 from optest.reporting.explain import explain
 from optest.reporting.meanings import MEANINGS, NARROWER, remedy_of
 from optest.spec import Reason
-from texts import says
 
 FACTS: list[tuple[Reason, dict[str, Any], str]] = [
     (Reason.STATE, {"printed": "tanh: done"}, "take the printing out of the call"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from texts import refusal, says
 
 from optest.errors import InternalError, UnknownName, UsageError
 from optest.reporting import Reporter, ReportManager, make_reporter, report_from_journal, reporters
@@ -22,7 +23,6 @@ from optest.reporting.schema import REPORT_SCHEMA, require_fit
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, Measure, Reason, RunInfo, RunSummary, Status, Timings, Verdict
 from optest.store import Journal, JournalWriter, read_journal
-from texts import refusal, says
 
 Make = Callable[..., Any]
 INFO = RunInfo(

@@ -8,12 +8,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from texts import says
 
 from optest.reporting.csv_report import csv_cell, csv_text
 from optest.reporting.side_by_side import KINDS, refusal_kind, rows_as_csv, side_by_side, text_of
 from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
 from optest.store import Journal
-from texts import says
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from texts import says, says_exactly
 
 from optest.reporting.page import Page, wants_color
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, Check, CheckState, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
-from texts import says, says_exactly
 
 Make = Callable[..., Any]
 INFO = RunInfo(

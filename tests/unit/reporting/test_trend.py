@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from texts import says, says_exactly
 
 from optest.reporting.trend import Kind, trend_data, trend_lines, trend_of
 from optest.spec import Benchmark, CaseResult, Reason, RunInfo, RunSummary, Status, Timings, Verdict
 from optest.spec.benchmark import CallTime
 from optest.store import Journal
-from texts import says, says_exactly
 
 Make = Callable[..., CaseResult]
 P, F, S = "passed", "failed", "skipped"

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from texts import refusal
 
 from optest.errors import Unavailable
 from optest.scenes.runtimes import lack_of_runtime
 from optest.scenes.runtimes.cpp import compiler
 from optest.scenes.runtimes.cpp.compiler import compiled
 from optest.spec import Fault, Reason
-from texts import refusal
 
 pytestmark = [pytest.mark.cxx, pytest.mark.usefixtures("compile_cache")]
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from texts import says_exactly
 
 from optest.scenes import ArgDirection as D
 from optest.scenes import Scalar, TaskArgs, Tensor
 from optest.scenes.runtimes import RunOptions, Span
 from optest.scenes.runtimes.cpp.runtime import CppRuntime
 from optest.spec import Fault, Reason
-from texts import says_exactly
 
 pytestmark = [pytest.mark.cxx, pytest.mark.usefixtures("compile_cache")]
 

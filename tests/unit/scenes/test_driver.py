@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toy_runtime
+from texts import refusal, says, says_exactly
 
 from optest.api.running import Report, run
 from optest.errors import UsageError
@@ -19,7 +20,6 @@ from optest.scenes import cases
 from optest.scenes.artifacts import flatten_perf_subdirs
 from optest.spec import CheckState, Reason, Status
 from optest.store import read_journal
-from texts import refusal, says, says_exactly
 
 _SCENE = """
 import numpy as np

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from texts import refusal, says_exactly
 
 from optest.scenes import TaskArgs, Tensor
 from optest.scenes.runtimes import RUNTIMES, lack_of_runtime, ordinal
@@ -16,7 +17,6 @@ from optest.scenes.runtimes.callables import orchestration_in_python
 from optest.scenes.runtimes.cuda import CudaRuntime, lack_of_cuda
 from optest.scenes.runtimes.triton import TritonRuntime
 from optest.spec import Fault, Reason
-from texts import refusal, says_exactly
 
 ADD = """
 extern "C" void add(const optest::Arguments& args) {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal, says_exactly
 
 from optest.errors import UnknownName, UsageError
 from optest.plan.select import matching_ids
@@ -17,7 +18,6 @@ from optest.scenes import SceneTestCase, scene_test
 from optest.scenes.cases import is_scene, left_by_options
 from optest.settings import resolve
 from optest.settings.platforms import platforms_of_a_run, why_not_on
-from texts import refusal, says_exactly
 
 
 class TestFoo(SceneTestCase):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import toy_runtime
 from filelock import FileLock, Timeout
+from texts import refusal
 
 from optest.api.running import run
 from optest.errors import UsageError
@@ -15,7 +16,6 @@ from optest.scenes import TaskArgs
 from optest.scenes.runtimes import register_runtime
 from optest.scenes.workers import SceneWorkers
 from optest.spec import Status
-from texts import refusal
 
 _SCENE = """
 from pathlib import Path

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from texts import refusal
 
 import optest
 from optest.errors import UnknownName, UsageError
 from optest.settings import RunOptions
-from texts import refusal
 
 
 def test_a_choice_that_does_not_exist() -> None:

@@ -13,11 +13,12 @@ from optest.errors import NothingSelected, UnknownName
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from texts import refusal
+
 from optest.api import cases
 from optest.api.running import Report, run
 from optest.onnx.runtime import OnnxRuntimeBackend
 from optest.spec import BAD_STATUSES, Reason, Status
-from texts import refusal
 
 
 def asked(*names: str, **options: Any) -> Report:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from texts import refusal, says
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from texts import says_exactly
 
 torch = pytest.importorskip("torch")

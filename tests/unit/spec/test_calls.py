@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.spec.calls import (
     Call,
@@ -20,7 +21,6 @@ from optest.spec.calls import (
     parse_value,
     text_of,
 )
-from texts import refusal
 
 NUMBERS = (
     st.integers(-(2**64), 2**64)

@@ -8,10 +8,10 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.spec import TensorSpec, dtype
 from optest.spec.tensors import dense
-from texts import refusal
 
 FLOAT32 = dtype("float32")
 

@@ -6,11 +6,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from texts import refusal
 
 from optest.errors import UsageError
 from optest.spec import RunInfo, Status
 from optest.store import KeptResult, KeptRun, kept_runs
-from texts import refusal
 
 
 def run(number: int, *results: KeptResult) -> KeptRun:

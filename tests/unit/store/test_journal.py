@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
 from optest.store import Journal, JournalError, JournalWriter, read_journal
-from texts import refusal
 
 INFO = RunInfo(run_id="r", started_at="2026-01-31T00:00:00+00:00", total=3, target="numpy", seed=0)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import refusal
 
 from optest.errors import UsageError
 from optest.spec import CallTime
 from optest.timing import Samples, Subject, interquartile_range, measure, ratios, seconds_of_calls
-from texts import refusal
 
 
 class Clock:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from texts import says
 from torch_kit import by, case, compiler_that, tensor
 from torch_kit import verdict as of
 
@@ -15,7 +16,6 @@ from optest.spec import ExpectedError, Fault, Reason, Status, TestCase, Toleranc
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.memory_effects import require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.eager import TorchBackend
-from texts import says
 
 pytestmark = pytest.mark.torch
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says
 from torch_kit import case, tensor, verdict, zeros
 
 from optest.compare.assert_close import close_tolerance, fitting_tolerance
@@ -13,7 +14,6 @@ from optest.operators import operators
 from optest.spec import Reason, RuleClass, Status, TestCase, dtype
 from optest.torch.calls.call import torch_call
 from optest.torch.eager import TorchBackend
-from texts import says
 
 pytestmark = pytest.mark.torch
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch_kit
+from texts import says
 from torch_kit import Wrong, tensor, verdict
 
 from optest.operators import operators
 from optest.spec import Reason, RuleClass, Status, TestCase
 from optest.torch.calls.binding import CannotBind, bound
 from optest.torch.eager import TorchBackend
-from texts import says
 
 ROWS = (4, 33)
 HEADS = (1, 2, 7, 16)

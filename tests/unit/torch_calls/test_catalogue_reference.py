@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import refusal, says
 
 from optest.api.checking import check, check_request, sample_cases, write
 from optest.api.report import Report
 from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 from optest.spec import ReferenceNote, Status
-from texts import refusal, says
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from functorch.compile import make_boxed_func
+from texts import refusal, says
 from torch._dynamo.backends.common import aot_autograd
 from torch_kit import by, case, tensor
 from user_shell import user_environment
@@ -22,7 +23,6 @@ from optest.torch.calls.compiled import compiled, require_compiler
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.eager import TorchBackend
-from texts import refusal, says
 
 ROWS = torch.arange(12.0).reshape(3, 4)
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from texts import refusal, says
 from torch_kit import Change, Outputs, Wrong, case, tensor, verdict
 
 from optest.spec import Fault, Reason, Status, TestCase, Tolerance, Verdict
 from optest.torch.calls.decompositions import is_rearranged
-from texts import refusal, says
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:torch.qr is deprecated")]
 

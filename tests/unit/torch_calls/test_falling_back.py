@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch_kit
+from texts import refusal, says
 from torch_kit import by, tensor, verdict
 
 from optest.core.results import result_of
@@ -18,7 +19,6 @@ from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device
 from optest.torch.cases import FELL_BACK, unused_fallbacks
 from optest.torch.eager import TorchBackend
 from optest.torch.tensors import to_torch
-from texts import refusal, says
 
 META = torch.device("meta")
 

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+from texts import refusal
 from torch_kit import case, element, tensor, verdict
 
 from optest.core.runner import why_not_run
@@ -20,7 +21,6 @@ from optest.torch.calls.indices import (
     require_legal_positions,
 )
 from optest.torch.eager import TorchBackend
-from texts import refusal
 
 pytestmark = pytest.mark.torch
 

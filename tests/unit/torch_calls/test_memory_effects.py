@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from texts import says
 from torch_kit import Wrong, by, case, compiler_that, element, tensor, verdict
 
 from optest.core.results import result_of
@@ -17,7 +18,6 @@ from optest.spec import CheckState, Reason, Status, TestCase, Tolerance, Verdict
 from optest.torch.calls.call import torch_call
 from optest.torch.cases import STRIDES, other_strides
 from optest.torch.eager import TorchBackend
-from texts import says
 
 pytestmark = pytest.mark.torch
 

@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-
 from texts import says
 
 torch = pytest.importorskip("torch")

@@ -18,6 +18,7 @@ pytest.importorskip("torch")
 
 import torch
 import torch_kit
+from texts import says
 from torch.testing._comparison import get_tolerances
 from torch_kit import Wrong, by, case, tensor, verdict
 
@@ -46,7 +47,6 @@ from optest.torch.calls.other_right_results import has_overlap
 from optest.torch.calls.reference import expected, expected_in_own_dtype
 from optest.torch.cases import compared_in_own_dtype
 from optest.torch.tensors import on_cpu, to_read, to_torch, widened
-from texts import says
 
 pytestmark = pytest.mark.torch
 

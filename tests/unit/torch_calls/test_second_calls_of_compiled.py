@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from texts import says, says_exactly
 from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.spec import Reason, Status, Verdict
 from optest.torch.calls.recompiled_calls import changed_values
 from optest.torch.eager import TorchBackend
-from texts import says, says_exactly
 
 pytestmark = pytest.mark.torch
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from texts import says
 from torch_kit import case, compiler_that, tensor, verdict
 
 from optest.spec import Fault, Reason, Status
 from optest.torch.shared_settings import settings_kept
-from texts import says
 
 pytestmark = pytest.mark.torch
 

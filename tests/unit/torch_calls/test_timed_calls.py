@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from functorch.compile import make_boxed_func
+from texts import says_exactly
 from torch._dynamo.backends.common import aot_autograd
 from torch_kit import by, case, tensor
 
@@ -19,7 +20,6 @@ from optest.core.runner import execute
 from optest.spec import Benchmark, Reason, Status
 from optest.torch.calls.gradients import Upstream
 from optest.torch.eager import TorchBackend
-from texts import says_exactly
 
 MATMUL_TENSORS = (tensor((4, 8)), tensor((8, 4)))
 MATMUL = case("torch.matmul(input0, input1)", *MATMUL_TENSORS)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch_kit
+from texts import refusal, says
 from torch_kit import tensor, verdict
 
 from optest.api import cases
@@ -20,7 +21,6 @@ from optest.torch.calls.device_call import call_of, why_no_operator
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 from optest.torch.calls.reference import expected, terms
 from optest.torch.eager import TorchBackend
-from texts import refusal, says
 
 
 @pytest.mark.parametrize(

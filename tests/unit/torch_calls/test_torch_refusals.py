@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from texts import says, says_exactly
 from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.spec import ExpectedError, Reason, Status, TestCase
 from optest.torch.calls.device_call import why_no_operator
 from optest.torch.eager import TorchBackend
-from texts import says, says_exactly
 
 pytestmark = pytest.mark.torch
 

@@ -12,11 +12,11 @@ pytest.importorskip("torch")
 
 import torch
 from model_results import results
+from texts import refusal
 
 from optest.errors import OptestError, Unavailable, UsageError
 from optest.torch.models.adapters import MODELS, TorchModel, opened_model, presets_of, register_model
 from optest.torch.models.initialisation import PRESETS
-from texts import refusal
 
 pytestmark = pytest.mark.torch
 OWN = ("gpt2", "llama", "resnet34", "mobilenet_v2")

@@ -13,13 +13,13 @@ pytest.importorskip("torch")
 
 import torch
 from model_results import results
+from texts import refusal
 
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason
 from optest.torch.models.adapters import TorchModel, opened_model
 from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.tensors import from_torch
-from texts import refusal
 
 pytestmark = pytest.mark.torch
 LIGHT = {"image_size": 32, "batch": 1}

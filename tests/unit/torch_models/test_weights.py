@@ -13,12 +13,12 @@ pytest.importorskip("safetensors")
 import torch
 from model_results import results
 from safetensors.torch import save_file
+from texts import refusal
 
 from optest.errors import UsageError
 from optest.generators.files import tensors_in_file
 from optest.torch.models.adapters import opened_model
 from optest.torch.models.weights import save_weights
-from texts import refusal
 
 pytestmark = pytest.mark.torch
 SMALL = {

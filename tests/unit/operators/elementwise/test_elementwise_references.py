@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import FLOATS, INTEGERS, expected, strided
+from texts import says
 
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.elementwise.cast_reference import cast_reference
 from optest.registry import load_object
 from optest.spec import dtype
-from texts import says
 
 Array = np.ndarray[Any, Any]
 

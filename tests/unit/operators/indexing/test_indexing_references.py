@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import by_torch, expected_all, same, strided
+from texts import refusal
 
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.indexing.gather_reference import scatter_add_terms
 from optest.operators.indexing.sort_reference import sort_alternatives, topk_alternatives
 from optest.spec import UnfitArguments, dtype
-from texts import refusal
 
 Array = np.ndarray[Any, Any]
 many = settings(deadline=None, max_examples=30)

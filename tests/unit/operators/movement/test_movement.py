@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from references import REFUSALS, by_torch, expected_all, inferred, same, spec, specs_of
+from texts import refusal
 
 from optest.numerics import bits, numpy_dtype
 from optest.operators import operators
 from optest.spec import DTYPES, UnfitArguments, dtype
-from texts import refusal
 
 Array = np.ndarray[Any, Any]
 many = settings(deadline=None, max_examples=40)

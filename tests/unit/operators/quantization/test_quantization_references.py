@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import expected, inferred, spec
+from texts import refusal
 
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.quantization.quantize import INTEGERS, dequantize_domain, quantize_domain
 from optest.operators.quantization.quantize_reference import dequantize_terms, quantize_alternatives
 from optest.spec import Fault, Interval, Reason, dtype
-from texts import refusal
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

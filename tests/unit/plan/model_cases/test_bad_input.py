@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from model_kit import said
+from texts import says
 
 from optest.api import run
 from optest.errors import PlanError
-from texts import says
 
 GOOD = "model: good\ncases:\n  - {name: a, op: torch.neg, inputs: [{tensor: {shape: [2, 3], init: randn}}]}\n"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from model_kit import TENSOR, call_of, file_of, problem_of, said
-
 from texts import says, says_exactly
 
 

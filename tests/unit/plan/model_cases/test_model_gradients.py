@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from model_kit import TENSOR, case_of, cases_of, file_of, said
+from texts import refusal
 
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TestCase
 from optest.torch.cases import differentiated
-from texts import refusal
 
 
 def test_a_case_asks_for_its_gradients() -> None:

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_kit import call_of, case_of, file_of, said
+from texts import refusal
 
 from optest.plan.values import Misfit
 from optest.torch.model_cases.saved_tensors import SavedTensor, saved_tensor
-from texts import refusal
 
 
 def word(text: str) -> bytes:

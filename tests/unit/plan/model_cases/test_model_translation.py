@@ -9,13 +9,13 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from model_kit import TENSOR, cases_of, cases_of_document, file_of, problem_of, problems_of, said, write
+from texts import says_exactly
 
 from optest.errors import PlanError
 from optest.plan import open_plan, parse_plan
 from optest.spec import TestCase
 from optest.torch.model_cases.schema import InputEntry, ModelCase, TensorEntry
 from optest.torch.model_cases.translation import slug
-from texts import says_exactly
 
 
 def test_a_case_is_a_case_of_a_plan() -> None:
