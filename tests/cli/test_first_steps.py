@@ -71,10 +71,10 @@ def test_help_begins_with_what_to_run(optest: Shell) -> None:
 
 def test_commands_are_listed_in_the_order_of_use(optest: Shell) -> None:
     lines = [line.split() for line in optest("--help").out.partition("Commands:")[2].splitlines() if line.strip()]
-    names = [words[0] for words in lines][:18]
+    names = [words[0] for words in lines][:17]
     assert names == [
         *("run", "check", "model", "list", "explain", "capture", "replay"),
-        *("minimise", "report", "diff", "history", "runs", "schema", "ctest", "ffi", "init", "doctor", "completion"),
+        *("minimise", "report", "diff", "history", "runs", "schema", "ctest", "ffi", "doctor", "completion"),
     ]
     assert not any(words[-1].endswith("...") for words in lines)
 

@@ -19,7 +19,6 @@ from optest.cli.list_commands import (
     doctor_command,
     explain_command,
     history_command,
-    init_command,
     list_command,
     report_command,
     runs_command,
@@ -60,7 +59,6 @@ cli.add_command(diff_command)
 cli.add_command(history_command)
 cli.add_command(runs_command)
 cli.add_command(schema_command)
-cli.add_command(init_command)
 cli.add_command(doctor_command)
 cli.add_command(completion_command)
 add_guest_commands(cli)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -165,21 +164,6 @@ def schema_command(what: str) -> int:
     from optest.api.reports import schema
 
     click.echo(schema(what))
-    return 0
-
-
-@click.command("init", cls=Command, short_help="Set a project up, so far for pytest.")
-@click.argument("what", type=click.Choice(["pytest"]))
-@click.argument("models", metavar="[FOLDER]...", nargs=-1)
-def init_command(what: str, models: tuple[str, ...]) -> int:  # noqa: ARG001 - there is one so far
-    """Show how to switch optest's plug-in for pytest on in this folder's project.
-
-    FOLDER is where the model cases lie (or a file of them); without any, they are looked for below this folder. The
-    lines to add are printed with the file that pytest reads; where there is none yet, pytest.ini is written.
-    """
-    from optest.api.pytest_setup import init_pytest
-
-    echo_all(init_pytest(Path(), models))
     return 0
 
 
