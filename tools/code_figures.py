@@ -69,7 +69,7 @@ class Source:
         return [node for node in self.nodes if isinstance(node, FUNCTIONS)]
 
     @cached_property
-    def own_functions(self) -> list[Function]:
+    def module_functions(self) -> list[Function]:
         """Return the functions of the module itself, without methods and nested ones."""
         return [node for node in self.statements if isinstance(node, FUNCTIONS)]
 
@@ -90,7 +90,7 @@ def lines_of(files: Iterable[Path]) -> int:
 
 
 def short_functions_used_once(sources: Iterable[Source]) -> list[str]:
-    """Return the places of private functions and methods of few lines whose name occurs once more in the source."""
+    """Return the locations of private functions and methods of few lines whose name occurs once more in the source."""
     uses: Counter[str] = Counter()
     for source in sources:
         for node in source.nodes:
@@ -115,9 +115,9 @@ def repeated_names(sources: Iterable[Source]) -> dict[str, list[Path]]:
     """Return the names of module-level functions that two or more files define, with these files."""
     files: defaultdict[str, list[Path]] = defaultdict(list)
     for source in sources:
-        for name in {function.name for function in source.own_functions}:
+        for name in {function.name for function in source.module_functions}:
             files[name].append(source.path)
-    return {name: found for name, found in sorted(files.items()) if len(found) > 1}
+    return {name: paths for name, paths in sorted(files.items()) if len(paths) > 1}
 
 
 class Imports:
@@ -134,7 +134,7 @@ class Imports:
         """Return each set of two or more files of which every one reaches every other."""
         graph = {module: self._imported(source) for module, source in self._sources.items()}
         reached = {module: self._reached(graph, module) for module in graph}
-        circles = {frozenset(each for each in reached[module] if module in reached[each]) for module in graph}
+        circles = {frozenset(other for other in reached[module] if module in reached[other]) for module in graph}
         return sorted(sorted(circle) for circle in circles if len(circle) > 1)
 
     @staticmethod
@@ -155,9 +155,11 @@ class Imports:
                 imported |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 base = self._base(source, node)
-                own = self._passed_on[source.module]
+                passed_on = self._passed_on[source.module]
                 imported |= {
-                    self._home(base, alias.name) for alias in node.names if (alias.asname or alias.name) not in own
+                    self._home(base, alias.name)
+                    for alias in node.names
+                    if (alias.asname or alias.name) not in passed_on
                 }
         return (imported & self._sources.keys()) - {source.module}
 
@@ -193,23 +195,23 @@ class Imports:
 
 def comments(sources: Iterable[Source]) -> int:
     """Count comments, without those that are for tools."""
-    found = (match.group() for source in sources for match in COMMENT_OR_STRING.finditer(source.text))
-    return sum(text.startswith("#") and not FOR_TOOLS.match(text) for text in found)
+    tokens = (match.group() for source in sources for match in COMMENT_OR_STRING.finditer(source.text))
+    return sum(text.startswith("#") and not FOR_TOOLS.match(text) for text in tokens)
 
 
-def riddles(root: Path, sources: Iterable[Source]) -> list[tuple[Path, int, str]]:
+def docstrings_without_verb(root: Path, sources: Iterable[Source]) -> list[tuple[Path, int, str]]:
     """Return file, line and first line of each docstring of a function that does not begin with an imperative verb.
 
     These are the hits of ``ruff`` D401, and docstrings whose first word is no verb. A property and an overload may
     have a noun phrase.
     """
-    found = _hits_of_ruff(root)
+    firsts = _hits_of_ruff(root)
     for source in sources:
         for function in source.functions:
             first = (ast.get_docstring(function) or "").partition("\n")[0]
             if first and not _begins_with_verb(first) and not _may_be_noun(function):
-                found[source.path, function.body[0].lineno] = first
-    return sorted((path, line, first) for (path, line), first in found.items())
+                firsts[source.path, function.body[0].lineno] = first
+    return sorted((path, line, first) for (path, line), first in firsts.items())
 
 
 def _hits_of_ruff(root: Path) -> dict[tuple[Path, int], str]:
@@ -233,8 +235,8 @@ def _begins_with_verb(docstring: str) -> bool:
 
 
 def _may_be_noun(function: Function) -> bool:
-    decorators = {ast.unparse(each) for each in function.decorator_list}
-    return any(re.search(r"(^|\.|_)(property|overload|getter|setter)$", each) for each in decorators)
+    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
+    return any(re.search(r"(^|\.|_)(property|overload|getter|setter)$", text) for text in decorators)
 
 
 def word_hits(sources: Iterable[Source]) -> Iterator[words.Hit]:

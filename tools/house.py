@@ -1,9 +1,9 @@
-"""Figures of the source beside their budgets in tools/budgets.yaml, and its largest pieces.
+"""Compare figures of the source with their budgets in tools/budgets.yaml, and list its largest pieces.
 
     python tools/house.py [--largest N]     each figure with its budget and its goal, sizes, largest pieces
     python tools/house.py --check           exit with 1 if a figure is worse than its budget; store better ones
     python tools/house.py --words [PATH…]   each word that WORDS.md replaces, with its line
-    python tools/house.py --list KIND       what another figure counts: short, names, circles or docstrings
+    python tools/house.py --list KIND       the things that another figure counts: short, names, circles or docstrings
     python tools/house.py --run COMMAND…    run a command and compare its processor time with its budget
 
 Lines are those of `wc -l`. CONTRIBUTING.md says how a budget is raised.
@@ -40,12 +40,12 @@ CALLS_MARGIN = 0.01
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured figure; without one, why it was not measured."""
+    """A measured figure; None with the missing component if it was not measured."""
 
     name: str
     now: float | None
     hint: str
-    """What to do if it is over its budget."""
+    """Advice for a figure over its budget."""
     missing: str = ""
     margin: float = 0.0
 
@@ -129,8 +129,10 @@ def figures_of_text(root: Path, sources: Sequence[Source]) -> Iterator[Figure]:
     yield Figure("circles of files", len(circles), "move what both need: house.py --list circles")
     per_100_lines = round(100 * code_figures.comments(sources) / max(source_lines, 1), 1)
     yield Figure("comments per 100 lines", per_100_lines, "say why, in the line above the code")
-    riddles = code_figures.riddles(root, sources)
-    yield Figure("docstrings outside D401", len(riddles), "begin with an imperative verb: house.py --list docstrings")
+    docstrings = code_figures.docstrings_without_verb(root, sources)
+    yield Figure(
+        "docstrings outside D401", len(docstrings), "begin with an imperative verb: house.py --list docstrings"
+    )
     words = sum(1 for _ in code_figures.word_hits(sources))
     yield Figure("words of WORDS.md", words, "replace them: house.py --words")
 
@@ -181,7 +183,7 @@ def listed(kind: str, root: Path) -> Iterator[str]:
         for circle in code_figures.Imports(sources).circles():
             yield ", ".join(circle)
     else:
-        for path, line, first in code_figures.riddles(root, sources):
+        for path, line, first in code_figures.docstrings_without_verb(root, sources):
             yield f"{path}:{line}: {first}"
 
 
@@ -219,7 +221,9 @@ def print_sizes(sources: Sequence[Source], count: int) -> None:
     ]
     sizes = (((function.end_lineno or 0) - function.lineno + 1, where) for function, where in functions)
     print_largest("longest functions", sizes, count)
-    print_largest("functions with most parameters", ((_parameters(each), where) for each, where in functions), count)
+    print_largest(
+        "functions with most parameters", ((_parameters(function), where) for function, where in functions), count
+    )
 
 
 def print_largest(title: str, sizes: Iterable[tuple[int, str]], count: int) -> None:
@@ -232,8 +236,8 @@ def _parameters(function: code_figures.Function) -> int:
     """Count the parameters of a function, without self and cls."""
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    starred = [each for each in (arguments.vararg, arguments.kwarg) if each]
-    return len([each for each in (*named, *starred) if each.arg not in ("self", "cls")])
+    starred = [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
+    return sum(argument.arg not in ("self", "cls") for argument in (*named, *starred))
 
 
 def calibrate() -> float:

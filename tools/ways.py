@@ -1,9 +1,9 @@
-"""Count the files and calls of optest in six ways to use it: what a reader who follows one of them has to read.
+"""Count the files and calls of optest in six ways to use it: the code that a reader of one of them has to follow.
 
     python tools/ways.py NAME    (prints "FILES CALLS" of one way)
 
 A way runs twice in one process. The second run is counted, with ``sys.setprofile``: imports and caches are warm then.
-Calls that the cyclic garbage collector makes are left out, because it runs whenever it likes.
+Calls that the cyclic garbage collector makes are left out, because it runs at any time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOURCE = str(ROOT / "src" / "optest") + os.sep
 PLAN = ROOT / "examples" / "quickstart" / "plan.yaml"
 CASE = "matmul half"
 IN_PROCESS = ("--isolate", "none")
-"""Only frames of this process can be counted, and a worker process has others."""
+"""Only frames of this process can be counted, not those of workers."""
 
 FUNCTIONS = """\
 import numpy
@@ -40,28 +40,28 @@ def f(x, dim=-1):
     exponentials = numpy.exp(wide - wide.max(axis=dim, keepdims=True))
     return (exponentials / exponentials.sum(axis=dim, keepdims=True)).astype(x.dtype)
 """
-C_HEADER = "#include <stddef.h>\nvoid own_relu(size_t n, const float *x, float *y);\n"
+C_HEADER = "#include <stddef.h>\nvoid sample_relu(size_t n, const float *x, float *y);\n"
 C_SOURCE = """\
 #include <stddef.h>
-void own_relu(size_t n, const float *x, float *y) {
+void sample_relu(size_t n, const float *x, float *y) {
     for (size_t i = 0; i < n; i++) y[i] = x[i] < 0 ? 0 : x[i];
 }
 """
 C_MAPPING = """\
 version: 1
-name: own
-library: [own]
+name: sample
+library: [sample]
 dtypes: {float32: float}
 operators:
   relu:
-    - functions: {float32: own_relu}
+    - functions: {float32: sample_relu}
       dims: {input: [n], out: [n]}
       call: ["size:n", "input:input", "output:out"]
 """
 C_PLAN = """\
 version: 1
 backend: ffi
-defaults: {backend_config: {ffi: {library: [./libown.so], headers: own.h, mapping: own.yaml}}}
+defaults: {backend_config: {ffi: {library: [./libsample.so], headers: sample.h, mapping: sample.yaml}}}
 cases: [{op: relu, dtypes: float32, shapes: {input0: [8]}}]
 """
 
@@ -101,14 +101,14 @@ def engine() -> Callable[[], Any]:
 
 
 def check() -> Callable[[], Any]:
-    """Write a right softmax, and return a function that checks five cases of it."""
+    """Write a correct softmax, and return a function that checks five cases of it."""
     Path("functions_of_way.py").write_text(FUNCTIONS)
     function = "softmax=functions_of_way:f"
     return command_line("check", "--function", function, "--op", "softmax", "--case", "softmax/ordinary/[1-5][[]*")
 
 
 def assertion() -> Callable[[], Any]:
-    """Return a function that asserts that a softmax of 64 rows is right."""
+    """Return a function that asserts that a softmax of 64 rows is correct."""
     import numpy
 
     from optest.testing import assert_right
@@ -121,9 +121,14 @@ def assertion() -> Callable[[], Any]:
 
 def c_call() -> Callable[[], Any]:
     """Compile a relu, and return a function that runs one case of it."""
-    for name, text in (("own.c", C_SOURCE), ("own.h", C_HEADER), ("own.yaml", C_MAPPING), ("plan.yaml", C_PLAN)):
+    for name, text in (
+        ("sample.c", C_SOURCE),
+        ("sample.h", C_HEADER),
+        ("sample.yaml", C_MAPPING),
+        ("plan.yaml", C_PLAN),
+    ):
         Path(name).write_text(text)
-    subprocess.run(["g++", "-x", "c", "-O1", "-shared", "-fPIC", "-o", "libown.so", "own.c"], check=True)
+    subprocess.run(["g++", "-x", "c", "-O1", "-shared", "-fPIC", "-o", "libsample.so", "sample.c"], check=True)
     return command_line("run", "--plan", "plan.yaml")
 
 
@@ -177,7 +182,7 @@ def counted(run: Callable[[], Any]) -> tuple[int, int]:
 
 
 def measure(name: str) -> tuple[int, int]:
-    """Return the files and calls of a way, counted in a process and a folder of its own.
+    """Return the files and calls of a way, counted in a separate process and folder.
 
     Raises:
         RuntimeError: if the way fails.

@@ -71,7 +71,6 @@ WORDS = [
 ]
 CODE = re.compile(r"``.*?``|:\w+:`.*?`|`[^`\n]*`", re.DOTALL)
 SENTENCE = re.compile(r"[A-Z]\S*( \S+)*[.!?]")
-DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -111,16 +110,18 @@ def texts(nodes: Iterable[ast.AST]) -> Iterator[Text]:
     """Yield the texts of a file: first lines of docstrings, docstrings of commands, messages and help texts."""
     docstrings: set[int] = set()
     parts: set[int] = set()
-    for node in nodes:  # parents first, so docstrings and parts of f-strings are known before they are reached
-        for statement in getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ():
+    # Parents come first, so docstrings and parts of f-strings are known before they are reached.
+    for node in nodes:
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
             if isinstance(statement, ast.Expr) and _is_text(statement.value):
                 docstrings.add(id(statement.value))
                 yield _docstring(node, statement)
         if isinstance(node, ast.JoinedStr):
             parts |= {id(part) for part in node.values}
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        elif _is_text(node) and id(node) not in docstrings | parts:
-            text = node.value  # type: ignore[attr-defined]
+        elif isinstance(node, ast.Constant) and _is_text(node) and id(node) not in docstrings and id(node) not in parts:
+            text = str(node.value)
         else:
             continue
         if len(text.split()) >= 4 or SENTENCE.fullmatch(text):
@@ -128,10 +129,10 @@ def texts(nodes: Iterable[ast.AST]) -> Iterator[Text]:
 
 
 def _docstring(owner: ast.AST, statement: ast.Expr) -> Text:
-    text = statement.value.value  # type: ignore[attr-defined]
-    first = owner.body[0] is statement if isinstance(owner, DEFINITIONS) else False  # type: ignore[attr-defined]
-    decorators = [ast.unparse(each) for each in getattr(owner, "decorator_list", ())]
-    if first and any(re.match(r"(\w+\.)?(command|group)\(", each) for each in decorators):
+    """Return the first line of a docstring; all of it if it is the help text of a command."""
+    text = ast.literal_eval(statement.value)
+    decorators = [ast.unparse(decorator) for decorator in getattr(owner, "decorator_list", ())]
+    if any(re.match(r"(\w+\.)?(command|group)\(", decorator) for decorator in decorators):
         return Text(statement.lineno, text)
     return Text(statement.lineno, text.lstrip().partition("\n")[0])
 
