@@ -282,9 +282,11 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
     try:
         require_regular(path)
         suffix = path.suffix.lower()
-        if suffix in (".npz", ".npy"):
-            loaded = np.load(path, allow_pickle=False)
-            found = {names[0]: loaded} if suffix == ".npy" else dict(loaded)
+        if suffix == ".npy":
+            found = {names[0]: np.load(path, allow_pickle=False)}
+        elif suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                found = dict(archive)
         elif suffix == ".pb":
             found = {names[0]: tensor_of_file(path)}
         else:
