@@ -154,7 +154,7 @@ class Products:
 
 
 REFUSED = "input input: the reference raised ValueError: the values should ascend"
-BY_GENERATOR = "inputs input, other: the case's generator knows the values alone that it makes"
+BY_GENERATOR = "inputs input, other: the case's generator knows the outputs for its own inputs only"
 
 
 @pytest.mark.heavy

@@ -1,4 +1,4 @@
-"""Measure, rule, verdict: numbers about actual against expected, what is allowed, and what follows."""
+"""Comparison of actual with expected outputs: measures, tolerance rules and the verdict."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Expected"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """One output as the reference has it.
+    """Expected output of an operator, with the information that its tolerance rule needs.
 
-    ``value`` is float64 (complex128) and unrounded for inexact ``dtype``, exact integers or bool otherwise. An
-    expectation that was stored rounded may have ``dtype`` itself.
-    ``terms`` is the operator's Terms or ErrorBudget for this output, None where the rule needs none.
-    ``alternatives`` takes all actual outputs and returns a mask, True where an element that differs from ``value`` is
-    as right (or None); it is asked only where something differs. ``rule`` judges this output, else the operator's.
+    ``value`` is float64 (complex128) and unrounded for an inexact ``dtype``, else exact integers or bool. An
+    expectation that was stored rounded may have ``dtype`` itself. ``terms`` is the operator's Terms or ErrorBudget for
+    this output, None if the rule needs none. ``alternatives`` takes all actual outputs and returns a mask, True for
+    elements that are as right as ``value`` (or None); it is called only if something differs. ``rule`` replaces the
+    operator's rule for this output.
     """
 
     name: str

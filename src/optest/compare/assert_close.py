@@ -1,4 +1,4 @@
-"""The tolerances of ``torch.testing.assert_close`` by dtype, and tests of whether a constant passes."""
+"""Tolerances of ``torch.testing.assert_close`` by dtype, and constants that a tolerance accepts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def close_tolerance(output: DType | str) -> tuple[float, float] | None:
 
 
 def fitting_tolerance(
-    output: DType, expected: Any, stated: tuple[float, float] | None = None
+    output: DType, expected: Any, explicit: tuple[float, float] | None = None
 ) -> tuple[float, float] | None:
-    """The same for an output that is expected to be so: where atol would let zeros pass, atol is rtol of the largest.
+    """Return rtol and atol for an output with these expected values; None if the dtype has no tolerance.
 
-    torch's atol is made for numbers around 1, and so is one that is ``stated`` in its place. A result that is all
-    smaller than it would not be looked at.
+    They are ``explicit`` or torch's. If zeros would pass for the expected values, atol becomes rtol times the largest
+    one.
     """
-    tolerance = stated or close_tolerance(output)
+    # torch's atol is made for numbers around 1: every result that is smaller than it would pass.
+    tolerance = explicit or close_tolerance(output)
     if tolerance is None or expected is None or not zeros_are_within(np.asarray(expected), *tolerance):
         return tolerance
     magnitude = np.abs(widen(np.asarray(expected)))
@@ -46,22 +47,25 @@ def fitting_tolerance(
 
 _BLOCK = 1 << 16
 _SAMPLE = 64
+
+# The mean is a clearly wrong output if some value is off it by this share of the largest value, and by this many steps
+# of the dtype: values close to each other pass by any tolerance.
 _LEAST_DEVIATION = 0.05
 _LEAST_STEPS = 8
 
 
 def zeros_are_within(expected: Array, rtol: float, atol: float, mismatch_ratio: float = 0.0) -> bool:
-    """Return whether zeros pass though some expected value is not zero."""
+    """Return whether zeros pass by this tolerance although some expected value is not zero."""
     return _deviation_within(expected, 0.0, rtol, atol, mismatch_ratio) is not None and bool(np.count_nonzero(expected))
 
 
 def mean_within(
     expected: Array, output: DType, rtol: float, atol: float, mismatch_ratio: float = 0.0
 ) -> float | complex | None:
-    """Return the mean of the expected values if it passes for all of them though they differ clearly, else None.
+    """Return the mean of the expected values if it passes for all of them although they clearly differ, else None.
 
-    They differ clearly if there are at least three, one of which is off the mean by 5 % of the largest and by 8 steps
-    of the output's dtype: values close to each other pass by any tolerance.
+    They clearly differ if there are at least three, and one is off the mean by 5 % of the largest and by 8 steps of the
+    output's dtype.
     """
     flat = expected.reshape(-1)
     if flat.size < 3 or flat.dtype.kind == "b":
@@ -70,7 +74,7 @@ def mean_within(
     with np.errstate(invalid="ignore", over="ignore"):
         size, spread = np.abs(sample).max(), np.abs(sample - sample.mean()).max()
         if not spread > _LEAST_DEVIATION * size or (spread > 2 * (atol + rtol * size) and not mismatch_ratio):
-            return None  # as nearly always
+            return None  # nearly always: a sample is enough, so that the whole tensor is rarely read
         total = sum(_inexact(flat[start : start + _BLOCK]).sum() for start in range(0, flat.size, _BLOCK))
     mean = (total / flat.size).item()
     deviation = _deviation_within(expected, mean, rtol, atol, mismatch_ratio)
@@ -84,7 +88,7 @@ def mean_within(
 def _deviation_within(
     expected: Array, constant: complex, rtol: float, atol: float, mismatch_ratio: float
 ) -> float | None:
-    """Return the largest distance from a constant to the expected values that accept it; None if it does not pass."""
+    """Return the largest distance from a constant to the values that accept it; None if the constant does not pass."""
     flat = expected.reshape(-1)
     may_miss = mismatch_ratio * flat.size
     farthest, missed = 0.0, 0
@@ -105,5 +109,6 @@ def _deviation_within(
 
 
 def _inexact(values: Array) -> Array:
+    """Convert values to float64 or complex128."""
     wide = widen(values)
     return wide if wide.dtype.kind in "fc" else wide.astype(np.float64)

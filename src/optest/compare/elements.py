@@ -1,4 +1,4 @@
-"""Which elements of a block are right: by their class (NaN, infinity, overflow), by bits, or by a bound."""
+"""Right and wrong elements of a block: by their class (NaN, infinity, overflow), by bits, or by a bound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BFLOAT16 = numpy_dtype(dtype("bfloat16"))
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Σ error²/variance, and over how many elements."""
+    """Σ error²/variance, and the number of elements in it."""
 
     total: float = 0.0
     elements: int = 0
@@ -31,7 +31,7 @@ class Scatter:
 
     @property
     def z(self) -> float | None:
-        """The root of the mean; NaN, which is within no limit, if an error was no number."""
+        """Root of the mean of error²/variance; None without elements, NaN (beyond every limit) if the sum is NaN."""
         if not self.elements:
             return None
         return math.sqrt(self.total / self.elements) if self.total >= 0.0 else math.nan
@@ -40,12 +40,12 @@ class Scatter:
 NO_SCATTER = Scatter()
 
 
-class Judged(NamedTuple):
-    """One block: what was compared, how far apart it is, and which elements are not shown to be right.
+class BlockResult(NamedTuple):
+    """Comparison of one block: the arrays, their distance, and the wrong elements.
 
-    ``wrong`` and ``odd`` are None where every element is right and finite; ``odd`` marks elements that were decided
-    by their class (NaN, infinity, overflow) and have no error. ``magnitude`` and ``spacing`` are those of the target,
-    where they were needed.
+    ``wrong`` and ``odd`` are None if every element is right and finite; ``odd`` marks elements that were decided by
+    their class (NaN, infinity, overflow) and have no error. ``magnitude`` and ``spacing`` are those of the target, if
+    they were needed.
     """
 
     actual: Array
@@ -63,7 +63,7 @@ class Judged(NamedTuple):
 
 
 def _wide(block: Array) -> Array:
-    """``widen``, by the fast way where there is one."""
+    """Return the block as float64 (complex128), like ``widen``, by a faster function for large 16-bit blocks."""
     if block.size > 256:
         if block.dtype == np.float16:
             wide = widen_half(block)
@@ -74,12 +74,12 @@ def _wide(block: Array) -> Array:
 
 
 def flat(array: Any) -> Any:
-    """Something whose slices are 1-d arrays in row-major order; only blocks of a strided array are copied."""
+    """Return a 1-d view whose slices are arrays in row-major order; only blocks of a strided array are copied."""
     return array.reshape(-1) if array.flags.c_contiguous else array.flat
 
 
-def _piece(values: Any, size: int) -> Callable[[slice], Any]:
-    """A block of what may be one number for all elements or an array of ``size``."""
+def _slicer(values: Any, size: int) -> Callable[[slice], Any]:
+    """Return a function from a slice to these values there: one number for all elements, or an array of ``size``."""
     if type(values) is float:
         return lambda _: values
     array = np.asarray(values)
@@ -88,15 +88,15 @@ def _piece(values: Any, size: int) -> Callable[[slice], Any]:
         return lambda _: number
     source = flat(array)
     if array.size != size:
-        raise ValueError(f"terms have {array.size} elements, but should have {size}, one for each output element")
-    return lambda where: source[where]
+        raise ValueError(f"terms have {array.size} elements, expected {size}, one for each output element")
+    return lambda span: source[span]
 
 
-_JudgeBlock = Callable[[Array, Array, slice], Judged]
+CompareBlock = Callable[[Array, Array, slice], BlockResult]
 
 
 class Ends(NamedTuple):
-    """What a backend may do at both ends of a dtype's range.
+    """Behaviour of a backend at the ends of a dtype's range.
 
     ``flush``: zeros in place of subnormal results. ``saturate``: the largest finite value in place of infinity.
     """
@@ -105,31 +105,31 @@ class Ends(NamedTuple):
     saturate: bool = False
 
 
-def judge_of(
+def block_comparison(
     allowance: Allowance, dtype: DType, *, ends: Ends, size: int, with_rounding: bool, detailed: bool
-) -> _JudgeBlock:
+) -> CompareBlock:
+    """Return the function that compares a block of an output by its allowance: integers, bits, law or tolerance.
+
+    ``size`` is that of the output. Without ``detailed``, rules of ulp only use a fast sufficient test first.
+    """
     if not dtype.is_inexact:
-        return _integers(allowance, dtype)
+        return _compare_integers(allowance, dtype)
     if allowance.method is Method.BITS:
-        return _movement(dtype)
+        return _compare_bits(dtype)
     if allowance.law is not None:
-        exact = _by_law(allowance.law, allowance.budget, dtype, ends=ends, size=size, with_rounding=with_rounding)
-        if (
-            detailed
-            or ends.flush
-            or dtype.is_complex
-            or allowance.law.per_term
-            or allowance.law.statistic is Statistic.SUM
-        ):
+        law = allowance.law
+        exact = _compare_by_law(law, allowance.budget, dtype, ends=ends, size=size, with_rounding=with_rounding)
+        if detailed or ends.flush or dtype.is_complex or law.per_term or law.statistic is Statistic.SUM:
             return exact
-        return _by_ulps(allowance.law, dtype, exact, size)
-    return _by_tolerance(allowance.rtol, allowance.atol, dtype, ends)
+        return _compare_by_ulps_first(law, dtype, exact, size)
+    return _compare_by_tolerance(allowance.rtol, allowance.atol, dtype, ends)
 
 
-def _by_tolerance(rtol: float, atol: float, dtype: DType, ends: Ends) -> _JudgeBlock:
+def _compare_by_tolerance(rtol: float, atol: float, dtype: DType, ends: Ends) -> CompareBlock:
+    """Return a function that compares a block with |err| <= atol + rtol·|expected rounded to ``dtype``|."""
     smallest_normal = 2.0**dtype.emin
 
-    def judge(actual: Array, reference: Array, _: slice) -> Judged:
+    def compare_block(actual: Array, reference: Array, _: slice) -> BlockResult:
         target = _wide(round_to(reference, dtype))
         magnitude = np.abs(target)
         wide = target if reference.dtype == actual.dtype else _wide(reference)
@@ -139,41 +139,47 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, ends: Ends) -> _JudgeB
         bound += atol
         if ends.flush:
             bound[magnitude < smallest_normal] += smallest_normal
-        return _floats(_wide(actual), target, wide, bound, dtype, ends.saturate, lambda part, _: atol + rtol * part)
+        return _compare_floats(
+            _wide(actual), target, wide, bound, dtype, ends.saturate, lambda part, _: atol + rtol * part
+        )
 
-    return judge
+    return compare_block
 
 
-def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, with_rounding: bool) -> _JudgeBlock:
+def _compare_by_law(
+    law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, with_rounding: bool
+) -> CompareBlock:
+    """Return a function that compares a block with the bound of a law and adds up the law's statistics."""
     smallest_normal = 2.0**dtype.emin
     ulp_arithmetic, ulp_output = partial(ulp, dtype=law.arithmetic), partial(ulp, dtype=dtype)
     is_one = law.arithmetic is dtype
-    totals = _piece(budget.total, size)
+    totals = _slicer(budget.total, size)
     if law.statistic is Statistic.SUM:
-        squares, weights = _piece(budget.squares, size), _piece(budget.weight, size)
+        squares, weights = _slicer(budget.squares, size), _slicer(budget.weight, size)
 
-    def judge(actual: Array, reference: Array, where: slice) -> Judged:
+    def compare_block(actual: Array, reference: Array, span: slice) -> BlockResult:
         wide = _wide(reference)
         magnitude = np.abs(wide)
         spacing = ulp_output(magnitude)
-        total = totals(where)
+        total = totals(span)
         arithmetic = law.arithmetic_error(magnitude, total, (lambda _: spacing) if is_one else ulp_arithmetic)
         bound = law.bound(magnitude, arithmetic, ulp_output)
-        if not isinstance(bound, np.ndarray):  # a rule of no units at all
+        if not isinstance(bound, np.ndarray):  # a rule of 0 ulp
             bound = np.full(magnitude.shape, bound)
         tiny = magnitude < smallest_normal if ends.flush else None
         if tiny is not None:
             bound = bound + np.where(tiny, smallest_normal, 0.0)
 
-        def of_part(part: Array, at: Array) -> Array:
+        def bound_of_part(part: Array, at: Array) -> Array:
             lost = law.arithmetic_error(part, total[at] if np.ndim(total) else total, ulp_arithmetic)
             return np.asarray(law.bound(part, lost, ulp_output))
 
-        block = _floats(_wide(actual), wide, wide, bound, dtype, ends.saturate, of_part)
+        block = _compare_floats(_wide(actual), wide, wide, bound, dtype, ends.saturate, bound_of_part)
         if law.statistic is Statistic.NONE:
             return block._replace(magnitude=magnitude, spacing=spacing)
         left_out = block.odd if tiny is None else tiny if block.odd is None else block.odd | tiny
         variance = rounding_residue(wide, spacing, dtype)
+        # Elements whose final rounding the arithmetic cannot have changed.
         untouched = arithmetic <= NEGLIGIBLE * spacing if with_rounding else None
         if untouched is not None and not law.expected_rounded:
             untouched &= variance != 0.0
@@ -186,51 +192,50 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
             rounding = _scatter(block.error, left_out, variance, untouched)
         if law.statistic is Statistic.SUM:
             if law.expected_rounded:
-                variance += least  # ulp²/12
-            variance += law.sum_variance(magnitude, squares(where), weights(where))
+                variance += least  # the rounding of the expected values, ulp²/12
+            variance += law.sum_variance(magnitude, squares(span), weights(span))
             scatter = _scatter(block.error, left_out, variance, None)
         return block._replace(magnitude=magnitude, spacing=spacing, scatter=scatter, rounding=rounding)
 
-    return judge
+    return compare_block
 
 
-_EVERY = 8
-"""One block in eight, and the last, is asked for the statistic of its final rounding, where nothing else needs it."""
+# One block in eight, and the last, is compared exactly for the statistic of its final rounding.
+_SAMPLED = 8
 
 
-def _by_ulps(law: Law, dtype: DType, exact: _JudgeBlock, size: int) -> _JudgeBlock:
-    """A sufficient test for rules that only count units in the last place; what it does not pass is judged exactly.
-
-    The bound is taken at the power of two below |y|, where it is least.
-    """
+def _compare_by_ulps_first(law: Law, dtype: DType, exact: CompareBlock, size: int) -> CompareBlock:
+    """Return a function that accepts a block by a fast sufficient test in ulp, and else calls ``exact``."""
     per_power = law.ulps * 2.0 ** (1 - law.arithmetic.precision) + law.final * 2.0 ** (1 - dtype.precision)
     least = (law.final or law.ulps) * 2.0 ** (dtype.emin + 1 - dtype.precision)
 
-    def judge(actual: Array, reference: Array, where: slice) -> Judged:
-        sampled = where.start // (where.stop - where.start) % _EVERY == 0 or where.stop == size
+    def compare_block(actual: Array, reference: Array, span: slice) -> BlockResult:
+        sampled = span.start // (span.stop - span.start) % _SAMPLED == 0 or span.stop == size
         if law.statistic is Statistic.NONE or not sampled:
             wide, target = _wide(actual), _wide(reference)
+            # The bound at the power of two below |y|, where it is least.
             bound: Array = (target.view(np.uint64) & _EXPONENT).view(np.float64)
             bound *= per_power
             np.maximum(bound, least, out=bound)
             error = wide - target
             np.abs(error, out=error)
             if bool((error - bound).max() <= 0.0):  # NaN and infinity on either side make it false
-                return Judged(wide, target, error, bound)
-        return exact(actual, reference, where)
+                return BlockResult(wide, target, error, bound)
+        return exact(actual, reference, span)
 
-    return judge
+    return compare_block
 
 
 _EXPONENT = np.uint64(0x7FF0_0000_0000_0000)
 
 
 def rounding_residue(values: Array, spacing: Array, dtype: DType) -> Array:
-    """|round(y) - y|; adding and subtracting 1.5·2^52 ulp rounds to multiples of an ulp, ties to even."""
+    """Return |round(y) - y| for rounding to ``dtype``; for complex values its expectation, √(1/6) ulp."""
     if dtype.precision >= 53:
         return np.zeros_like(spacing)
     if dtype.is_complex:
         return np.asarray(spacing * (1.0 / 6.0) ** 0.5)
+    # Adding and subtracting 1.5·2^52 ulp rounds to multiples of an ulp, ties to even.
     shift = spacing * (1.5 * 2.0**52)
     rounded = values + shift
     rounded -= shift
@@ -240,7 +245,7 @@ def rounding_residue(values: Array, spacing: Array, dtype: DType) -> Array:
 
 
 def _scatter(error: Array, left_out: Array | None, variance: Array, chosen: Array | None) -> Scatter:
-    """Over the chosen elements; all of them if None. What is left out has no error, or none of rounding."""
+    """Return Σ error²/variance over the chosen elements (None: all) without those that are left out."""
     if left_out is not None:
         chosen = ~left_out if chosen is None else chosen & ~left_out
         error = np.where(left_out, 0.0, error)
@@ -253,24 +258,25 @@ def _scatter(error: Array, left_out: Array | None, variance: Array, chosen: Arra
 
 
 def dot(left: Array, right: Array) -> float:
-    """Σ of products. Above 10,000 elements ``np.dot`` would start threads that fight with worker processes."""
+    """Return the sum of products."""
     if left.size <= 8192:
         return float(left.dot(right))
+    # Above 10,000 elements ``np.dot`` would start threads that fight with worker processes.
     return float(np.einsum("i,i->", left, right))
 
 
 def overflow_threshold(dtype: DType) -> float:
-    """Where rounding to nearest leaves the finite numbers: half a gap above the largest of them."""
+    """Return the magnitude from which rounding to nearest overflows: half a gap above the largest finite number."""
     if dtype.precision >= 53:
         return dtype.max_finite
     return dtype.max_finite + 2.0 ** (dtype.emax - dtype.precision)
 
 
+# Function of the magnitudes of one component of complex elements and their indices in the block: their bounds.
 _BoundOfPart = Callable[[Array, Array], Array]
-"""The bound at the magnitude of one component of complex elements, given with their places in the block."""
 
 
-def _floats(
+def _compare_floats(
     actual: Array,
     target: Array,
     reference: Array,
@@ -278,22 +284,25 @@ def _floats(
     dtype: DType,
     saturate: bool,
     bound_of_part: _BoundOfPart,
-) -> Judged:
-    """``ok = error <= bound``, with a finite bound; what is not ok may still be right by its class."""
+) -> BlockResult:
+    """Compare a block of floats: right if the error is within a finite bound, or by class (NaN, infinity, overflow).
+
+    ``target`` are the expected values that errors are measured from, ``reference`` the unrounded ones.
+    """
     error = np.abs(actual - target)
     right = error <= bound
     if np.logical_and.reduce(right) and np.maximum.reduce(bound) < np.inf:
-        return Judged(actual, target, error, bound)
+        return BlockResult(actual, target, error, bound)
     right &= np.isfinite(bound)
     at = np.flatnonzero(~right)
     pair = (actual[at], reference[at], bound[at])
     if dtype.is_complex:
-        # Component by component: one is of its class, and the other too or within the bound at its own magnitude.
+        # Component by component: one is right by class, the other too or within the bound at its magnitude.
         is_right, by_class = np.ones(at.shape, np.bool_), np.zeros(at.shape, np.bool_)
-        for got, want in ((actual[at].real, target[at].real), (actual[at].imag, target[at].imag)):
+        for part, want in ((actual[at].real, target[at].real), (actual[at].imag, target[at].imag)):
             bound_at = bound_of_part(np.abs(want), at)
-            of_class = _right_by_class(got, want, bound_at, dtype, saturate)
-            is_right &= of_class | ((np.abs(got - want) <= bound_at) & np.isfinite(bound_at))
+            of_class = _right_by_class(part, want, bound_at, dtype, saturate)
+            is_right &= of_class | ((np.abs(part - want) <= bound_at) & np.isfinite(bound_at))
             by_class |= of_class
         by_class &= is_right
     else:
@@ -303,11 +312,11 @@ def _floats(
     odd = np.zeros(actual.shape, np.bool_)
     odd[at[by_class | nonfinite]] = True
     if not wrong_at.size:
-        return Judged(actual, target, error, bound, odd=odd)
+        return BlockResult(actual, target, error, bound, odd=odd)
     wrong = np.zeros(actual.shape, np.bool_)
     wrong[wrong_at] = True
     nan_differs = (np.isnan(pair[0]) != np.isnan(pair[1])) & ~by_class
-    return Judged(
+    return BlockResult(
         actual,
         target,
         error,
@@ -320,11 +329,10 @@ def _floats(
 
 
 def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType, saturate: bool) -> Array:
-    """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value.
+    """Return a mask of elements that are right by class: NaN for NaN, infinity of the same sign, overflow.
 
-    Beyond the overflow by more than the bound, that value is right only of a backend that may saturate. A dtype without
-    infinity has two modes by definition (OCP 8-bit floating point), NaN and the largest finite value: ml_dtypes
-    has the one and torch the other.
+    Where the reference overflows, infinity and the largest finite value are right; beyond the overflow by more than the
+    bound, the latter only if the backend may saturate.
     """
     both_nan = np.isnan(actual) & np.isnan(reference)
     top = np.copysign(dtype.max_finite, reference)
@@ -338,12 +346,16 @@ def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType,
         same_infinity = np.isinf(reference) & (actual == reference)
         overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | at_top)
         return np.asarray(both_nan | same_infinity | overflowed)
+    # A dtype without infinity has two modes by definition (OCP 8-bit floating point), NaN and the largest finite value:
+    # ml_dtypes has the one and torch the other.
     beyond |= np.isinf(reference)
     return np.asarray(both_nan | (beyond & (np.isnan(actual) | at_top)))
 
 
-def _movement(dtype: DType) -> _JudgeBlock:
-    def judge(actual: Array, reference: Array, _: slice) -> Judged:
+def _compare_bits(dtype: DType) -> CompareBlock:
+    """Return a function that compares a block of moved elements: equal bits, or NaN for NaN."""
+
+    def compare_block(actual: Array, reference: Array, _: slice) -> BlockResult:
         moved = round_to(reference, dtype)
         wide_actual, wide_target = _wide(actual), _wide(moved)
         same = _same_bits(actual, moved, dtype)
@@ -351,10 +363,10 @@ def _movement(dtype: DType) -> _JudgeBlock:
         bound = np.zeros(error.shape)
         odd = ~(np.isfinite(wide_actual) & np.isfinite(wide_target))
         if bool(same.all()):
-            return Judged(wide_actual, wide_target, error, bound, odd=odd if odd.any() else None)
+            return BlockResult(wide_actual, wide_target, error, bound, odd=odd if odd.any() else None)
         wrong = ~same
         nan_differs = np.isnan(wide_actual) != np.isnan(wide_target)
-        return Judged(
+        return BlockResult(
             wide_actual,
             wide_target,
             error,
@@ -365,10 +377,11 @@ def _movement(dtype: DType) -> _JudgeBlock:
             nonfinite_mismatched=int(np.count_nonzero(odd & wrong)),
         )
 
-    return judge
+    return compare_block
 
 
 def _same_bits(actual: Array, moved: Array, dtype: DType) -> Array:
+    """Return a mask of elements with equal bits, or NaN on both sides; complex ones in both components."""
     if not dtype.is_complex:
         return np.asarray((bits(actual) == bits(moved)) | (np.isnan(actual) & np.isnan(moved)))
     part = np.dtype(np.float32 if dtype.bits == 64 else np.float64)
@@ -378,36 +391,38 @@ def _same_bits(actual: Array, moved: Array, dtype: DType) -> Array:
     return np.asarray(same.reshape(-1, 2).all(axis=1))
 
 
-def _integers(allowance: Allowance, dtype: DType) -> _JudgeBlock:
+def _compare_integers(allowance: Allowance, dtype: DType) -> CompareBlock:
+    """Return a function that compares a block of integers or bool: equal, or within an explicit tolerance."""
     exact = allowance.method is not Method.TOLERANCE or allowance.rtol == allowance.atol == 0.0
 
-    def judge(actual: Array, reference: Array, _: slice) -> Judged:
+    def compare_block(actual: Array, reference: Array, _: slice) -> BlockResult:
         target = round_to(reference, dtype)
         left, right = _wide(actual), _wide(target)
         different = left != right
         if not bool(different.any()):
             nothing = np.zeros(left.shape)
-            return Judged(left, right, nothing, nothing)
-        distance = _distance(left, right, dtype)
+            return BlockResult(left, right, nothing, nothing)
+        distance = _integer_distance(left, right, dtype)
         error = distance.astype(np.float64)
         bound = np.zeros(error.shape)
         if not exact:
             bound = allowance.atol + allowance.rtol * np.abs(right.astype(np.float64))
-            # In whole numbers; a bound of 2^64 and more holds any distance, infinity and NaN none.
+            # In whole numbers; a bound of 2^64 and more accepts every distance, infinity and NaN none.
             is_finite, is_huge = np.isfinite(bound), bound >= 2.0**64
             allowed = np.where(is_finite & ~is_huge, np.floor(bound), 0.0).astype(np.uint64)
             different = ~(((distance <= allowed) | is_huge) & is_finite)
-        return Judged(left, right, error, bound, wrong=different if different.any() else None)
+        return BlockResult(left, right, error, bound, wrong=different if different.any() else None)
 
-    return judge
+    return compare_block
 
 
-def _distance(left: Array, right: Array, dtype: DType) -> Array:
-    """|a - b| as uint64, without wrapping: the difference modulo 2^64 is the true one."""
+def _integer_distance(left: Array, right: Array, dtype: DType) -> Array:
+    """Return |a - b| as uint64."""
     if dtype.kind is Kind.BOOL:
         return np.asarray(left != right, dtype=np.uint64)
     signed = dtype.kind is Kind.INT
     wide = np.int64 if signed else np.uint64
     first, second = left.astype(wide), right.astype(wide)
+    # Modulo 2^64 the difference of the views is the true one, also for int64 of different signs.
     larger, smaller = np.maximum(first, second), np.minimum(first, second)
     return np.asarray(larger.view(np.uint64) - smaller.view(np.uint64))

@@ -1,7 +1,7 @@
-"""A fast sufficient test for large tensors in one dtype: what it accepts meets rtol and atol; the rest is asked again.
+"""A fast test whether two large tensors of one dtype meet rtol and atol; False means that the exact comparison decides.
 
-It computes in float32 with a tolerance that is smaller by more than the rounding of the test itself, on NumPy's
-vector loops alone, with buffers that are made once.
+It computes in float32 with a tolerance that is smaller by more than the rounding errors of the test, with NumPy's
+vector loops only and buffers that are allocated once.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from optest.numerics import Array, Quiet
 from optest.numerics.widening import HALF_INFINITY, LOADERS
 from optest.spec import DType
 
+# Elements of a block: 256 KB in float32, so that three buffers stay in the second-level cache.
 WIDEST = 1 << 16
-"""Elements of a block: 256 KB in float32, so that three buffers stay in the second-level cache."""
 
+# Relative: four roundings in float32, 2^-24 each, are far below it.
 _MARGIN = 1.0 - 2.0**-20
-"""Relative: four roundings in float32, 2^-24 each, are far below it."""
 
+# Below, products of rtol may be subnormal, whose rounding the relative margin does not cover.
 _LEAST_ATOL = 2.0**-100
-"""Below, products of rtol may be subnormal, whose rounding the relative margin does not cover."""
 
 Within = Callable[[Array, Array], bool]
 
 
 def within_for(dtype: DType, rtol: float, atol: float) -> Within | None:
-    """Return a test for blocks of up to ``WIDEST`` elements of ``dtype``, None where none is safe.
+    """Return a test for blocks of up to ``WIDEST`` elements of ``dtype``; None if no safe test exists.
 
-    A bound below the next power of two keeps a float16 that was infinity or NaN out, which loads as 65536 or more.
-    The test answers True only if every element is finite and |actual - expected| <= atol + rtol·|expected|.
+    The test returns True only if every element is finite and |actual - expected| <= atol + rtol·|expected|.
     """
     load = LOADERS.get(dtype.name)
     if load is None or not _LEAST_ATOL <= atol < 1e30 or rtol >= 1e6:
@@ -39,9 +38,11 @@ def within_for(dtype: DType, rtol: float, atol: float) -> Within | None:
     first, second = np.empty(WIDEST, np.float32), np.empty(WIDEST, np.float32)
     scaled_rtol, scaled_atol = np.float32(rtol * _MARGIN), np.float32(atol * _MARGIN)
     half = dtype.name == "float16"
+    # A float16 infinity or NaN loads as 65536 or more, so expected values must stay below it by their tolerance.
     top = (HALF_INFINITY - atol) / (1.0 + rtol) * _MARGIN
 
     def within(actual: Array, expected: Array) -> bool:
+        """Return True only if every element of a block is finite and within the tolerance."""
         size = actual.size
         error, bound = first[:size], second[:size]
         load(actual, error)
@@ -60,7 +61,7 @@ def within_for(dtype: DType, rtol: float, atol: float) -> Within | None:
 
 
 def meets_tolerance(actual: Array, reference: Array, dtype: DType, allowance: Allowance) -> bool:
-    """Whether a same-dtype pair meets rtol and atol by the fast test; False is "not known"."""
+    """Return whether arrays of one dtype meet rtol and atol by the fast test; False means "not known"."""
     if allowance.method is not Method.TOLERANCE or reference.dtype != actual.dtype:
         return False
     within = within_for(dtype, allowance.rtol, allowance.atol)

@@ -1,7 +1,6 @@
-"""Numbers about actual against expected, added up block by block, whatever the size; no opinion on what they mean.
+"""Compare two arrays block by block and add up numbers about their differences.
 
-A block is 32,768 elements, so that its float64 temporaries stay in the cache and far below 32 MB together. A tensor of
-a handful of elements is one block like any other.
+A block is 32,768 elements, so that its float64 temporaries stay in the cache and far below 32 MB together.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.compare.elements import NO_SCATTER, Ends, Judged, Scatter, dot, flat, judge_of
+from optest.compare.elements import NO_SCATTER, BlockResult, Ends, Scatter, block_comparison, dot, flat
 from optest.compare.fast_tolerance import meets_tolerance
 from optest.compare.locate import Sketch
 from optest.compare.picture import Drawing
@@ -26,7 +25,7 @@ BLOCK = 1 << 15
 
 
 class Largest(NamedTuple):
-    """The largest of some number over all elements, and the flat index of the first that has it."""
+    """Largest of a number over all elements, and the flat index of the first element that has it (-1: no element)."""
 
     value: float = -1.0
     place: int = -1
@@ -38,19 +37,19 @@ class Largest(NamedTuple):
 _NONE = Largest()
 
 
-def _largest(values: Array, offset: int) -> Largest:
-    """Among values that begin at ``offset``; NaN is the largest of what it is among."""
+def _largest_of_block(values: Array, offset: int) -> Largest:
+    """Return the largest of ``values``, whose first one has the flat index ``offset``; NaN counts as the largest."""
     position = int(values.argmax())
     return Largest(values.item(position), offset + position)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the blocks of one output add up to. ``detailed`` says whether all numbers were computed.
+    """Sums over the blocks of one output; the measures need ``detailed``.
 
-    ``mismatched`` counts every wrong element, the ``nonfinite_mismatched`` and among them the ``nan_mismatched``
-    (NaN on one side only) included. ``scatter`` is that of the law's variance, ``rounding`` that of the final
-    rounding alone. ``zeros`` are elements that are 0 and should be, ``wrong_signs`` those of them with another sign.
+    ``mismatched`` counts every wrong element, including the ``nonfinite_mismatched`` ones, which include the
+    ``nan_mismatched`` (NaN on one side only). ``scatter`` uses the law's variance, ``rounding`` that of the final
+    rounding only. ``zeros`` are elements that are 0 as expected, ``wrong_signs`` those of them with the other sign.
     """
 
     compared: int = 0
@@ -96,78 +95,87 @@ def compare(
     with_sides: bool = False,
     with_signs: bool = False,
 ) -> Outcome:
-    """Compare two arrays of one shape and return what their blocks add up to.
+    """Compare two arrays of one shape block by block, and return the sums over all blocks.
 
-    Without ``detailed`` it stops at the first block with a wrong element: only counts and the statistic of a
-    passing pair are complete. ``ends`` is what the backend may do at the ends of the range.
-    ``with_rounding`` asks for the statistic of the final rounding too, where the law gives one; ``with_sides`` for the
-    sides on which inexact results lie, which are counted where all is ``detailed``; ``with_signs`` for zeros of the
-    wrong sign, which are wrong if the allowance says so.
+    Without ``detailed`` it stops at the first block with a wrong element: then only counts and the statistic of a
+    passing pair are complete. ``ends`` describes the backend at the ends of the dtype's range. ``with_rounding`` adds
+    the statistic of the final rounding if the law has one; ``with_sides``, if ``detailed``, the sides of inexact
+    results; ``with_signs`` the zeros of the wrong sign, which are wrong if the allowance is strict about them.
 
     Raises:
-        ValueError: if the reference holds values that the output dtype cannot (integers out of range).
+        ValueError: if the output dtype cannot hold a value of the reference (integers out of range).
     """
     outcome = Outcome(detailed=detailed)
     with_signs = dtype.is_float and allowance.method is not Method.BITS and (with_signs or allowance.signed_zeros)
     if not detailed and not with_signs and meets_tolerance(actual, reference, dtype, allowance):
         outcome.compared = actual.size
         return outcome
-    judge = judge_of(allowance, dtype, ends=ends, size=reference.size, with_rounding=with_rounding, detailed=detailed)
-    left, right = flat(actual), flat(reference)
     if with_sides and shows_rounding(dtype, reference, allowance):
         outcome.sides = Sides()
     smallest = 2.0**dtype.emin if ends.flush else 0.0
+    options = {"with_rounding": with_rounding, "detailed": detailed}
     with Quiet():
-        for where in _blocks(actual.size):
-            block = judge(left[where], right[where], where)
+        for start, block, right in _compared_blocks(actual, reference, dtype, allowance, ends, **options):
             if with_signs and not block.actual.all():
-                block = _with_signs(outcome, block, right[where], dtype, allowance)
+                block = _with_signs(outcome, block, right, dtype, allowance)
             _add(outcome, block)
             if detailed:
-                _detail(outcome, block, where.start, dtype)
+                _detail(outcome, block, start, dtype)
                 if block.wrong is not None:
                     outcome.sketch = outcome.sketch or Sketch(actual.shape)
-                    outcome.sketch.add(np.flatnonzero(block.wrong) + where.start)
+                    outcome.sketch.add(np.flatnonzero(block.wrong) + start)
                 if outcome.sides is not None:
-                    outcome.sides.see(block.actual, right[where], dtype, block.odd, smallest)
+                    outcome.sides.add(block.actual, right, dtype, block.odd, smallest)
             elif outcome.mismatched:
                 break
     return outcome
 
 
 def draw(drawing: Drawing, actual: Array, reference: Array, dtype: DType, allowance: Allowance, ends: Ends) -> Picture:
-    """The picture of an output that :func:`compare` has judged by the same allowance."""
-    judge = judge_of(allowance, dtype, ends=ends, size=reference.size, with_rounding=False, detailed=True)
-    left, right = flat(actual), flat(reference)
+    """Return the picture of an output: add every element to ``drawing``, compared as in :func:`compare`."""
     with Quiet():
-        for where in _blocks(actual.size):
-            block = judge(left[where], right[where], where)
+        for start, block, right in _compared_blocks(actual, reference, dtype, allowance, ends):
             if allowance.signed_zeros and dtype.is_float and not block.actual.all():
-                block = _with_signs(Outcome(), block, right[where], dtype, allowance)
+                block = _with_signs(Outcome(), block, right, dtype, allowance)
             error = block.error if block.odd is None else np.where(block.odd, 0.0, block.error)
-            drawing.add(block, _of_wrong(error / block.bound, block), where.start)
+            drawing.add(block, _exceed_one_if_wrong(error / block.bound, block), start)
     return drawing.picture()
 
 
 def wrong_elements(actual: Array, reference: Array, dtype: DType, allowance: Allowance) -> Array:
-    """Which elements are wrong, as a mask in the shape of both arrays."""
-    judge = judge_of(allowance, dtype, ends=Ends(), size=actual.size, with_rounding=False, detailed=True)
-    left, right = flat(actual), flat(reference)
+    """Return a mask of the wrong elements, in the shape of both arrays."""
     wrong = np.zeros(actual.size, np.bool_)
     with Quiet():
-        for where in _blocks(actual.size):
-            block = judge(left[where], right[where], where)
+        for start, block, _ in _compared_blocks(actual, reference, dtype, allowance, Ends()):
             if block.wrong is not None:
-                wrong[where] = block.wrong
+                wrong[start : start + BLOCK] = block.wrong
     return wrong.reshape(actual.shape)
 
 
-def _blocks(size: int) -> Iterator[slice]:
+def _compared_blocks(
+    actual: Array,
+    reference: Array,
+    dtype: DType,
+    allowance: Allowance,
+    ends: Ends,
+    *,
+    with_rounding: bool = False,
+    detailed: bool = True,
+) -> Iterator[tuple[int, BlockResult, Array]]:
+    """Yield the flat index at which each block begins, its comparison, and its reference values."""
+    size = actual.size
+    compare_block = block_comparison(
+        allowance, dtype, ends=ends, size=size, with_rounding=with_rounding, detailed=detailed
+    )
+    left, right = flat(actual), flat(reference)
     for start in range(0, size, BLOCK):
-        yield slice(start, min(start + BLOCK, size))
+        span = slice(start, min(start + BLOCK, size))
+        of_block = right[span]
+        yield start, compare_block(left[span], of_block, span), of_block
 
 
-def _add(outcome: Outcome, block: Judged) -> None:
+def _add(outcome: Outcome, block: BlockResult) -> None:
+    """Add the counts and statistics of a block to ``outcome``."""
     outcome.compared += block.actual.size
     if block.wrong is not None:
         outcome.mismatched += int(np.count_nonzero(block.wrong))
@@ -179,27 +187,28 @@ def _add(outcome: Outcome, block: Judged) -> None:
         outcome.rounding = outcome.rounding.plus(block.rounding)
 
 
-def _with_signs(outcome: Outcome, block: Judged, reference: Array, dtype: DType, allowance: Allowance) -> Judged:
-    """Count zeros of the wrong sign, and return the block with these as wrong where the allowance says so.
-
-    A true value that is rounded to 0 leaves its sign behind: IEEE 754-2019 §6.3.
-    """
+def _with_signs(
+    outcome: Outcome, block: BlockResult, reference: Array, dtype: DType, allowance: Allowance
+) -> BlockResult:
+    """Count zeros of the wrong sign in ``outcome``; return the block, with them wrong if the allowance is strict."""
+    # A true value that is rounded to 0 keeps its sign: IEEE 754-2019 §6.3.
     true = widen(reference, quiet=False)
     zeros = (block.actual == 0.0) & (np.abs(true) <= 2.0 ** (dtype.emin - dtype.precision))
-    other = zeros & (np.signbit(block.actual) != np.signbit(true))
-    before, count = outcome.compared, int(np.count_nonzero(other))
+    has_wrong_sign = zeros & (np.signbit(block.actual) != np.signbit(true))
+    count = int(np.count_nonzero(has_wrong_sign))
     outcome.zeros += int(np.count_nonzero(zeros))
     if not count:
         return block
     if not outcome.wrong_signs:
-        outcome.first_wrong_sign = before + int(other.argmax())
+        outcome.first_wrong_sign = outcome.compared + int(has_wrong_sign.argmax())
     outcome.wrong_signs += count
     if not allowance.signed_zeros:
         return block
-    return block._replace(wrong=other if block.wrong is None else block.wrong | other)
+    return block._replace(wrong=has_wrong_sign if block.wrong is None else block.wrong | has_wrong_sign)
 
 
-def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
+def _detail(outcome: Outcome, block: BlockResult, offset: int, dtype: DType) -> None:
+    """Add the measures of a block (largest errors, sums of squares, worst element) to ``outcome``."""
     error, target, actual, count = block.error, block.target, block.actual, block.error.size
     if not dtype.is_inexact:
         target, actual = target.astype(np.float64), actual.astype(np.float64)
@@ -207,46 +216,44 @@ def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
     in_ulp = error / (ulp(magnitude, dtype) if block.spacing is None else block.spacing)
     if block.odd is not None:
         count -= int(np.count_nonzero(block.odd))
-        error, target, actual, magnitude = (
-            np.where(block.odd, 0.0, each) for each in (error, target, actual, magnitude)
-        )
+        # Elements that were decided by their class have no error, and their NaN would spread into the sums.
+        error, target, actual, magnitude = (np.where(block.odd, 0.0, x) for x in (error, target, actual, magnitude))
     if count:
-        outcome.error = outcome.error.or_larger(_largest(error, offset))
+        outcome.error = outcome.error.or_larger(_largest_of_block(error, offset))
         relative = error / magnitude
-        largest = _largest(relative, offset)
-        if not largest.value < inf:  # somewhere 0 is expected, to which nothing is relative
+        largest = _largest_of_block(relative, offset)
+        if not largest.value < inf:  # an expected 0 has no relative error
             relative[magnitude == 0.0] = -1.0
-            largest = _largest(relative, offset)
+            largest = _largest_of_block(relative, offset)
         outcome.relative = outcome.relative.or_larger(largest)
         if dtype.is_inexact:
             finite = in_ulp if block.odd is None else np.where(block.odd, 0.0, in_ulp)
-            outcome.in_ulp = outcome.in_ulp.or_larger(_largest(finite, offset))
+            outcome.in_ulp = outcome.in_ulp.or_larger(_largest_of_block(finite, offset))
     outcome.finite += count
     outcome.squared_error += dot(error, error)
-    if dtype.is_complex:  # pairs, whose products are the real part
+    if dtype.is_complex:  # as pairs of floats: the sum of their products is the real part
         actual, target = actual.view(np.float64), target.view(np.float64)
     outcome.actual_squared += dot(actual, actual)
     outcome.target_squared += dot(target, target)
     outcome.product += dot(actual, target)
     used = error / block.bound
-    worst = _largest(used, offset)
+    worst = _largest_of_block(used, offset)
     if block.wrong is not None or not worst.value < inf:
-        worst = _largest(_of_wrong(used, block), offset)
+        worst = _largest_of_block(_exceed_one_if_wrong(used, block), offset)
     if worst.value > outcome.worst.value:
-        place = worst.place - offset
+        position = worst.place - offset
         outcome.worst = worst
-        outcome.worst_actual = block.actual.item(place)
-        outcome.worst_target = block.target.item(place)
-        outcome.worst_bound = block.bound.item(place)
-        outcome.worst_ulp = in_ulp.item(place)
+        outcome.worst_actual = block.actual.item(position)
+        outcome.worst_target = block.target.item(position)
+        outcome.worst_bound = block.bound.item(position)
+        outcome.worst_ulp = in_ulp.item(position)
 
 
-def _of_wrong(used: Array, block: Judged) -> Array:
-    """The share of the allowance that each error takes, where elements are wrong or no numbers: more than 1 for every
-    wrong one."""
-    used[np.isnan(used)] = 0.0  # no error, where none is allowed; what else is no number is wrong
+def _exceed_one_if_wrong(used: Array, block: BlockResult) -> Array:
+    """Correct ``used``, errors in units of their bounds, in place: 0 for NaN, above 1 for every wrong element."""
+    used[np.isnan(used)] = 0.0  # 0 / 0: no error and no allowance; every other NaN belongs to a wrong element
     if block.wrong is not None:
         if block.odd is not None:
             used[block.wrong & block.odd] = inf
-        used[block.wrong & ~(used > 1.0)] = inf  # a bit of difference, or a bound that is no number
+        used[block.wrong & ~(used > 1.0)] = inf  # bits that differ, or a bound that is NaN
     return used

@@ -1,4 +1,4 @@
-"""Where the wrong elements of a tensor lie, in a few words: rows, columns, tiles, strides."""
+"""Location of the wrong elements of a tensor in a few words: rows, columns, tiles, strides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optest.numerics import Array
 
 
 class Sketch:
-    """Collects flat indices of wrong elements; keeps counts for each coordinate, never the indices themselves."""
+    """Collector of the flat indices of wrong elements; it keeps hits per coordinate, never the indices themselves."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -20,7 +20,7 @@ class Sketch:
         self._hits = [np.zeros(size, np.bool_) for size in shape]
 
     def add(self, flat: Array) -> None:
-        """Take in increasing flat indices; blocks come in order."""
+        """Add increasing flat indices of one block; blocks are added in order."""
         if not flat.size:
             return
         if self.count == 0:
@@ -32,7 +32,9 @@ class Sketch:
                 hits[coordinates] = True
 
     def phrase(self) -> str:
-        """Where they lie, such as ``row 12, columns 29..31``; empty if there are none or only one element exists."""
+        """Return the location, such as ``row 12, columns 29..31``; "" without wrong elements or for a single
+        element.
+        """
         total = math.prod(self.shape)
         if not self.count or total <= 1:
             return ""
@@ -41,51 +43,51 @@ class Sketch:
         if self.count == 1:
             return f"element {[int(axis) for axis in np.unravel_index(self._first, self.shape)]}"
         sets = [np.flatnonzero(hits) for hits in self._hits]
-        if self.count == math.prod(found.size for found in sets):
-            return _described(sets, self.shape)
+        # A full grid of rows, columns, … is described exactly, everything else by its extent.
+        if self.count == math.prod(hit.size for hit in sets):
+            return _describe_grid(sets, self.shape)
         if len(self.shape) > 1 and self._last - self._first + 1 == self.count:
             if self._last == total - 1:
                 return f"the last {self.count} elements in memory order"
             if self._first == 0:
                 return f"the first {self.count} elements in memory order"
             return f"elements {self._first}..{self._last} in memory order"
-        inside = _described([_box(found) for found in sets], self.shape)
+        # Indices with a stride stay as they are, others become the range from the first to the last.
+        extents = [x if x.size > 2 and _common_step(x) > 1 else np.arange(int(x[0]), int(x[-1]) + 1) for x in sets]
+        inside = _describe_grid(extents, self.shape)
         if inside == "everywhere":
-            sizes = tuple(found.size for found in sets)
+            sizes = tuple(hit.size for hit in sets)
             if len(sizes) != 2 or sizes == tuple(self.shape):
                 return "scattered over the whole tensor"
             return f"scattered over {sizes[0]} of {self.shape[0]} rows and {sizes[1]} of {self.shape[1]} columns"
         return f"scattered over {inside}"
 
 
-def _box(indices: Array) -> Array:
-    """Indices from the first to the last that was hit; stride patterns stay as they are."""
-    return indices if indices.size > 2 and _step(indices) > 1 else np.arange(int(indices[0]), int(indices[-1]) + 1)
-
-
-def _described(sets: list[Array], shape: tuple[int, ...]) -> str:
+def _describe_grid(sets: list[Array], shape: tuple[int, ...]) -> str:
+    """Describe the grid of these indices along each axis; "everywhere" if it is the whole tensor."""
     parts = [
-        _axis(found, size, name, plural)
-        for found, size, (name, plural) in zip(sets, shape, _axis_names(len(shape)), strict=True)
+        _describe_axis(hit, size, name, plural)
+        for hit, size, (name, plural) in zip(sets, shape, _axis_names(len(shape)), strict=True)
     ]
     return ", ".join(part for part in parts if part) or "everywhere"
 
 
 def _axis_names(rank: int) -> list[tuple[str, str]]:
+    """Return the singular and plural names of the axes of a tensor: rows and columns for the last two."""
     if rank == 1:
         return [("element", "elements")]
     leading = [(f"axis {axis} at", f"axis {axis} at") for axis in range(rank - 2)]
     return [*leading, ("row", "rows"), ("column", "columns")]
 
 
-def _axis(indices: Array, size: int, name: str, plural: str) -> str:
-    """One axis in words; empty if every coordinate is meant."""
+def _describe_axis(indices: Array, size: int, name: str, plural: str) -> str:
+    """Describe the indices along one axis; return "" if they are all of them."""
     if indices.size == size:
         return ""
     first, last = int(indices[0]), int(indices[-1])
     if indices.size == 1:
         return f"{name} {first}"
-    step = _step(indices)
+    step = _common_step(indices)
     if step == 1:
         return f"{plural} {first}..{last} of {size}" + (" (the last tile)" if _is_last_tile(first, size) else "")
     if step > 1 and indices.size > 2:
@@ -93,12 +95,12 @@ def _axis(indices: Array, size: int, name: str, plural: str) -> str:
         suffix = "th" if 10 <= step % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(step % 10, "th")
         return f"every {step}{suffix} {name.removesuffix(' at')} from {first}{end}"
     if indices.size <= 4:
-        return f"{plural} " + ", ".join(str(int(each)) for each in indices)
+        return f"{plural} " + ", ".join(str(int(index)) for index in indices)
     return f"{indices.size} of {size} {plural.removesuffix(' at')} between {first} and {last}"
 
 
-def _step(indices: Array) -> int:
-    """The common difference of increasing indices, 0 if they have none."""
+def _common_step(indices: Array) -> int:
+    """Return the common difference of increasing indices, 0 if they have none."""
     if indices.size < 2:
         return 1
     steps = np.diff(indices)
@@ -106,7 +108,7 @@ def _step(indices: Array) -> int:
 
 
 def _is_last_tile(first: int, size: int) -> bool:
-    """Whether ``first`` is where the last tile of 8 or more begins, for tiles of a power of two."""
+    """Return whether ``first`` begins the last tile along an axis, for some tile size of 8, 16, 32, …"""
     tile = 8
     while tile < size - first:
         tile *= 2

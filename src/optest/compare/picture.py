@@ -1,4 +1,4 @@
-"""How far each element of a wrong output is off, in the bounded form of :class:`optest.spec.Picture`."""
+"""Map of the errors of a wrong output, in the bounded form of :class:`optest.spec.Picture`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import zlib
 
 import numpy as np
 
-from optest.compare.elements import Judged
+from optest.compare.elements import BlockResult
 from optest.numerics import Array
 from optest.spec import LIMIT, NO_MULTIPLE, PER_DOUBLING, Picture
 
+# Along each side of the map.
 _MOST_CELLS = 64
-"""Along each side of the map."""
+# Of wrong elements, and as many of right ones.
 _SAMPLES = 128
-"""Of wrong elements, and of right ones."""
 
 
 class Drawing:
-    """Takes in the blocks of one output in order; ``mismatched`` is how many elements are wrong in all of them."""
+    """Collector of the blocks of one output, in order, for its picture; it has ``mismatched`` wrong elements."""
 
     def __init__(self, output: str, shape: tuple[int, ...], mismatched: int) -> None:
         size = math.prod(shape)
         axes = [1, *(side for side in shape if side != 1)]
         rows, columns = (axes if len(axes) > 1 else [1, 1])[-2:]
         self._folded = len(axes) == 2 and size > _MOST_CELLS
-        if self._folded:  # into a power of two, so that tiles of one axis are rows, or columns, of the map
+        if self._folded:  # one axis becomes rows of a power of two, so that tiles of it are rows or columns of the map
             columns = 1 << math.ceil(math.log2(size) / 2)
             rows = -(-size // columns)
         self._size = size
@@ -36,11 +36,12 @@ class Drawing:
         self._levels = np.zeros(-(-rows // self._cell[0]) * self._width, np.uint8)
         self._counts = np.zeros(256, np.int64)
         self._seen = {True: 0, False: 0}
+        # Elements per sample, of wrong ones (True) and of right ones.
         self._every = {True: -(-mismatched // _SAMPLES) or 1, False: -(-(size - mismatched) // _SAMPLES) or 1}
         self._samples: dict[bool, list[str]] = {True: [], False: []}
 
-    def add(self, block: Judged, used: Array, offset: int) -> None:
-        """``used`` is the share that each error takes of its allowance; it begins at the flat index ``offset``."""
+    def add(self, block: BlockResult, used: Array, offset: int) -> None:
+        """Add a block that begins at the flat index ``offset``; ``used`` are its errors in units of their bounds."""
         wrong = np.zeros(used.shape, np.bool_) if block.wrong is None else block.wrong
         steps = np.log2(used)
         steps *= PER_DOUBLING
@@ -48,28 +49,30 @@ class Drawing:
         shades += LIMIT
         np.maximum(shades, 2.0, out=shades)
         np.minimum(shades, NO_MULTIPLE - 1.0, out=shades)
-        shades[~(used > 0.0)] = 1.0  # no error; or none that can be told, of elements that are right by their class
+        shades[~(used > 0.0)] = 1.0  # no error, or no measurable one: elements that are right by their class
         shades[wrong & ~np.isfinite(used)] = NO_MULTIPLE
         levels = shades.astype(np.uint8)
         self._counts += np.bincount(levels, minlength=256)
-        place = np.arange(offset, offset + used.size)
+        position = np.arange(offset, offset + used.size)
+        # Leading axes are laid over each other: a cell has the largest error of all of them.
         if self._rows * self._columns < self._size:
-            place %= self._rows * self._columns
-        row = place // self._columns
-        column = place - row * self._columns
+            position %= self._rows * self._columns
+        row = position // self._columns
+        column = position - row * self._columns
         np.maximum.at(self._levels, row // self._cell[0] * self._width + column // self._cell[1], levels)
-        for which in (True, False):
-            at, every, seen = np.flatnonzero(wrong == which), self._every[which], self._seen[which]
-            chosen = at[-seen % every :: every]
-            self._seen[which] += at.size
+        for is_wrong in (True, False):
+            at, every = np.flatnonzero(wrong == is_wrong), self._every[is_wrong]
+            chosen = at[-self._seen[is_wrong] % every :: every]
+            self._seen[is_wrong] += at.size
             actual, target = block.actual[chosen], block.target[chosen]
-            if actual.dtype.kind == "c":  # of two components the one that differs more
+            if actual.dtype.kind == "c":  # draw the component that differs more
                 imaginary = np.abs(actual.imag - target.imag) > np.abs(actual.real - target.real)
-                actual, target = (np.where(imaginary, each.imag, each.real) for each in (actual, target))
+                actual, target = (np.where(imaginary, x.imag, x.real) for x in (actual, target))
             pairs = zip(actual.tolist(), target.tolist(), strict=True)
-            self._samples[which] += [f"{float(got):.7g} {float(right):.7g}" for got, right in pairs]
+            self._samples[is_wrong] += [f"{float(got):.7g} {float(right):.7g}" for got, right in pairs]
 
     def picture(self) -> Picture:
+        """Return the picture of all blocks that were added."""
         return Picture(
             output=self._output,
             rows=self._rows,
@@ -84,5 +87,5 @@ class Drawing:
 
 
 def _cell(size: int) -> int:
-    """A power of two, so that cells end where tiles do."""
+    """Return the number of elements per cell along an axis: a power of two, so that cells end where tiles do."""
     return 1 << max(0, math.ceil(math.log2(max(size, 1) / _MOST_CELLS)))

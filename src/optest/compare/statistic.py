@@ -1,7 +1,6 @@
-"""Over a whole tensor: how large the statistic z of the class rules may become, and on which side results lie.
+"""Statistics over a whole tensor: the limit of the statistic z of the class rules, and the sides of inexact results.
 
-No opinion on what a side means. Left out of it is what shows no rounding: a true value that the output dtype holds, an
-exact tie, NaN and infinity.
+Elements that show no rounding do not count: true values that the output dtype holds, exact ties, NaN and infinity.
 """
 
 from __future__ import annotations
@@ -17,31 +16,34 @@ from optest.compare.policy import Allowance, Method
 from optest.numerics import Array, ulp
 from optest.spec import DType, Rounding
 
+# Largest z of a correct implementation on a thousand distinct reference values; measured ones reach 0.8.
 LIMIT = 1.25
-"""Largest z of a correct implementation on a thousand distinct reference values; measured ones reach 0.8."""
 
 ENOUGH_VALUES = 1000
+
+# Quantile of the normal distribution at 1 - 1e-9: one false alarm in a thousand million tensors.
 _TAIL = 5.997807015007687
-"""Quantile of the normal distribution at 1 - 1e-9: one false alarm in a thousand million tensors."""
 
 _SAMPLE = 8192
+# A prime: its multiples, modulo the size, meet every row and column of a tensor of any shape.
 _STEP = 7_368_787
-"""A prime: steps of it, modulo the size, meet every row and column of a tensor of any shape."""
 
 
 @lru_cache(maxsize=2048)
 def limit(distinct: int) -> float:
-    """The largest allowed z for a tensor with so many distinct reference values.
+    """Return the largest allowed z for a tensor with this number of distinct reference values.
 
-    Equal reference values have equal errors in most implementations, so only distinct ones count as draws. A
-    thousand are allowed 1.25; fewer are allowed more, by the ratio of the 1 - 1e-9 quantiles of sqrt(chi²/n).
+    It is 1.25 for a thousand and more; fewer are allowed more, by the ratio of the 1 - 1e-9 quantiles of sqrt(chi²/n).
     """
+    # Equal reference values have equal errors in most implementations, so only distinct ones count as draws.
     values = max(1, min(distinct, ENOUGH_VALUES))
-    return LIMIT * _spread(values) / _spread(ENOUGH_VALUES)
+    return LIMIT * _chi_quantile_root(values) / _chi_quantile_root(ENOUGH_VALUES)
 
 
-def sharper(by_sum: float | None, allowed: float, by_rounding: float | None) -> tuple[float | None, float | None]:
-    """The statistic that uses most of its limit, with that limit; one that is no number uses all of it."""
+def stricter_statistic(
+    by_sum: float | None, allowed: float, by_rounding: float | None
+) -> tuple[float | None, float | None]:
+    """Return the statistic that uses most of its limit, and that limit; a statistic that is NaN uses all of it."""
     if by_rounding is None:
         return (None, None) if by_sum is None else (by_sum, allowed)
     if by_sum is None or not by_sum / allowed >= by_rounding / LIMIT:
@@ -49,22 +51,23 @@ def sharper(by_sum: float | None, allowed: float, by_rounding: float | None) -> 
     return by_sum, allowed
 
 
-def _spread(values: int) -> float:
+def _chi_quantile_root(values: int) -> float:
+    """Return the quantile of sqrt(chi²/n) for n = ``values``."""
     return math.sqrt(chi_square_quantile(values) / values)
 
 
 def chi_square_quantile(freedom: int) -> float:
-    """The 1 - 1e-9 quantile of chi² by Wilson and Hilferty (1931): n·(1 - 2/9n + q·sqrt(2/9n))³.
+    """Return the 1 - 1e-9 quantile of chi² by Wilson and Hilferty (1931): n·(1 - 2/9n + q·sqrt(2/9n))³.
 
-    At this tail the approximation is 26 % above the exact quantile for n = 1, 4 % for n = 4 and below 0.6 % from
-    n = 16 on, and never below it: where it is off, it allows more.
+    At this tail the approximation is 26 % above the exact quantile for n = 1, 4 % for n = 4, below 0.6 % from n = 16
+    on, and never below it, so its error only allows more.
     """
     part = 2.0 / (9.0 * freedom)
     return freedom * float(1.0 - part + _TAIL * math.sqrt(part)) ** 3
 
 
 def distinct_values(reference: Array) -> int:
-    """How many different values a tensor holds at least: all are counted up to 8192 elements, then a sample."""
+    """Return a lower bound of the number of distinct values: exact up to 8192 elements, from a sample beyond."""
     size = reference.size
     if size == 1:
         return 1
@@ -75,25 +78,28 @@ def distinct_values(reference: Array) -> int:
 
 
 def _unique(values: Array) -> int:
+    """Return the number of distinct values; NaN is left out, and one value is the least."""
     ordered = np.sort(values[values == values])
     return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
 _SHIFT = 1.5 * 2.0**52
 _DOUBLE = 53
-_LOOKED_INTO = 3.0
-"""z from which distinct values are counted: below, nothing is said of a case, whatever the number of draws."""
+
+# Excess of one side, in standard deviations, from which distinct values are counted. Below, no bias is reported,
+# whatever the number of draws.
+_NOTABLE_EXCESS = 3.0
 
 
 def shows_rounding(dtype: DType, reference: Array, allowance: Allowance) -> bool:
-    """Whether the reference has digits that the output has not, and more than one answer is right."""
+    """Return whether the reference has digits that the output dtype lacks, and the rule allows an error."""
     unrounded = reference.dtype == np.float64 and 0 < dtype.precision < _DOUBLE
     return unrounded and not dtype.is_complex and allowance.method in (Method.LAW, Method.TOLERANCE)
 
 
 @dataclass(slots=True)
 class Sides:
-    """What :class:`optest.spec.Rounding` says, added up block by block."""
+    """Counts of :class:`optest.spec.Rounding`, added up block by block."""
 
     inexact: int = 0
     above: int = 0
@@ -103,14 +109,15 @@ class Sides:
     astray: int = 0
     squared_ulp: float = 0.0
 
-    def see(self, actual: Array, true: Array, dtype: DType, odd: Array | None, least: float = 0.0) -> None:
-        """Add a block of float64 values; ``odd`` marks what is left out, ``least`` the magnitude below which all is."""
+    def add(self, actual: Array, true: Array, dtype: DType, odd: Array | None, least: float = 0.0) -> None:
+        """Add a block of float64 values without the elements that ``odd`` marks and those smaller than ``least``."""
         spacing = ulp(true, dtype)
         shift = spacing * _SHIFT
         nearest = true + shift  # adding and subtracting 1.5·2^52 ulp rounds to multiples of an ulp, ties to even
         nearest -= shift
         nearest -= true
         error = actual - true
+        # A residue of 0 is a value that the dtype holds, one of half an ulp is a tie: neither has a nearer side.
         residue = np.abs(nearest)
         residue += residue
         counts = (residue != 0.0) & (residue != spacing)
@@ -134,12 +141,12 @@ class Sides:
         self.squared_ulp += float(np.einsum("i,i->", error, error))
 
     def rounding(self, reference: Array) -> Rounding | None:
-        """The noun; None where nothing was inexact, or an error was beyond counting."""
+        """Return the counts as a ``Rounding``; None if no element was inexact or the errors have no finite sum."""
         if not self.inexact or not math.isfinite(self.squared_ulp):
             return None
         excess = max(abs(self.above - self.nearest_above), abs(self.away - self.nearest_away))
         draws = self.inexact
-        if excess * excess >= _LOOKED_INTO**2 * max(1, self.astray):
+        if excess * excess >= _NOTABLE_EXCESS**2 * max(1, self.astray):
             draws = min(draws, distinct_values(reference))
         return Rounding(
             inexact=self.inexact,

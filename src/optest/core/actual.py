@@ -1,5 +1,4 @@
-"""What a backend makes of a case: it is called on private copies, watched for what it does to memory, and its outputs
-are a list of arrays in the operator's order."""
+"""Outputs of a backend for a case: called on private copies and guarded memory, returned in the operator's order."""
 
 from __future__ import annotations
 
@@ -26,6 +25,7 @@ from optest.memory.buffers import Buffer, never_written, require_written
 from optest.memory.margins import Margins, Padded
 from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import (
+    Array,
     ErrorStateKept,
     are_same_memory,
     bits,
@@ -38,10 +38,8 @@ from optest.numerics import (
 from optest.process import leave
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
-Array = np.ndarray[Any, Any]
-
+# Types of results: any other subclass may have a mask or another meaning, and defines its own comparisons.
 PLAIN_ARRAYS = (np.ndarray, np.memmap)
-"""Types of results: any other subclass may have a mask or another meaning, and answers comparisons itself."""
 
 _ABOUT_POSSIBILITY = (CheckState.DONE, CheckState.NOT_POSSIBLE)
 _ALLOCATED_BY_BACKEND = (
@@ -54,20 +52,20 @@ _INTO_OUR_BUFFERS = (
     Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),
     Check(name="guard zones", state=CheckState.DONE),
 )
-_OF_PARTS = Check(name="layer", state=CheckState.NOTE, detail="made of calls of operators, which optest makes")
+_OF_PARTS = Check(name="layer", state=CheckState.NOTE, detail="computed by optest from calls of operators")
 _SMALL_BYTES = 1 << 14
 _INTERNAL, _RAISED = Reason.INTERNAL, Reason.RAISED
 _SAME_BITS = Check(name="same bits in a second run", state=CheckState.DONE)
 
 
 class BackendAnswer(NamedTuple):
-    """What the backend made of a case, or its fault, with what else was looked at."""
+    """Outputs of a backend for a case, or its fault, with the checks that were made."""
 
     outputs: Sequence[Array]
     checks: tuple[Check, ...]
     fault: Fault | None = None
+    # Outputs of other calls; None if the driver is to be asked for them after the first call has passed.
     further: Sequence[FurtherAnswer] | None = None
-    """Other answers, where they are known; None where the driver is asked when the first has passed."""
 
 
 def ask_backend(
@@ -77,35 +75,39 @@ def ask_backend(
     layouts: Sequence[tuple[str, TensorSpec]] | None,
     notes: tuple[Check, ...],
     interrupted: Callable[[], bool] | None,
-    own: list[Array] | None = None,
+    allocated: list[Array] | None = None,
 ) -> BackendAnswer:
-    """Ask the backend; ``layouts`` are the outputs' names and specs as the reference has them, ``notes`` what is to be
-    said of the expected values, ``own`` is that of :func:`actual_outputs`."""
+    """Run the case on the backend, and return its outputs or fault with the checks.
+
+    ``layouts`` are the reference's names and specs of the outputs; ``notes`` are checks about the expected values;
+    ``allocated`` is that of :func:`actual_outputs`.
+    """
     try:
-        outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted, own)
+        outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted, allocated)
     except Fault as fault:
-        return BackendAnswer((), notes + _checks_of_driver(case, driver), _kept_promise(case, driver, fault))
+        return BackendAnswer((), notes + _checks_of_driver(case, driver), _raised_if_declared(case, driver, fault))
     further = notes + _checks_of_driver(case, driver)
-    # what the driver says of a check replaces what is said of it here
-    replaced = {(c.name, state) for c in further if c.state in _ABOUT_POSSIBILITY for state in _ABOUT_POSSIBILITY}
-    return BackendAnswer(outputs, tuple(c for c in checks if (c.name, c.state) not in replaced) + further)
+    # A check that the driver reports replaces ours of the same name.
+    replaced = {(x.name, state) for x in further if x.state in _ABOUT_POSSIBILITY for state in _ABOUT_POSSIBILITY}
+    return BackendAnswer(outputs, tuple(x for x in checks if (x.name, x.state) not in replaced) + further)
 
 
-def _kept_promise(case: TestCase, driver: BackendDriver, fault: Fault) -> Fault:
-    """A driver that states what it can do has said no before it was asked, or not at all."""
+def _raised_if_declared(case: TestCase, driver: BackendDriver, fault: Fault) -> Fault:
+    """Return a RAISED fault for an UNSUPPORTED one if the driver declares its capabilities; else ``fault`` itself."""
+    # Such a driver has to decline before it is called, or not at all.
     if fault.reason is not Reason.UNSUPPORTED or not isinstance(driver, StatesCapabilities):
         return fault
     if is_composed(driver, case.descriptor):
         return fault
-    what = f"{driver.name} states that it can do {case.descriptor.name} like this, and refused it"
-    return Fault(Reason.RAISED, f"{what}: {fault.message}", details=fault.details)
+    message = f"{driver.name} declares that it supports this call of {case.descriptor.name}, but refused it"
+    return Fault(Reason.RAISED, f"{message}: {fault.message}", details=fault.details)
 
 
 def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAnswer]:
-    """Answers with other bits that the driver got while it last ran the case.
+    """Return the outputs with other bits that the driver got while it last ran the case.
 
     Raises:
-        Fault: RAISED if the driver fails to say.
+        Fault: RAISED if the driver's `further` fails.
     """
     if not isinstance(driver, GivesFurtherAnswers) or is_composed(driver, case.descriptor):
         return ()
@@ -114,7 +116,7 @@ def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAn
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:
-    """What the driver itself looked at; a driver that fails to say so is not believed, but keeps its outputs."""
+    """Return the driver's own checks; if that fails, one INCONCLUSIVE check, and the outputs stay valid."""
     try:
         with Border("the backend's `checks`", Reason.RAISED):
             return tuple(driver.checks(case))
@@ -128,36 +130,39 @@ def actual_outputs(
     inputs: Sequence[Array],
     layouts: Sequence[tuple[str, TensorSpec]] | None,
     interrupted: Callable[[], bool] | None,
-    own: list[Array] | None = None,
+    allocated: list[Array] | None = None,
     margins: Margins | None = None,
 ) -> tuple[Sequence[Array], tuple[Check, ...]]:
-    """Return the outputs in the operator's order and what was checked beside their values; and in ``own`` the arrays
-    themselves that a backend allocated, of which these are copies. ``margins`` are those of the inputs.
+    """Call the driver, and return its outputs in the operator's order with the checks that were made.
+
+    ``layouts`` are names and specs of the outputs for drivers that write into buffers. ``allocated`` receives the
+    arrays that the backend allocated, of which the outputs are copies. ``margins`` are those of the inputs.
 
     Raises:
-        Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
+        Fault: if the call fails, writes memory that it should not touch, leaves a float mode that cannot be reset, or
+            has other bits in a second run of a backend that declares itself invariant.
     """
     if is_composed(driver, case.descriptor):
         return _outputs_of_layer(case, driver, inputs, interrupted)
-    margins = margins or Margins(margin_bytes(driver))
+    call = _Call(case, driver, inputs, interrupted, margins or Margins(margin_bytes(driver)))
     buffers: list[tuple[str, TensorSpec]] = []
     if writes_outputs(driver, case):  # by the layouts of the reference, or else of the case; if unknown, none
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
         buffers = [*layouts] if layouts else list(zip(names, case.outputs, strict=True))
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
-        outputs = _ask(case, driver, inputs, buffers, interrupted, margins, own)
+        outputs = _outputs_of_call(call, buffers, allocated)
         if driver.numerics_of(case).invariant:
-            if not same_bits(outputs, _ask(case, driver, inputs, buffers, interrupted, margins)):
-                what = "a second run gave other bits, but the backend declares itself invariant"
-                raise Fault(Reason.NONDETERMINISTIC, what)
+            if not same_bits(outputs, _outputs_of_call(call, buffers)):
+                message = "a second run has other bits, but the backend declares itself invariant"
+                raise Fault(Reason.NONDETERMINISTIC, message)
             checks = (*checks, _SAME_BITS)
     finally:
         left_behind = reset_float_mode()
         if left_behind and reset_float_mode():
-            raise Fault(Reason.STATE, f"the backend left {left_behind} behind, which cannot be put back here")
+            raise Fault(Reason.STATE, f"the backend left {left_behind} behind, which cannot be reset here")
     if left_behind:
-        detail = f"the backend left {left_behind} behind; it was put back before anything was compared"
+        detail = f"the backend left {left_behind} behind; it was reset before the comparison"
         checks = (*checks, Check(name="floating-point mode", state=CheckState.NOTE, detail=detail))
     return outputs, checks
 
@@ -165,121 +170,119 @@ def actual_outputs(
 def _outputs_of_layer(
     case: TestCase, driver: BackendDriver, inputs: Sequence[Array], interrupted: Callable[[], bool] | None
 ) -> tuple[Sequence[Array], tuple[Check, ...]]:
-    """Every part is a call like that of a case, on private copies and into guarded buffers."""
+    """Return the outputs and checks of a layer; every part is called like a case, with copies and guarded buffers."""
     checks: dict[Check, None] = {}
 
-    def ask(part: TestCase, arrays: Sequence[Array]) -> Sequence[Array]:
+    def run_part(part: TestCase, arrays: Sequence[Array]) -> Sequence[Array]:
         try:
-            outputs, looked_at = actual_outputs(part, driver, arrays, None, interrupted)
+            outputs, checks_of_part = actual_outputs(part, driver, arrays, None, interrupted)
         except Fault as fault:
-            raise _kept_promise(part, driver, fault) from None
-        checks.update(dict.fromkeys(looked_at))
+            raise _raised_if_declared(part, driver, fault) from None
+        checks.update(dict.fromkeys(checks_of_part))
         return outputs
 
-    outputs = composed_outputs(case, driver, inputs, ask)
+    outputs = composed_outputs(case, driver, inputs, run_part)
     return outputs, (*checks, _OF_PARTS)
 
 
-def _ask(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    buffers: list[tuple[str, TensorSpec]],
-    interrupted: Callable[[], bool] | None,
-    margins: Margins,
-    own: list[Array] | None = None,
+class _Call(NamedTuple):
+    """Call of a driver for a case; ``margins`` are put around the copies of its inputs."""
+
+    case: TestCase
+    driver: BackendDriver
+    inputs: Sequence[Array]
+    interrupted: Callable[[], bool] | None
+    margins: Margins
+
+
+def _outputs_of_call(
+    call: _Call, buffers: list[tuple[str, TensorSpec]], allocated: list[Array] | None = None
 ) -> Sequence[Array]:
+    """Call the driver in its way (into our buffers, on our memory, or on copies), and return copies of its outputs.
+
+    Outputs of a reference or of a driver that guards memory are not copied.
+    """
+    case, driver = call.case, call.driver
     if buffers:
-        outputs = _fill_our_buffers(case, driver, inputs, buffers, interrupted, margins)
+        outputs = _fill_buffers(call, buffers)
     elif guards_memory(driver):
-        outputs = in_order(case, _call_on_ours(driver.run, case, inputs, (), interrupted))
+        outputs = in_order(case, _call_on_views(call, driver.run, call.inputs))
     else:
         left: dict[str, Array] = {}
-        outputs = in_order(case, _call(driver, "run", case, inputs, (), interrupted, margins, left), left)
-    # What counts is what stands there when the call is over: a kernel that is still running is not done.
+        outputs = in_order(case, _call_on_copies(call, driver.run, left=left), left)
+    # The content at the end of the call counts: later writes of a kernel that is still running come too late.
     if driver.is_reference or guards_memory(driver):
         return outputs
-    if own is not None and not buffers:
-        own += outputs
+    if allocated is not None and not buffers:
+        allocated += outputs
     with Border("keeping a copy of the outputs", _INTERNAL):
         return [np.array(output) for output in outputs]
 
 
-def _call(
-    driver: BackendDriver,
-    method: str,
-    case: TestCase,
-    inputs: Sequence[Array],
-    further: tuple[Any, ...],
-    interrupted: Callable[[], bool] | None,
-    margins: Margins,
-    left: dict[str, Array] | None = None,
-) -> Any:
-    """Call foreign code on private copies of the inputs and see that it left them as they were, but for those that it
-    may change; ``left`` is filled with the copies.
+def _call_on_copies(call: _Call, run: Callable[..., Any], *arguments: Any, left: dict[str, Array] | None = None) -> Any:
+    """Run ``run``, a method of the driver, on private copies of the inputs, and return its result.
 
-    It gets views in a list of its own, so that no new shape, dtype or order of them hides what it did to the memory.
-    NumPy's error mode is put back, and a copy of this process that foreign code made ends where the call ends.
+    It raises a fault if the call changed an input that it must not change, or memory around it. ``left`` receives the
+    copies.
     """
+    inputs = call.case.inputs
     private = [
-        margins.around(array, place, before=argument.spec.lowest_index if argument.spec.offset else 0)
-        for place, (argument, array) in enumerate(zip(case.inputs, inputs, strict=True))
+        call.margins.around(array, index, before=argument.spec.lowest_index if argument.spec.offset else 0)
+        for index, (argument, array) in enumerate(zip(inputs, call.inputs, strict=True))
     ]
-    run = getattr(driver, method)
-    if margins.before_call is not None:
-        margins.before_call()
-    returned = _call_on_ours(run, case, [each.array for each in private], further, interrupted)
-    _require_unchanged(case, inputs, private, driver)
+    if call.margins.before_call is not None:
+        call.margins.before_call()
+    returned = _call_on_views(call, run, [padded.array for padded in private], *arguments)
+    _require_unchanged(call.case, call.inputs, private, call.driver)
     if left is not None:
-        left.update({argument.name: each.array for argument, each in zip(case.inputs, private, strict=True)})
+        left.update({argument.name: padded.array for argument, padded in zip(inputs, private, strict=True)})
     return returned
 
 
-def _call_on_ours(
-    run: Callable[..., Any],
-    case: TestCase,
-    inputs: Sequence[Array],
-    further: tuple[Any, ...],
-    interrupted: Callable[[], bool] | None,
-) -> Any:
-    """Call a driver that leaves the inputs themselves alone, or foreign code on copies."""
+def _call_on_views(call: _Call, run: Callable[..., Any], inputs: Sequence[Array], *arguments: Any) -> Any:
+    """Run ``run`` on views of ``inputs``; restore changed attributes of the case; exit if it returned in a fork.
+
+    The caller copies the inputs for code that may write to them.
+    """
+    case, process = call.case, os.getpid()
     attributes = dict(case.attributes)
-    process = os.getpid()
+    # Views in a new list, so that no new shape, dtype or order of them hides a change of the memory.
     try:
-        with ErrorStateKept(), Border("the backend", _RAISED, interrupted):
-            returned = run(case, [array.view() for array in inputs], *further)
+        with ErrorStateKept(), Border("the backend", _RAISED, call.interrupted):
+            returned = run(case, [array.view() for array in inputs], *arguments)
     finally:
-        if os.getpid() != process:
+        if os.getpid() != process:  # foreign code forked, and its child returned here
             leave(1)
+        # Reports, later repetitions and replays use the case as the plan specifies it.
         if case.attributes != attributes:
-            _put_back(case, attributes)
+            changed = dict(case.attributes)
+            if isinstance(case.attributes, MutableMapping):
+                case.attributes.clear()
+                case.attributes.update(attributes)
+            raise Fault(Reason.STATE, f"the backend changed the case's attributes from {attributes} to {changed}")
     return returned
-
-
-def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:
-    """Reports, later rounds and replays go by the case as the plan states it, not by what a backend made of it."""
-    changed = dict(case.attributes)
-    if isinstance(case.attributes, MutableMapping):
-        case.attributes.clear()
-        case.attributes.update(attributes)
-    raise Fault(Reason.STATE, f"the backend changed the case's attributes from {dict(attributes)} to {changed}")
 
 
 def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Padded], driver: BackendDriver) -> None:
+    """Raise a fault if a call wrote around an input, between its elements, or into one that it must not change.
+
+    Raises:
+        Fault: OUT_OF_BOUNDS or INPUT_MUTATED, with the input and the first index.
+    """
     reference = case.descriptor.reference
     changed_by_reference = [*filter(None, reference.changed)] if isinstance(reference, ReferenceFunction) else []
     mutates = {*mutated_inputs(driver, case), *changed_by_reference}
     reports: dict[str, str] = {}
     details: dict[str, Any] = {}
-    for argument, given, padded in zip(case.inputs, before, after, strict=True):
-        left = padded.array
+    for argument, original, padded in zip(case.inputs, before, after, strict=True):
+        after_call = padded.array
         if change := padded.written(f"{argument.path} ({argument.name})"):
             raise Fault(Reason.OUT_OF_BOUNDS, str(change), details={"input": argument.name})
-        if argument.name in mutates or _are_same(given, left):
+        if argument.name in mutates or _are_same(original, after_call):
             continue
-        changed = bits(given) != bits(left)
+        changed = bits(original) != bits(after_call)
         if not changed.any():
-            if have_same_gaps(given, left):
+            if have_same_gaps(original, after_call):
                 continue
             raise Fault(
                 Reason.OUT_OF_BOUNDS,
@@ -289,7 +292,7 @@ def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[
         index = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(changed)))[: changed.ndim]
         reports[argument.name] = (
             f"{int(changed.sum())} of {changed.size} elements of {argument.path} ({argument.name}) were changed; "
-            f"the first at {list(index)}: {given[index]} became {left[index]}"
+            f"the first at {list(index)}: {original[index]} became {after_call[index]}"
         )
         details = details or {"input": argument.name, "index": list(index)}
     if reports:
@@ -300,34 +303,30 @@ def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[
         raise Fault(Reason.INPUT_MUTATED, "\n".join(reports.values()), details=details)
 
 
-def _are_same(one: Array, other: Array) -> bool:
-    """Whether tensors are plainly equal byte for byte, which costs a tenth of asking element by element."""
-    if one.nbytes <= _SMALL_BYTES:
-        return one.tobytes() == other.tobytes() and have_same_gaps(one, other)
-    return one.strides == other.strides and are_same_memory(one, other)
+def _are_same(before: Array, after: Array) -> bool:
+    """Return whether tensors are equal byte for byte; False is "not known" if their strides differ."""
+    # A tenth of the time of a comparison element by element.
+    if before.nbytes <= _SMALL_BYTES:
+        return before.tobytes() == after.tobytes() and have_same_gaps(before, after)
+    return before.strides == after.strides and are_same_memory(before, after)
 
 
-def _fill_our_buffers(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    outputs: Sequence[tuple[str, TensorSpec]],
-    interrupted: Callable[[], bool] | None,
-    margins: Margins,
-) -> Sequence[Array]:
-    """Let the backend write into poisoned, guarded buffers, twice if anything still looks like the poison."""
+def _fill_buffers(call: _Call, outputs: Sequence[tuple[str, TensorSpec]]) -> Sequence[Array]:
+    """Return guarded buffers that the backend wrote; it is called twice if anything still looks like the poison."""
 
     def filled(poison: Poison) -> list[Buffer]:
-        room: dict[str, Any] = {"poison": poison, "guard_bytes": margins.nbytes}
-        buffers = [Buffer.allocate(spec, name=f"output {name}", **room) for name, spec in outputs]
+        """Return poisoned buffers that the backend has written; raise OUT_OF_BOUNDS for writes outside them."""
+        options: dict[str, Any] = {"poison": poison, "guard_bytes": call.margins.nbytes}
+        buffers = [Buffer.allocate(spec, name=f"output {name}", **options) for name, spec in outputs]
         arrays = [buffer.array for buffer in buffers]
-        _call(driver, "run_into", case, inputs, (arrays,), interrupted, margins)
+        _call_on_copies(call, getattr(call.driver, "run_into"), arrays)  # noqa: B009 - not of every driver
         for (name, _), buffer in zip(outputs, buffers, strict=True):
             change = buffer.outside()
             if change is not None:
                 raise Fault(Reason.OUT_OF_BOUNDS, str(change), details={"output": name})
         return buffers
 
+    # A right result may equal the poison; only a never-written element equals both poisons.
     first = filled(WRITE_POISONS[0])
     if any(buffer.has_untouched() for buffer in first):
         second = filled(WRITE_POISONS[1])
@@ -341,64 +340,66 @@ def _fill_our_buffers(
 
 
 def in_order(case: TestCase, returned: Any, left: Mapping[str, Array] | None = None) -> list[Array]:
-    """Return the outputs in the operator's order. A bare array is one output; a mapping goes by output name. ``left``
-    are the inputs as the call left them.
+    """Return the outputs of a call in the operator's order.
+
+    A single array is one output; a mapping is ordered by output names. ``left`` are the inputs as the call left them.
 
     Raises:
-        Fault: MISSING_OUTPUT for None or a name that is missing, EXTRA_OUTPUT for a name that the operator does
-            not have, DTYPE for something that is no array or has an element type that optest does not know.
+        Fault: MISSING_OUTPUT for None or a missing name, EXTRA_OUTPUT for an unknown name, DTYPE for an object that is
+            no array or has an unknown element type.
     """
     if isinstance(reference := case.descriptor.reference, ReferenceFunction):
-        returned = (
-            reference.placed(returned, [numpy_dtype(each.spec.dtype) for each in case.inputs], left or {}) or None
-        )
+        dtypes = [numpy_dtype(argument.spec.dtype) for argument in case.inputs]
+        returned = reference.outputs_in_order(returned, dtypes, left or {}) or None
     if isinstance(returned, (tuple, list)):
         if all([type(value) is np.ndarray and is_known(value.dtype) for value in returned]):  # noqa: C419 - no frame
             return list(returned)
-        return [_array(value, f"output {index}") for index, value in enumerate(returned)]
+        return [_plain_array(value, f"output {index}") for index, value in enumerate(returned)]
     if returned is None:
-        raise Fault(Reason.MISSING_OUTPUT, "the backend returned None, but should return a sequence of arrays")
+        raise Fault(Reason.MISSING_OUTPUT, "the backend returned None, expected a sequence of arrays")
     if isinstance(returned, (np.ndarray, np.generic)):
-        return [_array(returned, "output 0")]
+        return [_plain_array(returned, "output 0")]
     if isinstance(returned, Mapping):
-        return _by_name(case, returned)
+        return _outputs_by_name(case, returned)
     raise Fault(
         Reason.DTYPE,
-        f"the backend returned {type(returned).__name__}, but should return a sequence of NumPy arrays",
+        f"the backend returned {type(returned).__name__}, expected a sequence of NumPy arrays",
     )
 
 
-def _by_name(case: TestCase, returned: Mapping[str, Any]) -> list[Array]:
+def _outputs_by_name(case: TestCase, returned: Mapping[str, Any]) -> list[Array]:
+    """Return the values of a mapping in the order of the outputs; raise ``Fault`` for unknown or missing names."""
     signature = case.descriptor.tensors
     names = (case.outputs and signature.output_names(len(case.outputs))) or signature.outputs
-    placed: dict[int, Array] = {}
+    by_index: dict[int, Array] = {}
     for name, value in returned.items():
         try:
             side, index = case.descriptor.tensors.locate(name)
         except UnknownName as error:
-            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned an output that is not expected: {error}") from None
+            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned an unexpected output: {error}") from None
         if side != "output":
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned {name!r}, which is an input of the operator")
         if index >= len(names):
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned {name!r}, but there are {len(names)} outputs")
-        if index in placed:
+        if index in by_index:
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned output {names[index]!r} twice, also as {name!r}")
-        placed[index] = _array(value, f"output {name!r}")
-    missing = [name for index, name in enumerate(names) if index not in placed]
+        by_index[index] = _plain_array(value, f"output {name!r}")
+    missing = [name for index, name in enumerate(names) if index not in by_index]
     if missing:
         raise Fault(Reason.MISSING_OUTPUT, f"the backend returned no output {', '.join(map(repr, missing))}")
-    return [placed[index] for index in sorted(placed)]
+    return [by_index[index] for index in sorted(by_index)]
 
 
-def _array(value: Any, what: str) -> Array:
+def _plain_array(value: Any, name: str) -> Array:
+    """Return an output as a plain NumPy array; raise ``Fault`` if it is none or has an unknown element type."""
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if value is None:
-        raise Fault(Reason.MISSING_OUTPUT, f"{what} is None, but should be a NumPy array")
+        raise Fault(Reason.MISSING_OUTPUT, f"{name} is None, expected a NumPy array")
     if type(value) not in PLAIN_ARRAYS:
         kind = "a subclass of NumPy's array" if isinstance(value, np.ndarray) else "no NumPy array"
-        raise Fault(Reason.DTYPE, f"{what} is {type(value).__name__}, {kind}, but should be a plain NumPy array")
+        raise Fault(Reason.DTYPE, f"{name} is {type(value).__name__}, {kind}, expected a plain NumPy array")
     array: Array = np.asarray(value)
     if not is_known(array.dtype):
-        raise Fault(Reason.DTYPE, f"{what} has elements of type {array.dtype}, which no operator yields")
+        raise Fault(Reason.DTYPE, f"{name} has elements of type {array.dtype}, expected a dtype of optest")
     return array

@@ -53,16 +53,16 @@ _SHIFTS = (1, 2, 3)
 # _NOT_SMOOTH is. The change by roundings is an eighth of the bound (_FACTOR), so a 32nd of this.
 _TELLING = 4.0
 
+# Distance of float64 numbers at 1.
 _DOUBLE = 2.0**-52
-"""Distance of float64 numbers at 1."""
 
 # Largest values of a gradient that should be zero. 2⁻⁴⁰ is 4096 roundings of float64 at 1, the size of upstream
 # gradients: a sum of a million terms is off by about a thousand. In the dtype of the case at most 2⁻¹⁰ is noise (or 16
 # roundings, if these are more): upstream gradients are 1/4 at least, so a gradient that is not zero is larger.
 _AROUND_ZERO, _MOST_NOISE = 2.0**-40, 2.0**-10
 
+# Smallest normal number of float32, in which 16-bit dtypes are computed, too.
 _LOWEST = 2.0**-126
-"""Smallest normal number of float32, in which 16-bit dtypes are computed, too."""
 
 
 def as_close_as_roundings_allow(
@@ -75,8 +75,8 @@ def as_close_as_roundings_allow(
 ) -> list[Any]:
     """Return for each output a mask of its right elements, with a doubt if it is inconclusive; None if unknown.
 
-    ``fails`` are the exceptions of a call that refuses inputs with their elements in another order. Whole numbers are
-    unknown without ``own_results``, those of the call in the dtypes of the case, then those in other dtypes.
+    ``fails`` are the exceptions of a call that refuses inputs with their elements in another order. ``own_results`` are
+    those of the call in the dtypes of the case, then those in other dtypes; whole numbers are unknown without them.
     """
     true = rounded.exact()
     takes_apart = _agree(rounded.moved(0, 0.0, takes_apart=True), true, _FINE * rounded.step)
@@ -120,64 +120,64 @@ def _with_own_results(
     *,
     takes_apart: bool,
 ) -> list[_Near | None]:
-    """Return ``near`` with the outputs of whole numbers and truth values, which follow from rounded numbers, and with
-    NaN or infinity where the first of ``own``, the results in the dtypes of the case, have it in place of another one.
+    """Return ``near`` with the outputs of whole numbers and bool, which follow from rounded numbers, filled in.
 
-    Right are ``own``, the results for errors of up to eight roundings, and whole numbers between these if they move
-    evenly, as ``round(1000 * x)`` does; indices of the largest element do not. Only those of ``own`` and of float64 are
-    right where the inputs lie on the jump, which they do not if these differ: ``round(x / scale)`` at half of a step.
+    ``own`` are results of the call in the dtypes of the case, then in others. They are right, as are results for errors
+    of up to eight roundings, and whole numbers between these if they move evenly. NaN or infinity of the first of
+    ``own`` is right, too.
     """
-    found = [
-        one and one.as_own(result, dtype_of(np.asarray(got).dtype).max_finite)
-        for one, result, got in zip(near, own[0], actual, strict=True)
+    compared = [
+        one and one.accept_nonfinite(result, dtype_of(np.asarray(actual_values).dtype).max_finite)
+        for one, result, actual_values in zip(near, own[0], actual, strict=True)
     ]
-    whole = [place for place, each in enumerate(true) if each.dtype.kind in "iub" and np.ndim(actual[place])]
-    if rounded.step <= _DOUBLE or all(np.array_equal(actual[place], true[place]) for place in whole):
-        return found  # the reference itself is evaluated in float64
+    integer_outputs = [index for index, each in enumerate(true) if each.dtype.kind in "iub" and np.ndim(actual[index])]
+    if rounded.step <= _DOUBLE or all(np.array_equal(actual[index], true[index]) for index in integer_outputs):
+        return compared  # the reference itself is evaluated in float64
     tiny = rounded.draws(share=_TINY, takes_apart=takes_apart)
     ones = rounded.draws(takes_apart=takes_apart)
     eights = rounded.draws(share=_FACTOR, takes_apart=takes_apart)
-    for place in whole:
-        got, wanted = np.asarray(actual[place]), true[place]
-        draws = [each[place] for each in (*ones, *eights)]
-        if got.shape != wanted.shape or any(each.shape != wanted.shape for each in draws):
+    for index in integer_outputs:
+        actual_values, true_values = np.asarray(actual[index]), true[index]
+        draws = [each[index] for each in (*ones, *eights)]
+        if actual_values.shape != true_values.shape or any(each.shape != true_values.shape for each in draws):
             continue
-        known = [wanted, *(each[place] for each in own if each[place].shape == got.shape)]
-        is_right = np.logical_or.reduce([got == each for each in known])
-        is_within = np.logical_or.reduce([got == each for each in draws])
-        number, exact, *wide = (each.astype(np.float64) for each in (got, wanted, *draws))
+        known = [true_values, *(each[index] for each in own if each[index].shape == actual_values.shape)]
+        is_right = np.logical_or.reduce([actual_values == each for each in known])
+        is_within = np.logical_or.reduce([actual_values == each for each in draws])
+        number, exact, *wide = (each.astype(np.float64) for each in (actual_values, true_values, *draws))
         some, every = [exact, *wide[: len(ones)]], [exact, *wide]
         reach, span = np.ptp(some, axis=0), np.ptp(every, axis=0) / _FACTOR
+        # ``round(1000 * x)`` moves evenly within its roundings, the index of the largest element does not.
         is_even = (span > 0) & (reach <= 2.0 * span + 1.0) & (reach >= span / 2.0 - 1.0)
         is_within |= is_even & (np.min(every, axis=0) <= number) & (number <= np.max(every, axis=0))
-        # An input that lies on the jump itself, as of x > 0, needs no arithmetic and has one right result.
-        is_on_jump = np.logical_or.reduce([each[place] != wanted for each in tiny])
-        is_on_jump &= np.logical_and.reduce([each == wanted for each in known])
+        # An input on the jump itself, as of x > 0, needs no arithmetic and has one right result, unless the results of
+        # the dtypes differ, as for ``round(x / scale)`` at half of a step.
+        is_on_jump = np.logical_or.reduce([each[index] != true_values for each in tiny])
+        is_on_jump &= np.logical_and.reduce([each == true_values for each in known])
         is_within = is_right | (is_within & ~is_on_jump)
         radius = np.max(np.abs(np.subtract(every, exact)), axis=0)
-        found[place] = _Near(number, exact, is_within, np.zeros_like(is_within), radius, 1.0)
-    return found
+        compared[index] = _Near(number, exact, is_within, np.zeros_like(is_within), radius, 1.0)
+    return compared
 
 
 def _near_to(
     rounded: RoundedCall, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool
 ) -> list[_Near | None]:
     """Return the comparison of each output with the sampled roundings; None if it cannot be compared."""
-    coarse = rounded.draws(takes_apart=takes_apart)
-    fine = rounded.draws(share=_FINE, takes_apart=takes_apart)
+    coarse, fine = (rounded.draws(share=share, takes_apart=takes_apart) for share in (1.0, _FINE))
     return [
-        _near(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
-        for place, got in enumerate(actual)
+        _near(np.asarray(output), true[index], [x[index] for x in coarse], [x[index] for x in fine])
+        for index, output in enumerate(actual)
     ]
 
 
-def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
+def _agree(left: Sequence[Array], right: Sequence[Array], share: float) -> bool:
     """Return whether two evaluations of a call have equal outputs, apart from ``share``."""
-    if [each.shape for each in one] != [each.shape for each in other]:
+    if [each.shape for each in left] != [each.shape for each in right]:
         return False
     return all(
         np.allclose(each, true, rtol=share, atol=share * _largest(true), equal_nan=True)
-        for each, true in zip(one, other, strict=True)
+        for each, true in zip(left, right, strict=True)
         if true.dtype.kind in "fc"
     )
 
@@ -189,10 +189,11 @@ def _largest(values: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """An output, compared with sampled roundings: its accepted elements, ``leaps`` among them that are inconclusive.
+    """Comparison of an output with sampled roundings: accepted elements, with the inconclusive ``leaps`` among them.
 
     A leap is between results that jump within a rounding. ``radius`` is the bound of a smooth element. Values smaller
-    than ``lowest`` count as zero, since an arithmetic may flush them.
+    than ``lowest`` count as zero, since an arithmetic may flush them. ``is_telling`` makes results near zero
+    conclusive.
     """
 
     got: Array
@@ -207,9 +208,8 @@ class _Near:
         """Return this without the leaps that another comparison, by roundings of fewer inputs, accepts as near."""
         return self if other is None else replace(self, leaps=self.leaps & ~(other.is_within & ~other.leaps))
 
-    def as_own(self, own: Array, largest: float) -> _Near:
-        """Return this with elements accepted that are as in ``own``, NaN or infinity, if they should be NaN or beyond
-        the ``largest`` number of the dtype."""
+    def accept_nonfinite(self, own: Array, largest: float) -> _Near:
+        """Return this with NaN and infinity of ``own`` accepted where the true value is NaN or exceeds ``largest``."""
         wide = widen(own)
         if wide.shape != self.true.shape:
             return self
@@ -222,12 +222,12 @@ class _Near:
         if count:
             return (
                 f"{count} of {self.true.size} elements jump or swing within one rounding of the inputs, so that any "
-                "output between passes there; choose inputs whose results are known better"
+                "value between passes there; choose inputs whose results are less sensitive"
             )
         if self.accepts_zeros() and not self.is_telling and not self._is_nearer_than_zeros():
             return (
-                "one rounding of the inputs changes the results by so much that an output of nothing but zeros passes "
-                "too; choose inputs whose results are known better"
+                "one rounding of the inputs changes the results by so much that an output of zeros passes, too; "
+                "choose inputs whose results are less sensitive"
             )
         return ""
 
@@ -244,10 +244,10 @@ class _Near:
         return bool(error <= size / 2.0)
 
     def against_other_inputs(self, others: Sequence[Array]) -> _Near:
-        """Return this, as telling if other inputs change the results by much more than the bound: then terms cancel
-        here, and results near zero are not a matter of chance."""
+        """Return this with ``is_telling`` set if other inputs change the results by more than the bound."""
         if any(each.shape != self.true.shape for each in others):
             return self
+        # Then terms cancel for these inputs, and results near zero are no matter of chance.
         apart = [np.abs(each - self.true) for each in others]
         known = [each[np.isfinite(each)] for each in (*apart, self.radius)]
         if not all(each.size for each in known):
@@ -256,15 +256,16 @@ class _Near:
         return replace(self, is_telling=least >= _TELLING * float(known[-1].max()))
 
 
-def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array]) -> _Near | None:
-    entry = dtype_of(got.dtype)
-    if not entry.is_inexact or true.dtype not in (np.float64, np.complex128) or got.shape != true.shape:
+def _near(actual: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array]) -> _Near | None:
+    """Compare one output with coarse and fine roundings; return None for exact dtypes or other shapes."""
+    entry = dtype_of(actual.dtype)
+    if not entry.is_inexact or true.dtype not in (np.float64, np.complex128) or actual.shape != true.shape:
         return None
     if any(each.shape != true.shape for each in (*coarse, *fine)):
         return None
-    wide = widen(got)
+    wide = widen(actual)
     with np.errstate(all="ignore"):
-        last = np.maximum(entry.unit_roundoff * np.abs(true), smallest_rounding(got))
+        last = np.maximum(entry.unit_roundoff * np.abs(true), smallest_rounding(actual))
         spread, slight = _spread(coarse, true), _spread(fine, true) / _FINE
         radius = _FACTOR * np.minimum(spread, _NOT_SMOOTH * slight)
         is_smooth = slight <= _NOT_SMOOTH * spread
@@ -279,18 +280,17 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
     return _Near(wide, true, np.asarray(is_within), np.asarray(is_within & ~is_near), radius, lowest)
 
 
-def _near_zero(got: Array, true: Array, others: Sequence[Array]) -> AsRight | None:
+def _near_zero(actual: Array, true: Array, others: Sequence[Array]) -> AsRight | None:
     """Return the mask of gradients that should be zero, None if they are not: those of a norm over one element.
 
     ``others`` are off by one rounding of float64. If that changes some element by 2⁻⁴⁰ at most, but by an eighth of the
-    largest or more, ``true`` is noise around zero. In a dtype with the unit roundoff u the noise is u/2⁻⁵² times as
-    large. Upstream gradients are 2 at most, so noise is at most 8 roundings of them, or 2⁻¹⁰ if that is more.
+    largest or more, ``true`` is noise around zero.
     """
-    entry = dtype_of(got.dtype)
+    entry = dtype_of(actual.dtype)
     if (
         not others
         or not entry.is_inexact
-        or got.shape != true.shape
+        or actual.shape != true.shape
         or any(each.shape != true.shape for each in others)
     ):
         return None
@@ -298,11 +298,14 @@ def _near_zero(got: Array, true: Array, others: Sequence[Array]) -> AsRight | No
         noise = float(np.max(_spread(others, true), initial=0.0))
         if not 0.0 < noise <= _AROUND_ZERO or not bool((np.abs(true) <= _FACTOR * noise).all()):
             return None
+        # In a dtype with the unit roundoff u the noise is u/2⁻⁵² times as large. Upstream gradients are 2 at most, so
+        # noise is at most 8 roundings of them, or 2⁻¹⁰ if that is more.
         most = min(_FACTOR * noise * entry.unit_roundoff / _DOUBLE, max(_MOST_NOISE, 16.0 * entry.unit_roundoff))
-        return AsRight(np.asarray(np.abs(widen(got) - true) <= most), "")
+        return AsRight(np.asarray(np.abs(widen(actual) - true) <= most), "")
 
 
 def _spread(others: Sequence[Array], true: Array) -> Array:
+    """Return the root mean square distance of ``others`` from ``true``, for each element."""
     apart = np.abs(np.subtract(others, true))
     largest = np.max(apart, axis=0)
     scale = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)  # squares of 1e200 are infinite

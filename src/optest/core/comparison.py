@@ -1,12 +1,10 @@
-"""A case that was answered, beside what is expected of it: judged as it is, or with other operands."""
+"""A case with its actual and expected outputs: compared as it is, or for other inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from optest.backends import BackendDriver, declared_numerics
 from optest.compare import Expected
@@ -15,16 +13,17 @@ from optest.core.border import Border
 from optest.core.expected import expected_of_other_inputs
 from optest.core.layers import is_composed
 from optest.core.phases import REFERENCE, Clock
+from optest.numerics import Array
 from optest.spec import Check, Numerics, Reason, TestCase, Verdict
 
-Array = np.ndarray[Any, Any]
 _INTERNAL = Reason.INTERNAL
 
 
 class Comparison(NamedTuple):
-    """The outputs of ``driver`` for these inputs, and what is ``expected`` in their place.
+    """Actual outputs of ``driver`` for a case, and the ``expected`` ones.
 
-    Whoever calls the driver or a reference once more says so to the ``clock``; ``interrupted`` tells a real Ctrl-C.
+    Further calls of the driver or a reference are announced to the ``clock``; ``interrupted`` returns whether the user
+    pressed Ctrl-C.
     """
 
     case: TestCase
@@ -37,12 +36,13 @@ class Comparison(NamedTuple):
 
     @property
     def numerics(self) -> Numerics:
-        """What the driver declares for the case."""
-        stated = declared_numerics(self.driver, self.case)
-        is_wide = stated.accumulator == "float64" and is_composed(self.driver, self.case.descriptor)
-        return replace(stated, accumulator=None) if is_wide else stated  # what lies between parts is rounded
+        """Numerics that the driver declares for the case."""
+        declared = declared_numerics(self.driver, self.case)
+        is_wide = declared.accumulator == "float64" and is_composed(self.driver, self.case.descriptor)
+        # The parts of a layer round their results to the dtype of the case, whatever accumulates them.
+        return replace(declared, accumulator=None) if is_wide else declared
 
-    def judged(
+    def verdict(
         self,
         *,
         numerics: Numerics | None = None,
@@ -50,7 +50,7 @@ class Comparison(NamedTuple):
         checks: tuple[Check, ...] = (),
         draws: bool = False,
     ) -> Verdict:
-        """The verdict by the rules alone; ``draws`` adds pictures of wrong outputs.
+        """Return the verdict by the tolerance rules only; ``draws`` adds pictures of wrong outputs.
 
         Raises:
             Fault: INTERNAL if the comparison itself fails.
@@ -68,7 +68,7 @@ class Comparison(NamedTuple):
             )
 
     def with_inputs(self, inputs: Sequence[Array]) -> Comparison | str:
-        """The same outputs beside what the reference expects of other inputs; or why nobody knows that."""
+        """Return the same outputs with the reference's expected outputs for other inputs, or why these are unknown."""
         with self.clock.announced(REFERENCE):
             expected = expected_of_other_inputs(self.case, inputs, self.driver, self.interrupted)
         return expected if isinstance(expected, str) else self._replace(inputs=inputs, expected=expected)

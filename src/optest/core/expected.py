@@ -1,4 +1,4 @@
-"""What the outputs should be: a golden file, the generator's own, or the reference's, with their error terms."""
+"""Expected outputs of a case, with their error terms: from a golden file, the generator, or the reference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optest.backends import BackendDriver
 from optest.backends.abilities import KeepsGolden
 from optest.compare import Expected
 from optest.core.border import Border
-from optest.numerics import ErrorStateKept, dtype_of, numpy_dtype, private_copy
+from optest.numerics import Array, ErrorStateKept, dtype_of, numpy_dtype, private_copy
 from optest.registry import load_object
 from optest.spec import (
     Check,
@@ -33,14 +33,13 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 _REFERENCE_FAILED = Reason.REFERENCE_FAILED
 new_expected = constructor(Expected)
 
-BY_BACKEND = Check(name="expected values", state=CheckState.NOTE, detail="kept by the backend, not the reference's")
-BY_ITSELF = Check(name="expected values", state=CheckState.NOTE, detail="the operator's own, which is under test")
-_BY_GENERATOR = Check(name="expected values", state=CheckState.NOTE, detail="the generator's, not the reference's")
+BY_BACKEND = Check(name="expected values", state=CheckState.NOTE, detail="from the backend, not the reference")
+BY_ITSELF = Check(name="expected values", state=CheckState.NOTE, detail="from the operator itself, which is under test")
+_BY_GENERATOR = Check(name="expected values", state=CheckState.NOTE, detail="from the generator, not the reference")
 
 
 def expected_outputs(
@@ -50,46 +49,45 @@ def expected_outputs(
     driver: BackendDriver,
     interrupted: Callable[[], bool] | None = None,
 ) -> tuple[list[Expected], tuple[Check, ...]]:
-    """Return the expected outputs in order, none where the case has no reference at all, and a note of who says so.
+    """Return the expected outputs in order, no outputs if the case has no reference, and notes on their source.
 
-    A golden file of the backend goes before what the generator knows, and that before the reference. The cases
-    share an execution; each may be judged by another rule.
+    A golden file of the backend precedes what the generator ``known``, and that the reference. The cases share one
+    execution, but each may have another tolerance rule.
 
     Raises:
         Fault: REFERENCE_FAILED if the reference raises or contradicts the outputs that the case declares.
     """
     case = cases[0]
-    padded = _with_left_out(case, inputs)
+    padded = _in_signature_order(case, inputs)
     with ErrorStateKept():
         with Border("the reference", _REFERENCE_FAILED, interrupted):
-            values, notes = _trusted(case, padded, known, driver)
+            values, notes = _outputs_by_priority(case, padded, known, driver)
             if values is None:
                 return [], ()
-            device, remarks = driver.device(), [each for each in values if isinstance(each, ReferenceNote)]
+            is_by_reference = not notes
+            device, reference_notes = driver.device(), [each for each in values if isinstance(each, ReferenceNote)]
             values = [each for each in values if not isinstance(each, ReferenceNote)]
-            device_notes = tuple(
+            notes += tuple(
                 BY_ITSELF
-                if each.itself_on and device in (None, each.itself_on)
-                else Check(name="expected values", state=CheckState.NOTE, detail=each.text)
-                for each in remarks
+                if note.itself_on and device in (None, note.itself_on)
+                else Check(name="expected values", state=CheckState.NOTE, detail=note.text)
+                for note in reference_notes
             )
-        terms = _terms_if_needed(cases, padded, interrupted)
-    placed = _placed(case, _immutable(values), _immutable(terms))
-    if case.descriptor.alternatives is not None and _is_definition(case) and not notes:
-        # They say what is as right as the operator's own reference, and nothing of what a user's expects.
-        placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
-    return placed, notes + device_notes
+        terms = _terms_of(cases, padded, interrupted)
+    expected = _bind_outputs(case, _immutable(values), _immutable(terms))
+    # Alternatives are as right as the built-in reference; a user's reference or values may mean something else.
+    if case.descriptor.alternatives is not None and _is_definition(case) and is_by_reference:
+        expected = _with_alternatives(case, padded, expected, case.descriptor.alternatives)
+    return expected, notes
 
 
 def _immutable(value: Any) -> Any:
-    """Return the value with its arrays copied into bytes, which NumPy never makes writeable.
-
-    The code under test reaches all objects by ``gc``, and could write its own answer into what it is compared with.
-    """
+    """Return a copy of a value, or of a list of values, whose arrays are in bytes that NumPy never makes writeable."""
+    # The code under test reaches all objects by ``gc``, and could write its own results into the expected values.
     if isinstance(value, (list, tuple)):
         copies = [_immutable(each) for each in value]
         return value._make(copies) if hasattr(value, "_make") else copies
-    if not isinstance(value, np.ndarray) or value.dtype.hasobject:  # Python's integers cannot be written over
+    if not isinstance(value, np.ndarray) or value.dtype.hasobject:  # Python's integers cannot be overwritten
         return np.array(value) if isinstance(value, np.ndarray) else value
     return np.ndarray(value.shape, value.dtype, np.asarray(value).tobytes())
 
@@ -100,37 +98,37 @@ def expected_of_other_inputs(
     driver: BackendDriver,
     interrupted: Callable[[], bool] | None = None,
 ) -> list[Expected] | str:
-    """The expected outputs for other inputs than the case's; or why nobody knows them, in words: those of the case's
-    own alone are known, or the reference fails with these."""
+    """Return the expected outputs for inputs other than the case's, or the reason why they are unknown."""
     if case.generator is not None:
-        return "the case's generator knows the values alone that it makes"
+        return "the case's generator knows the outputs for its own inputs only"
     try:
         expected, notes = expected_outputs([case], inputs, None, driver, interrupted)
     except Fault as fault:
         return fault.message.partition("\n")[0]
-    return "the backend keeps what it expects of the case's own values alone" if BY_BACKEND in notes else expected
+    return "the backend has expected outputs for the case's own inputs only" if BY_BACKEND in notes else expected
 
 
 def expected_of_outputs(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Expected]:
-    """The outputs of a first call as what those of further calls should be; floats of an operator without a rule are
-    held to the tolerance of close results.
+    """Return the outputs of a first call as the expected outputs of further calls.
+
+    Floats of an operator without a rule get the rule CLOSE.
 
     Raises:
-        Fault: MISSING_OUTPUT, EXTRA_OUTPUT, if the operator cannot have so many.
+        Fault: MISSING_OUTPUT or EXTRA_OUTPUT if the operator cannot have so many outputs.
     """
     count, signature = len(outputs), case.descriptor.tensors
     if signature.output_names(count) is None or len(case.outputs or outputs) != count:
-        wanted = len(case.outputs or signature.outputs)
-        reason = Reason.MISSING_OUTPUT if count < wanted else Reason.EXTRA_OUTPUT
-        raise Fault(reason, f"the number of outputs is {count}, but should be {wanted}")
+        required = len(case.outputs or signature.outputs)
+        reason = Reason.MISSING_OUTPUT if count < required else Reason.EXTRA_OUTPUT
+        raise Fault(reason, f"the number of outputs is {count}, expected {required}")
     with ErrorStateKept():
-        terms = _terms_if_needed([case], _with_left_out(case, inputs))
-    placed = _placed(replace(case, outputs=()), outputs, terms)
+        terms = _terms_of([case], _in_signature_order(case, inputs))
+    expected = _bind_outputs(replace(case, outputs=()), outputs, terms)
     specs = case.outputs or [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in outputs]
     rule = None if case.descriptor.rule else _CLOSE
     return [
         replace(each, dtype=spec.dtype, shape=spec.shape, rule=each.rule or (rule if spec.dtype.is_inexact else None))
-        for each, spec in zip(placed, specs, strict=True)
+        for each, spec in zip(expected, specs, strict=True)
     ]
 
 
@@ -138,58 +136,59 @@ _CLOSE = Rule(kind=RuleClass.CLOSE, source="torch.testing.assert_close")
 
 
 def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callable[[], bool] | None = None) -> None:
-    """The reference has to refuse what the case says is refused, where the operator knows how to ask it.
+    """Run the operator's refusal hook, if it has one, which raises unless the reference refuses the case as expected.
 
     Raises:
-        Fault: NOT_REFUSED or WRONG_ERROR if it does not; REFERENCE_FAILED if it could not be asked.
+        Fault: NOT_REFUSED or WRONG_ERROR if the reference does not refuse it; REFERENCE_FAILED if it could not be run.
     """
     hook = case.descriptor.refused
     if hook is None:
         return
     with ErrorStateKept(), Border("the reference", _REFERENCE_FAILED, interrupted):
-        function, _ = _hook(hook)
+        function, _ = _load_hook(hook)
         function([_read_only_copy(each) for each in inputs], dict(case.attributes), case.expects_error)
 
 
 def may_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
-    """Why an exception is as right as an answer to these inputs, "" where it is not.
+    """Return why an exception is as right as a result for these inputs, "" if it is not.
 
     Raises:
-        Fault: REFERENCE_FAILED if the operator fails to say.
+        Fault: REFERENCE_FAILED if the operator's hook fails.
     """
     hook = case.descriptor.may_refuse
     if hook is None or not _is_definition(case):
         return ""
     with ErrorStateKept(), Border("the operator's `may_refuse`", _REFERENCE_FAILED):
-        return str(_call_hook(hook, case, _with_left_out(case, inputs)))
+        return str(_call_hook(hook, case, _in_signature_order(case, inputs)))
 
 
 def _is_definition(case: TestCase) -> bool:
-    """Whether what is expected is the operator as the catalogue defines it, whoever of optest's computes it."""
+    """Return whether the expected outputs follow the operator's built-in definition, not a user's reference."""
     return case.reference is None or is_own(case.reference)
 
 
 def _with_alternatives(
     case: TestCase, inputs: Sequence[Array | None], expected: list[Expected], hook: str | Callable[..., Any]
 ) -> list[Expected]:
-    """Let the operator say which elements of an output are as right as the reference's."""
+    """Return the expected outputs with masks of elements as right as the reference's, from the operator's hook."""
     structure = [(each.shape, numpy_dtype(each.dtype)) for each in expected]
     latest: tuple[Sequence[Any], Sequence[Any]] | None = None
 
     def masks(actual: Sequence[Any]) -> Sequence[Any]:
-        """Made once for the outputs of a comparison, which asks for one mask after the other."""
         nonlocal latest
+        # A comparison requests one mask after the other for the same outputs.
         if latest is None or latest[0] is not actual:
-            latest = actual, made(actual)
+            latest = actual, compute_masks(actual)
         return latest[1]
 
-    def made(actual: Sequence[Any]) -> Sequence[Any]:
+    def compute_masks(actual: Sequence[Any]) -> Sequence[Any]:
+        """Return the masks from the hook, None for each output if the outputs have a wrong structure."""
         if [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in actual] != structure:
             return (None,) * len(expected)
         with ErrorStateKept(), Border("the operator's `alternatives`", _REFERENCE_FAILED):
-            alternatives = _sequence(_hook(hook)[0](inputs, dict(case.attributes), actual))
+            alternatives = _as_sequence(_load_hook(hook)[0](inputs, dict(case.attributes), actual))
             if len(alternatives) != len(expected):
-                raise ValueError(f"`alternatives` yields {len(alternatives)} masks, but should yield {len(expected)}")
+                raise ValueError(f"`alternatives` returned {len(alternatives)} masks, expected {len(expected)}")
         return alternatives
 
     def mask_of(index: int) -> Callable[[Sequence[Any]], Any]:
@@ -198,26 +197,28 @@ def _with_alternatives(
     return [replace(each, alternatives=mask_of(index)) for index, each in enumerate(expected)]
 
 
-def _trusted(
+def _outputs_by_priority(
     case: TestCase, inputs: Sequence[Array | None], known: Sequence[Any] | None, driver: BackendDriver
 ) -> tuple[list[Any] | None, tuple[Check, ...]]:
+    """Return the outputs of the first source that has them (golden file, generator, reference), and a note on it."""
     values = driver.golden(case) if isinstance(driver, KeepsGolden) else None
     if values is not None:
-        return _arrays(values), (BY_BACKEND,)
+        return _as_arrays(values), (BY_BACKEND,)
     if known is not None:
-        return _arrays(known), (_BY_GENERATOR,)
+        return _as_arrays(known), (_BY_GENERATOR,)
     reference = case.reference or case.descriptor.reference
     if reference is None:
         return None, ()
     values = _call_hook(reference, case, inputs)
     if values is None:
-        raise Fault(Reason.REFERENCE_FAILED, "the reference yields None, but should yield the outputs")
-    return _arrays(values), ()
+        raise Fault(Reason.REFERENCE_FAILED, "the reference returned None, expected the outputs")
+    return _as_arrays(values), ()
 
 
 def _call_hook(hook: str | Callable[..., Any], case: TestCase, inputs: Sequence[Array | None]) -> Any:
-    """What a reference or `terms` yields. A foreign one gets copies: a framework's tensor over our memory can write."""
-    function, is_own = _hook(hook)
+    """Return the result of a reference or another hook; a user's hook gets read-only copies of the inputs."""
+    # A framework's tensor over our memory could write to it.
+    function, is_own = _load_hook(hook)
     if not is_own:
         inputs = [None if each is None else _read_only_copy(each) for each in inputs]
     return function(inputs, dict(case.attributes))
@@ -229,19 +230,20 @@ def _read_only_copy(array: Array) -> Array:
     return copy
 
 
-def _arrays(values: Any) -> list[Any]:
-    arrays = [value if isinstance(value, _MORE_THAN_ARRAYS) else np.asarray(value) for value in _sequence(values)]
+def _as_arrays(values: Any) -> list[Any]:
+    """Return the outputs of a reference as arrays, with annotated ones unchanged; raise for an unknown dtype."""
+    arrays = [value if isinstance(value, _ANNOTATED) else np.asarray(value) for value in _as_sequence(values)]
     for array in arrays:
-        if not isinstance(array, _MORE_THAN_ARRAYS):
+        if not isinstance(array, _ANNOTATED):
             dtype_of(array.dtype)  # which refuses what no operator yields
     return arrays
 
 
-_MORE_THAN_ARRAYS = (Unrounded, NamedOutput, ReferenceNote)
+_ANNOTATED = (Unrounded, NamedOutput, ReferenceNote)
 
 
-def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
-    """The inputs at the places of the operator's signature, None for an optional one that is left out."""
+def _in_signature_order(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
+    """Return the inputs in the order of the operator's signature, None for an omitted optional one."""
     signature = case.descriptor.tensors
     names = [argument.name for argument in case.inputs]
     if names == [parameter.name for parameter in signature.inputs] and len(names) == len(inputs):
@@ -252,62 +254,68 @@ def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None
     return [by_name.get(parameter.name) for parameter in signature.inputs]
 
 
-def _terms_if_needed(
+def _terms_of(
     cases: Sequence[TestCase], inputs: Sequence[Array | None], interrupted: Callable[[], bool] | None = None
 ) -> Sequence[Any] | None:
+    """Return the error terms of the outputs, None if no case needs them; raise ``Fault`` for negative ones."""
     descriptor = cases[0].descriptor
     if descriptor.terms is None or descriptor.rule is None or descriptor.rule.kind not in _WITH_TERMS:
         return None
-    if not any(map(_may_be_judged_by_class, cases)):
+    if not any(map(_may_need_terms, cases)):
         return None
     with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
         case = cases[0]
         assert case.descriptor.terms is not None
-        terms = _sequence(_call_hook(case.descriptor.terms, case, inputs))
+        terms = _as_sequence(_call_hook(case.descriptor.terms, case, inputs))
         for each in terms:
             if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
-                raise ValueError(f"a count of terms is {np.min(each.count)}, but should be 0 or more")
+                raise ValueError(f"a count of terms is {np.min(each.count)}, expected 0 or more")
             if isinstance(each, ErrorBudget) and np.any(np.less(each.worst, 0)):
-                raise ValueError(f"an error budget is {np.nanmin(each.worst)}, but should be 0 or more")
+                raise ValueError(f"an error budget is {np.nanmin(each.worst)}, expected 0 or more")
         return terms
 
 
-def _may_be_judged_by_class(case: TestCase) -> bool:
-    """False only if a tolerance for every output decides; integer-exact sums ask for terms before they ask for it."""
-    stated = [layer for layer in case.tolerances if layer.tolerance.bounds_errors]
-    if not stated or (case.descriptor.rule is not None and case.descriptor.rule.stands):
+def _may_need_terms(case: TestCase) -> bool:
+    """Return whether a class rule may apply, or the sum may be integer-exact, which takes terms to decide."""
+    tolerances = [layer for layer in case.tolerances if layer.tolerance.bounds_errors]
+    if not tolerances or (case.descriptor.rule is not None and case.descriptor.rule.stands):
         return True
     exact = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
-    return exact or all(layer.output is not None for layer in stated)
+    return exact or all(layer.output is not None for layer in tolerances)
 
 
 @lru_cache(maxsize=256)
-def _loaded(path: str) -> tuple[Callable[..., Any], bool]:
+def _load_hook_path(path: str) -> tuple[Callable[..., Any], bool]:
+    """Load the function at an import path; raise BAD_CASE if it is none; return whether it is built in, too."""
     hook = load_object(path)
     if not callable(hook):
-        raise Fault(Reason.BAD_CASE, f"{path} is {type(hook).__name__}, but should be a function")
+        raise Fault(Reason.BAD_CASE, f"{path} is {type(hook).__name__}, expected a function")
     return hook, is_own(path)
 
 
-def _hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
-    """The function, and whether it is optest's own."""
-    return _loaded(hook) if isinstance(hook, str) else (hook, False)
+def _load_hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
+    """Return the function of a hook, and whether it is built in."""
+    return _load_hook_path(hook) if isinstance(hook, str) else (hook, False)
 
 
 def is_own(hook: object) -> bool:
-    """Whether a reference, or another hook, is optest's own: those are stated by their import paths."""
+    """Return whether a reference, or another hook, is built in: those are import paths below ``optest.``."""
     return isinstance(hook, str) and hook.startswith("optest.")
 
 
-def _sequence(returned: Any) -> Sequence[Any]:
-    """One value, or several; a NamedTuple of terms is one."""
+def _as_sequence(returned: Any) -> Sequence[Any]:
+    """Return several values as they are, a single one (a NamedTuple of terms, too) as a sequence of one."""
     if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields"):
         return returned
     return (returned,)
 
 
-def _placed(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | None) -> list[Expected]:
-    """The outputs that the signature names, then those with a name of their own."""
+def _bind_outputs(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | None) -> list[Expected]:
+    """Return the expected outputs for a reference's values: first those of the signature, then those it names itself.
+
+    Raises:
+        Fault: REFERENCE_FAILED for another number of outputs or terms, or another shape than declared.
+    """
     named = [each for each in values if isinstance(each, NamedOutput)]
     outputs = [each for each in values if not isinstance(each, NamedOutput)]
     names = case.descriptor.tensors.output_names(len(case.outputs) or len(outputs))
@@ -315,22 +323,23 @@ def _placed(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | None) 
         count = len(case.outputs) or len(case.descriptor.tensors.outputs)
         raise Fault(
             Reason.REFERENCE_FAILED,
-            f"the reference yields {len(outputs)} outputs, but {case.descriptor.name} has {count}",
+            f"the reference returned {len(outputs)} outputs, expected {count} for {case.descriptor.name}",
         )
     if terms is not None and len(terms) == 1 and isinstance(terms[0], Rule):
-        terms = [terms[0]] * len(names)  # the operator's rule, and its terms, do not hold for this call
+        terms = [terms[0]] * len(names)  # a rule in place of terms replaces the operator's for this call
     if terms is not None and len(terms) != len(names):
-        raise Fault(Reason.REFERENCE_FAILED, f"`terms` yields {len(terms)} entries, but should yield {len(names)}")
+        raise Fault(Reason.REFERENCE_FAILED, f"`terms` returned {len(terms)} entries, expected {len(names)}")
     declared: Sequence[TensorSpec | None] = case.outputs or (None,) * len(names)
     return [
-        _one(name, value, spec, case, terms[index] if terms is not None else None)
+        _expected_output(name, value, spec, case, terms[index] if terms is not None else None)
         for index, (name, value, spec) in enumerate(zip(names, outputs, declared, strict=True))
-    ] + [replace(_one(each.name, each.value, None, case, each.terms), rule=each.rule) for each in named]
+    ] + [replace(_expected_output(each.name, each.value, None, case, each.terms), rule=each.rule) for each in named]
 
 
-def _one(name: str, value: Any, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
+def _expected_output(name: str, value: Any, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
+    """Return one expected output; its dtype and shape are those declared in ``spec``, else those of the value."""
     if isinstance(terms, Rule):
-        return replace(_one(name, value, spec, case, None), rule=terms)
+        return replace(_expected_output(name, value, spec, case, None), rule=terms)
     if isinstance(value, Unrounded):
         value, kind = value
         if spec is None:
@@ -341,7 +350,7 @@ def _one(name: str, value: Any, spec: TensorSpec | None, case: TestCase, terms: 
     if value.shape != spec.shape:
         raise Fault(
             Reason.REFERENCE_FAILED,
-            f"the reference yields {name} with the shape {list(value.shape)}, "
-            f"but {case.descriptor.name} declares {list(spec.shape)}",
+            f"the reference returned {name} with the shape {list(value.shape)}, "
+            f"expected {list(spec.shape)} as {case.descriptor.name} declares",
         )
     return new_expected(name=name, dtype=spec.dtype, shape=spec.shape, value=value, terms=terms)

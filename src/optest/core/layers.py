@@ -1,4 +1,4 @@
-"""Layers on backends: a driver that does not have the layer itself is called for each of its parts."""
+"""Layers on backends: a driver without the layer itself is called for each of its parts."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from optest.backends.command_abilities import (
     runs_programs,
 )
 from optest.core.border import Border
-from optest.numerics import dtype_of, numpy_dtype, round_to
+from optest.numerics import Array, dtype_of, numpy_dtype, round_to
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import Argument, Fault, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, UnfitArguments
 
-Array = np.ndarray[Any, Any]
-Ask = Callable[[TestCase, Sequence[Array]], Sequence[Array]]
+RunPart = Callable[[TestCase, Sequence[Array]], Sequence[Array]]
 
 
 def is_composed(driver: BackendDriver, descriptor: OperatorDescriptor) -> bool:
-    """Whether the operator is a layer that the driver computes by its parts."""
+    """Return whether the operator is a layer that the driver computes by its parts."""
     if descriptor.composition is None or driver.is_reference or runs_programs(driver):
         return False
     if isinstance(driver, LacksOperators):
         return driver.lacks(descriptor) is not None
-    stated = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
-    return capability_of(stated, descriptor) is None
+    capabilities = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
+    return capability_of(capabilities, descriptor) is None
 
 
 def lack_of_operator(driver: BackendDriver, descriptor: OperatorDescriptor) -> str | None:
-    """Why a check asks the driver for no case of an operator or layer, None if it asks."""
+    """Return why a check runs no case of an operator or layer with the driver, None if it runs them."""
     if not is_composed(driver, descriptor):
         return lack_of(driver, descriptor)
     for part in descriptor.parts:
@@ -47,63 +46,65 @@ def lack_of_operator(driver: BackendDriver, descriptor: OperatorDescriptor) -> s
     return None
 
 
-def composed_outputs(case: TestCase, driver: BackendDriver, inputs: Sequence[Array], ask: Ask) -> list[Array]:
-    """The outputs of a layer, by calls of its parts; ``ask`` has the driver run one of them.
+def composed_outputs(case: TestCase, driver: BackendDriver, inputs: Sequence[Array], run_part: RunPart) -> list[Array]:
+    """Return the outputs of a layer, computed by calls of its parts; ``run_part`` runs the driver for one of them.
 
     Raises:
-        Fault: what a part raises, and which it was; UNSUPPORTED if the driver does not take one.
+        Fault: that of a part, with its call; UNSUPPORTED if the driver does not accept one.
     """
     layer = load_object(case.descriptor.composition)
     by_name = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
-    placed = [by_name.get(parameter.name) for parameter in case.descriptor.tensors.inputs]
+    tensors = [by_name.get(parameter.name) for parameter in case.descriptor.tensors.inputs]
     with Border(f"the composition of {case.descriptor.name}", Reason.BAD_CASE):
-        return list(layer(_Calls(case, driver, ask), placed, dict(case.attributes)))
+        return list(layer(_Calls(case, driver, run_part), tensors, dict(case.attributes)))
 
 
 class _Calls:
-    """The parts of a layer, computed by a driver."""
+    """Call interface of a layer's composition: runs the parts with a driver."""
 
-    def __init__(self, case: TestCase, driver: BackendDriver, ask: Ask) -> None:
+    def __init__(self, case: TestCase, driver: BackendDriver, run_part: RunPart) -> None:
         self._case = case
         self._driver = driver
-        self._ask = ask
+        self._run_part = run_part
         self._count = 0
 
     def __call__(self, operator: str, *tensors: Array | None, **attributes: Any) -> Array:
+        """Run an operator with the driver, return its first output; raise ``Fault`` if unsupported or wrong."""
         self._count += 1
-        part, arrays = self._part(operators.get(operator), tensors, attributes)
-        place = f"call {self._count} of the layer, {part.identifier()}"
+        part, arrays = self._case_of_part(operators.get(operator), tensors, attributes)
+        call = f"call {self._count} of the layer, {part.identifier()}"
         lack = lack_of(self._driver, part.descriptor) or outside_capabilities(self._driver, part)
         lack = lack or self._driver.unsupported(part)
         if lack is not None:
-            raise Fault(Reason.UNSUPPORTED, f"{place}: {lack}")
+            raise Fault(Reason.UNSUPPORTED, f"{call}: {lack}")
         try:
-            first = self._ask(part, arrays)[0]
+            first = self._run_part(part, arrays)[0]
         except Fault as fault:
-            raise Fault(fault.reason, f"{place}: {fault.message}", details=fault.details) from None
-        for reason, actual, wanted in (
+            raise Fault(fault.reason, f"{call}: {fault.message}", details=fault.details) from None
+        for reason, actual, required in (
             (Reason.DTYPE, dtype_of(first.dtype), part.outputs[0].dtype),
             (Reason.SHAPE, first.shape, part.outputs[0].shape),
         ):
-            if actual != wanted:
-                raise Fault(reason, f"{place} is {actual}, but should be {wanted}")
+            if actual != required:
+                raise Fault(reason, f"{call} is {actual}, expected {required}")
         return first
 
     def constant(self, values: Any) -> Array:
+        """Return the values rounded to the dtype of the layer's first input."""
         values = np.asarray(values, np.float64)
         return round_to(values, self._case.inputs[0].spec.dtype)
 
-    def _part(
+    def _case_of_part(
         self, descriptor: OperatorDescriptor, tensors: Sequence[Array | None], attributes: dict[str, Any]
     ) -> tuple[TestCase, list[Array]]:
-        """The call of a part as a case of its own, with the inputs that it has."""
+        """Return the call of a part as a case, and its arrays without omitted inputs."""
         arrays: list[Array] = []
         arguments = []
-        for place, tensor in enumerate(tensors):
+        for position, tensor in enumerate(tensors):
             if tensor is None:
                 continue
             spec = TensorSpec(dtype=dtype_of(tensor.dtype), shape=tensor.shape)
-            name = descriptor.tensors.input_name(place)
+            name = descriptor.tensors.input_name(position)
             arguments.append(Argument(name=name, path=f"input{len(arrays)}", spec=spec, fill=Fill(kind="data")))
             arrays.append(np.asarray(tensor, numpy_dtype(spec.dtype), order="C"))
         bound = descriptor.bind(attributes)
@@ -114,5 +115,5 @@ class _Calls:
         try:
             outputs = load_object(descriptor.infer)(specs, bound)
         except UnfitArguments as error:
-            raise Fault(Reason.BAD_CASE, f"the layer makes no call of {descriptor.name}: {error}") from None
+            raise Fault(Reason.BAD_CASE, f"the layer's call of {descriptor.name} is invalid: {error}") from None
         return replace(part, outputs=tuple(outputs)), arrays

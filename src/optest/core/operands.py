@@ -1,7 +1,6 @@
-"""Operands and a wrong answer: what stood at the worst element, and whether the answer is right for operands that are
-read otherwise than by the reference.
+"""Operands of a wrong output: those of the worst element, and other readings of the operands that make it right.
 
-Right by another reading is a pass with a note where that reading is right too, and else a failure that says so.
+Outputs that are right by another reading pass with a note if that reading is right, too; else the failure names it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from optest.core.comparison import Comparison
-from optest.numerics import dtype_of, round_to, widen
+from optest.numerics import Array, dtype_of, round_to, widen
 from optest.operators.shapes import promote_tensors
 from optest.spec import (
     Check,
@@ -31,17 +30,15 @@ from optest.spec import (
     dtype,
 )
 
-Array = np.ndarray[Any, Any]
-
 ELEMENTWISE = frozenset({"activation", "bitwise", "comparison", "conversion", "elementwise", "logic"})
 _VALUES = (Reason.VALUE, Reason.NAN)
 _SORTED = ("values", "indices")
 _SUBNORMAL = "subnormal operands"
-_UNDECLARED = 'right for zeros in their place; a device that reads them so declares Numerics(denormals="flush")'
+_UNDECLARED = 'right if they are read as zeros; a device that does so declares Numerics(denormals="flush")'
 
 
 def with_worst_operands(case: TestCase, inputs: Sequence[Array], verdict: Verdict) -> Verdict:
-    """``verdict`` with the operands of the worst element among its details, where each has one there."""
+    """Add the operands of the worst element to the details of a failure, if every operand has one there."""
     if verdict.status is not Status.FAILED or verdict.reason not in _VALUES:
         return verdict
     if case.descriptor.category not in ELEMENTWISE:
@@ -49,16 +46,18 @@ def with_worst_operands(case: TestCase, inputs: Sequence[Array], verdict: Verdic
     wrong = [measure for measure in verdict.measures if measure.mismatched and measure.worst_index is not None]
     if len(wrong) != 1:
         return verdict
-    there = [_at(array, wrong[0]) for array in inputs]
-    if not there or None in there:
+    operands = [_operand_of_worst(array, wrong[0]) for array in inputs]
+    if not operands or None in operands:
         return verdict
-    words = [f"{argument.name} {value}" for argument, value in zip(case.inputs, there, strict=True)]
+    words = [f"{argument.name} {value}" for argument, value in zip(case.inputs, operands, strict=True)]
     return replace(verdict, details={**verdict.details, "operands_there": ", ".join(words)})
 
 
 def with_definition(case: TestCase, verdict: Verdict) -> Verdict:
-    """``verdict`` with the operator's own words, where a number alone does not say why it is right: for the dtype
-    of integers, what has one right answer, and a result or an operand that is no number."""
+    """Add the operator's description to the details of a failure that the numbers do not explain.
+
+    That is a wrong dtype of integers, a rule with one right result, or a result or an operand that is no number.
+    """
     if verdict.status is not Status.FAILED or not case.descriptor.description:
         return verdict
     if verdict.reason in _VALUES:
@@ -72,23 +71,23 @@ def with_definition(case: TestCase, verdict: Verdict) -> Verdict:
     return replace(verdict, details={**verdict.details, "definition": case.descriptor.description})
 
 
-def _at(array: Array, measure: Measure) -> str | None:
-    """The element that is broadcast to the worst one, None where the shapes do not say which that is."""
+def _operand_of_worst(array: Array, measure: Measure) -> str | None:
+    """Return the element of an operand that is broadcast to the worst one; None if shapes leave it open."""
     assert measure.worst_index is not None
     lead = len(measure.shape) - array.ndim
     if lead < 0:
         return None
     index = []
-    for size, broadcast, place in zip(array.shape, measure.shape[lead:], measure.worst_index[lead:], strict=True):
+    for size, broadcast, coordinate in zip(array.shape, measure.shape[lead:], measure.worst_index[lead:], strict=True):
         if size not in (1, broadcast):
             return None
-        index.append(place if size == broadcast else 0)
+        index.append(coordinate if size == broadcast else 0)
     return str(array[tuple(index)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """Other inputs, what of the answer is judged by them, and what a pass is called; ``is_right`` makes it one."""
+    """Other inputs, the outputs and numerics to compare with, and the name of a pass, which ``is_right`` allows."""
 
     inputs: Sequence[Array]
     outputs: Sequence[Any]
@@ -98,48 +97,51 @@ class _Reading:
     is_right: bool
 
 
-def judged_by_readings(comparison: Comparison, verdict: Verdict) -> Verdict:
-    """``verdict``, unless values are wrong that are right by another reading of the operands."""
+def accept_other_readings(comparison: Comparison, verdict: Verdict) -> Verdict:
+    """Return ``verdict``, or a pass with a note if another accepted reading makes wrong values right."""
     if verdict.status is not Status.FAILED or verdict.reason not in _VALUES:
         return verdict
-    for reading in chain(_of_promotion(comparison), _of_zeros(comparison)):
-        other = comparison.with_inputs(reading.inputs)
-        if isinstance(other, str):
+    for reading in chain(_readings_of_promotion(comparison), _readings_of_subnormals(comparison)):
+        with_reading = comparison.with_inputs(reading.inputs)
+        if isinstance(with_reading, str):
             return verdict
-        judged = other._replace(outputs=reading.outputs).judged(numerics=reading.numerics, checks=verdict.checks)
-        if judged.status is Status.PASSED and not reading.is_right:
+        with_reading = with_reading._replace(outputs=reading.outputs)
+        other_verdict = with_reading.verdict(numerics=reading.numerics, checks=verdict.checks)
+        if other_verdict.status is not Status.PASSED:
+            continue
+        if not reading.is_right:
             return replace(verdict, details={**verdict.details, reading.name.replace(" ", "_"): reading.words})
-        if judged.status is Status.PASSED:
-            note = Check(name=reading.name, state=CheckState.NOTE, detail=reading.words)
-            return replace(judged, checks=(*judged.checks, note))
+        note = Check(name=reading.name, state=CheckState.NOTE, detail=reading.words)
+        return replace(other_verdict, checks=(*other_verdict.checks, note))
     return verdict
 
 
-def _of_promotion(comparison: Comparison) -> Iterator[_Reading]:
-    """An operand without dimensions does not widen the arithmetic of a tensor beside it (torch.result_type).
-
-    Whether it is rounded to the tensor's dtype, or to float32, or not at all, differs between libraries and between
-    their kernels: all of it is right. Integers with dimensions are rounded to the common dtype first, everywhere.
-    """
+def _readings_of_promotion(comparison: Comparison) -> Iterator[_Reading]:
+    """Yield readings of operands of several dtypes: 0-d ones rounded or not, integers not rounded."""
+    # A 0-d operand does not widen the arithmetic of a tensor (torch.result_type). Libraries and their kernels round it
+    # to the tensor's dtype, to float32, or not at all: all of it is right. Integers with dimensions are rounded to the
+    # common dtype first, everywhere.
     common, inputs = _common_dtype(comparison.case), comparison.inputs
     if common is None:
         return
     unchanged: dict[str, Any] = {"outputs": comparison.outputs, "numerics": comparison.numerics}
-    scalars = [not array.ndim and _is_finer(array, common) for array in inputs]
+    dtypes = [dtype_of(array.dtype) for array in inputs]
+    finer = [kind.is_integer or (kind.is_inexact and kind.precision > common.precision) for kind in dtypes]
+    scalars = [not array.ndim and is_finer for array, is_finer in zip(inputs, finer, strict=True)]
     for read in dict.fromkeys((None, dtype("float32"), common)):
-        others = _converted(inputs, scalars, read)
+        others = _rounded_operands(inputs, scalars, read)
         if others is not None:
-            words = f"right where they are {f'rounded to {read}' if read else 'not rounded'}, as in some libraries"
+            words = f"right if they are {f'rounded to {read}' if read else 'not rounded'}, as in some libraries"
             yield _Reading(inputs=others, **unchanged, name="0-d operands", words=words, is_right=True)
     integers = [bool(array.ndim) and array.dtype.kind in "iu" for array in inputs]
-    unrounded = _converted(inputs, integers, None)
+    unrounded = _rounded_operands(inputs, integers, None)
     if unrounded is not None:
-        words = f"right for ones that are not rounded to {common}, the common dtype, before anything is computed"
+        words = f"right if they are not rounded to {common}, the common dtype, before the computation"
         yield _Reading(inputs=unrounded, **unchanged, name="integer operands", words=words, is_right=False)
 
 
 def _common_dtype(case: TestCase) -> DType | None:
-    """The dtype in which operands of several dtypes meet, where it is inexact."""
+    """Return the inexact dtype to which operands of several dtypes are promoted; None if there is none."""
     specs = [argument.spec for argument in case.inputs]
     if not case.descriptor.is_promoting or len({spec.dtype for spec in specs}) < 2:
         return None
@@ -150,19 +152,15 @@ def _common_dtype(case: TestCase) -> DType | None:
     return common if common.is_inexact else None
 
 
-def _is_finer(array: Array, common: DType) -> bool:
-    entry = dtype_of(array.dtype)
-    return entry.is_integer or (entry.is_inexact and entry.precision > common.precision)
-
-
-def _converted(inputs: Sequence[Array], chosen: Sequence[bool], read: DType | None) -> list[Array] | None:
-    """The inputs with the chosen ones as float64 (complex128) numbers, rounded to ``read``; None if none is chosen."""
+def _rounded_operands(inputs: Sequence[Array], chosen: Sequence[bool], read: DType | None) -> list[Array] | None:
+    """Return the inputs with the chosen ones widened and rounded to ``read``, if given; None if none is chosen."""
     if not any(chosen):
         return None
-    return [_wide(array, read) if each else array for array, each in zip(inputs, chosen, strict=True)]
+    return [_widen_and_round(array, read) if each else array for array, each in zip(inputs, chosen, strict=True)]
 
 
-def _wide(array: Array, read: DType | None) -> Array:
+def _widen_and_round(array: Array, read: DType | None) -> Array:
+    """Return an array in float64 (complex128), rounded to ``read`` or to its complex or real counterpart."""
     wide = np.asarray(widen(array))
     wide = wide if wide.dtype.kind == "c" else wide.astype(np.float64)
     if read is None:
@@ -173,15 +171,12 @@ def _wide(array: Array, read: DType | None) -> Array:
     return widen(round_to(wide, read if read.is_complex else dtype("complex64")))
 
 
-def _of_zeros(comparison: Comparison) -> Iterator[_Reading]:
-    """Every subnormal operand is a zero of its sign: right of a backend that declares ``denormals="flush"``.
-
-    What only moves elements reads none of them; what sorts compares them, and moves them as they are.
-    """
+def _readings_of_subnormals(comparison: Comparison) -> Iterator[_Reading]:
+    """Yield the reading of subnormal operands as zeros; it is right if the backend declares flushing."""
     zeroed = [_without_subnormals(array) for array in comparison.inputs]
     if all(new is old for new, old in zip(zeroed, comparison.inputs, strict=True)):
         return
-    outputs = _comparable(comparison)
+    outputs = _outputs_for_zeros(comparison)
     if outputs is None:
         return
     flushing = replace(comparison.numerics, denormals="flush")
@@ -190,8 +185,10 @@ def _of_zeros(comparison: Comparison) -> Iterator[_Reading]:
     yield _Reading(inputs=zeroed, outputs=outputs, numerics=flushing, name=_SUBNORMAL, words=words, is_right=declared)
 
 
-def _comparable(comparison: Comparison) -> Sequence[Any] | None:
-    """The outputs to judge by operands that are zeros; None for elements that only move, or do not move as they are."""
+def _outputs_for_zeros(comparison: Comparison) -> Sequence[Any] | None:
+    """Return the outputs to compare if operands are read as zeros; None if the operator only moves elements."""
+    # An operator that only moves elements reads none of them. A sort compares them, and moves them as they are: its
+    # values must be the elements that its indices name.
     case, outputs = comparison.case, comparison.outputs
     rule = case.descriptor.rule
     if rule is None or rule.kind is not RuleClass.MOVEMENT:
@@ -212,15 +209,16 @@ def _comparable(comparison: Comparison) -> Sequence[Any] | None:
 
 
 def _without_subnormals(array: Array) -> Array:
+    """Return the array with subnormal numbers replaced by zeros; the same object if there are none."""
     entry = dtype_of(array.dtype)
     if not entry.is_inexact:
         return array
     flushed = round_to(array, entry, denormals="flush")
-    return flushed if np.any(flushed != array) and np.any(_is_zero(flushed, array)) else array
+    return flushed if np.any(flushed != array) and np.any(_became_zero(flushed, array)) else array
 
 
-def _is_zero(flushed: Array, array: Array) -> Any:
-    """Where an element, or a part of a complex one, became zero."""
+def _became_zero(flushed: Array, array: Array) -> Any:
+    """Return a mask of elements of which a nonzero number, or a part of a complex one, became zero."""
     if array.dtype.kind != "c":
         return (flushed == 0) & (array != 0)
     return ((flushed.real == 0) & (array.real != 0)) | ((flushed.imag == 0) & (array.imag != 0))

@@ -1,4 +1,4 @@
-"""Hypotheses about a wrong output: the kernel computed another call, of which one attribute or some inputs differ."""
+"""Hypotheses about a wrong output: the kernel computed another call, which differs in one attribute or some inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.compare import Expected
-from optest.numerics import dtype_of, round_to, widen
+from optest.numerics import Array, dtype_of, round_to, widen
 from optest.numerics.layout import storage_of, view
 from optest.registry import load_object
 from optest.spec import (
@@ -25,14 +25,13 @@ from optest.spec import (
 )
 from optest.spec.signature import value_text
 
-Array = np.ndarray[Any, Any]
 _NUMBERS = re.compile(r"\b[\d.]+\b")
+# Dtypes in which kernels compute numbers that are stored in a wider one.
 _NARROWER = ("bfloat16", "float16", "float32")
-"""Dtypes in which kernels compute what is stored in a wider one."""
 
 
 class WrongCall(NamedTuple):
-    """A call with its actual outputs; ``off`` are the indices of the wrong ones."""
+    """Call with its actual outputs; ``off`` are the indices of the wrong ones."""
 
     case: TestCase
     inputs: Sequence[Array]
@@ -43,12 +42,12 @@ class WrongCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """An explanation of wrong outputs, in ``words`` that follow "as if": the reference's outputs for another ``case``
-    with other ``inputs``.
+    """Explanation of wrong outputs, in ``words`` that follow "as if": the reference's outputs for another call.
 
-    ``values`` replace expected outputs by index and need no reference; with ``unless_seen`` they hold only if the
-    reference yields for ``inputs`` what it yields for the call. ``first_only``: the other outputs stay as expected.
-    ``exchanged`` are two dimensions of the outputs that the other call has in the other order.
+    The other call has ``case`` and ``inputs``. ``values`` replace expected outputs by index and need no reference; with
+    ``unless_seen`` they apply only if the reference returns for ``inputs`` what it returns for the original call. With
+    ``first_only`` only the first output changes. ``exchanged`` are two dimensions of the outputs that are exchanged in
+    the other call.
     """
 
     words: str
@@ -61,12 +60,12 @@ class Hypothesis:
 
     @property
     def kind(self) -> str:
-        """Words without numbers, which all hypotheses of one kind share."""
+        """Words without numbers, equal for all hypotheses of one kind."""
         return _NUMBERS.sub("", self.words)
 
 
 def narrower_dtypes(name: str) -> list[str]:
-    """The dtypes to which values of another are rounded by kernels that are too narrow; none for 8 bits."""
+    """Return the narrower dtypes to which kernels round values of a dtype by mistake; none for 8 bits."""
     wide = dtype(name)
     if wide.is_float and wide.precision > dtype("bfloat16").precision:
         return [each for each in _NARROWER if dtype(each).precision < wide.precision]
@@ -74,7 +73,7 @@ def narrower_dtypes(name: str) -> list[str]:
 
 
 def yields_shapes(hypothesis: Hypothesis, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether the operator takes the other call and yields outputs of ``shapes``; True without inference."""
+    """Return whether the operator accepts the other call with outputs of ``shapes``; True without shape inference."""
     case = hypothesis.case
     infer = case.descriptor.infer
     if infer is None or hypothesis.exchanged:
@@ -96,93 +95,94 @@ def yields_shapes(hypothesis: Hypothesis, shapes: Sequence[tuple[int, ...]]) -> 
 
 
 def _with_other_attributes(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with another value of one attribute: its default, a choice, a neighbour, another dimension."""
     case, inputs = wrong.case, wrong.inputs
     rank = max((array.ndim for array in inputs), default=0)
     for attribute in case.descriptor.attributes:
         if attribute.name not in case.attributes or attribute.type == "dtype":
             continue
-        stated = case.attributes[attribute.name]
-        seen = [stated]
-        usual = attribute.implied(case.inputs[0].spec) if attribute.implied and inputs and stated is None else None
-        for how, raw in _other_values(attribute, stated, rank, usual):
-            value = _read(attribute, raw)
-            if value is _ILLEGAL or any(type(value) is type(each) and value == each for each in seen):
+        original = case.attributes[attribute.name]
+        seen = [original]
+        implied = attribute.implied(case.inputs[0].spec) if attribute.implied and inputs and original is None else None
+        for how, raw in _other_values(attribute, original, rank, implied):
+            try:
+                value = attribute.read(raw)
+            except UnfitArguments:
+                continue
+            if any(type(value) is type(known) and value == known for known in seen):
                 continue
             seen.append(value)
             is_default = ", its default," if how == "default" else ""
             yield Hypothesis(
-                words=f"{attribute.name} were {value_text(value)}{is_default} not {value_text(stated)}",
+                words=f"{attribute.name} were {value_text(value)}{is_default} not {value_text(original)}",
                 case=replace(case, attributes={**case.attributes, attribute.name: value}),
                 inputs=inputs,
             )
 
 
-def _other_values(attribute: Attribute, stated: Any, rank: int, implied: Any) -> Iterator[tuple[str, Any]]:
-    """Yield other values of an attribute than that of the case, or than the ``implied`` one, and how they come from it,
-    its default first."""
+def _other_values(attribute: Attribute, original: Any, rank: int, implied: Any) -> Iterator[tuple[str, Any]]:
+    """Yield how another value of an attribute was derived, and the value; the default first.
+
+    ``original`` is the value of the case, ``implied`` the one that the operator uses for None.
+    """
     if attribute.default is not REQUIRED:
         yield "default", attribute.default
     for choice in attribute.choices:
         yield f"choice {choice}", choice
-    if isinstance(stated, bool):
-        yield "other", not stated
-    elif isinstance(stated, float) or (stated is None and attribute.type == "float"):
+    if isinstance(original, bool):
+        yield "other", not original
+    elif isinstance(original, float) or (original is None and attribute.type == "float"):
         yield from (("zero", 0.0), ("one", 1.0))
-        number = stated or implied
+        number = original or implied
         if isinstance(number, float) and number:
             yield from (("doubled", 2 * number), ("halved", number / 2), ("inverse", 1 / number))
             usual = _USUAL_EPS if 0 < number < 2 * max(_USUAL_EPS) else ()
             yield from ((f"usual {each}", each) for each in usual)
-    elif isinstance(stated, int):
-        yield from (("zero", 0), ("one", 1), ("negated", -stated), ("less", stated - 1), ("more", stated + 1))
-    elif isinstance(stated, tuple) and stated:
-        yield from (("first", stated[:1]), ("last", stated[-1:]), ("reversed", stated[::-1]))
-        yield "negated", tuple(-each for each in stated)
-        yield from ((f"all {each}", (each,) * len(stated)) for each in dict.fromkeys((0, 1, stated[0], stated[-1])))
-        for at, each in enumerate(stated if all(isinstance(each, int) for each in stated) else ()):
-            yield from ((f"{by:+} at {at}", (*stated[:at], each + by, *stated[at + 1 :])) for by in (1, -1))
+    elif isinstance(original, int):
+        yield from (("zero", 0), ("one", 1), ("negated", -original), ("less", original - 1), ("more", original + 1))
+    elif isinstance(original, tuple) and original:
+        yield from (("first", original[:1]), ("last", original[-1:]), ("reversed", original[::-1]))
+        yield "negated", tuple(-each for each in original)
+        yield from (
+            (f"all {each}", (each,) * len(original)) for each in dict.fromkeys((0, 1, original[0], original[-1]))
+        )
+        for at, number in enumerate(original if all(isinstance(each, int) for each in original) else ()):
+            yield from ((f"{by:+} at {at}", (*original[:at], number + by, *original[at + 1 :])) for by in (1, -1))
     if attribute.names_dimensions:
-        is_list = isinstance(stated, tuple) or attribute.type == "ints"
-        for place in range(rank):
-            yield f"is {place}", (place,) if is_list else place
+        is_list = isinstance(original, tuple) or attribute.type == "ints"
+        for dimension in range(rank):
+            yield f"is {dimension}", (dimension,) if is_list else dimension
 
 
-_ILLEGAL = object()
 _USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 2.0**-7, 2.0**-10, 2.0**-23)
+
+# Attribute of hypotheses only, which no case can have: the references of attention read it.
 FIRST_POSITION = "position of the first query"
-"""Attribute of hypotheses only, which no case can have: the references of attention read it."""
-
-
-def _read(attribute: Attribute, value: Any) -> Any:
-    try:
-        return attribute.read(value)
-    except UnfitArguments:
-        return _ILLEGAL
 
 
 # Inputs
 
 
 def _with_input(wrong: WrongCall, others: Mapping[int, Array], words: str, *, first_only: bool = False) -> Hypothesis:
-    """Return the hypothesis of other inputs at some indices; those with another shape are dense."""
-    given = [others.get(index, array) for index, array in enumerate(wrong.inputs)]
+    """Return the hypothesis of ``others`` in place of the inputs at some indices; those of another shape are dense."""
+    inputs = [others.get(index, array) for index, array in enumerate(wrong.inputs)]
     arguments = tuple(
         argument
         if array.shape == argument.spec.shape
         else replace(argument, spec=TensorSpec(dtype=argument.spec.dtype, shape=array.shape))
-        for argument, array in zip(wrong.case.inputs, given, strict=True)
+        for argument, array in zip(wrong.case.inputs, inputs, strict=True)
     )
-    return Hypothesis(words=words, case=replace(wrong.case, inputs=arguments), inputs=given, first_only=first_only)
+    return Hypothesis(words=words, case=replace(wrong.case, inputs=arguments), inputs=inputs, first_only=first_only)
 
 
-def _read_in_memory(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield inputs whose strides, row strides or offset are ignored: one at a time, then all of them."""
+def _with_ignored_strides(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls that ignore the strides, row strides or offset of inputs: one at a time, then all."""
     case, inputs = wrong.case, wrong.inputs
     dense: dict[int, Array] = {}
-    for place, (argument, array) in enumerate(zip(case.inputs, inputs, strict=True)):
+    for index, (argument, array) in enumerate(zip(case.inputs, inputs, strict=True)):
         if argument.spec.is_plain or not array.size:
             continue
-        for how, spec in _as_read(argument.spec):
+        for how, spec in _misread_specs(argument.spec):
             base = array.base
             storage = base if isinstance(base, np.ndarray) and base.ndim == 1 and base.dtype == array.dtype else None
             if storage is None or storage.size < argument.spec.storage_elements:
@@ -190,41 +190,42 @@ def _read_in_memory(wrong: WrongCall) -> Iterator[Hypothesis]:
             read = view(storage, spec).copy() if spec.storage_elements <= storage.size else None
             if read is not None:
                 words = f"{how} of {argument.name} were ignored"
-                yield _with_input(wrong, {place: read}, words + ": read as if dense" * (how == "the strides"))
-                dense.setdefault(place, read)
+                yield _with_input(wrong, {index: read}, words + ": read as if dense" * (how == "the strides"))
+                dense.setdefault(index, read)
         if not argument.spec.is_dense:
             words = f"the strides of {argument.name} were ignored: its elements in the order of memory"
             read = array.ravel(order="K").reshape(array.shape)
-            yield _with_input(wrong, {place: read}, words)
+            yield _with_input(wrong, {index: read}, words)
     if len(dense) > 1:
         yield _with_input(wrong, dense, "every input were dense (their strides ignored)")
 
 
-def _as_read(spec: TensorSpec) -> Iterator[tuple[str, TensorSpec]]:
+def _misread_specs(spec: TensorSpec) -> Iterator[tuple[str, TensorSpec]]:
+    """Yield the ignored property of a tensor's layout, and the layout that remains without it."""
     plain = TensorSpec(dtype=spec.dtype, shape=spec.shape)
     if not spec.is_dense:
-        yield "the strides", replace(plain, offset=spec.lowest_index if _is_reversed(spec) else spec.offset)
+        yield "the strides", replace(plain, offset=spec.lowest_index if _has_negative_strides(spec) else spec.offset)
         if spec.strides is not None and spec.rank > 1 and spec.strides[-1] == 1:
             yield "the row strides", replace(plain, offset=spec.offset)
-    if spec.offset and not _is_reversed(spec):
+    if spec.offset and not _has_negative_strides(spec):
         yield "the offset", replace(spec, offset=0)
 
 
-def _is_reversed(spec: TensorSpec) -> bool:
+def _has_negative_strides(spec: TensorSpec) -> bool:
     return spec.strides is not None and min(spec.strides, default=0) < 0
 
 
-def _exchanged(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield pairs of inputs that are exchanged."""
-    for first, one in enumerate(wrong.inputs):
-        for second, other in enumerate(wrong.inputs[first + 1 : first + 3], first + 1):
-            if one.dtype == other.dtype:
+def _with_exchanged_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with two inputs of one dtype exchanged."""
+    for first, left in enumerate(wrong.inputs):
+        for second, right in enumerate(wrong.inputs[first + 1 : first + 3], first + 1):
+            if left.dtype == right.dtype:
                 words = f"{wrong.case.inputs[first].name} and {wrong.case.inputs[second].name} were exchanged"
-                yield _with_input(wrong, {first: other, second: one}, words)
+                yield _with_input(wrong, {first: right, second: left}, words)
 
 
-def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield calls with one input ignored, left out if it is optional, with other values, or in another order."""
+def _with_one_changed_input(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with one input omitted, replaced by a constant, with other values, or rearranged."""
     optional = [each.name for each in wrong.case.descriptor.tensors.inputs if each.optional]
     for index, array in enumerate(wrong.inputs):
         name = wrong.case.inputs[index].name
@@ -239,19 +240,20 @@ def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
         }
         if array.ndim == 2 and array.shape[0] == array.shape[1] > 1:
             replaced["the identity"] = np.eye(array.shape[0]).astype(array.dtype)
-        for value, other in replaced.items():
-            yield _with_input(wrong, {index: other}, f"{name} were ignored ({value} in its place)")
-        if index and dtype_of(array.dtype).is_inexact:  # a first input that is doubled shows as a ratio of the output
+        for value, changed in replaced.items():
+            yield _with_input(wrong, {index: changed}, f"{name} were ignored ({value} in its place)")
+        if index and dtype_of(array.dtype).is_inexact:
             wide = widen(array)
+            # A first input that is doubled shows as a ratio of the output.
             for how, values in (("increased by 1", wide + 1), ("doubled", wide * 2), ("their reciprocals", 1 / wide)):
                 yield _with_input(wrong, {index: values.astype(array.dtype)}, f"{name} were {how}")
-        for how, other in _shuffled(array):
+        for how, changed in _rearranged(array):
             words = how.replace(" of it ", f" of {name} ") if " of it " in how else f"{name} were {how}"
-            yield _with_input(wrong, {index: other}, words)
+            yield _with_input(wrong, {index: changed}, words)
 
 
-def _scaled_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield calls whose first input is multiplied by a factor, where the output has no one ratio: a scale of scores."""
+def _with_scaled_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with the first input multiplied by a factor, such as a scale of scores."""
     array = wrong.inputs[0] if wrong.inputs else np.zeros(0, np.int8)
     if not dtype_of(array.dtype).is_inexact or not array.size:
         return
@@ -265,12 +267,12 @@ def _scaled_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
         factors |= {f"√{size}": np.sqrt(size), f"1/√{size}": 1 / np.sqrt(size), f"{size}": size, f"1/{size}": 1 / size}
     for words, factor in factors.items():
         multiplied = array.astype(np.promote_types(array.dtype, np.float32)) * float(factor)
-        for values in (widen(array) * factor, multiplied.astype(array.dtype)):  # by a kernel in double, or in float
+        for values in (widen(array) * factor, multiplied.astype(array.dtype)):  # in double, or in float
             yield _with_input(wrong, {0: values}, f"{wrong.case.inputs[0].name} were multiplied by {words}")
 
 
-def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
-    """Elements of an input at other places of it."""
+def _rearranged(array: Array) -> Iterator[tuple[str, Array]]:
+    """Yield copies of an input with its elements in another order, repeated or negated, each with a description."""
     if array.ndim >= 2:
         *lead, rows, columns = array.shape
         yield "transposed", np.swapaxes(np.ascontiguousarray(array).reshape(*lead, columns, rows), -1, -2)
@@ -296,14 +298,14 @@ def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
             yield "the interleaved elements of it were in halves", array[..., order]
 
 
-def _rounded(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield operands that are rounded to a narrower dtype: all of them, then one at a time."""
+def _with_rounded_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with inputs rounded to a narrower dtype: all of them, then one at a time."""
     for name in _NARROWER:
         rounded = {
             index: narrow
             for index, array in enumerate(wrong.inputs)
             if name in narrower_dtypes(dtype_of(array.dtype).name)
-            and (narrow := _through(array, dtype(name))) is not None
+            and (narrow := _round_trip(array, dtype(name))) is not None
         }
         to = f"rounded to {name}{' (or tf32)' if name == 'float16' else ''} first"
         if rounded:
@@ -312,55 +314,58 @@ def _rounded(wrong: WrongCall) -> Iterator[Hypothesis]:
             yield _with_input(wrong, {index: rounded[index]}, f"{wrong.case.inputs[index].name} were {to}")
 
 
+# Most indices that are compared with each other.
 _MOST_COMPARED = 1 << 10
-"""Most indices that are compared with each other."""
 _MOST_STRIDES = 12
 TILES = tuple(2**power for power in range(1, 11))
+# Least size of a tile that may be lost even if all tiles are full.
 _VECTOR = 8
-"""Least size of a tile that may be lost even if all tiles are whole."""
 
 
-def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield indices, positions and zero points that are off by one, and tables that are read one row off.
+def _with_shifted_indices(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with indices, positions and zero points off by one, or with tables read one row off.
 
     Indices outside a table are clipped to it, or wrap around.
     """
     inputs, names = wrong.inputs, [argument.name for argument in wrong.case.inputs]
     sizes = sorted({size for array in inputs for size in array.shape})
-    tables: dict[Any, list[int]] = {}  # of one shape, behind the first input: shifted together, as cos and sin
+    # Tables of one shape, after the first input, are shifted together, such as cos and sin.
+    tables: dict[Any, list[int]] = {}
     has_floats = any(array.dtype.kind not in "biu" for array in inputs)
     for index in sorted(range(len(inputs)), key=lambda each: not each):  # the first input is rarely an index
         array = inputs[index]
         tables.setdefault((not index, array.shape, array.dtype.name), []).append(index)
         for by in (1, -1) if has_floats and array.dtype.kind in "iu" and array.size else ():
             moved = array.astype(np.int64) + by
-            if by == 1 and (array < 0).any():  # such an index often means none
-                for where, place in (("the first", 0), ("the last", max(array.max(), *sizes) - 1)):
-                    others = {index: np.where(array < 0, array.dtype.type(place), array)}
+            if by == 1 and (array < 0).any():  # a negative index often means "no element"
+                for where, position in (("the first", 0), ("the last", max(array.max(), *sizes) - 1)):
+                    others = {index: np.where(array < 0, array.dtype.type(position), array)}
                     yield _with_input(wrong, others, f"{names[index]} were {where} where negative")
             shifted = {"": moved}
             for size in [int(array.max()) + 1, *(size for size in sizes if size > array.max())][:3]:
                 shifted |= {f" within {size}": moved.clip(0, size - 1), f" around {size}": moved % size}
-            for how, other in shifted.items():
+            for how, positions in shifted.items():
                 yield _with_input(
-                    wrong, {index: other.astype(array.dtype)}, f"{names[index]} were shifted by one ({by:+}{how})"
+                    wrong, {index: positions.astype(array.dtype)}, f"{names[index]} were shifted by one ({by:+}{how})"
                 )
-    for places in tables.values():
-        for axis, size in enumerate(inputs[places[0]].shape):
-            name = " and ".join(names[index] for index in places)
-            repeated = {index: inputs[index].take([0] * size, axis) for index in places}
-            if len(places) > 1 < size:
+    for indices in tables.values():
+        for axis, size in enumerate(inputs[indices[0]].shape):
+            name = " and ".join(names[index] for index in indices)
+            repeated = {index: inputs[index].take([0] * size, axis) for index in indices}
+            if len(indices) > 1 < size:
                 yield _with_input(wrong, repeated, f"{name} were the first along dimension {axis}, repeated")
             for by in (1, -1) if size > 2 else ():
                 at = np.arange(size) + by
                 for order in (at.clip(0, size - 1), at % size):
-                    others = {index: inputs[index].take(order, axis) for index in places}
+                    others = {index: inputs[index].take(order, axis) for index in indices}
                     yield _with_input(wrong, others, f"{name} were shifted by one along dimension {axis} ({by:+})")
 
 
-def _of_the_last_of_equal_indices(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield additions at repeated indices of which only the last one counts, as without atomic additions. Added are
-    elements in the shape of the indices, or the slices along ``dim`` that a list of indices names."""
+def _with_last_of_equal_indices(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield additions at repeated indices of which only the last one counts, as without atomic additions.
+
+    The addends are elements in the shape of the indices, or the slices along ``dim`` that a list of indices names.
+    """
     dim, inputs = wrong.case.attributes.get("dim"), wrong.inputs
     if not isinstance(dim, int):
         return
@@ -370,17 +375,17 @@ def _of_the_last_of_equal_indices(wrong: WrongCall) -> Iterator[Hypothesis]:
         lanes = np.moveaxis(index, dim % index.ndim, -1)
         later = np.triu(np.ones((lanes.shape[-1],) * 2, bool), 1)
         is_last = ~((lanes[..., :, None] == lanes[..., None, :]) & later).any(-1)
-        for place, array in enumerate(inputs[1:], 1):
-            along = np.moveaxis(array, dim % array.ndim, -1) if array.ndim and place != at else array
-            if place != at and (array.shape == index.shape or along.shape[-1:] == index.shape):
+        for addend, array in enumerate(inputs[1:], 1):
+            along = np.moveaxis(array, dim % array.ndim, -1) if array.ndim and addend != at else array
+            if addend != at and (array.shape == index.shape or along.shape[-1:] == index.shape):
                 kept = np.where(is_last, along, array.dtype.type(0))
-                names = (wrong.case.inputs[each].name for each in (at, place))
+                names = (wrong.case.inputs[each].name for each in (at, addend))
                 words = "of equal elements of {} only the last added its {}".format(*names)
-                yield _with_input(wrong, {place: np.moveaxis(kept, -1, dim % array.ndim)}, words)
+                yield _with_input(wrong, {addend: np.moveaxis(kept, -1, dim % array.ndim)}, words)
 
 
-def _of_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield grouped heads in a wrong order: head h reads head h % K of two inputs, in place of h // (H / K)."""
+def _with_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with grouped heads in a wrong order: head h reads head h % K of two inputs, not h // (H / K)."""
     names, alike = [argument.name for argument in wrong.case.inputs], Counter[Any]()
     for array in wrong.inputs[1:]:
         alike[array.dtype.name, array.shape] += array.dtype.kind not in "biu"
@@ -397,8 +402,8 @@ def _of_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
                 yield _with_input(wrong, tiled, words, first_only=True)
 
 
-def _of_other_strides(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield matrices that are read with another row stride; indices behind the end read the last element."""
+def _with_other_row_strides(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with matrices read by another row stride; indices beyond the end read the last element."""
     for index, array in enumerate(wrong.inputs):
         rows, columns = array.shape if array.ndim == 2 and array.size else (0, 0)
         near = {columns - 1, columns + 1, columns // 2, 2 * columns, rows} - {0, columns}
@@ -409,18 +414,18 @@ def _of_other_strides(wrong: WrongCall) -> Iterator[Hypothesis]:
             yield _with_input(wrong, {index: array.reshape(-1)[flat]}, words)
 
 
-def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield calls without the last elements along a dimension: one of them, or those beyond whole tiles.
+def _without_last_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls without the last elements along a dimension: one of them, or those beyond the last full tile.
 
-    They are cut off all dimensions of that size, if the outputs keep their shapes, or are replaced by 0 or -inf.
+    They are removed from all dimensions of that size, if the outputs keep their shapes, or replaced by 0 or -inf.
     """
     inputs = wrong.inputs
     for size in sorted({size for array in inputs for size in array.shape if size > 1}, reverse=True):
         cuts = {size // tile * tile for tile in TILES if size > tile and size % tile}
         cuts |= {size - tile for tile in TILES if size > tile >= _VECTOR}
-        whole = [(at, axis) for at, each in enumerate(inputs) for axis, of in enumerate(each.shape) if of == size]
+        dimensions = [(at, axis) for at, each in enumerate(inputs) for axis, of in enumerate(each.shape) if of == size]
         for cut in sorted({*cuts, size - 1}, reverse=True):
-            for chosen in (whole, *([each] for each in whole)):
+            for chosen in (dimensions, *([each] for each in dimensions)):
                 shorter = dict(enumerate(inputs))
                 for at, axis in chosen:
                     shorter[at] = shorter[at].take(np.arange(cut), axis)
@@ -434,10 +439,10 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
                     yield _with_input(wrong, {index: filled}, words)
 
 
-def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield calls that read elements beyond the lengths of sequences or their ends, or padding as zeros, which a
-    reduction may add itself."""
+def _with_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls that read elements beyond the lengths or ends of sequences, or padding as zeros."""
     case, inputs = wrong.case, wrong.inputs
+    # A reduction may add zeros of a padding of its own.
     axis = case.attributes.get("dim") if case.descriptor.category == "reduction" else None
     for at in axis if isinstance(axis, tuple) else () if axis is None else (axis,):
         padded = np.moveaxis(np.moveaxis(inputs[0], at, 0)[[*range(inputs[0].shape[at]), 0]], 0, at).copy()
@@ -455,7 +460,7 @@ def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
             longer = {f"rounded up to a multiple of {size}": -(-wide // size) * size}
             longer |= {f"ignored, all {size * each}": np.full_like(wide, size * each) for each in columns}
             for how, lengths in longer.items():
-                words = f"{name} were {how}: elements behind them, which do not count, are read"
+                words = f"{name} were {how}: elements after them, which do not count, are read"
                 yield _with_input(wrong, {index: lengths.astype(array.dtype)}, words)
     if offsets:
         names = " and ".join(case.inputs[index].name for index in offsets)
@@ -469,7 +474,7 @@ def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
         yield _with_input(wrong._replace(case=without), padded, "padding, which does not count, were zeros")
 
 
-def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
+def _with_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield attention whose causal mask or window is counted from the other end, or is off by one."""
     for move in ("end", 1, -1) if wrong.case.descriptor.category == "attention" else ():
         case = replace(wrong.case, attributes={**wrong.case.attributes, FIRST_POSITION: move})
@@ -477,16 +482,16 @@ def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
         yield Hypothesis(words=f"the causal mask or window were {how}", case=case, inputs=wrong.inputs)
 
 
-def _with_heads_behind(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield attention of (batch, sequence, heads, size) where the order is (batch, heads, sequence, size)."""
+def _with_heads_after_sequence(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield attention of (batch, sequence, heads, size) if the order is (batch, heads, sequence, size)."""
     if wrong.case.descriptor.category == "attention" and all(each.ndim == 4 for each in wrong.inputs):
         swapped = {at: np.ascontiguousarray(np.swapaxes(each, 1, 2)) for at, each in enumerate(wrong.inputs)}
         words = "dimensions 1 and 2 of all tensors were exchanged: sequence and heads in place of heads and sequence"
         yield replace(_with_input(wrong, swapped, words), exchanged=(1, 2))
 
 
-def _through(array: Array, narrow: DType) -> Array | None:
-    """Its values rounded to a narrower dtype and back, None where the way back does not hold them."""
+def _round_trip(array: Array, narrow: DType) -> Array | None:
+    """Round an array to ``narrow`` and convert it back; return None if a rounded integer exceeds the array's range."""
     values = round_to(array, narrow)
     if array.dtype.kind in "iu":
         limits, wide = np.iinfo(array.dtype), widen(values)
@@ -494,21 +499,22 @@ def _through(array: Array, narrow: DType) -> Array | None:
     return round_to(values, dtype_of(array.dtype))
 
 
+# Functions that yield hypotheses for a wrong call lazily, the likelier ones first.
 CALLS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
-    _of_other_positions,
-    _with_heads_behind,
+    _with_other_positions,
+    _with_heads_after_sequence,
     _with_other_attributes,
-    _read_in_memory,
-    _exchanged,
-    _of_other_heads,
-    _with_one_changed,
-    _shifted_by_one,
-    _of_the_last_of_equal_indices,
-    _of_more_elements,
-    _of_other_strides,
-    _without_the_last,
-    _rounded,
+    _with_ignored_strides,
+    _with_exchanged_inputs,
+    _with_other_heads,
+    _with_one_changed_input,
+    _with_shifted_indices,
+    _with_last_of_equal_indices,
+    _with_more_elements,
+    _with_other_row_strides,
+    _without_last_elements,
+    _with_rounded_inputs,
 )
-"""Functions that yield hypotheses for a wrong call lazily, the likelier ones first."""
-NONLINEAR_CALLS = (*CALLS, _scaled_inputs)
-"""The same for an output that is no multiple of the right one."""
+
+# The same for an output that is no multiple of the right one: else a scaled input would explain it as well.
+NONLINEAR_CALLS = (*CALLS, _with_scaled_inputs)

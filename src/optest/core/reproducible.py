@@ -1,20 +1,21 @@
-"""Whether two ways to make a call give what they gave, each time that they are made."""
+"""Test whether two variants of a call are deterministic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-_TURNS = 6
-"""A library that is wrong in every other call at random agrees with a circumstance so often in one of 4^6 cases."""
+# A library that is wrong at random in every other call agrees with a variant this often in one of 4^6 cases.
+_REPETITIONS = 6
 
 
 def is_reproducible(without: Callable[[], bool], with_it: Callable[[], bool]) -> bool:
-    """Whether both calls, which were made in this order before, give what they gave each time that they are made.
+    """Return whether both variants of a call, made in this order before, repeat their results each time.
 
-    The order is that of Thue and Morse, so that no library that is wrong in every second or third call keeps pace.
+    Each function makes its call and returns whether the result is the former one.
     """
-    for turn in range(1, _TURNS + 1):
-        first, second = (with_it, without) if turn.bit_count() % 2 else (without, with_it)
+    # In the order of Thue and Morse, so that a library that is wrong in every second or third call does not keep pace.
+    for repetition in range(1, _REPETITIONS + 1):
+        first, second = (with_it, without) if repetition.bit_count() % 2 else (without, with_it)
         if not (first() and second()):
             return False
     return True

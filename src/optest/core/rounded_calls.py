@@ -1,6 +1,6 @@
-"""A call in float64 that is evaluated several times, with inputs and steps that are off by about one rounding.
+"""A float64 call that is evaluated several times, with inputs and steps that are off by about one rounding.
 
-It samples the bounds of functions without a rule (:mod:`optest.core.closeness`). ``evaluate`` makes the call and knows
+:mod:`optest.core.closeness` derives bounds from it for functions without a rule. ``evaluate`` runs the call and rounds
 its steps.
 """
 
@@ -18,16 +18,19 @@ from optest.numerics import Array, dtype_of, widen
 
 _DOUBLE = 2.0**-52
 _SIZES = 1 << 20
+
+# Number of elements drawn at once: they fit into a cache, and no thread has to be waited for.
 _BLOCK = 1 << 14
-"""Number of elements drawn at once: they fit into a cache, and no thread has to be waited for."""
 
 _WORD = np.uint64
+
+# Constants of SplitMix64 (Steele, Lea, Flood 2014) with the finaliser "variant 13" of Stafford.
 _INCREMENT, _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
-"""Constants of SplitMix64 (Steele, Lea, Flood 2014) with the finaliser "variant 13" of Stafford."""
 
 
 def roundings(name: str, shape: Sequence[int]) -> Array:
-    """Draw numbers from 1/2 to 3/2 of either sign in float64, seeded by a name; sizes differ, so that no two cancel."""
+    """Return random numbers from 1/2 to 3/2 of either sign in float64, seeded by a name."""
+    # Sizes differ, so that no two errors cancel exactly.
     seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
     count = prod(shape)
     drawn = np.empty(count)
@@ -59,35 +62,34 @@ class Rounding:
     name: str
     share: float
     least: float
+    # Divide operators into their known steps; else each operator is one step.
     takes_apart: bool = True
-    """Take operators apart into their known steps; else each operator is one step."""
 
 
 def off_by_a_rounding(parts: Sequence[Array], drawn: Array, off: float, unit: float, least: float) -> Array:
-    """Return the factor that makes each value off by a rounding if it needs one.
-
-    ``parts`` are the flat values, or their real and imaginary parts; ``drawn``, whose memory is used, says up or down.
-    """
+    """Return factors that make each value off by a rounding, 1 for values that the dtype holds exactly."""
+    # ``parts`` are the flat values, or their real and imaginary parts; ``drawn``, whose memory is reused, has the signs
+    # and sizes of the errors, ``off`` scales them.
     factors = drawn.reshape(-1)
     if not unit:
         factors[...] = 1.0
         return drawn
     with np.errstate(all="ignore"):
         for start in range(0, len(factors), _BLOCK):
-            some = [each[start : start + _BLOCK] for each in parts]
+            blocks = [each[start : start + _BLOCK] for each in parts]
             factor = factors[start : start + _BLOCK]
             factor *= off
-            sizes = np.abs(some[0]) if len(some) == 1 else np.hypot(*some)
+            sizes = np.abs(blocks[0]) if len(blocks) == 1 else np.hypot(*blocks)
             is_low = bool(np.any(sizes * unit < least))
             if is_low:
                 factor *= np.clip(least / sizes, unit, 1.0) / unit
-            factor[np.logical_and.reduce([_is_held(each, unit, least if is_low else 0.0) for each in some])] = 0.0
+            factor[np.logical_and.reduce([_is_held(each, unit, least if is_low else 0.0) for each in blocks])] = 0.0
             factor += 1.0
     return drawn
 
 
 def _is_held(values: Any, unit: float, least: float) -> Any:
-    """Return where a dtype of this unit roundoff holds a value exactly, such as a small whole number."""
+    """Return a mask of values that a dtype of this unit roundoff holds exactly, such as small integers."""
     shifted = values * (unit / _DOUBLE * 2.0 + 1.0)  # drops excess digits
     held = shifted - (shifted - values) == values
     if not least:
@@ -101,8 +103,8 @@ def _is_held(values: Any, unit: float, least: float) -> Any:
 # of nine results is known to about a quarter (1/√18 where they are normal).
 _DRAWS = ((0, 1.0), (0, -1.0), *((draw, 1.0) for draw in range(1, 8)))
 
+# Function of the inputs, which it widens to float64, and the rounding of each step, if any; returns the outputs.
 Evaluate = Callable[[Sequence[Array], "Rounding | None"], list[Array]]
-"""Function of the inputs, which it widens to float64, and the rounding of each step, if any; returns the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class RoundedCall:
 
     @classmethod
     def of(cls, evaluate: Evaluate, inputs: Sequence[Array], actual: Sequence[Array]) -> RoundedCall:
+        """Build a call whose units and step follow from the dtypes of its inputs and actual outputs."""
         # Results coarser than every input are those of a call with an explicit dtype, to which torch first casts the
         # inputs: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
         units = [_unit(array) for array in inputs]
@@ -144,7 +147,7 @@ class RoundedCall:
         return self.evaluate(arrays, Rounding(self.step, str(number), share, self.least, takes_apart))
 
     def with_rolled_inputs(self, shift: int) -> list[Array]:
-        """Return the outputs for floating inputs whose elements are rolled, each input by another distance."""
+        """Return the outputs for floating inputs whose elements are rotated, each input by another distance."""
         arrays = [
             np.roll(widen(each).reshape(-1), shift * (index + 1)).reshape(each.shape) if unit else widen(each)
             for index, (each, unit) in enumerate(zip(self.inputs, self.units, strict=True))
@@ -157,6 +160,7 @@ class RoundedCall:
 
 
 def _unit(array: Array) -> float:
+    """Return the unit roundoff of an array's dtype, 0 for exact dtypes."""
     entry = dtype_of(array.dtype)
     return entry.unit_roundoff if entry.is_inexact else 0.0
 

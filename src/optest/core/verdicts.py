@@ -1,13 +1,13 @@
-"""The verdict of one case: on what the backend answered, on its further answers, on a refusal; and what it means where
-something else than a pass was expected (xfail, a retry).
+"""Verdict of one case: for its outputs, for further outputs, for a refusal; and its meaning if a case is expected to
+fail (xfail) or was retried.
 
-A further answer is judged by what is expected already; one to other inputs by what the reference says of these.
+Further outputs are compared with the same expected values, those for other inputs with the reference's for these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,10 @@ from optest.core.comparison import Comparison
 from optest.core.diagnosis import diagnosed
 from optest.core.expected import BY_BACKEND, BY_ITSELF, expected_of_outputs, may_refuse
 from optest.core.layers import is_composed
-from optest.core.operands import judged_by_readings, with_definition, with_worst_operands
+from optest.core.operands import accept_other_readings, with_definition, with_worst_operands
 from optest.core.phases import RUN
 from optest.core.suggestion import with_suggestion
-from optest.numerics import bits, round_to
+from optest.numerics import Array, bits, round_to
 from optest.registry import load_object
 from optest.spec import (
     BAD_STATUSES,
@@ -44,26 +44,28 @@ from optest.spec import (
     Verdict,
 )
 
-Array = np.ndarray[Any, Any]
 _INTERNAL, _PASSED = Reason.INTERNAL, Status.PASSED
-_NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL})
-"""Reasons for which the backend was not even asked, or is not known to be at fault."""
+# Reasons for which the backend was not called, or is not known to be at fault: no xfail waives them.
+_NEVER_WAIVED = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL})
 
 _INVARIANT = "invariant "
-SHOWS_NOTHING, _SET_TAG = "shows nothing", "set:"
+SHOWS_NOTHING, _SET_TAG = "inconclusive", "set:"
+# Name of the check that lists inputs that were tried with other values.
 _OTHER_VALUES = "other values"
-"""The check that says of which inputs other values were tried."""
 
 
 def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: bool = False) -> Verdict:
-    """One of the cases judged: the outputs of ``answer``, or its fault. Without expectations nothing is compared, but
-    the driver may be a test that has compared by itself; no driver judges what optest expects something of."""
+    """Return the verdict of one case for the backend's outputs or fault.
+
+    Without expected outputs nothing is compared, but further outputs are compared with the first ones, and a driver
+    that is a test of its own reports its own verdict.
+    """
     case, driver = comparison.case, comparison.driver
     if case.expects_error is not None:
         return refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
     if answer.fault is not None:
-        verdict = _of_fault(comparison, answer.fault)
-        wrong = _wrong_among_written(comparison, answer.fault)
+        verdict = _verdict_of_fault(comparison, answer.fault)
+        wrong = _failure_among_written(comparison, answer.fault)
         if wrong is not None:
             message = f"{verdict.message}; elements that were written are wrong, too"
             verdict = replace(verdict, message=message, measures=wrong.measures, pictures=wrong.pictures)
@@ -75,8 +77,8 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
     try:
         if not comparison.expected:
             with Border("the comparison", _INTERNAL):
-                return _by_further_alone(comparison, answer)
-        verdict = _judged(comparison, every_measure=every_measure, checks=answer.checks)
+                return _compare_further_only(comparison, answer)
+        verdict = _compare_outputs(comparison, every_measure=every_measure, checks=answer.checks)
         with Border("the reference", Reason.REFERENCE_FAILED):
             verdict = with_suggestion(comparison, verdict)
         if verdict.status is Status.FAILED:
@@ -87,19 +89,23 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         if verdict.status is _PASSED:
             verdict = _verdict_of_further(comparison, answer, verdict)
         with Border("the comparison", _INTERNAL):
-            return _skipped_if_ours(case, _doubted(case, verdict, comparison.expected), comparison.expected)
+            verdict = _suspect_if_inconclusive(case, verdict, comparison.expected)
+            return _skip_if_drawn_badly(case, verdict, comparison.expected)
     except Fault as fault:
         return fault_verdict(fault)
 
 
-def _skipped_if_ours(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
-    """Skip a verdict that proves nothing because optest drew the inputs, unless the user set a tolerance: a suspect
-    pass or empty output of a function without a descriptor; for an operator, results without a finite element."""
+def _skip_if_drawn_badly(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
+    """Skip an inconclusive verdict if optest drew the inputs and the user set no tolerance.
+
+    That is a suspect pass or empty output of a function without a descriptor; for an operator, results without a finite
+    element.
+    """
     is_derived = any(each.startswith(_SET_TAG) for each in case.tags)
-    is_stated = any(each.layer is not Layer.OPERATOR for each in case.tolerances)
+    has_tolerance = any(each.layer is not Layer.OPERATOR for each in case.tolerances)
     is_suspect = verdict.status is Status.SUSPECT
     is_ours = case.descriptor.category == "function" or (is_suspect and all(map(has_no_number, expected)))
-    if is_stated or not (is_derived and is_ours and (is_suspect or verdict.reason is Reason.NOTHING_COMPARED)):
+    if has_tolerance or not (is_derived and is_ours and (is_suspect or verdict.reason is Reason.NOTHING_COMPARED)):
         return verdict
     return replace(verdict, status=Status.SKIPPED, message=f"{SHOWS_NOTHING}: {verdict.message}")
 
@@ -108,52 +114,52 @@ def fault_verdict(fault: Fault) -> Verdict:
     return Verdict(status=fault.status, reason=fault.reason, message=fault.message, details=fault.details)
 
 
-def _of_fault(comparison: Comparison, fault: Fault) -> Verdict:
-    """A fault, but for an exception where the operator has no right answer to these inputs."""
+def _verdict_of_fault(comparison: Comparison, fault: Fault) -> Verdict:
+    """Return the verdict of a fault; an exception is a refusal if the operator has no right result for these inputs."""
     if fault.reason is not Reason.RAISED or not comparison.expected:
         return fault_verdict(fault)
     case, inputs = comparison.case, comparison.inputs
     try:
         why = may_refuse(case, inputs)
-    except Fault as of_hook:
-        return fault_verdict(of_hook)
+    except Fault as error:
+        return fault_verdict(error)
     if not why:
         return fault_verdict(fault)
     verdict = refusal_verdict(case, ExpectedError(), inputs, fault)
     return replace(verdict, message=f"{verdict.message}; {why}")
 
 
-def _wrong_among_written(comparison: Comparison, fault: Fault) -> Verdict | None:
-    """What is wrong with the elements that were written, where others were not; None if nothing, or nothing is known.
-
-    One fault must not hide another: for the comparison, elements without a result get the right one.
-    """
+def _failure_among_written(comparison: Comparison, fault: Fault) -> Verdict | None:
+    """Return the failure of the elements that were written, if others were not; None if they are right or unknown."""
     expected = comparison.expected or ()
-    if not expected or not all(each.name in fault.written for each in expected):
+    if not expected or not all(output.name in fault.written for output in expected):
         return None
+    # One fault must not hide another: for this comparison, elements without a result get the right one.
     outputs = []
-    for each in expected:
-        values, never = fault.written[each.name]
-        outputs.append(np.where(never, round_to(np.asarray(each.value), each.dtype), values))
-    verdict = comparison._replace(outputs=outputs).judged(draws=True)
+    for output in expected:
+        values, never = fault.written[output.name]
+        outputs.append(np.where(never, round_to(np.asarray(output.value), output.dtype), values))
+    verdict = comparison._replace(outputs=outputs).verdict(draws=True)
     return verdict if verdict.status is Status.FAILED else None
 
 
-def _judged(comparison: Comparison, *, every_measure: bool, checks: tuple[Check, ...] = ()) -> Verdict:
-    """Outputs compared, also by what is right for operands that the backend reads otherwise, with the worst operands
-    and the operator's definition where the values are wrong."""
-    verdict = comparison.judged(every_measure=every_measure, checks=checks, draws=True)
+def _compare_outputs(comparison: Comparison, *, every_measure: bool, checks: tuple[Check, ...] = ()) -> Verdict:
+    """Compare the outputs by the rules and, if values are wrong, by other readings of the operands.
+
+    A failure gets the worst operands and the operator's definition as details.
+    """
+    verdict = comparison.verdict(every_measure=every_measure, checks=checks, draws=True)
     if verdict.status is not Status.FAILED:
         return verdict
-    verdict = judged_by_readings(comparison, verdict)
+    verdict = accept_other_readings(comparison, verdict)
     return with_definition(comparison.case, with_worst_operands(comparison.case, comparison.inputs, verdict))
 
 
-# Further answers
+# Further outputs
 
 
-def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
-    """The further answers to the same values held against the first, where nobody knows what is right.
+def _compare_further_only(comparison: Comparison, answer: BackendAnswer) -> Verdict:
+    """Compare further outputs for the same inputs with those of the first call, if there is no reference.
 
     Raises:
         Fault: if the outputs are not those of the operator, or the comparison fails.
@@ -161,143 +167,138 @@ def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
     case, name = comparison.case, comparison.case.descriptor.name
     answer = answer._replace(further=[each for each in answer.further or () if each.inputs is None])
     expected = expected_of_outputs(case, comparison.inputs, comparison.outputs)
-    own = comparison._replace(expected=expected)
-    verdict = own.judged(checks=answer.checks)
+    with_first = comparison._replace(expected=expected)
+    verdict = with_first.verdict(checks=answer.checks)
     if verdict.status is _PASSED:
-        verdict = _verdict_of_further(own, answer, verdict, partial(Comparison.judged, draws=True))
+        verdict = _verdict_of_further(with_first, answer, verdict, partial(Comparison.verdict, draws=True))
         if verdict.status is Status.FAILED:
             return replace(verdict, message=f"{verdict.message} (no reference: compared with the first call)")
     if verdict.status is not _PASSED:
         return verdict
-    held = [each.name for each in answer.checks if _INVARIANT in each.name and each.state is CheckState.DONE]
+    held = [check.name for check in answer.checks if _INVARIANT in check.name and check.state is CheckState.DONE]
     if not held:
         return _nothing_compared(case, answer)
-    doubted = _doubted(case, verdict, expected)
-    if doubted.status is _PASSED and all(map(_has_one_row, comparison.outputs)):
-        why = "every element along the first dimension is the same, as a kernel's that does not look at its inputs"
-        doubted = replace(doubted, status=Status.SUSPECT, message=why)
-    message = doubted.message or f"{name} has no reference, so its values were never compared; held: {', '.join(held)}"
-    return replace(doubted, evidence=Evidence.INVARIANT, measures=(), message=message)
+    verdict = _suspect_if_inconclusive(case, verdict, expected)
+    if verdict.status is _PASSED and all(map(_rows_are_equal, comparison.outputs)):
+        why = "every element along the first dimension is the same, as if the kernel ignored its inputs"
+        verdict = replace(verdict, status=Status.SUSPECT, message=why)
+    message = verdict.message or f"{name} has no reference, so its values were never compared; held: {', '.join(held)}"
+    return replace(verdict, evidence=Evidence.INVARIANT, measures=(), message=message)
 
 
 def _nothing_compared(case: TestCase, answer: BackendAnswer) -> Verdict:
+    """Return UNCHECKED for a case without expected outputs."""
     why = "has no reference" if case.generator is None else "was run without expected outputs"
     message = f"{case.descriptor.name} {why}, so nothing was compared"
     return Verdict(status=Status.UNCHECKED, message=message, checks=answer.checks)
 
 
-def _has_one_row(output: Array) -> bool:
-    """Whether all elements along the first dimension are one; of a single one, all of its own."""
+def _rows_are_equal(output: Array) -> bool:
+    """Return whether all rows along the first dimension are equal; for a single row or a scalar, all its elements."""
     rows = bits(output if output.ndim and output.shape[0] > 1 else output.ravel())
     return len(rows) > 1 and bool((rows == rows[:1]).all())
 
 
 def _verdict_of_further(
-    comparison: Comparison, answer: BackendAnswer, first: Verdict, judged: Callable[..., Verdict] = _judged
+    comparison: Comparison, answer: BackendAnswer, first: Verdict, compare: Callable[..., Verdict] = _compare_outputs
 ) -> Verdict:
-    """The verdict of the first further answer that is not a pass; ``first``, that of ``answer``, if there is none.
+    """Return the verdict of the first further outputs that do not pass, else ``first``, that of the first call.
 
-    Where inputs had other values the verdict says so as a check, and as one that was not possible where nobody knows
-    what is right.
+    Checks list the inputs that had other values, and those for which the expected outputs are unknown.
 
     Raises:
-        Fault: if the driver, or the comparison, fails.
+        Fault: if the driver or the comparison fails, or BAD_CASE if the reference contradicts an invariant.
     """
     further = answer.further
     if further is None:
         further = further_answers(comparison.case, comparison.driver)
     if not further:
         return first
-    tried = _Tried()
-    for other in further:
-        with_values = comparison if other.inputs is None else _with_values(comparison, other.inputs)
+    compared: list[str] = []
+    unknown: dict[str, list[str]] = {}
+    for extra in further:
+        with_values = comparison if extra.inputs is None else _with_other_inputs(comparison, extra.inputs)
         if isinstance(with_values, str):
-            tried.why_not.setdefault(with_values, []).extend(other.inputs or ())
+            unknown.setdefault(with_values, []).extend(extra.inputs or ())
             continue
-        tried.judged += other.inputs or ()
-        if isinstance(other.outputs, Fault):
-            verdict = fault_verdict(other.outputs)
+        compared += extra.inputs or ()
+        if isinstance(extra.outputs, Fault):
+            verdict = fault_verdict(extra.outputs)
         else:
-            outputs = in_order(comparison.case, other.outputs)
-            verdict = judged(with_values._replace(outputs=outputs), every_measure=True)
+            outputs = in_order(comparison.case, extra.outputs)
+            verdict = compare(with_values._replace(outputs=outputs), every_measure=True)
         if verdict.status is not _PASSED:
-            is_wrong = verdict.status is Status.FAILED and not isinstance(other.outputs, Fault)
-            if is_wrong and other.premise and (why := other.premise(comparison)):
-                raise Fault(Reason.BAD_CASE, f"{other.how}: {why}; state the invariants of the case")
+            is_wrong = verdict.status is Status.FAILED and not isinstance(extra.outputs, Fault)
+            if is_wrong and extra.premise and (why := extra.premise(comparison)):
+                raise Fault(Reason.BAD_CASE, f"{extra.how}: {why}; set the invariants of the case")
             return replace(
                 verdict,
-                reason=(other.reason if is_wrong else None) or verdict.reason,
-                message=f"{other.how}: {verdict.message}",
-                checks=(*answer.checks, *tried.checks()),
-                details={**verdict.details, "how": other.how},
+                reason=(extra.reason if is_wrong else None) or verdict.reason,
+                message=f"{extra.how}: {verdict.message}",
+                checks=(*answer.checks, *_checks_of_inputs(compared, unknown)),
+                details={**verdict.details, "how": extra.how},
             )
-    return replace(first, checks=(*first.checks, *tried.checks()))
+    return replace(first, checks=(*first.checks, *_checks_of_inputs(compared, unknown)))
 
 
-@dataclass(slots=True)
-class _Tried:
-    """Which inputs had other values in an answer that was judged, and in one that was not and why."""
+def _checks_of_inputs(compared: Sequence[str], unknown: Mapping[str, Sequence[str]]) -> list[Check]:
+    """Return the checks that list inputs with other values: those compared, and those not, by the reason why not."""
 
-    judged: list[str] = field(default_factory=list)
-    why_not: dict[str, list[str]] = field(default_factory=dict)
+    def listed(names: Sequence[str]) -> str:
+        return f"{'input' if len(names) == 1 else 'inputs'} {', '.join(names)}"
 
-    def checks(self) -> list[Check]:
-        checks = [
-            Check(name=_OTHER_VALUES, state=CheckState.NOT_POSSIBLE, detail=f"{_inputs(names)}: {why}")
-            for why, names in self.why_not.items()
-        ]
-        if self.judged:
-            detail = f"of {_inputs(self.judged)}" + ", one after the other" * (len(self.judged) > 1)
-            checks.insert(0, Check(name=_OTHER_VALUES, state=CheckState.DONE, detail=detail))
-        return checks
+    checks = [
+        Check(name=_OTHER_VALUES, state=CheckState.NOT_POSSIBLE, detail=f"{listed(names)}: {why}")
+        for why, names in unknown.items()
+    ]
+    if compared:
+        detail = f"of {listed(compared)}" + ", one after the other" * (len(compared) > 1)
+        checks.insert(0, Check(name=_OTHER_VALUES, state=CheckState.DONE, detail=detail))
+    return checks
 
 
-def _inputs(names: Sequence[str]) -> str:
-    return f"{'input' if len(names) == 1 else 'inputs'} {', '.join(names)}"
-
-
-def _with_values(comparison: Comparison, others: Mapping[str, Array]) -> Comparison | str:
-    """With other values of some inputs; or why nobody knows what is expected of them."""
+def _with_other_inputs(comparison: Comparison, others: Mapping[str, Array]) -> Comparison | str:
+    """Return the comparison with other values of the named inputs, or why their expected outputs are unknown."""
     names = [argument.name for argument in comparison.case.inputs]
     if not others.keys() <= {*names}:
-        return "the case has none, so no reference gets it"
-    own = zip(names, comparison.inputs, strict=True)
-    return comparison.with_inputs([others.get(name, array) for name, array in own])
+        return "the case has no such input, so the reference cannot be run with it"
+    pairs = zip(names, comparison.inputs, strict=True)
+    return comparison.with_inputs([others.get(name, array) for name, array in pairs])
 
 
 # Refusals
 
 
+# Exceptions of mistakes in code, which are no refusals; a case that expects one names it in ``type``.
 _SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"})
-"""What nobody raises to refuse arguments; whoever does can say so in ``type``."""
 
 
 def refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[Any], fault: Fault | None) -> Verdict:
-    """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
+    """Return the verdict of a call that must be refused: NOT_REFUSED if accepted, WRONG_ERROR for other errors."""
     if fault is None:
         return Verdict(
             status=Status.FAILED,
             reason=Reason.NOT_REFUSED,
-            message=f"the call was accepted, but should be refused with {expected}",
-            details=_grounds(case, inputs),
+            message=f"the call was accepted, expected a refusal with {expected}",
+            details=_reason_of_refusal(case, inputs),
         )
     if fault.reason is not Reason.RAISED:
         return fault_verdict(fault)
     raised = fault.details.get("exception", fault.message)
     types = fault.details.get("exception_types", ())
     if expected.type not in types:
-        message = f"the call was refused with {raised!r}, but should be refused with {expected}"
+        message = f"the call was refused with {raised!r}, expected {expected}"
     elif expected.type == "Exception" and _SLIPS.intersection(types):
-        message = f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused"
+        message = f"the call ended with {raised!r}, a mistake in code that ran, expected a deliberate refusal"
     elif not expected.matches(str(raised)):
-        message = f"the error says {raised!r}, but should have {expected.required_text()}"
+        message = f"the error message is {raised!r}, expected {expected.required_text()}"
     else:
         return Verdict(status=_PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
     return Verdict(status=Status.FAILED, reason=Reason.WRONG_ERROR, message=message, details=fault.details)
 
 
-def _grounds(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
-    """Why the operator, or its own reference, refuses the call."""
+def _reason_of_refusal(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
+    """Return ``{"why": message}`` if the operator or its built-in reference refuses the call, else {}."""
     try:
         with Border("the operator", Reason.BAD_CASE):
             refuse_unfit(case)
@@ -310,81 +311,76 @@ def _grounds(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
     return {}
 
 
-# What a verdict means for a case
+# Expected failures, inconclusive passes, retries
 
 
 def excused(case: TestCase, verdict: Verdict) -> Verdict:
-    """Waive the failure that the case's xfail names; only one without a status covers faults of the case, too."""
+    """Waive the failure that the case's xfail names; an xfail without a status also waives BAD_CASE."""
     if case.xfail is None or verdict.status is Status.SKIPPED:
         return verdict
-    excuses_all = case.xfail.status is None and verdict.status in (Status.FAILED, Status.ERROR)
-    if verdict.reason in _NOBODY_EXPECTS and not (excuses_all and verdict.reason is Reason.BAD_CASE):
+    waives_all = case.xfail.status is None and verdict.status in (Status.FAILED, Status.ERROR)
+    if verdict.reason in _NEVER_WAIVED and not (waives_all and verdict.reason is Reason.BAD_CASE):
         return verdict
-    if excuses_all or verdict.status is case.xfail.status:
+    if waives_all or verdict.status is case.xfail.status:
         message = f"{verdict.message} (expected: {case.xfail.reason})" if verdict.message else case.xfail.reason
         return replace(verdict, status=Status.XFAILED, message=message)
     label = "failed or error" if case.xfail.status is None else case.xfail.label
     if verdict.status is Status.PASSED:
         message = f"passed, but the plan expects {label}: {case.xfail.reason}"
         return replace(verdict, status=_PASSED if case.xfail.strict is False else Status.XPASSED, message=message)
-    message = f"{verdict.message} (xfail excuses {label} alone, not {verdict.status.value})"
+    message = f"{verdict.message} (xfail covers {label} only, not {verdict.status.value})"
     return replace(verdict, message=message)
 
 
-def _doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
-    """A pass that proves little is suspect: one of an operator that is its own reference, one without a finite element,
-    or one that a constant output would have, too.
+def _suspect_if_inconclusive(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
+    """Turn a pass into SUSPECT if it is inconclusive.
 
-    Where the user wrote the inputs down (data, a file, a generator of their own), the first is what was asked for.
+    That is a pass of an operator that is its own reference, one without a finite element, or one that a constant output
+    would have, too.
     """
     if verdict.status is not _PASSED:
         return verdict
     if BY_ITSELF in verdict.checks:
-        message = "the reference is the operator itself: no independent reference; give `reference:`"
+        message = "the reference is the operator itself, not an independent one; set `reference:`"
         return replace(verdict, status=Status.SUSPECT, message=message)
-    for index, (measure, wanted) in enumerate(zip(verdict.measures, expected, strict=True)):
-        why = _proves_little(case, index, measure, wanted)
+    for index, (measure, output) in enumerate(zip(verdict.measures, expected, strict=True)):
+        why = _why_inconclusive(case, index, measure, output)
         if why:
             return replace(verdict, status=Status.SUSPECT, message=f"{measure.output}: {why}")
     return verdict
 
 
 def judged_by_others(verdict: Verdict) -> Verdict:
-    """Where a backend is on trial, a pass by the expected values that it brought itself is suspect."""
+    """Turn a pass into SUSPECT if the backend supplied the expected values itself."""
     if verdict.status is not _PASSED or BY_BACKEND not in verdict.checks:
         return verdict
-    message = "the backend brought the expected values itself, and a check asks the reference; leave out its `golden`"
+    message = "the backend supplied the expected values itself; remove its `golden`, so that the reference is used"
     return replace(verdict, status=Status.SUSPECT, message=message)
 
 
-def _proves_little(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
+def _why_inconclusive(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
+    """Return why a pass is inconclusive, with a remedy; "" if it is conclusive."""
     is_lost = measure.compared and measure.max_abs_index is None and has_no_number(expected)
-    is_written_down = case.generator is not None or any(argument.fill.kind in _WRITTEN_DOWN for argument in case.inputs)
-    if is_lost and not is_written_down and not _has_one_answer(case, expected):
+    is_chosen = case.generator is not None or any(argument.fill.kind in _CHOSEN for argument in case.inputs)
+    # A call that only moves or sets elements means infinity and NaN, as ``torch.full(…, -inf)`` and a mask of all do.
+    rule = expected.rule or case.descriptor.rule
+    computes = rule is None or rule.kind not in (RuleClass.MOVEMENT, RuleClass.EXACT)
+    if is_lost and not is_chosen and computes:
         return (
-            "every element should be NaN or infinite, which a backend passes that is wrong everywhere; "
+            "every expected element is NaN or infinite, so a backend that overflows everywhere passes, too; "
             "choose inputs whose results are numbers"
         )
     constant = passing_constant(case, index, measure, expected)
     return f"the tolerance is so wide that an output of {constant} passes too; set a smaller one" if constant else ""
 
 
-def _has_one_answer(case: TestCase, expected: Expected) -> bool:
-    """Whether nothing is computed, which could overflow: infinity and NaN are there because the call moves or states
-    them, as ``torch.full(…, -inf)`` and a mask that hides everything do."""
-    rule = expected.rule or case.descriptor.rule
-    return rule is not None and rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
-
-
-_WRITTEN_DOWN = ("data", "file", "opinfo")
-"""Fills whose values somebody chose for the call."""
+# Fills whose values the user chose: results without a number are then intended.
+_CHOSEN = ("data", "file", "opinfo")
 
 
 def after_attempts(verdict: Verdict, attempts: int, earlier: Verdict | None) -> Verdict:
-    """What ends well after an attempt that died is suspect, and every end says what the earlier attempt died of.
-
-    That is a pass, and whatever else would end a run with 0: an xfail excuses no crash, and a crash is not skipped.
-    """
+    """Return SUSPECT for a case that ended well after a dead attempt; add the earlier cause to a bad verdict."""
+    # Ended well: passed, xfailed or skipped. An xfail waives no crash, and a crash is not skipped.
     if attempts == 1 or earlier is None:
         return verdict
     died = f"{earlier.reason.value if earlier.reason else earlier.status.value}: {earlier.message}"

@@ -79,7 +79,7 @@ def verdict_of(
     operands: tuple[str, ...] | None = None,
     fill: str = "randn",
 ) -> Verdict:
-    """Judge one output; ``actual`` is cast to ``entry`` unless it is an array already."""
+    """Compare one output; ``actual`` is cast to ``entry`` unless it is an array already."""
     if not isinstance(actual, np.ndarray):
         actual = array_of(actual, entry)
     return judge(

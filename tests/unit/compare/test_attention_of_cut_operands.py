@@ -1,4 +1,4 @@
-"""Attention on units that cut float32 operands: allowed to whoever declares it, in that precision, and nothing else."""
+"""Attention on units that cut float32 operands: allowed if declared, in that precision only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drawn(shape: tuple[int, ...], size: float, seed: int) -> list[Array]:
 
 
 def cut(array: Array, unit: str) -> Array:
-    """Rounded to the nearest, to 11 bits for tf32."""
+    """Round to 11 bits for tf32, else to the dtype ``unit``."""
     if unit == "tf32":
         mantissa, exponent = np.frexp(array.astype(np.float64))
         return np.ldexp(np.rint(mantissa * 2.0**11) / 2.0**11, exponent).astype(np.float32)
@@ -38,7 +38,7 @@ def cut(array: Array, unit: str) -> Array:
 
 
 def kernel(inputs: list[Array], unit: str, *, scale: float = 1.0, keys: int | None = None) -> Array:
-    """In float32, the operands of both products cut; the last keys may be forgotten."""
+    """Compute in float32 with the operands of both products cut; the last keys may be omitted."""
     query, key, value = inputs[0], inputs[1][..., :keys, :], inputs[2][..., :keys, :]
     scores = cut(query, unit) @ cut(key, unit).swapaxes(-1, -2) * np.float32(scale / np.sqrt(query.shape[-1]))
     shifted = np.exp(scores - scores.max(-1, keepdims=True))
@@ -46,7 +46,7 @@ def kernel(inputs: list[Array], unit: str, *, scale: float = 1.0, keys: int | No
     return np.asarray(cut(shifted, unit) @ cut(value, unit) / total)
 
 
-def judged(inputs: list[Array], actual: Array, operands: str) -> Any:
+def compare_attention(inputs: list[Array], actual: Array, operands: str) -> Any:
     (expected,) = scaled_dot_product_attention_reference(inputs, ATTRIBUTES)
     (terms,) = scaled_dot_product_attention_terms(inputs, ATTRIBUTES)
     return verdict_of(
@@ -65,27 +65,27 @@ def test_who_declares_it_may_cut(shape: tuple[int, ...], size: float) -> None:
     for seed in range(4):
         inputs = drawn(shape, size, seed)
         for unit in ("tf32", "bfloat16"):
-            verdict = judged(inputs, kernel(inputs, unit), unit)
+            verdict = compare_attention(inputs, kernel(inputs, unit), unit)
             assert verdict.status is Status.PASSED, (unit, seed, verdict.measures)
-            assert judged(inputs, kernel(inputs, "float32"), unit).status is Status.PASSED
+            assert compare_attention(inputs, kernel(inputs, "float32"), unit).status is Status.PASSED
 
 
 @pytest.mark.parametrize("shape", SMALL)
 def test_who_does_not_may_not(shape: tuple[int, ...]) -> None:
     inputs = drawn(shape, 1.0, 0)
-    assert judged(inputs, kernel(inputs, "tf32"), "float32").reason is Reason.VALUE
-    assert judged(inputs, kernel(inputs, "bfloat16"), "tf32").reason is Reason.VALUE
+    assert compare_attention(inputs, kernel(inputs, "tf32"), "float32").reason is Reason.VALUE
+    assert compare_attention(inputs, kernel(inputs, "bfloat16"), "tf32").reason is Reason.VALUE
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_cutting_hides_no_other_fault(shape: tuple[int, ...]) -> None:
     inputs = drawn(shape, 1.0, 0)
-    assert judged(inputs, kernel(inputs, "tf32", scale=1.05), "tf32").reason is Reason.VALUE
-    assert judged(inputs, kernel(inputs, "tf32", keys=-1), "tf32").reason is Reason.VALUE
+    assert compare_attention(inputs, kernel(inputs, "tf32", scale=1.05), "tf32").reason is Reason.VALUE
+    assert compare_attention(inputs, kernel(inputs, "tf32", keys=-1), "tf32").reason is Reason.VALUE
 
 
 def test_the_rule_names_them() -> None:
     inputs = drawn(SHAPES[0], 1.0, 0)
-    text = judged(inputs, kernel(inputs, "tf32"), "tf32").measures[0].rule.text
+    text = compare_attention(inputs, kernel(inputs, "tf32"), "tf32").measures[0].rule.text
     assert "(tf32 operands)" in text
     assert says(text, "compare.what_cutting_operands_to")

@@ -1,4 +1,4 @@
-"""Where mismatches lie, in words."""
+"""Descriptions of the location of wrong elements."""
 
 from __future__ import annotations
 

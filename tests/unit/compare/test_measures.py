@@ -1,4 +1,4 @@
-"""Measures held against their definitions, written out one element after the other."""
+"""Measures equal their definitions, computed one element after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from optest.compare import Expected
 from optest.compare.policy import Allowance, Method
-from optest.compare.verdict import _judge_values
+from optest.compare.verdict import _compare_values
 from optest.numerics import numpy_dtype, ulp
 from optest.spec import Measure, Numerics, RuleUsed, dtype
 
@@ -23,7 +23,7 @@ EXACT = Allowance(used=RuleUsed(name="exact", layer="operator", text=""), method
 
 
 def by_definition(got: list[float], want: list[float], name: str, allowance: Allowance) -> dict[str, Any] | None:
-    """From the words of ``Measure``; None where an element is wrong, or not finite."""
+    """Return the measures by the words of ``Measure``; None if an element is wrong or not finite."""
     top = dtype(name).max_finite
     best: dict[str, tuple[float, int]] = {}
 
@@ -76,7 +76,7 @@ def shown(measure: Measure) -> dict[str, Any]:
 
 def measured(actual: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], name: str, allowance: Allowance) -> Any:
     wanted = Expected(name="out", dtype=dtype(name), shape=actual.shape, value=reference)
-    return _judge_values(actual, reference, wanted, allowance, Numerics(), every_measure=False).measure
+    return _compare_values(actual, reference, wanted, allowance, Numerics(), every_measure=False).measure
 
 
 VALUES = st.one_of(
@@ -91,7 +91,7 @@ SLIPS = st.sampled_from([0.0, 0.0, 0.0, 1e-3, -2e-3, 1e-4, 5e-3, 1.0])
     name=st.sampled_from(["float16", "float32"]),
     wide=st.booleans(),
 )
-def test_measures_are_what_they_are_called(pairs: list[tuple[float, float]], name: str, wide: bool) -> None:
+def test_measures_follow_their_definitions(pairs: list[tuple[float, float]], name: str, wide: bool) -> None:
     """``wide`` has unrounded float64 references, which are rounded before they are compared by a tolerance."""
     kind = numpy_dtype(dtype(name))
     reference = np.array([value for value, _ in pairs], np.float64 if wide else kind)
@@ -111,14 +111,14 @@ def test_measures_are_what_they_are_called(pairs: list[tuple[float, float]], nam
 
 
 @pytest.mark.parametrize("name", ["float16", "float32"])
-def test_at_zero_the_unit_is_that_of_the_smallest_numbers(name: str) -> None:
+def test_ulp_at_zero_is_smallest_number(name: str) -> None:
     kind = numpy_dtype(dtype(name))
     reference = np.array([0.0, -0.0, 1.0])
     actual = np.array([np.finfo(kind).smallest_subnormal, 0.0, 1.0], kind)
     assert measured(actual, reference, name, TOLERANCE).max_ulp_error == 1.0
 
 
-def test_the_first_of_equal_errors_is_named_in_every_shape() -> None:
+def test_first_of_equal_errors_is_named() -> None:
     reference = np.array([[1.0, 2.0, 1.0], [4.0, 1.0, 0.0]])
     actual = reference.astype(np.float32)
     actual[0, 2] += np.float32(2**-10)

@@ -1,4 +1,4 @@
-"""The verdict on an element does not depend on how many right ones lie beside it."""
+"""The verdict on an element does not depend on the number of right ones."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ VALUES = st.one_of(
 
 
 def terms_of(rule: str, reference: np.ndarray[Any, Any]) -> Any:
-    """Of sums of one term each, and of budgets without a variance: neither has a statistic that grows with the size."""
+    """Return terms of sums of one term, or a budget without a variance: neither statistic grows with the size."""
     size = np.abs(np.nan_to_num(reference, posinf=1.0, neginf=1.0))
     if rule == "accumulate":
         return Terms(absolute=size, squared=size * size, count=1)
     return ErrorBudget(worst=size) if rule == "composed" else None
 
 
-def judged(rule: str, name: str, right: float, value: float, got: float, copies: int, stored: bool) -> Verdict:
-    """``copies`` of a right element, and one that is ``got`` where ``value`` is expected."""
+def verdict_of(rule: str, name: str, right: float, value: float, got: float, copies: int, stored: bool) -> Verdict:
+    """Compare ``copies`` of a right element, and one that is ``got`` where ``value`` is expected."""
     entry, layers = dtype(name), () if RULES[rule] is not None else (stated(rtol=1e-2, atol=1e-6),)
     reference = np.array([right] * copies + [value])
     with np.errstate(all="ignore"):
@@ -64,18 +64,18 @@ def judged(rule: str, name: str, right: float, value: float, got: float, copies:
 @example("movement", "float32", 1.0, -0.0, 0.0, 0.0, False)
 @example("movement", "float32", 1.0, 0.0, -0.0, 0.0, True)
 @example("exact", "float16", 1.0, np.nan, 1.0, 0.0, False)
-def test_verdict_does_not_depend_on_the_number_of_right_elements(
+def test_verdict_ignores_number_of_right_elements(
     rule: str, name: str, right: float, value: float, other: float | None, slip: float, stored: bool
 ) -> None:
     """``other`` is the actual value; None for one that is ``slip`` units off."""
     with np.errstate(all="ignore"):
         got = value * (1.0 + slip * 2.0 ** (1 - dtype(name).precision)) if other is None else other
-    found = [judged(rule, name, right, value, got, copies, stored) for copies in COPIES]
+    found = [verdict_of(rule, name, right, value, got, copies, stored) for copies in COPIES]
     if found[0].status is Status.FAILED and not any(each.mismatched for each in found[0].measures):
         return  # only the statistic of all errors is too large, which is a matter of how many there are
     assert {(each.status, each.reason) for each in found} == {(found[0].status, found[0].reason)}
 
 
-def test_sign_of_zero_is_part_of_what_moves_at_every_size() -> None:
+def test_movement_compares_signs_of_zeros() -> None:
     for copies in COPIES:
-        assert judged("movement", "float32", 1.0, -0.0, 0.0, copies, False).reason is Reason.VALUE
+        assert verdict_of("movement", "float32", 1.0, -0.0, 0.0, copies, False).reason is Reason.VALUE

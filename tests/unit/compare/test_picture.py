@@ -1,4 +1,4 @@
-"""What a report draws of a failure: by the allowance that judged it, in place, bounded, and no part of the verdict."""
+"""Pictures of wrong outputs: by the allowance of the verdict, bounded, and without effect on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optest.spec import LIMIT, NO_MULTIPLE, Numerics, Picture, Rule, Status, Ter
 from optest.store import codec
 
 
-def judged(actual: Any, value: Any, entry: str = "float32", *, draws: bool = True, **changes: Any) -> Verdict:
+def verdict_of(actual: Any, value: Any, entry: str = "float32", *, draws: bool = True, **changes: Any) -> Verdict:
     rule: Rule | None = changes.pop("rule", None)
     actual = actual if isinstance(actual, np.ndarray) and entry == "complex64" else array_of(actual, entry)
     terms = changes.pop("terms", None)
@@ -25,7 +25,7 @@ def judged(actual: Any, value: Any, entry: str = "float32", *, draws: bool = Tru
 
 
 def picture_of(actual: Any, value: Any, entry: str = "float32", **changes: Any) -> Picture:
-    (picture,) = judged(actual, value, entry, **changes).pictures
+    (picture,) = verdict_of(actual, value, entry, **changes).pictures
     return picture
 
 
@@ -55,7 +55,7 @@ NOISE = RANDOM.standard_normal(50_000)
 )
 def test_levels_say_what_the_verdict_says(rule: Rule | None, entry: str, layers: Any) -> None:
     off = NOISE + RANDOM.choice([0, 2e-7, 1e-3, 0.5, 1.0, math.nan, math.inf], NOISE.size)
-    verdict = judged(off, NOISE, entry, rule=rule, layers=layers)
+    verdict = verdict_of(off, NOISE, entry, rule=rule, layers=layers)
     (picture,), (measure,) = verdict.pictures, verdict.measures
     counts = dict(picture.histogram)
     assert sum(counts.values()) == NOISE.size
@@ -66,16 +66,16 @@ def test_levels_say_what_the_verdict_says(rule: Rule | None, entry: str, layers:
         assert 2 ** ((top - LIMIT - 1) / 2) <= measure.worst_used * (1 + 1e-9)
 
 
-def test_a_hair_more_than_allowed_is_wrong_and_all_of_it_is_right() -> None:
+def test_shade_separates_just_wrong_from_just_right() -> None:
     picture = picture_of(
         np.array([0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.25]), np.zeros(3), layers=TOLERANCE
     )
     assert picture.grid() == [bytes([LIMIT, LIMIT + 1, LIMIT - 2])]
 
 
-def test_a_pass_has_none_and_nothing_else_of_a_verdict_changes() -> None:
-    assert judged(NOISE, NOISE.astype(np.float32), layers=TOLERANCE).pictures == ()
-    drawn, plain = (judged(NOISE + 1, NOISE, layers=TOLERANCE, draws=draws) for draws in (True, False))
+def test_pass_has_no_picture() -> None:
+    assert verdict_of(NOISE, NOISE.astype(np.float32), layers=TOLERANCE).pictures == ()
+    drawn, plain = (verdict_of(NOISE + 1, NOISE, layers=TOLERANCE, draws=draws) for draws in (True, False))
     assert not plain.pictures
     assert replace(drawn, pictures=()) == plain
 
@@ -131,7 +131,7 @@ def test_one_right_answer_has_no_multiple_of_nothing() -> None:
     assert picture_of([1, 2, 4], [1, 2, 3], "int64", rule=EXACT).grid() == [bytes([1, 1, NO_MULTIPLE])]
 
 
-def test_errors_too_large_together_are_a_map_without_a_wrong_element() -> None:
+def test_errors_too_large_together_have_no_wrong_element() -> None:
     left, right = (np.float32(RANDOM.standard_normal((64, 64))) for _ in range(2))
     value = left.astype(np.float64) @ right
     absolute, squared = np.abs(left) @ np.abs(right).astype(np.float64), left**2 @ (right**2).astype(np.float64)

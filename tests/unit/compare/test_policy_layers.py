@@ -1,4 +1,4 @@
-"""Which rule judges: the layers of DESIGN §4.5, as a table."""
+"""Choice of the tolerance rule among the layers of DESIGN §4.5, as a table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_layer_replaces_the_class_rule(layer: Layer) -> None:
 
 @pytest.mark.parametrize("lower", list(Layer))
 @pytest.mark.parametrize("higher", list(Layer))
-def test_the_higher_layer_wins_and_borrows_what_it_leaves_open(lower: Layer, higher: Layer) -> None:
+def test_higher_layer_inherits_omitted_fields(lower: Layer, higher: Layer) -> None:
     if lower >= higher:
         return
     layers = (stated(atol=0.5, layer=higher), stated(rtol=0.25, atol=0.125, layer=lower))
@@ -62,14 +62,14 @@ def test_the_higher_layer_wins_and_borrows_what_it_leaves_open(lower: Layer, hig
     ("rule", "entry"),
     [(MOVEMENT, "float32"), (EXACT, "float32"), (ULP, "int32"), (None, "bool"), (ACCUMULATE, "int64")],
 )
-def test_what_has_one_answer_is_relaxed_only_by_name(layer: Layer, rule: Rule | None, entry: str) -> None:
+def test_exact_output_is_relaxed_only_by_name(layer: Layer, rule: Rule | None, entry: str) -> None:
     allowance = resolved(stated(1.0, 1.0, layer=layer), rule=rule, entry=entry, numerics=Numerics())
     assert (allowance.used.name == "tolerance") == (layer in NAMING_LAYERS)
     names_it = {Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE}
     assert (layer in NAMING_LAYERS) == (layer in names_it)
 
 
-def test_a_layer_without_a_name_lends_nothing_to_an_exact_output() -> None:
+def test_unnamed_layer_adds_nothing_to_exact_output() -> None:
     layers = (stated(atol=1.0, layer=Layer.CASE), stated(rtol=1.0, layer=Layer.PLAN))
     assert resolved(*layers, rule=EXACT, numerics=Numerics()).rtol == 0.0
     assert resolved(*layers, rule=ULP, numerics=Numerics()).rtol == 1.0
@@ -88,7 +88,7 @@ def test_integer_exact_inputs_are_relaxed_only_by_name(layer: Layer) -> None:
     assert (verdict.status is Status.PASSED) == (layer in NAMING_LAYERS)
 
 
-def test_an_entry_for_one_output_goes_before_one_for_all_in_its_layer() -> None:
+def test_entry_for_one_output_precedes_general_entry() -> None:
     own = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.5), output="indices", where="plan.yaml:7")
     every = stated(rtol=0.1, atol=0.2)
 
@@ -166,7 +166,7 @@ def test_rules_are_described_before_anything_ran() -> None:
 
 
 @pytest.mark.parametrize("layer", list(Layer))
-def test_indices_beside_values_are_relaxed_only_by_their_own_name(layer: Layer) -> None:
+def test_indices_next_to_values_are_relaxed_by_name(layer: Layer) -> None:
     """A tolerance for all outputs is meant for the values: with rtol=0.01 a wrong index of 5000 would be right."""
     outputs = tuple(TensorSpec(dtype=dtype(name), shape=(4,)) for name in ("float32", "int64"))
 

@@ -1,4 +1,4 @@
-"""Expected values that are rounded already: golden files, a generator's own, a reference in float32."""
+"""Expected values that are already rounded: golden files, generators, a reference in float32."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from optest.spec import Argument, Fill, Numerics, Reason, Status, TensorSpec, Te
 RNG = np.random.default_rng(11)
 
 
-def asked(op: str, name: str, inputs: list[np.ndarray[Any, Any]], **attributes: Any) -> tuple[TestCase, Any, Any]:
-    """The case, its unrounded reference and its terms."""
+def case_and_reference(
+    op: str, name: str, inputs: list[np.ndarray[Any, Any]], **attributes: Any
+) -> tuple[TestCase, Any, Any]:
+    """Return the case, its unrounded reference and its terms."""
     descriptor = operators.get(op)
     bound = descriptor.bind(attributes)
     entry = dtype(name)
@@ -48,7 +50,7 @@ def verdict(case: TestCase, actual: Any, value: Any, terms: Any, name: str) -> V
 
 def matmul(name: str, rows: int = 64, k: int = 256) -> tuple[Any, ...]:
     inputs = [round_to(RNG.standard_normal(shape), dtype(name)) for shape in ((rows, k), (k, rows))]
-    case, value, terms = asked("matmul", name, inputs)
+    case, value, terms = case_and_reference("matmul", name, inputs)
     single = inputs[0].astype(np.float32) @ inputs[1].astype(np.float32)
     return case, value, terms, inputs, single
 
@@ -76,9 +78,9 @@ def test_truncation_is_found_against_rounded_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [12, 5000])
-def test_truncation_of_a_function_is_found_against_rounded_values(size: int) -> None:
+def test_function_truncation_is_found_against_rounded_values(size: int) -> None:
     inputs = [RNG.standard_normal(size).astype(np.float16)]
-    case, value, terms = asked("exp", "float16", inputs)
+    case, value, terms = case_and_reference("exp", "float16", inputs)
     single = np.asarray(value, np.float64).astype(np.float32)
     cut = ((single.view(np.uint32) >> np.uint32(13)) << np.uint32(13)).view(np.float32).astype(np.float16)
     stored = round_to(value, dtype("float16"))
@@ -95,14 +97,14 @@ def test_two_units_are_wrong_against_rounded_values() -> None:
     assert verdict(case, wrong, stored, terms, "float16").status is Status.FAILED
 
 
-def test_a_float32_reference_of_a_float16_result_costs_almost_nothing() -> None:
+def test_float32_reference_barely_widens_float16_bound() -> None:
     case, value, terms, _, single = matmul("float16")
     actual = round_to(single.astype(np.float64), dtype("float16"))
     found = verdict(case, actual, np.asarray(value).astype(np.float32), terms, "float16")
     assert found.status is Status.PASSED, found
 
 
-def test_a_narrower_golden_file_allows_half_of_its_own_unit() -> None:
+def test_narrower_golden_file_allows_half_its_ulp() -> None:
     case, value, terms, _, single = matmul("float32")
     stored = np.asarray(value).astype(np.float16)
     expected = Expected(name="out", dtype=dtype("float32"), shape=value.shape, value=stored, terms=terms)

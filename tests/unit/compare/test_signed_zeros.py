@@ -1,4 +1,4 @@
-"""The sign of a zero: noted where the operator defines it, wrong where someone asks for that."""
+"""The sign of a zero: a note if the operator defines it, wrong if a tolerance is strict."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def layer(tolerance: Tolerance, at: Layer = Layer.COMMAND_LINE) -> ToleranceLaye
     return ToleranceLayer(layer=at, tolerance=tolerance)
 
 
-def judged(
+def verdict_of(
     got: Any, true: Any, *layers: ToleranceLayer, defined: bool = True, name: str = "float32", **more: Any
 ) -> Verdict:
     case = case_of(HALF, (name,), layers=layers, shape=np.shape(true))
@@ -52,29 +52,29 @@ def notes(verdict: Verdict) -> list[str]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_wrong_sign_is_a_note_and_wrong_where_strict(size: int) -> None:
+def test_wrong_sign_is_a_note_unless_strict(size: int) -> None:
     true = np.ones(size)
     true[1], true[2] = 0.0, -0.0
-    noted = judged(np.abs(true), true)
+    noted = verdict_of(np.abs(true), true)
     assert noted.status is Status.PASSED
     assert notes(noted) == ["out: 1 of 2 zeros has the wrong sign, the first at [2]"]
-    strict = judged(np.abs(true), true, layer(STRICT))
+    strict = verdict_of(np.abs(true), true, layer(STRICT))
     assert strict.reason is Reason.VALUE
     assert (strict.measures[0].mismatched, strict.measures[0].worst_index) == (1, (2,))
-    assert judged(true, true, layer(STRICT)).status is Status.PASSED
+    assert verdict_of(true, true, layer(STRICT)).status is Status.PASSED
 
 
-def test_a_result_that_is_rounded_to_zero_keeps_its_sign() -> None:
-    assert judged([0.0], [-1e-60], layer(STRICT)).reason is Reason.VALUE
-    assert judged([-0.0], [-1e-60], layer(STRICT)).status is Status.PASSED
-    assert not notes(judged([-0.0], [1e-30], layer(Tolerance(atol=1e-3))))  # no zero is due there
+def test_result_rounded_to_zero_keeps_sign() -> None:
+    assert verdict_of([0.0], [-1e-60], layer(STRICT)).reason is Reason.VALUE
+    assert verdict_of([-0.0], [-1e-60], layer(STRICT)).status is Status.PASSED
+    assert not notes(verdict_of([-0.0], [1e-30], layer(Tolerance(atol=1e-3))))  # no zero is due there
 
 
 @pytest.mark.parametrize("at", [Layer.CASE, Layer.COMMAND_LINE])
-def test_sign_that_is_not_defined_counts_for_a_named_case_alone(at: Layer) -> None:
-    found = judged([0.0], [-0.0], layer(STRICT, Layer.PLAN), defined=False)
+def test_undefined_sign_counts_for_named_case_only(at: Layer) -> None:
+    found = verdict_of([0.0], [-0.0], layer(STRICT, Layer.PLAN), defined=False)
     assert (found.status, notes(found)) == (Status.PASSED, [])
-    assert judged([0.0], [-0.0], layer(STRICT, at), defined=False).reason is Reason.VALUE
+    assert verdict_of([0.0], [-0.0], layer(STRICT, at), defined=False).reason is Reason.VALUE
 
 
 def test_flag_is_for_operators_that_define_the_sign() -> None:
@@ -83,19 +83,19 @@ def test_flag_is_for_operators_that_define_the_sign() -> None:
 
 
 def test_the_highest_layer_decides() -> None:
-    assert judged([0.0], [-0.0], layer(STRICT, Layer.PLAN), layer(NOTE, Layer.CASE)).status is Status.PASSED
-    assert judged([0.0], [-0.0], layer(NOTE, Layer.PLAN), layer(STRICT, Layer.CASE)).reason is Reason.VALUE
+    assert verdict_of([0.0], [-0.0], layer(STRICT, Layer.PLAN), layer(NOTE, Layer.CASE)).status is Status.PASSED
+    assert verdict_of([0.0], [-0.0], layer(NOTE, Layer.PLAN), layer(STRICT, Layer.CASE)).reason is Reason.VALUE
 
 
 def test_signed_zeros_alone_leave_the_rule() -> None:
     """Neither wider nor sharper, also where the terms of the operator are needed."""
-    rule = judged([1.0], [1.0]).measures[0].rule
-    strict = judged([1.0], [1.0], layer(STRICT)).measures[0].rule
+    rule = verdict_of([1.0], [1.0]).measures[0].rule
+    strict = verdict_of([1.0], [1.0], layer(STRICT)).measures[0].rule
     assert rule is not None
     assert strict is not None
     assert (strict.name, strict.layer) == (rule.name, rule.layer)
     wide = layer(Tolerance(rtol=0.1), Layer.CASE)
-    assert judged([1.05], [1.0], wide, layer(STRICT)).status is Status.PASSED
+    assert verdict_of([1.05], [1.0], wide, layer(STRICT)).status is Status.PASSED
 
 
 def test_it_travels_to_a_worker() -> None:

@@ -1,4 +1,4 @@
-"""On which side of the true values inexact results lie: counted as its words say, and only where it is asked."""
+"""Sides on which inexact results are, counted as defined and on request only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("float32", "float16", "bfloat16", "float8_e4m3fn")
 
 
 def by_definition(got: Any, want: Any, name: str) -> dict[str, Any]:
-    """The counts, one element after the other, from the words of ``Rounding``, in exact arithmetic."""
+    """Return the counts by the words of ``Rounding``, one element after the other, in exact arithmetic."""
     counts = dict.fromkeys(("inexact", "above", "away", "nearest_above", "nearest_away", "astray"), 0)
     squared = 0.0
     for actual, true in zip(widen(got).tolist(), want.tolist(), strict=True):
@@ -39,7 +39,7 @@ def by_definition(got: Any, want: Any, name: str) -> dict[str, Any]:
 
 
 def stepped(want: Any, steps: Any, name: str) -> Any:
-    """The nearest of the dtype, moved by whole gaps; what leaves the finite numbers stays."""
+    """Return the nearest numbers of the dtype, moved by steps; those beyond the finite numbers stay."""
     nearest = widen(round_to(want, dtype(name)))
     moved = nearest + steps * ulp(want, dtype(name))
     top = dtype(name).max_finite
@@ -51,14 +51,14 @@ def stepped(want: Any, steps: Any, name: str) -> Any:
     rows=st.lists(st.tuples(st.floats(-400.0, 400.0), st.integers(-2, 2)), min_size=1, max_size=40),
     short=st.booleans(),
 )
-def test_counts_are_those_of_the_definition(name: str, rows: list[tuple[float, int]], short: bool) -> None:
+def test_counts_follow_definition(name: str, rows: list[tuple[float, int]], short: bool) -> None:
     want = np.array([value for value, _ in rows])
     if short:  # ties and numbers that the dtype holds
         want = np.round(want * 16.0) / 16.0
     got = stepped(want, np.array([step for _, step in rows], dtype=np.float64), name)
     sides = Sides()
     for start in range(0, want.size, 7):
-        sides.see(widen(got[start : start + 7]), want[start : start + 7], dtype(name), None)
+        sides.add(widen(got[start : start + 7]), want[start : start + 7], dtype(name), None)
     wanted = by_definition(got, want, name)
     found = {field: getattr(sides, field) for field in wanted if field != "squared"}
     assert found == {field: count for field, count in wanted.items() if field != "squared"}
@@ -103,13 +103,13 @@ def test_correct_rounding_is_astray_nowhere() -> None:
     assert found.rms_ulp == pytest.approx(12**-0.5, abs=0.01)
 
 
-def test_values_that_all_round_to_one_side_are_no_fault_of_the_backend() -> None:
+def test_inputs_rounding_to_one_side_are_no_bias() -> None:
     want = 1.0 - np.linspace(1e-9, 2e-8, 3000)
     found = rounding_of(want.astype(np.float32), want)
     assert found.above == found.nearest_above == found.inexact == 3000
 
 
-def test_a_passing_case_pays_for_it_only_when_asked() -> None:
+def test_sides_are_counted_on_request_only() -> None:
     assert verdict_of(truncated(values()), values(), rule=LOOSE).measures[0].rounding is None
     few = values(5)
     assert verdict_of(truncated(few), few, rule=LOOSE).measures[0].rounding is None

@@ -21,7 +21,7 @@ FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_
 
 
 def exact_ulp(value: Fraction, entry: DType) -> Fraction:
-    """The gap above |value|, in exact arithmetic."""
+    """Return the gap above |value|, in exact arithmetic."""
     exponent = entry.emin
     while Fraction(2) ** (exponent + 1) <= abs(value):
         exponent += 1
@@ -33,7 +33,7 @@ def threshold(entry: DType) -> Fraction:
 
 
 def oracle(actual: float, reference: float, bound: float, target: float, entry: DType) -> bool:
-    """Whether one element is right: class first, then |actual - target| <= bound in exact arithmetic."""
+    """Return whether one element is right: class first, then |actual - target| <= bound in exact arithmetic."""
     if math.isnan(reference):
         return math.isnan(actual)
     if math.isinf(reference):
@@ -60,7 +60,7 @@ def tolerance_oracle(actual: float, reference: float, rtol: float, atol: float, 
 
 @st.composite
 def pairs(draw: st.DrawFn, longest: int = 20) -> tuple[str, list[float], list[float]]:
-    """A dtype, actual values in it, and unrounded reference values near them."""
+    """Draw a dtype, actual values in it, and unrounded reference values near them."""
     name = draw(st.sampled_from(FLOATS[:3] + FLOATS[4:]))
     entry = dtype(name)
     top = entry.max_finite
@@ -163,7 +163,7 @@ def test_the_fast_test_accepts_what_is_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
-def test_the_fast_test_refuses_the_first_value_beyond_the_bound(name: str) -> None:
+def test_fast_test_rejects_first_value_beyond_bound(name: str) -> None:
     entry, rng = dtype(name), np.random.default_rng(3)
     rtol, atol = 1e-2, 1e-3
     fast = fast_tolerance.within_for(entry, rtol, atol)
@@ -205,7 +205,7 @@ def test_every_bfloat16_loads_exactly() -> None:
 
 @pytest.mark.parametrize("at", [0, kernels.BLOCK - 1, kernels.BLOCK, kernels.BLOCK + 1, 3 * kernels.BLOCK])
 @pytest.mark.parametrize("layout", ["dense", "strided"])
-def test_one_wrong_element_is_found_at_every_block_border(at: int, layout: str) -> None:
+def test_wrong_element_is_found_at_block_borders(at: int, layout: str) -> None:
     size = 3 * kernels.BLOCK + 1
     reference = np.linspace(1.0, 2.0, size)
     actual = reference.astype(np.float32)
@@ -222,7 +222,7 @@ def test_one_wrong_element_is_found_at_every_block_border(at: int, layout: str) 
     assert measure.where == f"element [{at}]"
 
 
-def test_large_tensors_skip_what_a_pass_does_not_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_passing_tensors_skip_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.compare.verdict.ALWAYS_DETAILED", 1000)
     reference = np.linspace(1.0, 2.0, 200_000)
     actual = reference.astype(np.float32)
@@ -235,14 +235,14 @@ def test_large_tensors_skip_what_a_pass_does_not_need(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
-def test_a_large_same_dtype_pair_is_judged_by_the_same_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_same_dtype_pair_has_same_verdict(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.compare.verdict.ALWAYS_DETAILED", 1000)
     entry = dtype(name)
     expected = round_to(np.random.default_rng(0).standard_normal(200_000), entry)
     actual = np.array(expected)
     layers = (stated(1e-2, 1e-2),)
     with monkeypatch.context() as patch:  # nothing but the fast test is needed for a pass
-        patch.setattr(kernels, "judge_of", None)
+        patch.setattr(kernels, "block_comparison", None)
         passed = verdict_of(actual, expected, name, layers=layers)
     assert (passed.status, passed.measures[0].compared) == (Status.PASSED, 200_000)
     for value, reason in ((5.0, Reason.VALUE), (math.nan, Reason.NAN), (math.inf, Reason.VALUE)):
@@ -269,9 +269,7 @@ def test_blocks_need_little_memory() -> None:
 
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize("ceiling", [0.5, 3.0])
-def test_large_ulp_verdicts_are_those_of_the_exact_path(
-    name: str, ceiling: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_ulp_verdicts_equal_exact_path(name: str, ceiling: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements at and around the bound, zeros, subnormals and powers of two, in blocks that are not sampled."""
     monkeypatch.setattr("optest.compare.verdict.ALWAYS_DETAILED", 0)
     monkeypatch.setattr(kernels, "BLOCK", 64)

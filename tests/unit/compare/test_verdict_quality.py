@@ -59,8 +59,8 @@ def test_correct_implementations_pass_and_wrong_ones_do_not(quality: ModuleType,
 
 
 @pytest.mark.parametrize("fill", ["normal", "integer-exact"])
-def test_zero_mean_and_integer_exact_inputs_show_a_dropped_product(quality: ModuleType, fill: str) -> None:
-    """What hides below half an ulp of a positive sum shows here."""
+def test_dropped_product_is_found_with_suitable_inputs(quality: ModuleType, fill: str) -> None:
+    """A fault below half an ulp of a positive sum shows with these inputs."""
     for name in ("float32", "float16", "bfloat16"):
         rng = np.random.default_rng(7)
         entry = quality.dtype(name)

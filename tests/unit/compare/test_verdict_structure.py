@@ -1,4 +1,4 @@
-"""Number, shape and dtype of outputs, and the ways in which other tools pass what nobody has shown to be right."""
+"""Number, shape and dtype of outputs, and comparisons that other tools pass by mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONES = np.ones(4, np.float32)
 TWO = case_of(ULP, names="first, second")
 
 
-def judged(actual: list[Any], expected: list[Any], case: Any = TWO) -> Any:
+def compare_all(actual: list[Any], expected: list[Any], case: Any = TWO) -> Any:
     return judge(case, actual, expected, numerics=Numerics())
 
 
@@ -29,29 +29,29 @@ def test_an_equal_output_passes_with_evidence() -> None:
 @pytest.mark.parametrize(
     ("actual", "reason", "words"),
     [
-        ([ONES], Reason.MISSING_OUTPUT, "second: there is no such output"),
-        ([], Reason.MISSING_OUTPUT, "first: there is no such output"),
-        ([None, ONES], Reason.MISSING_OUTPUT, "first: there is no such output"),
-        ([ONES, ONES, ONES], Reason.EXTRA_OUTPUT, "the number of outputs is 3, but should be 2"),
-        ([ONES, np.ones((2, 2), np.float32)], Reason.SHAPE, "second: the shape is 2x2, but should be 4"),
-        ([ONES, np.ones(1, np.float32)], Reason.SHAPE, "second: the shape is 1, but should be 4"),
-        ([ONES, np.float32(1)], Reason.SHAPE, "second: the shape is scalar, but should be 4"),
-        ([ONES, np.ones(4)], Reason.DTYPE, "second: the dtype is float64, but should be float32"),
-        ([ONES, np.ones(4, np.float16)], Reason.DTYPE, "second: the dtype is float16, but should be float32"),
-        ([ONES, np.ones(4, ">f4")], Reason.DTYPE, "second: the dtype is >f4, but should be float32"),
-        ([ONES, np.ones(4, object)], Reason.DTYPE, "second: the dtype is object, but should be float32"),
-        ([ONES, [1.0, 1.0, 1.0, 1.0]], Reason.DTYPE, "second: the output is a list, but should be a NumPy array"),
-        ([ONES, 1.0], Reason.DTYPE, "second: the output is a float, but should be a NumPy array"),
+        ([ONES], Reason.MISSING_OUTPUT, "second: the output is missing"),
+        ([], Reason.MISSING_OUTPUT, "first: the output is missing"),
+        ([None, ONES], Reason.MISSING_OUTPUT, "first: the output is missing"),
+        ([ONES, ONES, ONES], Reason.EXTRA_OUTPUT, "the number of outputs is 3, expected 2"),
+        ([ONES, np.ones((2, 2), np.float32)], Reason.SHAPE, "second: the shape is 2x2, expected 4"),
+        ([ONES, np.ones(1, np.float32)], Reason.SHAPE, "second: the shape is 1, expected 4"),
+        ([ONES, np.float32(1)], Reason.SHAPE, "second: the shape is scalar, expected 4"),
+        ([ONES, np.ones(4)], Reason.DTYPE, "second: the dtype is float64, expected float32"),
+        ([ONES, np.ones(4, np.float16)], Reason.DTYPE, "second: the dtype is float16, expected float32"),
+        ([ONES, np.ones(4, ">f4")], Reason.DTYPE, "second: the dtype is >f4, expected float32"),
+        ([ONES, np.ones(4, object)], Reason.DTYPE, "second: the dtype is object, expected float32"),
+        ([ONES, [1.0, 1.0, 1.0, 1.0]], Reason.DTYPE, "second: the output is a list, expected a NumPy array"),
+        ([ONES, 1.0], Reason.DTYPE, "second: the output is a float, expected a NumPy array"),
     ],
 )
 def test_misfits_have_their_reason(actual: list[Any], reason: Reason, words: str) -> None:
-    verdict = judged(actual, [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")])
+    verdict = compare_all(actual, [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")])
     assert (verdict.status, verdict.reason) == (Status.FAILED, reason)
     assert words in verdict.message
 
 
-def test_structure_goes_before_values_and_all_measures_are_kept() -> None:
-    verdict = judged(
+def test_structure_precedes_values_and_measures_remain() -> None:
+    verdict = compare_all(
         [ONES * 2, np.ones(3, np.float32)], [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")]
     )
     assert verdict.reason is Reason.SHAPE
@@ -63,30 +63,30 @@ def test_structure_goes_before_values_and_all_measures_are_kept() -> None:
 
 def test_nan_goes_before_value() -> None:
     with_nan = np.array([np.nan, 1, 1, 1], np.float32)
-    verdict = judged([ONES * 2, with_nan], [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")])
+    verdict = compare_all([ONES * 2, with_nan], [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")])
     assert verdict.reason is Reason.NAN
 
 
 def test_nothing_compared_is_no_pass() -> None:
-    assert judged([], [], case_of(ULP)).reason is Reason.NOTHING_COMPARED
+    assert compare_all([], [], case_of(ULP)).reason is Reason.NOTHING_COMPARED
     empty = np.empty((0, 3), np.float32)
-    assert judged([empty], [expect(np.empty((0, 3)))], case_of(ULP)).reason is Reason.NOTHING_COMPARED
+    assert compare_all([empty], [expect(np.empty((0, 3)))], case_of(ULP)).reason is Reason.NOTHING_COMPARED
     full = case_of(ULP, outputs=(TensorSpec(dtype=dtype("float32"), shape=(2, 3)),))
-    assert judged([empty], [expect(np.empty((0, 3)))], full).reason is Reason.NOTHING_COMPARED
+    assert compare_all([empty], [expect(np.empty((0, 3)))], full).reason is Reason.NOTHING_COMPARED
 
 
-def test_an_output_that_is_declared_empty_passes_and_says_so() -> None:
+def test_output_declared_empty_passes() -> None:
     declared = case_of(ULP, outputs=(TensorSpec(dtype=dtype("float32"), shape=(0, 3)),))
-    verdict = judged([np.empty((0, 3), np.float32)], [expect(np.empty((0, 3)))], declared)
+    verdict = compare_all([np.empty((0, 3), np.float32)], [expect(np.empty((0, 3)))], declared)
     assert (verdict.status, verdict.measures[0].compared) == (Status.PASSED, 0)
     assert "empty by declaration" in verdict.message
-    assert judged([ONES], [expect(np.empty((0, 3)))], declared).reason is Reason.SHAPE
+    assert compare_all([ONES], [expect(np.empty((0, 3)))], declared).reason is Reason.SHAPE
 
 
-def test_a_reference_that_misses_its_own_shape_or_range_is_the_reference_s_fault() -> None:
+def test_reference_of_wrong_shape_or_range_fails() -> None:
     wrong = expect(np.ones(4))
     object.__setattr__(wrong, "value", np.ones(3))
-    assert judged([ONES], [wrong], case_of(ULP)).reason is Reason.REFERENCE_FAILED
+    assert compare_all([ONES], [wrong], case_of(ULP)).reason is Reason.REFERENCE_FAILED
     assert verdict_of(array_of([1, 2], "int8"), [1, 300], "int8").reason is Reason.REFERENCE_FAILED
     assert verdict_of(ONES, np.ones(4, complex), rule=ULP).reason is Reason.REFERENCE_FAILED
     terms = Terms(np.ones(3), np.ones(3), 8)
@@ -110,7 +110,7 @@ def test_integers_and_bool_without_a_rule_are_exact() -> None:
 
 
 class TestFailingOpen:
-    """Each of these passes in a respected tool (shared research, style §5.1); none may pass here."""
+    """Comparisons that pass in a respected tool (shared research, style §5.1); none may pass here."""
 
     def test_nan_reference_against_zeros(self) -> None:
         assert verdict_of(np.zeros(4, np.float32), np.full(4, np.nan), layers=(stated(1, 1),)).reason is Reason.NAN
@@ -132,7 +132,7 @@ class TestFailingOpen:
         assert verdict_of([1.9e-5], [1e-5], layers=(stated(1e-3, 1e-6),)).reason is Reason.VALUE
 
     def test_no_match_by_position_for_a_missing_name(self) -> None:
-        assert judged([ONES], [expect(np.ones(4), name="a"), expect(np.ones(4), name="b")]).status is Status.FAILED
+        assert compare_all([ONES], [expect(np.ones(4), name="a"), expect(np.ones(4), name="b")]).status is Status.FAILED
 
     def test_no_silent_cast(self) -> None:
         assert verdict_of(np.ones(4, np.float16), np.ones(4), rule=ULP).reason is Reason.DTYPE

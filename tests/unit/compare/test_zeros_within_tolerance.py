@@ -31,8 +31,8 @@ def test_zeros_are_within_what_is_small_alone(expected: list[complex], are_withi
 
 @pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32])
-def test_a_large_element_counts_wherever_it_is_unless_a_share_may_miss(place: int, dtype: type) -> None:
-    """The element that is asked first is one of five that may be wrong."""
+def test_large_element_counts_at_every_position(place: int, dtype: type) -> None:
+    """Five elements may be wrong, and the first one that is compared is among them."""
     expected = np.full(5, 1, dtype)
     expected[place] = 100
     assert not zeros_are_within(expected, rtol=0.0, atol=2.0)
@@ -54,9 +54,7 @@ HALF_TO_ONE = np.random.default_rng(0).uniform(0.5, 1, 16).astype(np.float32)
         (np.tile(np.arange(64, 128, dtype=np.float32), (64, 1)), FLOAT32, (0.0, 40.0)),
     ],
 )
-def test_the_mean_passes_by_a_tolerance_as_wide_as_the_values(
-    expected: Any, output: DType, tolerance: tuple[float, ...]
-) -> None:
+def test_mean_passes_by_wide_tolerance(expected: Any, output: DType, tolerance: tuple[float, ...]) -> None:
     mean = mean_within(expected, output, *tolerance)
     assert mean is not None
     assert not zeros_are_within(expected, *tolerance)
@@ -78,9 +76,7 @@ def test_the_mean_passes_by_a_tolerance_as_wide_as_the_values(
         (np.zeros(0, np.float32), FLOAT32, (0.0, 2.0)),
     ],
 )
-def test_values_about_the_same_are_no_sign_of_a_wide_tolerance(
-    expected: Any, output: DType, tolerance: tuple[float, ...]
-) -> None:
+def test_similar_values_do_not_show_wide_tolerance(expected: Any, output: DType, tolerance: tuple[float, ...]) -> None:
     assert mean_within(expected, output, *tolerance) is None
 
 

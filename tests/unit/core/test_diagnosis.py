@@ -1,4 +1,4 @@
-"""What a wrong answer is: told where it fits every element, and never told of what it might be."""
+"""Diagnoses of wrong outputs: reported if they explain every element, and only then."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verdict_of(tmp_path: Path) -> Diagnose:
     return verdict_of
 
 
-def said(verdict: Verdict) -> str:
+def diagnosis_of(verdict: Verdict) -> str:
     assert verdict.status is Status.FAILED
     return "; ".join(verdict.details.get("diagnosis", ()))
 
@@ -78,7 +78,7 @@ def silu(x: Any) -> Any:
 
 
 def apart(table: Any, elements: int) -> Any:
-    """Rows of a matrix as if each began so many elements after the one before."""
+    """Return the rows of a matrix as if each began ``elements`` after the previous one."""
     places = np.arange(len(table))[:, None] * elements + np.arange(table.shape[1])
     return table.reshape(-1)[np.minimum(places, table.size - 1)]
 
@@ -158,7 +158,7 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
             "cumsum",
             [(5, 15)],
             {"attributes": {"dim": 1}},
-            "as if every 8 elements along dimension 1 started anew, without what is before them",
+            "as if every 8 elements along dimension 1 started anew, without the elements before them",
         ),
         (
             lambda x: np.exp(x) / np.exp(x).sum(0, keepdims=True),
@@ -278,10 +278,10 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
         ),
     ],
 )
-def test_what_fits_is_told(
+def test_fitting_hypothesis_is_named(
     verdict_of: Diagnose, kernel: Kernel, op: str, shapes: Any, entry: dict[str, Any], words: str
 ) -> None:
-    sentence = said(verdict_of(kernel, op, *shapes, **entry))
+    sentence = diagnosis_of(verdict_of(kernel, op, *shapes, **entry))
     assert words in sentence
     assert sentence == words or not words.startswith("as if"), "and nothing else"
 
@@ -296,37 +296,37 @@ def test_input_ignored_in_one_of_two_outputs(verdict_of: Diagnose) -> None:
 
     entry = {"attributes": {"normalized_shape": [8], "eps": 1e-5}}
     verdict = verdict_of(OfTwo(lambda: None), "add_rms_norm", (6, 8), (6, 8), (8,), **entry)
-    assert says_exactly(said(verdict), "core.as_if_other_were")
+    assert says_exactly(diagnosis_of(verdict), "core.as_if_other_were")
 
 
 def test_strides_that_are_ignored(verdict_of: Diagnose) -> None:
     kernel: Kernel = lambda x: np.negative(np.ascontiguousarray(x.T).reshape(x.shape))  # noqa: E731
     verdict = verdict_of(kernel, "neg", shapes={"input0": {"shape": [4, 6], "strides": [1, 4]}})
-    assert says(said(verdict), "core.strides_of_input_were")
+    assert says(diagnosis_of(verdict), "core.strides_of_input_were")
 
 
-def test_keepdim_that_is_ignored_is_a_wrong_shape_with_right_values(verdict_of: Diagnose) -> None:
+def test_ignored_keepdim_is_only_a_wrong_shape(verdict_of: Diagnose) -> None:
     verdict = verdict_of(lambda x: x.max(1), "amax", (4, 6), attributes={"dim": 1, "keepdim": True})
     assert verdict.reason is Reason.SHAPE
-    assert "values are right" in said(verdict)
+    assert "values are right" in diagnosis_of(verdict)
 
 
-def test_outputs_of_another_shape_are_no_error_of_the_diagnosis(verdict_of: Diagnose) -> None:
+def test_diagnosis_accepts_outputs_of_another_shape(verdict_of: Diagnose) -> None:
     verdict = verdict_of(lambda x: x.sum(1)[:-1], "sum", (9, 4), attributes={"dim": [1]})
     assert verdict.reason is Reason.SHAPE
     assert not [check for check in verdict.checks if "raised" in check.detail]
 
 
-def test_inputs_without_elements_are_no_error_of_the_diagnosis(verdict_of: Diagnose) -> None:
+def test_diagnosis_accepts_inputs_without_elements(verdict_of: Diagnose) -> None:
     wrong = verdict_of(lambda a, b, c: c, "gemm", (3, 0), (0, 5), (3, 5), attributes={"beta": -1.5})
-    assert "(1/beta)" in said(wrong)
+    assert "(1/beta)" in diagnosis_of(wrong)
     assert not [check for check in wrong.checks if "raised" in check.detail]
 
 
-def test_another_answer_each_time(verdict_of: Diagnose) -> None:
+def test_varying_result_is_diagnosed(verdict_of: Diagnose) -> None:
     noise = np.random.default_rng(7)
     kernel: Kernel = lambda x, y: x + y + noise.normal(size=x.shape).astype(x.dtype)  # noqa: E731
-    assert "another answer" in said(verdict_of(kernel, "add", (64,), (64,)))
+    assert "another result" in diagnosis_of(verdict_of(kernel, "add", (64,), (64,)))
 
 
 @pytest.mark.parametrize(
@@ -338,18 +338,18 @@ def test_another_answer_each_time(verdict_of: Diagnose) -> None:
     ],
 )
 def test_nothing_is_told_where_nothing_fits(verdict_of: Diagnose, kernel: Kernel) -> None:
-    assert said(verdict_of(kernel, "add", (64,), (64,))) == ""
+    assert diagnosis_of(verdict_of(kernel, "add", (64,), (64,))) == ""
 
 
-def test_errors_beyond_a_narrow_arithmetic_are_none_of_it(verdict_of: Diagnose) -> None:
-    """The budget of attention in float16 allows numbers that have nothing to do with the result."""
+def test_larger_errors_are_no_narrow_arithmetic(verdict_of: Diagnose) -> None:
+    """Attention in float16 has a budget that allows numbers unrelated to the result."""
     shapes = [(1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 7, 8)]
     noise: Kernel = lambda query, *_: np.random.default_rng(1).normal(size=query.shape).astype(query.dtype)  # noqa: E731
-    assert said(verdict_of(noise, "scaled_dot_product_attention", *shapes, dtype="float16")) == ""
+    assert diagnosis_of(verdict_of(noise, "scaled_dot_product_attention", *shapes, dtype="float16")) == ""
 
 
 def product_in(dtype: Any) -> Kernel:
-    """A matrix product of which every step is rounded."""
+    """Return a kernel for a matrix product of which every step is rounded."""
 
     def kernel(x: Any, y: Any) -> Any:
         total = np.zeros((len(x), y.shape[1]), dtype)
@@ -363,31 +363,31 @@ def product_in(dtype: Any) -> Kernel:
 @pytest.mark.parametrize(("dtype", "words"), [("float16", "accumulated in float16"), ("bfloat16", "in bfloat16")])
 def test_sums_of_a_narrow_dtype(verdict_of: Diagnose, dtype: str, words: str) -> None:
     narrow = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
-    assert words in said(verdict_of(product_in(narrow), "matmul", (9, 7), (7, 9), dtype=dtype))
+    assert words in diagnosis_of(verdict_of(product_in(narrow), "matmul", (9, 7), (7, 9), dtype=dtype))
 
 
-def test_an_element_is_no_sum_of_a_narrow_dtype(verdict_of: Diagnose) -> None:
+def test_single_element_is_no_narrow_sum(verdict_of: Diagnose) -> None:
     def kernel(x: Any, y: Any) -> Any:
         total = product(x, y)
         total[3, 4] *= np.float16(1.004)
         return total
 
-    assert said(verdict_of(kernel, "matmul", (9, 33), (33, 7), dtype="float16")) == ""
+    assert diagnosis_of(verdict_of(kernel, "matmul", (9, 33), (33, 7), dtype="float16")) == ""
 
 
-def test_a_wrong_shape_of_few_elements_fits_by_chance(verdict_of: Diagnose) -> None:
+def test_wrong_shape_of_few_elements_is_not_explained(verdict_of: Diagnose) -> None:
     kernel: Kernel = lambda x, y: np.zeros((1, 2), x.dtype)  # noqa: E731
-    assert said(verdict_of(kernel, "add", (2,), (2,))) == ""
+    assert diagnosis_of(verdict_of(kernel, "add", (2,), (2,))) == ""
 
 
 def test_another_call_needs_more_than_four_elements(verdict_of: Diagnose) -> None:
-    assert said(verdict_of(lambda x, y: x + 0 * y, "add", (4,), (4,))) == ""
-    assert "alpha were 0.0" in said(verdict_of(lambda x, y: x + 0 * y, "add", (5,), (5,)))
+    assert diagnosis_of(verdict_of(lambda x, y: x + 0 * y, "add", (4,), (4,))) == ""
+    assert "alpha were 0.0" in diagnosis_of(verdict_of(lambda x, y: x + 0 * y, "add", (5,), (5,)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_few_elements_agree_by_chance(verdict_of: Diagnose, size: int) -> None:
-    assert said(verdict_of(lambda x: x * 2, "clone", (size,))) == ""
+    assert diagnosis_of(verdict_of(lambda x: x * 2, "clone", (size,))) == ""
 
 
 def test_what_underflows_is_not_cut_to_whole_numbers(verdict_of: Diagnose) -> None:
@@ -396,23 +396,21 @@ def test_what_underflows_is_not_cut_to_whole_numbers(verdict_of: Diagnose) -> No
         return (powers / (powers.sum(1, keepdims=True) + 15)).astype(x.dtype)
 
     far_below = {"generator": "uniform(low=-110.0, high=-95.0)", "attributes": {"dim": 1}}
-    assert "whole numbers" not in said(verdict_of(padded_with_0, "softmax", (4, 65), **far_below))
-    assert says(said(verdict_of(np.trunc, "clone", (64,))), "core.cut_to_whole_numbers")
+    assert "whole numbers" not in diagnosis_of(verdict_of(padded_with_0, "softmax", (4, 65), **far_below))
+    assert says(diagnosis_of(verdict_of(np.trunc, "clone", (64,))), "core.cut_to_whole_numbers")
 
 
 def test_another_number_in_a_formula_is_no_rounding(verdict_of: Diagnose) -> None:
     """Relative errors of 1e-5, but all to one side."""
     kernel: Kernel = lambda x: np.exp(x + np.float32(1e-5) * np.abs(x))  # noqa: E731
-    assert "approximate" not in said(verdict_of(kernel, "exp", (64,)))
+    assert "approximate" not in diagnosis_of(verdict_of(kernel, "exp", (64,)))
 
 
-def test_a_diagnosis_that_fails_is_a_check_and_the_verdict_stays(
-    verdict_of: Diagnose, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_diagnosis_is_a_check(verdict_of: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(diagnosis, "as_multiple", broken)
+    monkeypatch.setattr(diagnosis, "describe_multiple", broken)
     verdict = verdict_of(lambda x: x, "neg", (64,))
     assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.VALUE)
     assert [check.state for check in verdict.checks if check.name == "diagnosis"] == [CheckState.INCONCLUSIVE]
@@ -438,10 +436,10 @@ def test_searches_of_one_operator_end(verdict_of: Diagnose, monkeypatch: pytest.
     assert noise.calls == 21 + 1
 
 
-def test_a_call_that_fits_no_better_is_not_named(verdict_of: Diagnose) -> None:
+def test_call_without_better_fit_is_not_named(verdict_of: Diagnose) -> None:
     """Without c beta changes nothing; eps 0 is as far off as the default where another eps was used."""
     half = verdict_of(lambda a, b: product(a, b).astype("f2"), "gemm", (5, 65), (65, 3))
-    assert "beta" not in said(half)
+    assert "beta" not in diagnosis_of(half)
 
     def normalised(x: Any, weight: Any) -> Any:
         wide = x.astype(np.float64)
@@ -458,4 +456,4 @@ def test_cancellation_is_no_narrower_dtype(verdict_of: Diagnose) -> None:
         return (np.mean(x * x, 1, dtype=x.dtype) - np.mean(x, 1, dtype=x.dtype) ** 2).astype(x.dtype)
 
     far = {"generator": {"fill": "randn", "mean": -300.0, "std": 2.0}, "attributes": {"dim": [1], "correction": 0.0}}
-    assert "float16" not in said(verdict_of(variance, "var", (16, 1024), **far))
+    assert "float16" not in diagnosis_of(verdict_of(variance, "var", (16, 1024), **far))

@@ -1,4 +1,4 @@
-"""The judge is judged: a backend that is wrong on purpose reaches each Reason, and the honest one none."""
+"""A backend that is wrong on purpose reaches each Reason, and a right one none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.core.results import result_of
-from optest.core.runner import ExecutionResult, why_not_run
+from optest.core.runner import why_not_run
 from optest.core.verdicts import excused
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable
@@ -65,12 +65,12 @@ def case_of(op: str = "add", backend: str = "faulty", fault: str = "none", **cha
     )
 
 
-def run_here(case: TestCase) -> ExecutionResult:
-    return InProcess(backend_manager.get(case.backend.name)).execute([case])
+def run_here(case: TestCase) -> Verdict:
+    return InProcess(backend_manager.get(case.backend.name)).execute([case]).verdicts[0]
 
 
 @pytest.fixture(scope="module")
-def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TestCase], ExecutionResult]]:
+def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TestCase], Verdict]]:
     options = WorkerOptions(
         driver="faulty",
         scratch=tmp_path_factory.mktemp("worker"),
@@ -78,7 +78,7 @@ def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Te
         plugins=("faulty_backend",),
     )
     worker = WorkerProcess(options, "worker")
-    yield lambda case: worker.execute([case])
+    yield lambda case: worker.execute([case]).verdicts[0]
     worker.close()
 
 
@@ -119,36 +119,29 @@ IN_WORKER = [
 
 
 @pytest.mark.parametrize(("fault", "status", "reason"), IN_PROCESS)
-def test_a_fault_has_its_reason(fault: str, status: Status, reason: Reason) -> None:
-    (verdict,) = run_here(case_of(fault=fault)).verdicts
-    assert (verdict.status, verdict.reason) == (status, reason), verdict.message
-
-
-@pytest.mark.parametrize(("fault", "status", "reason"), IN_PROCESS)
-def test_a_worker_finds_the_same(in_worker: Any, fault: str, status: Status, reason: Reason) -> None:
-    (verdict,) = in_worker(case_of(fault=fault)).verdicts
-    assert (verdict.status, verdict.reason) == (status, reason), verdict.message
+def test_fault_has_its_reason_here_and_in_worker(in_worker: Any, fault: str, status: Status, reason: Reason) -> None:
+    for run in (run_here, in_worker):
+        verdict = run(case_of(fault=fault))
+        assert (verdict.status, verdict.reason) == (status, reason), verdict.message
 
 
 @pytest.mark.parametrize(("fault", "status", "reason"), IN_WORKER)
 def test_death_and_hang_end_the_case_alone(in_worker: Any, fault: str, status: Status, reason: Reason) -> None:
     timeout_s = 1.0 if status is Status.TIMEOUT else 200.0
-    (verdict,) = in_worker(case_of(fault=fault, timeout_s=timeout_s)).verdicts
+    verdict = in_worker(case_of(fault=fault, timeout_s=timeout_s))
     assert (verdict.status, verdict.reason) == (status, reason), verdict.message
-    (after,) = in_worker(case_of()).verdicts
-    assert after.status is Status.PASSED
+    assert in_worker(case_of()).status is Status.PASSED
 
 
 def test_the_honest_backend_passes_with_evidence(in_worker: Any) -> None:
-    for outcome in (run_here(case_of()), in_worker(case_of()), in_worker(case_of(fault="garbage"))):
-        (verdict,) = outcome.verdicts
+    for verdict in (run_here(case_of()), in_worker(case_of()), in_worker(case_of(fault="garbage"))):
         assert verdict.status is Status.PASSED
         assert verdict.measures[0].compared == 20
 
 
-def test_a_crash_and_a_hang_say_where_they_were(in_worker: Any) -> None:
+def test_crash_and_hang_report_their_location(in_worker: Any) -> None:
     for fault, function, timeout_s in (("segfault", "_segfault", 200.0), ("hang in C", "_hang_in_c", 1.0)):
-        (verdict,) = in_worker(case_of(fault=fault, timeout_s=timeout_s)).verdicts
+        verdict = in_worker(case_of(fault=fault, timeout_s=timeout_s))
         assert f"in {function}" in verdict.details["stderr_tail"]
 
 
@@ -182,38 +175,35 @@ def test_no_descendant_survives(in_worker: Any) -> None:
     ],
 )
 def test_buffers_of_optest_show_what_was_written(fault: str, reason: Reason | None) -> None:
-    (verdict,) = run_here(case_of(backend="faulty-buffers", fault=fault)).verdicts
+    verdict = run_here(case_of(backend="faulty-buffers", fault=fault))
     assert verdict.reason is reason, verdict.message
 
 
 def test_a_wrong_element_is_seen_beside_unwritten_ones() -> None:
-    (verdict,) = run_here(case_of(backend="faulty-buffers", fault="tail and first")).verdicts
+    verdict = run_here(case_of(backend="faulty-buffers", fault="tail and first"))
     assert verdict.reason is Reason.UNWRITTEN
     assert [(each.mismatched, each.worst_index) for each in verdict.measures] == [(1, (0, 0))]
-    (alone,) = run_here(case_of(backend="faulty-buffers", fault="tail")).verdicts
-    assert not alone.measures
+    assert not run_here(case_of(backend="faulty-buffers", fault="tail")).measures
 
 
-def test_an_output_that_looks_like_the_poison_is_not_unwritten() -> None:
+def test_output_equal_to_poison_is_not_unwritten() -> None:
     """Data whose right result is the poison's own bytes passes: the second poison tells."""
-    looks = np.full((4, 5), 0xA5, dtype=np.uint8)
     values = np.frombuffer(np.full(4, 0xA5, dtype=np.uint8).tobytes(), dtype=np.float32)[0]
     descriptor = OperatorDescriptor(
         name="constant", signature="x -> out", reference=lambda inputs, attributes: (np.full((4, 5), values),)
     )
     case = case_of(backend="faulty-buffers", descriptor=descriptor, tolerances=_tolerance())
-    (verdict,) = run_here(case).verdicts
-    assert looks.size == 20
+    verdict = run_here(case)
     assert verdict.status is Status.PASSED, verdict.message
 
 
-def test_what_counts_is_what_stands_there_when_the_call_is_over() -> None:
-    (verdict,) = run_here(case_of(backend="late")).verdicts
+def test_output_is_copied_when_the_call_ends() -> None:
+    verdict = run_here(case_of(backend="late"))
     assert verdict.reason is Reason.VALUE, verdict.message
 
 
 def test_declared_invariance_is_held_against_the_bits() -> None:
-    (verdict,) = run_here(case_of(backend="invariant-liar", tolerances=_tolerance())).verdicts
+    verdict = run_here(case_of(backend="invariant-liar", tolerances=_tolerance()))
     assert verdict.reason is Reason.NONDETERMINISTIC
 
 
@@ -222,14 +212,13 @@ def _tolerance() -> tuple[ToleranceLayer, ...]:
 
 
 def refused(fault: str, expected: ExpectedError) -> Reason | None:
-    (verdict,) = run_here(case_of(fault=fault, expects_error=expected)).verdicts
-    return verdict.reason
+    return run_here(case_of(fault=fault, expects_error=expected)).reason
 
 
-def test_an_element_alone_has_the_result_that_it_has_in_the_batch(in_worker: Any) -> None:
+def test_single_element_has_its_result_in_batch(in_worker: Any) -> None:
     for run in (run_here, in_worker):
         for fault, reason in (("none", None), ("alone", Reason.INVARIANT)):
-            (verdict,) = run(case_of(fault=fault, invariants=("batch",))).verdicts
+            verdict = run(case_of(fault=fault, invariants=("batch",)))
             assert verdict.reason is reason, verdict.message
 
 
@@ -262,12 +251,6 @@ def reference_of_another_shape(inputs: Any, attributes: Any) -> Any:
     return (np.zeros(3),)
 
 
-@pytest.mark.parametrize("name", ["broken_reference", "mutating_reference", "reference_of_another_shape"])
-def test_a_reference_that_fails_is_not_the_backends_fault(name: str) -> None:
-    (verdict,) = run_here(case_of(reference=f"{__name__}:{name}")).verdicts
-    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.REFERENCE_FAILED), verdict.message
-
-
 def generator_that_raises(case: Any, rng: Any) -> Any:
     raise RuntimeError("no data today")
 
@@ -276,42 +259,42 @@ def generator_of_another_shape(case: Any, rng: Any) -> Any:
     return [np.zeros(3, np.float32)] * 2, None
 
 
-@pytest.mark.parametrize("name", ["generator_that_raises", "generator_of_another_shape"])
-def test_a_generator_that_fails_makes_a_bad_case(name: str) -> None:
-    (verdict,) = run_here(case_of(generator=f"{__name__}:{name}")).verdicts
-    assert verdict.reason is Reason.BAD_CASE, verdict.message
+@pytest.mark.parametrize(
+    ("source", "function", "reason"),
+    [
+        ("reference", broken_reference, Reason.REFERENCE_FAILED),
+        ("reference", mutating_reference, Reason.REFERENCE_FAILED),
+        ("reference", reference_of_another_shape, Reason.REFERENCE_FAILED),
+        ("generator", generator_that_raises, Reason.BAD_CASE),
+        ("generator", generator_of_another_shape, Reason.BAD_CASE),
+    ],
+)
+def test_failed_source_does_not_blame_backend(source: str, function: Callable[..., Any], reason: Reason) -> None:
+    verdict = run_here(case_of(**{source: f"{__name__}:{function.__name__}"}))
+    assert (verdict.status, verdict.reason) == (Status.ERROR, reason), verdict.message
 
 
 def reference_that_dies(inputs: Any, attributes: Any) -> Any:
     os._exit(9)
 
 
-def test_a_reference_that_kills_the_worker_is_told_apart(in_worker: Any) -> None:
+def test_reference_that_kills_worker_is_reported(in_worker: Any) -> None:
     load_object(f"{__name__}:reference_that_dies")
-    (verdict,) = in_worker(case_of(reference=f"{__name__}:reference_that_dies")).verdicts
+    verdict = in_worker(case_of(reference=f"{__name__}:reference_that_dies"))
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.REFERENCE_FAILED), verdict.message
 
 
-def test_without_a_reference_nothing_is_checked_and_nothing_passes() -> None:
-    descriptor = OperatorDescriptor(name="mystery", signature="x, y -> out")
-    verdict = run_mystery(descriptor)
-    assert verdict.status is Status.UNCHECKED
-
-
-def run_mystery(descriptor: OperatorDescriptor) -> Any:
+def test_case_without_reference_is_unchecked() -> None:
     driver = faulty_backend.FaultyBackend()
     driver.run = lambda case, inputs: (inputs[0],)  # type: ignore[method-assign]
-    return InProcess(driver).execute([case_of(descriptor=descriptor)]).verdicts[0]
+    case = case_of(descriptor=OperatorDescriptor(name="mystery", signature="x, y -> out"))
+    assert InProcess(driver).execute([case]).verdicts[0].status is Status.UNCHECKED
 
 
 def test_nothing_compared_is_not_a_pass() -> None:
     empty = TensorSpec(dtype=dtype("float32"), shape=(0, 5))
-    case = case_of(shape=(0, 5), outputs=(empty,))
-    (verdict,) = run_here(case).verdicts
-    assert verdict.status is Status.PASSED
-    undeclared = case_of(shape=(0, 5), outputs=())
-    (verdict,) = run_here(undeclared).verdicts
-    assert verdict.reason is Reason.NOTHING_COMPARED
+    assert run_here(case_of(shape=(0, 5), outputs=(empty,))).status is Status.PASSED
+    assert run_here(case_of(shape=(0, 5), outputs=())).reason is Reason.NOTHING_COMPARED
 
 
 def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,17 +302,17 @@ def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatc
         raise ZeroDivisionError("in the comparison")
 
     monkeypatch.setattr("optest.core.comparison.judge", broken)
-    (verdict,) = run_here(case_of()).verdicts
+    verdict = run_here(case_of())
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.INTERNAL)
     assert RunSummary.of([result_of(case_of(), verdict)], total=1, duration_s=0.0).exit_status == 3
 
 
-def test_a_doubt_that_breaks_ends_the_case_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_suspicion_ends_only_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("optest.core.verdicts._doubted", broken)
-    (verdict,) = run_here(case_of()).verdicts
+    monkeypatch.setattr("optest.core.verdicts._suspect_if_inconclusive", broken)
+    verdict = run_here(case_of())
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.OUT_OF_MEMORY)
 
 
@@ -348,7 +331,7 @@ NOT_YET = {Reason.READ_OUT_OF_BOUNDS, Reason.WORKSPACE, Reason.LEAK, Reason.SANI
 """Reasons that need buffers with real layouts or a library's own protocol, which this tool does not drive yet."""
 
 
-def test_every_reason_is_reached_by_a_test_of_the_engine() -> None:
+def test_every_reason_is_reached() -> None:
     folder = Path(__file__).parents[1]
     texts = [path.read_text() for name in ("core", "compare", "backends") for path in (folder / name).glob("test_*.py")]
     named = {reason for reason in Reason if any(f"Reason.{reason.value}" in text for text in texts)}
@@ -357,12 +340,12 @@ def test_every_reason_is_reached_by_a_test_of_the_engine() -> None:
 
 def test_xfail_excuses_its_own_status_alone() -> None:
     excuse = Xfail(reason="known")
-    assert run_here(case_of(fault="value", xfail=excuse)).verdicts[0].status is Status.XFAILED
-    assert run_here(case_of(xfail=excuse)).verdicts[0].status is Status.XPASSED
-    assert run_here(case_of(fault="raise", xfail=excuse)).verdicts[0].status is Status.ERROR
+    assert run_here(case_of(fault="value", xfail=excuse)).status is Status.XFAILED
+    assert run_here(case_of(xfail=excuse)).status is Status.XPASSED
+    assert run_here(case_of(fault="raise", xfail=excuse)).status is Status.ERROR
 
 
-def test_xfail_without_status_covers_every_failure_and_bad_cases() -> None:
+def test_xfail_without_status_covers_failures_and_bad_cases() -> None:
     xfail = Xfail(reason="known", status=None)
     ends = {
         (Reason.VALUE, Status.FAILED): Status.XFAILED,
@@ -379,14 +362,14 @@ def test_xfail_without_status_covers_every_failure_and_bad_cases() -> None:
     assert excused(case_of(xfail=Xfail(reason="r", status=Status.ERROR)), bad_case) is bad_case
 
 
-def test_pass_is_unexpected_unless_the_xfail_is_not_strict() -> None:
+def test_pass_is_unexpected_if_xfail_is_strict() -> None:
     for strict, status in ((None, Status.XPASSED), (True, Status.XPASSED), (False, Status.PASSED)):
-        assert run_here(case_of(xfail=Xfail(reason="known", strict=strict))).verdicts[0].status is status
+        assert run_here(case_of(xfail=Xfail(reason="known", strict=strict))).status is status
 
 
 def test_xfail_never_excuses_a_crash(in_worker: Any) -> None:
     excuse = Xfail(reason="known")
-    assert in_worker(case_of(fault="segfault", xfail=excuse)).verdicts[0].status is Status.CRASHED
+    assert in_worker(case_of(fault="segfault", xfail=excuse)).status is Status.CRASHED
 
 
 def test_a_skipped_case_says_why() -> None:

@@ -1,4 +1,4 @@
-"""Where expected values come from, and that nobody can spoil what they are compared with."""
+"""Sources of expected outputs, and their protection against the code under test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def matmul(fill: str, **changes: Any) -> TestCase:
     )
 
 
-def stated(layer: Layer, rtol: float, output: str | None = None) -> tuple[ToleranceLayer, ...]:
+def tolerance_in(layer: Layer, rtol: float, output: str | None = None) -> tuple[ToleranceLayer, ...]:
     return (ToleranceLayer(layer=layer, tolerance=Tolerance(rtol=rtol), output=output),)
 
 
@@ -62,14 +62,14 @@ def verdict_of(case: TestCase, answer: Any) -> Verdict:
     return execute([case], Answering(answer)).verdicts[0]
 
 
-def test_a_plans_default_does_not_relax_integer_exact_sums() -> None:
-    relaxed = matmul("integer-exact", tolerances=stated(Layer.PLAN, 0.1))
+def test_plan_default_does_not_relax_integer_exact_sums() -> None:
+    relaxed = matmul("integer-exact", tolerances=tolerance_in(Layer.PLAN, 0.1))
     assert verdict_of(relaxed, off_by_one_ulp).reason is Reason.VALUE
     assert verdict_of(relaxed, lambda case, inputs: [right(case, inputs)]).status is Status.PASSED
 
 
-def test_a_tolerance_for_another_output_leaves_the_class_rule_its_terms() -> None:
-    case = matmul("randn", tolerances=stated(Layer.CASE, 0.1, output="no such output"))
+def test_tolerance_for_another_output_keeps_terms() -> None:
+    case = matmul("randn", tolerances=tolerance_in(Layer.CASE, 0.1, output="no such output"))
     verdict = verdict_of(case, lambda case, inputs: [right(case, inputs)])
     assert verdict.status is Status.PASSED, verdict
     assert verdict.measures[0].rule is not None
@@ -77,8 +77,8 @@ def test_a_tolerance_for_another_output_leaves_the_class_rule_its_terms() -> Non
 
 
 @pytest.mark.parametrize("first_has_tolerance", [True, False])
-def test_cases_that_share_an_execution_keep_their_own_rules(first_has_tolerance: bool) -> None:
-    cases = [matmul("randn", tolerances=stated(Layer.CASE, 0.1)), matmul("randn")]
+def test_cases_of_one_execution_keep_their_rules(first_has_tolerance: bool) -> None:
+    cases = [matmul("randn", tolerances=tolerance_in(Layer.CASE, 0.1)), matmul("randn")]
     if not first_has_tolerance:
         cases.reverse()
     verdicts = execute(cases, Answering(lambda case, inputs: [right(case, inputs)])).verdicts
@@ -86,7 +86,7 @@ def test_cases_that_share_an_execution_keep_their_own_rules(first_has_tolerance:
     assert sorted(rules) == ["accumulate", "tolerance"], verdicts
 
 
-def test_a_reference_cannot_reach_the_inputs_that_the_backend_gets() -> None:
+def test_reference_cannot_change_backend_inputs() -> None:
     def wipes(inputs: Any, attributes: Any) -> Any:
         pointer = inputs[0].ctypes.data  # as a framework does whose tensor shares our memory
         import ctypes
@@ -113,7 +113,7 @@ def test_a_reference_cannot_reach_the_inputs_that_the_backend_gets() -> None:
     assert seen[0].any()
 
 
-def test_a_negative_count_of_terms_is_the_operators_fault() -> None:
+def test_negative_count_of_terms_blames_operator() -> None:
     descriptor = OperatorDescriptor(
         name="negative",
         signature="x -> out",
@@ -130,12 +130,12 @@ def knows_better(case: TestCase, rng: Any) -> Any:
     return inputs, [np.full(case.inputs[0].spec.shape, 7.0)]
 
 
-def test_a_result_says_that_the_generator_stated_what_is_expected() -> None:
+def test_check_names_generator_as_source() -> None:
     case = case_of(backend="answering", generator="test_expected_values:knows_better")
     verdict = verdict_of(case, lambda *_: [np.full((4, 5), 7.0, np.float32)])
     assert verdict.status is Status.PASSED
     assert [check.detail for check in verdict.checks if check.name == "expected values"] == [
-        "the generator's, not the reference's"
+        "from the generator, not the reference"
     ]
 
 
@@ -156,7 +156,7 @@ def test_nothing_but_nan_from_finite_inputs_is_suspect(shape: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize(("value", "status"), [(np.nan, Status.SKIPPED), (1.0, Status.SUSPECT)])
-def test_of_what_optest_drew_only_results_without_a_number_are_skipped(value: float, status: Status) -> None:
+def test_drawn_results_without_a_number_are_skipped(value: float, status: Status) -> None:
     """An operator that is its own reference stays suspect, whoever chose the inputs."""
 
     def scaled(inputs: Any, _attributes: Any) -> Any:
@@ -193,7 +193,7 @@ def _sevens(inputs: Any, attributes: Any) -> Any:
     return np.full((2, 3), 7.0), np.full((2, 3), 7)
 
 
-def test_ties_are_free_beside_the_operators_own_reference_alone() -> None:
+def test_ties_are_free_with_built_in_reference_only() -> None:
     """`alternatives` speaks for the operator; it must not excuse what differs from a reference that a user stated."""
     descriptor = operators.get("topk")
     spec = TensorSpec(dtype=dtype("float32"), shape=(2, 5))

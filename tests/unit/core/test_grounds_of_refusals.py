@@ -1,4 +1,4 @@
-"""A call that should have been refused is told with what the operator itself says of it."""
+"""A call that should have been refused is reported with the operator's reason."""
 
 from __future__ import annotations
 

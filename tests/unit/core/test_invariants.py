@@ -1,4 +1,4 @@
-"""Invariants: what further calls show of a kernel, with a reference and without one."""
+"""Invariants: faults that further calls of a kernel show, with and without a reference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def softmax(x: Any) -> Any:
 
 
 class WithState:
-    """Adds a part of what it was called with before."""
+    """Kernel that adds a part of its former input."""
 
     def __init__(self) -> None:
         self.before = 0.0
@@ -51,7 +51,7 @@ class WithState:
 
 
 class KeepsFirst:
-    """Answers for ever what it was called with first."""
+    """Kernel that always returns its first result."""
 
     def __init__(self) -> None:
         self.first: Any = None
@@ -72,14 +72,14 @@ def last_element_wrong(x: Any) -> Any:
 
 
 def by_place(x: Any) -> Any:
-    """Wrong where neither the first element, nor the middle one, nor the last of five lies."""
+    """Return wrong results at 1 and 3 of five elements, neither the first, nor the middle, nor the last."""
     out = softmax(x)
     out[1::2] *= x.dtype.type(1.25)
     return out
 
 
 class Calls(BackendDriver):
-    """Calls a function, and keeps the shapes of the first input."""
+    """Driver that calls a function and records the shapes of the first input."""
 
     name, kind = "calls", "cpu"
     reads_inputs = False
@@ -110,7 +110,7 @@ def case_of(descriptor: OperatorDescriptor, *shapes: tuple[int, ...], kind: str 
 
 
 def unknown(*invariants: str, signature: str = "x -> out", **more: Any) -> OperatorDescriptor:
-    """An operator without a reference."""
+    """Return an operator without a reference."""
     return OperatorDescriptor(name="mine", signature=signature, invariants=invariants, **more)
 
 
@@ -122,43 +122,43 @@ def verdict(kernel: Kernel, case: TestCase) -> Verdict:
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
-def test_a_right_kernel_passes_by_its_invariants_and_is_not_measured(kind: str) -> None:
-    found = verdict(softmax, case_of(unknown(*INVARIANTS), (5, 8), kind=kind))
-    assert (found.status, found.evidence, found.measures) == (Status.PASSED, Evidence.INVARIANT, ())
-    assert found.message.startswith("mine has no reference, so its values were never compared; held: invariant repeat")
+def test_right_kernel_passes_by_invariants_without_measures(kind: str) -> None:
+    result = verdict(softmax, case_of(unknown(*INVARIANTS), (5, 8), kind=kind))
+    assert (result.status, result.evidence, result.measures) == (Status.PASSED, Evidence.INVARIANT, ())
+    assert result.message.startswith("mine has no reference, so its values were never compared; held: invariant repeat")
 
 
 @pytest.mark.parametrize(
     ("kernel", "invariant", "reason", "how"),
     [
         (WithState, "stateless", Reason.STATE, "called again after other values"),
-        (lambda: over_the_batch, "batch", Reason.INVARIANT, "with element 0 of the batch alone"),
-        (lambda: last_element_wrong, "batch", Reason.INVARIANT, "with element 0 of the batch alone"),
+        (lambda: over_the_batch, "batch", Reason.INVARIANT, "with only element 0 of the batch"),
+        (lambda: last_element_wrong, "batch", Reason.INVARIANT, "with only element 0 of the batch"),
         (lambda: by_place, "permutation", Reason.INVARIANT, "with the elements of the batch permuted"),
     ],
 )
 def test_wrong_kernels(kernel: Callable[[], Kernel], invariant: str, reason: Reason, how: str) -> None:
-    found = verdict(kernel(), case_of(unknown(invariant), (5, 8)))
-    assert (found.status, found.reason, found.details["how"]) == (Status.FAILED, reason, how)
-    assert found.message.endswith("(no reference: compared with the first call)")
+    result = verdict(kernel(), case_of(unknown(invariant), (5, 8)))
+    assert (result.status, result.reason, result.details["how"]) == (Status.FAILED, reason, how)
+    assert result.message.endswith("(no reference: compared with the first call)")
     assert verdict(softmax, case_of(unknown(invariant), (5, 8))).status is Status.PASSED
 
 
 def test_a_call_that_is_repeated() -> None:
     factors = iter((1, 2))
-    found = verdict(lambda x: softmax(x) * x.dtype.type(next(factors)), case_of(unknown("repeat"), (5, 8)))
-    assert found.reason is Reason.NONDETERMINISTIC
+    result = verdict(lambda x: softmax(x) * x.dtype.type(next(factors)), case_of(unknown("repeat"), (5, 8)))
+    assert result.reason is Reason.NONDETERMINISTIC
 
 
 @pytest.mark.parametrize("kernel", [np.zeros_like, lambda x: np.ones_like(x) / x.dtype.type(x.shape[-1])])
-def test_the_same_for_every_element_proves_little(kernel: Kernel) -> None:
-    found = verdict(kernel, case_of(unknown(*INVARIANTS), (5, 8)))
-    assert (found.status, found.evidence) == (Status.SUSPECT, Evidence.INVARIANT)
+def test_equal_rows_are_suspect(kernel: Kernel) -> None:
+    result = verdict(kernel, case_of(unknown(*INVARIANTS), (5, 8)))
+    assert (result.status, result.evidence) == (Status.SUSPECT, Evidence.INVARIANT)
 
 
-def test_nothing_but_nan_proves_little() -> None:
-    found = verdict(lambda x: np.full_like(x, np.nan), case_of(unknown("batch"), (5, 8)))
-    assert found.status is Status.SUSPECT
+def test_only_nan_is_suspect() -> None:
+    result = verdict(lambda x: np.full_like(x, np.nan), case_of(unknown("batch"), (5, 8)))
+    assert result.status is Status.SUSPECT
 
 
 def test_the_operators_rule_holds_where_it_has_one() -> None:
@@ -174,10 +174,10 @@ def test_the_operators_rule_holds_where_it_has_one() -> None:
 
 def test_integers_are_exact() -> None:
     numbers = iter(range(9))
-    found = verdict(
+    result = verdict(
         lambda x: x + next(numbers), case_of(unknown("repeat"), (5, 8), kind="int32", fill=Fill(kind="ones"))
     )
-    assert found.reason is Reason.NONDETERMINISTIC
+    assert result.reason is Reason.NONDETERMINISTIC
 
 
 def test_another_number_of_outputs_is_no_pass() -> None:
@@ -196,12 +196,12 @@ def project(x: Any, weight: Any) -> Any:
 def test_weights_with_as_many_rows_are_left_alone() -> None:
     square = case_of(operators.get("matmul"), (6, 6), (6, 6), invariants=("batch", "permutation"))
     driver = Calls(project)
-    found = execute([square], driver).verdicts[0]
-    assert (found.status, found.evidence) == (Status.PASSED, Evidence.MEASURED)
+    result = execute([square], driver).verdicts[0]
+    assert (result.status, result.evidence) == (Status.PASSED, Evidence.MEASURED)
     assert driver.shapes == [(6, 6), (1, 6), (1, 6), (1, 6), (6, 6)]
 
 
-def test_without_inference_the_inputs_are_stated_where_several_may_hold_the_batch() -> None:
+def test_ambiguous_batch_inputs_must_be_named() -> None:
     unclear = verdict(project, case_of(unknown("batch", signature="x, weight -> out"), (6, 6), (6, 6)))
     assert (unclear.reason, "invariants: [batch(x)]" in unclear.message) == (Reason.BAD_CASE, True)
     stated = unknown("batch(x)", signature="x, weight -> out")
@@ -212,39 +212,39 @@ def test_without_inference_the_inputs_are_stated_where_several_may_hold_the_batc
 
 
 @pytest.mark.parametrize("shapes", [((1, 8),), ((8,),)])
-def test_what_cannot_be_asked_is_no_pass(shapes: Any) -> None:
-    found = verdict(lambda x: softmax(x).sum(-1), case_of(unknown("batch"), *shapes))
-    assert found.status is Status.UNCHECKED
-    assert [each.state for each in found.checks if each.name == "invariant batch"] == [CheckState.NOT_POSSIBLE]
+def test_impossible_invariant_is_no_pass(shapes: Any) -> None:
+    result = verdict(lambda x: softmax(x).sum(-1), case_of(unknown("batch"), *shapes))
+    assert result.status is Status.UNCHECKED
+    assert [each.state for each in result.checks if each.name == "invariant batch"] == [CheckState.NOT_POSSIBLE]
 
 
-def test_values_that_are_written_down_have_no_others() -> None:
+def test_fixed_inputs_have_no_other_values() -> None:
     fill = Fill(kind="data", parameters={"values": [[1.0, 2.0], [3.0, 5.0]]})
-    found = verdict(softmax, case_of(unknown("repeat", "stateless"), (2, 2), fill=fill))
-    assert found.status is Status.PASSED
-    assert "invariant stateless" not in found.message
+    result = verdict(softmax, case_of(unknown("repeat", "stateless"), (2, 2), fill=fill))
+    assert result.status is Status.PASSED
+    assert "invariant stateless" not in result.message
 
 
 # With a reference
 
 
-def test_a_first_call_that_is_right_and_a_further_one_that_is_not() -> None:
+def test_wrong_further_call_fails() -> None:
     def alone(x: Any) -> Any:
         return softmax(x) * x.dtype.type(1.25 if len(x) == 1 else 1)
 
     assert verdict(alone, case_of(operators.get("softmax"), (5, 8))).status is Status.PASSED
-    found = verdict(alone, case_of(operators.get("softmax"), (5, 8), invariants=("batch",)))
-    assert (found.reason, found.measures[0].where) == (Reason.INVARIANT, "row 0")
+    result = verdict(alone, case_of(operators.get("softmax"), (5, 8), invariants=("batch",)))
+    assert (result.reason, result.measures[0].where) == (Reason.INVARIANT, "row 0")
 
 
-def test_an_invariant_that_the_reference_does_not_have_is_not_the_backends_fault() -> None:
+def test_invariant_missing_in_reference_is_bad_case() -> None:
     case = case_of(operators.get("cumsum"), (5, 8), attributes={"dim": 0}, invariants=("batch",))
-    found = verdict(lambda x: np.cumsum(x, 0, dtype=x.dtype), case)
-    assert found.reason is Reason.BAD_CASE
-    assert "the reference itself" in found.message
+    result = verdict(lambda x: np.cumsum(x, 0, dtype=x.dtype), case)
+    assert result.reason is Reason.BAD_CASE
+    assert "the reference itself" in result.message
 
 
-def test_a_further_call_that_raises_or_has_another_shape() -> None:
+def test_further_call_raises_or_changes_shape() -> None:
     def no_single(x: Any) -> Any:
         if len(x) == 1:
             raise ValueError("too few")
@@ -252,32 +252,32 @@ def test_a_further_call_that_raises_or_has_another_shape() -> None:
 
     raised = verdict(no_single, case_of(operators.get("softmax"), (5, 8), invariants=("batch",)))
     assert (raised.status, raised.reason) == (Status.ERROR, Reason.RAISED)
-    assert raised.message.startswith("with element 0 of the batch alone: ")
+    assert raised.message.startswith("with only element 0 of the batch: ")
     padded = verdict(lambda x: softmax(np.resize(x, (5, 8))), case_of(unknown("batch"), (5, 8)))
     assert padded.reason is Reason.SHAPE
 
 
-def test_a_case_that_states_none_is_asked_none() -> None:
+def test_case_without_invariants_makes_one_call() -> None:
     driver = Calls(softmax)
     execute([case_of(unknown(*INVARIANTS), (5, 8), invariants=())], driver)
     assert driver.shapes == [(5, 8)]
 
 
-def test_what_the_backend_does_not_promise_is_not_asked() -> None:
+def test_unsupported_further_call_is_not_made() -> None:
     class Large(Calls):
         def unsupported(self, case: TestCase) -> str | None:
             return "one row" if case.inputs[0].spec.shape[0] == 1 else None
 
     driver = Large(softmax)
-    found = execute([case_of(unknown("repeat", "batch"), (5, 8))], driver).verdicts[0]
-    assert found.status is Status.PASSED
+    result = execute([case_of(unknown("repeat", "batch"), (5, 8))], driver).verdicts[0]
+    assert result.status is Status.PASSED
     assert driver.shapes == [(5, 8), (5, 8)]
-    assert [each.detail for each in found.checks if each.name == "invariant batch"] == [
-        "with element 0 of the batch alone: one row"
+    assert [each.detail for each in result.checks if each.name == "invariant batch"] == [
+        "with only element 0 of the batch: one row"
     ]
 
 
-def test_what_the_driver_found_in_the_first_call_is_judged_too() -> None:
+def test_further_outputs_of_driver_are_compared() -> None:
     class Noticing(Calls):
         def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
             alone = len(self.shapes) == 1
@@ -300,14 +300,12 @@ def test_what_the_driver_found_in_the_first_call_is_judged_too() -> None:
         ("batch(x", UsageError, "should look like"),
     ],
 )
-def test_what_does_not_exist_is_refused_where_the_operator_is_made(
-    text: str, error: type[Exception], words: str
-) -> None:
+def test_unknown_invariant_is_refused_by_descriptor(text: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words.replace("(", r"\(")):
         unknown(text)
 
 
-def test_one_stated_twice_is_refused() -> None:
+def test_repeated_invariant_is_refused() -> None:
     with pytest.raises(UsageError, match="stated twice"):
         unknown("batch", "batch(x)")
 
@@ -319,22 +317,22 @@ def test_drivers_of_optests_buffers() -> None:
         def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             outputs[0][...] = softmax(inputs[0]) * (1.25 if len(inputs[0]) == 1 else 1)
 
-    found = execute([case_of(operators.get("softmax"), (5, 8), invariants=("batch",))], Writes()).verdicts[0]
-    assert found.reason is Reason.INVARIANT  # SHAPE, if the buffers of one element had the shape of all
+    result = execute([case_of(operators.get("softmax"), (5, 8), invariants=("batch",))], Writes()).verdicts[0]
+    assert result.reason is Reason.INVARIANT  # SHAPE, if the buffers of one element had the shape of all
 
 
-def test_an_answer_that_is_kept_for_ever_is_wrong_for_other_values() -> None:
+def test_cached_result_fails_for_other_values() -> None:
     known = unknown(
         "repeat", "stateless", reference=lambda inputs, _: (softmax(inputs[0].astype(np.float64)),), rule=CLOSE
     )
     case = case_of(known, (5, 8))
     assert verdict(softmax, case).status is Status.PASSED
-    found = verdict(KeepsFirst(), case)
-    assert found.status is Status.FAILED
-    assert found.message.startswith("called with other values")
+    result = verdict(KeepsFirst(), case)
+    assert result.status is Status.FAILED
+    assert result.message.startswith("called with other values")
 
 
-def test_a_result_that_the_next_call_overwrites_is_state() -> None:
+def test_overwritten_result_is_state() -> None:
     buffer = np.empty((5, 8), np.float32)
 
     def static(x: Any) -> Any:
@@ -342,16 +340,16 @@ def test_a_result_that_the_next_call_overwrites_is_state() -> None:
         return buffer
 
     known = unknown("stateless", reference=lambda inputs, _: (softmax(inputs[0].astype(np.float64)),), rule=CLOSE)
-    found = verdict(static, case_of(known, (5, 8)))
-    assert (found.reason, "overwrote the result of the call before" in found.message) == (Reason.STATE, True)
+    result = verdict(static, case_of(known, (5, 8)))
+    assert (result.reason, "overwrote the result of the call before" in result.message) == (Reason.STATE, True)
 
 
-def test_without_a_call_to_compare_nothing_passes() -> None:
-    """The one further call that was made has other values, and no reference says what is right for them."""
+def test_case_without_compared_call_is_unchecked() -> None:
+    """Without a reference, a further call with other values has no expected outputs."""
 
     class RefusesTheLast(Calls):
         def unsupported(self, case: TestCase) -> str | None:
             return "no more" if len(self.shapes) > 2 else None
 
-    found = execute([case_of(unknown("stateless"), (5, 8))], RefusesTheLast(softmax)).verdicts[0]
-    assert found.status is Status.UNCHECKED
+    result = execute([case_of(unknown("stateless"), (5, 8))], RefusesTheLast(softmax)).verdicts[0]
+    assert result.status is Status.UNCHECKED

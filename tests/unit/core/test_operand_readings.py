@@ -1,4 +1,4 @@
-"""Operands without dimensions beside tensors of a narrower dtype: rounded or not, both readings are right."""
+"""0-d operands next to tensors of a narrower dtype: rounded or not, both readings are right."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAIRS = [("float64", "float32"), ("float32", "float16"), ("float32", "bfloat16")
 
 
 class Kernel(BackendDriver):
-    """Computes in float32 and rounds once; what it reads is first rounded to ``read``, if there is one."""
+    """Driver that computes in float32 and rounds once; operands are first rounded to ``read``, if given."""
 
     name, kind = "kernel", "cpu"
 
@@ -65,7 +65,7 @@ def case_of(op: str, dtypes: Sequence[str], scalar: int | None, folder: Path, **
     return case
 
 
-def judged(driver: BackendDriver, case: TestCase) -> Verdict:
+def verdict_of(driver: BackendDriver, case: TestCase) -> Verdict:
     return execute([case], driver).verdicts[0]
 
 
@@ -75,10 +75,10 @@ def judged(driver: BackendDriver, case: TestCase) -> Verdict:
 def test_scalar_operand(op: str, scalar: str, tensor: str, place: int, tmp_path: Path) -> None:
     case = case_of(op, (scalar, tensor) if place == 0 else (tensor, scalar), place, tmp_path)
     for driver in (Kernel(None), Kernel(tensor), NumpyBackend()):
-        found = judged(driver, case)
+        found = verdict_of(driver, case)
         assert found.status is Status.PASSED, found.message
     if op != "lt":
-        assert judged(Kernel(tensor, off=1.01), case).status is Status.FAILED
+        assert verdict_of(Kernel(tensor, off=1.01), case).status is Status.FAILED
 
 
 @pytest.mark.torch
@@ -90,7 +90,7 @@ def test_scalar_operand_of_torch(op: str, scalar: str, tensor: str, place: int, 
     from optest.torch.eager import TorchBackend
 
     case = case_of(op, (scalar, tensor) if place == 0 else (tensor, scalar), place, tmp_path)
-    found = judged(TorchBackend(), case)
+    found = verdict_of(TorchBackend(), case)
     excused = op == "floor_divide" and tensor != "float32"  # a line of torch's expectations
     assert found.status is Status.PASSED or excused, found.message
 
@@ -103,14 +103,14 @@ def test_scalar_operand_of_a_torch_call(op: str, scalar: str, tensor: str, tmp_p
     from optest.torch.eager import TorchBackend
 
     call = {"call": f"torch.{op}(input0, input1)"}
-    found = judged(TorchBackend(), case_of(f"torch.{op}", (scalar, tensor), 0, tmp_path, **call))
+    found = verdict_of(TorchBackend(), case_of(f"torch.{op}", (scalar, tensor), 0, tmp_path, **call))
     assert found.status is Status.PASSED, found.message
 
 
 def test_note_of_a_reading(tmp_path: Path) -> None:
     case = case_of("sub", ("float32", "float16"), 0, tmp_path)
     notes = [
-        [check.detail for check in judged(Kernel(read), case).checks if check.state is CheckState.NOTE]
+        [check.detail for check in verdict_of(Kernel(read), case).checks if check.state is CheckState.NOTE]
         for read in (None, "float16")
     ]
     assert not any("rounded" in note for note in notes[0])
@@ -118,10 +118,10 @@ def test_note_of_a_reading(tmp_path: Path) -> None:
 
 
 def test_integer_tensors_are_rounded(tmp_path: Path) -> None:
-    """What keeps them whole is wrong, and is not said to round too often."""
+    """A kernel that does not round them is wrong, and is not reported as rounding too often."""
     case = case_of("mul", ("int64", "float16"), None, tmp_path)
-    assert judged(Kernel("float16"), case).status is Status.PASSED
-    found = judged(Kernel(None), case)
+    assert verdict_of(Kernel("float16"), case).status is Status.PASSED
+    found = verdict_of(Kernel(None), case)
     assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
     assert "not rounded to float16" in found.details["integer_operands"]
     whole, less = (measure_lines(found.measures[0], rounds_less=each) for each in (False, True))
@@ -135,5 +135,5 @@ def test_tensor_of_one_element_widens(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(yaml.safe_dump({"version": 1, "cases": [{**entry, "shapes": {"input0": [1], "input1": [9]}}]}))
     (case,) = cases(plan=str(plan))
-    assert judged(NumpyBackend(), case).status is Status.PASSED
-    assert judged(Kernel("float32"), case).status is Status.FAILED
+    assert verdict_of(NumpyBackend(), case).status is Status.PASSED
+    assert verdict_of(Kernel("float32"), case).status is Status.FAILED

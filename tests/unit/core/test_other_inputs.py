@@ -1,5 +1,6 @@
-"""An answer to other inputs than the case's is judged by what the reference expects for these; where nobody knows what
-that is, the result says why."""
+"""Outputs for inputs other than the case's are compared with the reference for these; without one, the check
+says why.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +33,14 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from texts import says_exactly
 
 ONES, THREES = np.ones(5, np.float32), np.full(5, 3.0, np.float32)
 CHANGED_INPUT, CHANGED_OTHER = {"input": THREES}, {"other": THREES}
 
 
-class Asked(BackendDriver):
-    """Doubles, and says that it was asked with other values, too, for which ``answers`` came."""
+class Doubling(BackendDriver):
+    """Driver that doubles its input and has further outputs, ``answers``, for other inputs."""
 
     name = kind = "asked-again"
 
@@ -67,9 +69,9 @@ class Asked(BackendDriver):
 
 
 def register() -> None:
-    """What a worker finds when it loads this file as a plug-in."""
-    if Asked.name not in backend_manager.names():
-        backend_manager.register(Asked(6.0))
+    """Register the backend if a worker loads this file as a plug-in."""
+    if Doubling.name not in backend_manager.names():
+        backend_manager.register(Doubling(6.0))
 
 
 register()
@@ -84,25 +86,25 @@ def the_case(**further: Any) -> TestCase:
     return TestCase(descriptor=operators.get("mul"), inputs=inputs, **further)
 
 
-def judged(driver: BackendDriver, **further: Any) -> Verdict:
+def verdict_of(driver: BackendDriver, **further: Any) -> Verdict:
     return execute([the_case(**further)], driver).verdicts[0]
 
 
-def told(verdict: Verdict) -> list[tuple[CheckState, str]]:
+def checks_of_inputs(verdict: Verdict) -> list[tuple[CheckState, str]]:
     return [(check.state, check.detail) for check in verdict.checks if check.name == "other values"]
 
 
 def test_the_right_answer_to_other_inputs_passes() -> None:
-    found = judged(Asked(6.0))
-    assert found.status is Status.PASSED
-    assert told(found) == [(CheckState.DONE, "of input input")]
+    verdict = verdict_of(Doubling(6.0))
+    assert verdict.status is Status.PASSED
+    assert checks_of_inputs(verdict) == [(CheckState.DONE, "of input input")]
 
 
-def test_the_answer_of_the_cases_own_inputs_is_a_failure_there() -> None:
-    found = judged(Asked(2.0))
-    assert (found.status, found.reason) == (Status.FAILED, Reason.STATE), found
-    assert found.message.startswith("with threes: out: 5 of 5 elements are off")
-    assert told(found) == [(CheckState.DONE, "of input input")]
+def test_outputs_of_original_inputs_fail_for_others() -> None:
+    verdict = verdict_of(Doubling(2.0))
+    assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.STATE), verdict
+    assert verdict.message.startswith("with threes: out: 5 of 5 elements are off")
+    assert checks_of_inputs(verdict) == [(CheckState.DONE, "of input input")]
 
 
 def of_ones_alone(inputs: Sequence[Any], attributes: Any) -> Any:
@@ -122,66 +124,58 @@ def out_of_memory(inputs: Sequence[Any], attributes: Any) -> Any:
 
 
 class Twos:
-    """A generator that makes what the case states and knows the products."""
+    """Generator with fixed inputs and their products."""
 
     def generate(self, case: TestCase, rng: Any) -> Any:
         return [ONES.copy(), ONES * np.float32(2)], [ONES * 2.0]
 
 
 @pytest.mark.parametrize(
-    ("who", "why"),
+    ("driver", "changes", "text"),
     [
-        ({"reference": of_ones_alone}, "input input: the reference raised ValueError: these values alone"),
+        ({}, {"reference": of_ones_alone}, "core.inputs_of_failed_reference"),
         (
+            {},
             {"reference": of_another_shape, "outputs": (TensorSpec(dtype=dtype("float32"), shape=(5,)),)},
-            "input input: the reference yields out with the shape [4], but mul declares [5]",
+            "core.inputs_of_another_shape",
         ),
-        ({"reference": out_of_memory}, "input input: the reference ran out of memory: MemoryError"),
-        ({"generator": f"{__name__}:Twos"}, "input input: the case's generator knows the values alone that it makes"),
+        ({}, {"reference": out_of_memory}, "core.inputs_without_memory"),
+        ({}, {"generator": f"{__name__}:Twos"}, "core.inputs_of_generator"),
+        ({"known": [ONES * np.float32(2)]}, {}, "core.inputs_of_golden_outputs"),
+        ({"changed": [{"positions": THREES}]}, {}, "core.inputs_of_unknown_name"),
     ],
 )
-def test_it_is_not_possible_where_nobody_knows_what_is_right(who: dict[str, Any], why: str) -> None:
-    found = judged(Asked(-1.0), **who)
-    assert found.status is Status.PASSED, found
-    assert told(found) == [(CheckState.NOT_POSSIBLE, why)]
+def test_other_inputs_without_expected_outputs(driver: dict[str, Any], changes: dict[str, Any], text: str) -> None:
+    verdict = verdict_of(Doubling(-1.0, **driver), **changes)
+    assert verdict.status is Status.PASSED, verdict
+    ((state, detail),) = checks_of_inputs(verdict)
+    assert state is CheckState.NOT_POSSIBLE
+    assert says_exactly(detail, text)
 
 
-def test_it_is_not_possible_by_values_that_a_backend_keeps() -> None:
-    found = judged(Asked(-1.0, known=[ONES * np.float32(2)]))
-    assert found.status is Status.PASSED, found
-    why = "input input: the backend keeps what it expects of the case's own values alone"
-    assert told(found) == [(CheckState.NOT_POSSIBLE, why)]
+def test_each_input_has_its_own_check() -> None:
+    verdict = verdict_of(Doubling(-1.0, 3.0, changed=[CHANGED_INPUT, CHANGED_OTHER]), reference=of_ones_alone)
+    assert verdict.status is Status.PASSED, verdict
+    done, (state, detail) = checks_of_inputs(verdict)
+    assert (done, state) == ((CheckState.DONE, "of input other"), CheckState.NOT_POSSIBLE)
+    assert says_exactly(detail, "core.inputs_of_failed_reference")
 
 
-def test_it_is_not_possible_for_an_input_that_the_case_has_not() -> None:
-    found = judged(Asked(-1.0, changed=[{"positions": THREES}]))
-    assert found.status is Status.PASSED, found
-    assert told(found) == [(CheckState.NOT_POSSIBLE, "input positions: the case has none, so no reference gets it")]
-
-
-def test_each_input_is_told_by_itself() -> None:
-    found = judged(Asked(-1.0, 3.0, changed=[CHANGED_INPUT, CHANGED_OTHER]), reference=of_ones_alone)
-    assert found.status is Status.PASSED, found
-    assert told(found) == [
-        (CheckState.DONE, "of input other"),
-        (CheckState.NOT_POSSIBLE, "input input: the reference raised ValueError: these values alone"),
-    ]
-
-
-def test_inputs_that_are_not_known_for_one_reason_are_told_together() -> None:
+def test_inputs_with_one_reason_share_a_check() -> None:
     known = [ONES * np.float32(2)]
-    found = judged(Asked(-1.0, -1.0, known=known, changed=[CHANGED_INPUT, CHANGED_OTHER]))
-    why = "inputs input, other: the backend keeps what it expects of the case's own values alone"
-    assert told(found) == [(CheckState.NOT_POSSIBLE, why)]
+    verdict = verdict_of(Doubling(-1.0, -1.0, known=known, changed=[CHANGED_INPUT, CHANGED_OTHER]))
+    ((state, detail),) = checks_of_inputs(verdict)
+    assert state is CheckState.NOT_POSSIBLE
+    assert detail.startswith("inputs input, other: ")
 
 
-def test_a_driver_that_asks_with_no_other_values_says_nothing_of_them() -> None:
-    assert told(judged(Asked(2.0, changed=[None]))) == []
+def test_no_other_inputs_means_no_check() -> None:
+    assert checks_of_inputs(verdict_of(Doubling(2.0, changed=[None]))) == []
 
 
-def test_whoever_watches_knows_that_it_is_the_references_turn() -> None:
+def test_reference_phase_is_announced() -> None:
     seen: list[Phase] = []
-    execute([the_case()], Asked(6.0), announce=seen.append)
+    execute([the_case()], Doubling(6.0), announce=seen.append)
     assert seen[-4:] == [Phase.COMPARE, Phase.REFERENCE, Phase.COMPARE, Phase.IDLE]
 
 
@@ -192,7 +186,7 @@ def test_a_timed_case_asks_no_second_time() -> None:
         calls.append(inputs[0][0])
         return [inputs[0] * np.float64(1.0) * inputs[1]]
 
-    execution = execute([the_case(reference=counted)], Asked(6.0), bench=BenchOptions(target_s=1e-4))
+    execution = execute([the_case(reference=counted)], Doubling(6.0), bench=BenchOptions(target_s=1e-4))
     assert execution.benchmark is not None
     assert execution.benchmark.time is not None
     assert calls == [1.0, 3.0]
@@ -206,7 +200,7 @@ def interrupted_by_others(inputs: Sequence[Any], attributes: Any) -> Any:
 
 def test_a_real_interrupt_goes_through() -> None:
     with pytest.raises(KeyboardInterrupt):
-        execute([the_case(reference=interrupted_by_others)], Asked(6.0), interrupted=lambda: True)
+        execute([the_case(reference=interrupted_by_others)], Doubling(6.0), interrupted=lambda: True)
 
 
 def dies_of_others(inputs: Sequence[Any], attributes: Any) -> Any:
@@ -222,7 +216,7 @@ def hangs_with_others(inputs: Sequence[Any], attributes: Any) -> Any:
 
 
 class Impatient(PhaseLimits):
-    """A reference gets two seconds, everybody else as long as it takes."""
+    """Limits of two seconds for a reference and of 300 s for all other phases."""
 
     def allowance_s(self, phase: Phase, case: TestCase) -> float:
         return 2.0 if phase is Phase.REFERENCE else 300.0
@@ -231,7 +225,7 @@ class Impatient(PhaseLimits):
 @pytest.fixture
 def in_worker(tmp_path: Path) -> Iterator[Callable[[TestCase], Verdict]]:
     options = WorkerOptions(
-        driver=Asked.name,
+        driver=Doubling.name,
         scratch=tmp_path,
         environment=environment(),
         plugins=(__name__,),
@@ -249,7 +243,7 @@ def in_worker(tmp_path: Path) -> Iterator[Callable[[TestCase], Verdict]]:
         ("hangs_with_others", "the reference took more than 2 s and was killed"),
     ],
 )
-def test_a_reference_that_dies_or_hangs_is_told_as_ever(in_worker: Any, reference: str, message: str) -> None:
-    found = in_worker(the_case(reference=f"{__name__}:{reference}", timeout_s=1.0))  # looked after each second
-    assert (found.status, found.reason) == (Status.ERROR, Reason.REFERENCE_FAILED), found.message
-    assert found.message == message
+def test_dead_or_hanging_reference_is_reported(in_worker: Any, reference: str, message: str) -> None:
+    verdict = in_worker(the_case(reference=f"{__name__}:{reference}", timeout_s=1.0))  # looked after each second
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.REFERENCE_FAILED), verdict.message
+    assert verdict.message == message

@@ -1,4 +1,4 @@
-"""Operands that a device reads as zeros: right where it declares so, and explained where it does not."""
+"""Subnormal operands that a device reads as zeros: right if declared, explained if not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def flushed(array: Any) -> Any:
 
 
 class Device(BackendDriver):
-    """Computes in float32 on operands whose subnormal numbers are zeros, and flushes its results."""
+    """Driver that computes in float32 with subnormal operands and results as zeros."""
 
     name, kind = "device", "cpu"
 
@@ -50,7 +50,7 @@ Judge = Callable[..., Verdict]
 
 
 @pytest.fixture
-def judged(tmp_path: Path) -> Judge:
+def verdict_of(tmp_path: Path) -> Judge:
     def judge(driver: BackendDriver, op: str, *fills: Any, **more: Any) -> Verdict:
         names = [f"input{index}" for index in range(len(fills))]
         data = {name: {"fill": "data", "values": each} for name, each in zip(names, fills, strict=True)}
@@ -78,47 +78,47 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("op", "function", "fills"), CALLS, ids=[op for op, *_ in CALLS])
-def test_what_is_declared_is_right(op: str, function: Any, fills: Any, judged: Judge) -> None:
-    found = judged(Device(FLUSHING, function), op, *fills)
+def test_what_is_declared_is_right(op: str, function: Any, fills: Any, verdict_of: Judge) -> None:
+    found = verdict_of(Device(FLUSHING, function), op, *fills)
     assert found.status is Status.PASSED, found.message
     (note,) = [check for check in found.checks if check.name == "subnormal operands"]
     assert (note.state, note.detail) == (CheckState.NOTE, "read as zeros, as the backend declares")
 
 
 @pytest.mark.parametrize(("op", "function", "fills"), CALLS, ids=[op for op, *_ in CALLS])
-def test_what_is_not_declared_fails_and_says_what_would(op: str, function: Any, fills: Any, judged: Judge) -> None:
-    found = judged(Device(Numerics(), function), op, *fills)
+def test_undeclared_flushing_fails_with_hint(op: str, function: Any, fills: Any, verdict_of: Judge) -> None:
+    found = verdict_of(Device(Numerics(), function), op, *fills)
     assert (found.status, found.reason) in {(Status.FAILED, Reason.VALUE), (Status.FAILED, Reason.NAN)}
     assert says(found.details["subnormal_operands"], "core.declares_numerics_denormals_flush")
 
 
-def test_another_fault_beside_it_still_fails(judged: Judge) -> None:
-    found = judged(Device(FLUSHING, log, off=1.0), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
+def test_another_fault_beside_it_still_fails(verdict_of: Judge) -> None:
+    found = verdict_of(Device(FLUSHING, log, off=1.0), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
     assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
     assert found.measures[0].mismatched == 5
     assert "subnormal_operands" not in found.details
 
 
-def test_a_device_that_reads_them_is_right_too(judged: Judge) -> None:
-    found = judged(Device(FLUSHING, log, later=True), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
+def test_a_device_that_reads_them_is_right_too(verdict_of: Judge) -> None:
+    found = verdict_of(Device(FLUSHING, log, later=True), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
     assert found.status is Status.PASSED, found.message
 
 
-def test_a_later_answer_is_judged_by_the_same(judged: Judge) -> None:
+def test_a_later_answer_is_judged_by_the_same(verdict_of: Judge) -> None:
     fill = [2.0**-130, 2.0**-149, 1.0, TINY, 2.0]
-    found = judged(Device(Numerics(), log, later=True), "log", fill)
+    found = verdict_of(Device(Numerics(), log, later=True), "log", fill)
     assert (found.status, found.details["how"]) == (Status.FAILED, "in call 2")
     assert "subnormal_operands" in found.details
 
 
-def test_what_is_moved_is_not_read(judged: Judge) -> None:
-    found = judged(Device(FLUSHING, lambda values: values), "clone", VALUES)
+def test_what_is_moved_is_not_read(verdict_of: Judge) -> None:
+    found = verdict_of(Device(FLUSHING, lambda values: values), "clone", VALUES)
     assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
     assert found.measures[0].mismatched == 2
 
 
 class Sorts(BackendDriver):
-    """Compares subnormal numbers as zeros, and moves elements as they are, unless it flushes them on the way."""
+    """Driver that compares subnormal numbers as zeros and moves elements unchanged, unless it flushes them."""
 
     name, kind, numerics = "sorts", "cpu", FLUSHING
 
@@ -136,25 +136,27 @@ class Sorts(BackendDriver):
 UNSORTED = [2.0, 2.0**-130, 0.0, -(2.0**-149), -1.0]
 
 
-def test_what_sorts_compares_subnormal_numbers(judged: Judge) -> None:
-    found = judged(Sorts(), "sort", UNSORTED)
+def test_what_sorts_compares_subnormal_numbers(verdict_of: Judge) -> None:
+    found = verdict_of(Sorts(), "sort", UNSORTED)
     assert found.status is Status.PASSED, found.message
 
 
-def test_what_sorts_moves_elements_as_they_are(judged: Judge) -> None:
-    assert judged(Sorts(flushes=True), "sort", UNSORTED).reason is Reason.VALUE
+def test_what_sorts_moves_elements_as_they_are(verdict_of: Judge) -> None:
+    assert verdict_of(Sorts(flushes=True), "sort", UNSORTED).reason is Reason.VALUE
 
 
-def test_what_sorts_stably_keeps_the_order_of_zeros(judged: Judge) -> None:
-    assert judged(Sorts(), "sort", UNSORTED, attributes={"stable": True}).status is Status.PASSED
-    assert judged(Sorts(stable=False), "sort", UNSORTED).status is Status.PASSED
-    assert judged(Sorts(stable=False), "sort", UNSORTED, attributes={"stable": True}).reason is Reason.VALUE
+def test_what_sorts_stably_keeps_the_order_of_zeros(verdict_of: Judge) -> None:
+    assert verdict_of(Sorts(), "sort", UNSORTED, attributes={"stable": True}).status is Status.PASSED
+    assert verdict_of(Sorts(stable=False), "sort", UNSORTED).status is Status.PASSED
+    assert verdict_of(Sorts(stable=False), "sort", UNSORTED, attributes={"stable": True}).reason is Reason.VALUE
 
 
-def test_values_without_subnormal_numbers_are_looked_at_once(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_without_subnormal_numbers_are_looked_at_once(
+    verdict_of: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def asked(*_: Any) -> Any:
         raise AssertionError("the reference was asked again")
 
     monkeypatch.setattr("optest.core.comparison.expected_of_other_inputs", asked)
-    found = judged(Device(FLUSHING, log, off=1.0), "log", [1.0, 2.0, float("nan"), float("inf"), 0.0])
+    found = verdict_of(Device(FLUSHING, log, off=1.0), "log", [1.0, 2.0, float("nan"), float("inf"), 0.0])
     assert found.status is Status.FAILED

@@ -1,4 +1,4 @@
-"""The tolerance that is suggested where there is no rule: as wide as the condition of the call, and no wider."""
+"""The tolerance that is suggested without a rule follows from the condition of the call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optest.core.suggestion import SUGGESTED, lets_constants_pass
 from optest.spec import Argument, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, Verdict, dtype
 
 
-def judged(reference: Callable[..., Any], kind: str, fill: Fill | None = None, count: int = 1000) -> Verdict:
+def verdict_of(reference: Callable[..., Any], kind: str, fill: Fill | None = None, count: int = 1000) -> Verdict:
     descriptor = OperatorDescriptor(name="own", signature="x -> out", reference=reference)
     spec = TensorSpec(dtype=dtype(kind), shape=(count,))
     argument = Argument(name="x", path="input0", spec=spec, fill=fill or Fill(kind="randn"))
@@ -23,8 +23,8 @@ def judged(reference: Callable[..., Any], kind: str, fill: Fill | None = None, c
     return result.verdict
 
 
-def suggested(*arguments: Any, **more: Any) -> tuple[float, float]:
-    rtol, atol, *_ = judged(*arguments, **more).details[SUGGESTED]
+def suggestion_of(*arguments: Any, **more: Any) -> tuple[float, float]:
+    rtol, atol, *_ = verdict_of(*arguments, **more).details[SUGGESTED]
     return rtol, atol
 
 
@@ -34,32 +34,32 @@ def wide(inputs: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "unit"), [("float32", 2.0**-24), ("float16", 2.0**-11), ("bfloat16", 2.0**-8)])
 def test_eight_roundings_of_input_and_result(kind: str, unit: float) -> None:
-    rtol, atol = suggested(lambda inputs, _: (wide(inputs) * 2,), kind)
+    rtol, atol = suggestion_of(lambda inputs, _: (wide(inputs) * 2,), kind)
     assert 8 * unit < rtol <= 20 * unit
     assert atol <= 20 * unit
 
 
 def test_condition_makes_it_wider() -> None:
-    ordinary, _ = suggested(lambda inputs, _: (wide(inputs) ** 2,), "float32")
-    steep, _ = suggested(lambda inputs, _: (wide(inputs) ** 20,), "float32")
+    ordinary, _ = suggestion_of(lambda inputs, _: (wide(inputs) ** 2,), "float32")
+    steep, _ = suggestion_of(lambda inputs, _: (wide(inputs) ** 20,), "float32")
     assert 5 * ordinary < steep < 20 * ordinary
 
 
 def test_what_cancels_needs_atol() -> None:
     fill = Fill(kind="uniform", parameters={"low": 0.5, "high": 1.5})
-    rtol, atol = suggested(lambda inputs, _: (wide(inputs) - 1,), "float32", fill)
+    rtol, atol = suggestion_of(lambda inputs, _: (wide(inputs) - 1,), "float32", fill)
     assert rtol < 1e-3
     assert 1e-8 < atol < 1e-5
 
 
 def test_a_hopeless_call_has_none() -> None:
-    verdict = judged(lambda inputs, _: (np.sin(wide(inputs) * 1e12),), "float32")
+    verdict = verdict_of(lambda inputs, _: (np.sin(wide(inputs) * 1e12),), "float32")
     assert SUGGESTED not in verdict.details
     assert says(verdict.message, "core.is_as_much_as")
 
 
 def test_no_tolerance_lets_the_mean_pass() -> None:
-    verdict = judged(lambda inputs, _: (1 + 1e-4 * wide(inputs),), "float16")
+    verdict = verdict_of(lambda inputs, _: (1 + 1e-4 * wide(inputs),), "float16")
     assert SUGGESTED not in verdict.details
     assert says(verdict.message, "core.the_mean_of_the_results")
     assert "--reference m:slow" in verdict.message
@@ -76,4 +76,4 @@ def test_why_no_number_is_known() -> None:
             raise ValueError("no more")
         return (wide(inputs),)
 
-    assert says(judged(once, "float32").message, "core.no_number_can_be")
+    assert says(verdict_of(once, "float32").message, "core.no_number_can_be")

@@ -1,4 +1,4 @@
-"""What lies around inputs, and in fresh memory, is no part of a result: reads and writes there are found."""
+"""Reads and writes of memory around inputs, and in freed blocks, are found."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def verdict(kernel: Kernel, case: TestCase) -> Verdict:
 
 
 def rounded_up(x: Any, step: int = 8) -> Any:
-    """The elements as a kernel reads them that has no mask: whole blocks."""
+    """Return the elements that a kernel without a mask reads: whole blocks."""
     return np.lib.stride_tricks.as_strided(x, (-(-x.size // step) * step,), (x.itemsize,))
 
 
@@ -51,7 +51,7 @@ def largest(x: Any) -> Any:
     return np.asarray(np.fmax.reduce(rounded_up(x.reshape(-1))))
 
 
-def test_a_block_that_reads_beyond_its_input_without_nan_in_the_result() -> None:
+def test_read_beyond_input_without_nan_is_found() -> None:
     assert verdict(largest, case_of("amax", (16,))).status is Status.PASSED
     found = verdict(largest, case_of("amax", (13,)))
     assert found.reason is Reason.READ_OUT_OF_BOUNDS
@@ -114,7 +114,7 @@ def test_a_write_beside_an_input() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3,), (37,), (5, 300), (70, 1000)])
-def test_elements_that_a_function_of_numpy_leaves_as_they_were(shape: tuple[int, ...]) -> None:
+def test_elements_that_numpy_leaves_unwritten(shape: tuple[int, ...]) -> None:
     def without_tail(x: Any) -> Any:
         out = np.empty_like(x)
         out[..., :-1] = np.maximum(x, 0)[..., :-1]
@@ -180,7 +180,7 @@ def test_a_result_that_the_next_call_overwrites() -> None:
     assert says(found.message, "core.overwrote_the_result_of")
 
 
-def test_an_equal_result_that_is_kept_is_no_fault() -> None:
+def test_kept_equal_result_is_no_fault() -> None:
     kept: dict[bytes, Any] = {}
     device = Calls(lambda x: kept.setdefault(x.tobytes(), np.maximum(x, 0)))
     assert execute([case_of("relu", (8,))], device).verdicts[0].status is Status.PASSED

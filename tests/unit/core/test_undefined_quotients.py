@@ -1,4 +1,4 @@
-"""Integers divided by 0, and the smallest by -1: anything may come of them, but no crash, and the rest is judged."""
+"""Integers divided by 0, and the smallest by -1: any result is right, a crash is not."""
 
 from __future__ import annotations
 
