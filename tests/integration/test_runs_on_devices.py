@@ -246,7 +246,7 @@ def test_a_device_that_recovers_by_a_reset_is_used_again(toys: Toys) -> None:
     outcome = toys.run({"poison": {"do": "poison"}, "after": {}})
     assert statuses(outcome) == {"poison": "crashed", "after": "passed"}
     assert says(by_name(outcome)["poison"].verdict.message, "integration.is_well_after_reset")
-    assert outcome.summary.notes == ("device 0 failed its probe (exit code 4: no answer) and is well after a reset",)
+    assert outcome.summary.notes == ("device 0 failed its probe (exit code 4: no answer) and works after a reset",)
 
 
 def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> None:
@@ -261,7 +261,7 @@ def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> N
     assert results["ruin", 0].reason is Reason.DEVICE_LOST
     lost = [results["ruin", 1], results["wide", 0], results["wide", 1]]
     assert {(each.status, each.reason) for each in lost} == {(Status.ERROR, Reason.DEVICE_LOST)}
-    assert lost[0].verdict.message.startswith("2 devices needed, 1 left: device 3 failed its probe")
+    assert lost[0].verdict.message.startswith("the case needs 2 devices, and 1 are left: device 3 failed its probe")
     assert {each.devices for each in outcome.results if each.status is Status.PASSED} == {(5,)}
     assert says(toys.stream.getvalue(), "integration.device_failed_its_probe")
     assert says(outcome.summary.notes[0], "integration.it_is_quarantined_devices")
@@ -407,7 +407,7 @@ def test_a_build_may_take_as_long_as_a_case(
     toys.backend = "toy_compiler"
     (result,) = toys.run({"slow": {"compile_s": 0.6}}, timeout=timeout).results
     assert result.status is status
-    assert ("--timeout S allows more" in result.verdict.message) == (status is Status.TIMEOUT)
+    assert ("higher --timeout" in result.verdict.message) == (status is Status.TIMEOUT)
 
 
 # Several processes on one host.
@@ -443,7 +443,7 @@ def test_a_run_goes_without_devices_that_it_can_spare(toys: Toys) -> None:
     with FileLock(folder / "toy-3.lock"):
         outcome = toys.run({"one": {"platform": "toy"}, "two": {"platform": "toy"}}, "3,4")
     assert {each.devices for each in outcome.results} == {(4,)}
-    assert outcome.summary.notes == ("device 3 is held by another process; this run goes without it",)
+    assert outcome.summary.notes == ("device 3 is held by another process; this run does not use it",)
 
 
 _ON_A_GPU = """

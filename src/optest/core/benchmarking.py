@@ -1,4 +1,4 @@
-"""The time of a case that passed, alone and in turns with another implementation; what was timed is judged again."""
+"""Timing of a passed case, also in alternation with another implementation; the timed outputs are compared, too."""
 
 from __future__ import annotations
 
@@ -18,21 +18,26 @@ from optest.backends.arguments import at_their_places
 from optest.backends.command_abilities import configure, options_of
 from optest.core.actual import in_order
 from optest.core.border import Border
+from optest.core.kept_tensors import element_error
 from optest.core.layers import is_composed
 from optest.errors import UsageError
-from optest.numerics import Array, ErrorStateKept, private_copy, reset_float_mode, widen
+from optest.numerics import Array, ErrorStateKept, private_copy, reset_float_mode
 from optest.registry import load_object
 from optest.spec import Benchmark, Fault, Reason, Status, TensorSpec, TestCase, Verdict
 from optest.timing import Clock, Samples, Subject, measure, ratios
 
-Judge = Callable[[BackendDriver, Sequence[Array]], Verdict]
-"""Judges the outputs of a driver as those of the case are judged."""
+# Compares the outputs of a driver with the expected ones, by the rules of the case.
+CompareOutputs = Callable[[BackendDriver, Sequence[Array]], Verdict]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """``target_s`` seconds for each implementation; ``against`` is a backend, with a device as in ``torch:cuda``;
-    ``baseline`` is the variant with whose answer that of another one is compared, "" for none."""
+    """Options of timing.
+
+    Each implementation is called for ``target_s`` seconds. ``against`` is the backend to compare with, optionally with
+    a device as in ``torch:cuda``. ``baseline`` is the variant whose outputs those of other variants are compared with,
+    "" for none.
+    """
 
     target_s: float = 0.2
     against: str = ""
@@ -44,39 +49,39 @@ def benchmark_of(
     driver: BackendDriver,
     inputs: Sequence[Array],
     outputs: Sequence[TensorSpec],
-    judge: Judge,
+    compare: CompareOutputs,
     options: BenchOptions,
     *,
     clock: Clock = time.perf_counter,
 ) -> Benchmark:
-    """Time ``case`` on ``driver``; ``outputs`` are the specs of what it computes.
+    """Time the case on ``driver`` and return its times, those of ``options.against``, and the ratio of both.
 
-    What the driver or the comparison cannot do is said in ``lacks``; a comparison that gives a wrong answer is not
-    timed.
+    ``outputs`` are the specs of the case's outputs. ``lacks`` of the result says what could not be timed or compared;
+    another implementation whose outputs are wrong is not timed.
 
     Raises:
-        Fault: if the call that passed fails when it is made often, or STATE if its outputs are wrong then.
+        Fault: if the backend raises while it is timed; STATE if its outputs are wrong afterwards.
     """
-    # each element of each tensor once; elements that share a place in memory are one
+    # each element of each tensor once; broadcast elements share one position in memory
     specs = [*(argument.spec for argument in case.inputs), *outputs]
     moved = sum(min(spec.elements, spec.storage_elements) * spec.dtype.bits for spec in specs) // 8
     operations = _operations(case)
     with Border("the backend, while it was timed,", Reason.RAISED), ExitStack() as stack:
         try:
-            mine = _ready(stack, driver, case, inputs)
+            call = _prepared_call(stack, driver, case, inputs)
         except Fault as fault:
             lack = f"timing: not possible, {fault.message}"
             return Benchmark(declared_bytes=moved, declared_operations=operations, lacks=(lack,))
-        theirs, lacks = _comparison(stack, case, inputs, judge, options.against)
-        subjects = [_subject(driver, mine), *theirs]
+        compared, lacks = _compared_subjects(stack, case, inputs, compare, options.against)
+        subjects = [_subject(driver, call), *compared]
         with ErrorStateKept():
             samples = measure(subjects, target_s=options.target_s, clock=clock)
-        outputs_now = _require_right(driver, case, mine, judge, samples[0])
+        timed_outputs = _require_right(driver, case, call, compare, samples[0])
         difference: float | None = None
         if options.baseline not in ("", case.backend.variant):
-            difference, further = _from_baseline(stack, driver, case, inputs, outputs_now, options.baseline)
-            lacks += further
-    times = [each.call_time(moved_bytes=moved or None, operations=operations or None) for each in samples]
+            difference, lack = _baseline_difference(stack, driver, case, inputs, timed_outputs, options.baseline)
+            lacks += (lack,) if lack else ()
+    times = [sample.call_time(moved_bytes=moved or None, operations=operations or None) for sample in samples]
     ratio, spread = ratios(*samples) if len(samples) == 2 else (None, None)
     return Benchmark(
         time=times[0],
@@ -91,41 +96,42 @@ def benchmark_of(
 
 
 def comparison_called(against: str) -> BackendDriver:
-    """The backend to compare with: ``torch``, or ``torch:cuda`` on a device of its own.
+    """Return the driver to compare with: ``torch``, or a new one on another device, ``torch:cuda``.
+
+    A driver of a compiler is compared without the compiler.
 
     Raises:
-        UnknownName, Unavailable: as for any backend.
-        UsageError: for one that has no call to be timed, or that takes no device.
+        UnknownName, Unavailable: if the backend is not registered or cannot be loaded.
+        UsageError: if the backend has no call that can be timed, or if it accepts no device.
     """
     name, _, device = against.partition(":")
     driver = backend_manager.get(name)
     if not isinstance(driver, PreparesCalls):
-        raise UsageError(f"backend {name} has no call that can be timed by itself, so nothing is compared with it")
+        raise UsageError(f"backend {name} has no call that can be timed separately, so it cannot be compared with")
     if not device and "compile_backend" in options_of(driver):
-        device = driver.device() or ""  # without the compiler that this run asks, and nothing else
+        device = driver.device() or ""  # a new driver on the same device, without the compiler of this run
     return _on_device(driver, device) if device else driver
 
 
 @lru_cache(maxsize=8)
 def _on_device(driver: BackendDriver, device: str) -> BackendDriver:
     if "torch_device" not in options_of(driver):
-        raise UsageError(f"backend {driver.name} takes no device; compare with {driver.name} alone")
+        raise UsageError(f"backend {driver.name} accepts no device; compare with {driver.name} without :{device}")
     another = type(driver)()
     configure(another, {"torch_device": device})
     return another
 
 
-def _ready(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequence[Array]) -> PreparedCall:
-    """The call on private copies of the inputs, until the stack is left.
+def _prepared_call(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequence[Array]) -> PreparedCall:
+    """Return the call to be timed, on copies of the inputs: the driver's prepared one, else its whole `run`.
 
-    Raises:
-        Fault: whatever keeps the driver from it.
+    Leaving ``stack`` releases it. Raise Fault if the driver raises or has no call that can be timed.
     """
     private = [
         private_copy(array, argument.spec.lowest_index if argument.spec.offset else 0)
         for argument, array in zip(case.inputs, inputs, strict=True)
     ]
-    with ErrorStateKept(), Border(f"backend {driver.name}, as it made the call ready,", Reason.RAISED):
+    with ErrorStateKept(), Border(f"backend {driver.name}, while it prepared the call,", Reason.RAISED):
         context = None
         if isinstance(driver, PreparesCalls) and not is_composed(driver, case.descriptor):
             context = driver.prepared(case, private)
@@ -133,14 +139,14 @@ def _ready(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequ
             run = partial(driver.run, case, private)
             return PreparedCall(call=run, outputs=run, what=f"{driver.name}, the whole of `run`")
         if context is None:
-            raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed by itself")
+            raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed separately")
         return stack.enter_context(context)
 
 
-def _comparison(
-    stack: ExitStack, case: TestCase, inputs: Sequence[Array], judge: Judge, against: str
+def _compared_subjects(
+    stack: ExitStack, case: TestCase, inputs: Sequence[Array], compare: CompareOutputs, against: str
 ) -> tuple[list[Subject], tuple[str, ...]]:
-    """Another implementation of the case, ready and found right; or why it is not timed."""
+    """Return the prepared case on the backend ``against``, if any, or a note why it cannot be timed or is wrong."""
     if not against:
         return [], ()
     try:
@@ -148,60 +154,56 @@ def _comparison(
             driver = comparison_called(against)
             if why := driver.unsupported(case):
                 raise Fault(Reason.UNSUPPORTED, why)
-            call = _ready(stack, driver, case, inputs)
-            verdict = judge(driver, in_order(case, call.outputs()))
+            call = _prepared_call(stack, driver, case, inputs)
+            verdict = compare(driver, in_order(case, call.outputs()))
     except Fault as fault:
         return [], (f"comparison with {against}: not possible, {fault.message}",)
     if not _is_right(verdict):
-        return [], (f"comparison with {against}: not timed, since its answer is wrong: {_why(verdict)}",)
+        return [], (f"comparison with {against}: not timed, since its output is wrong: {_describe_error(verdict)}",)
     return [_subject(driver, call)], ()
 
 
 def _require_right(
-    driver: BackendDriver, case: TestCase, mine: PreparedCall, judge: Judge, samples: Samples
+    driver: BackendDriver, case: TestCase, call: PreparedCall, compare: CompareOutputs, samples: Samples
 ) -> Sequence[Array]:
-    """The outputs after the calls that were timed."""
+    """Return the outputs of one more call after the timed ones; raise Fault with STATE if they are wrong."""
     calls = samples.warm_up_calls + samples.calls_in_batch * len(samples.seconds)
     with ErrorStateKept():
-        outputs = in_order(case, mine.outputs())
-    reset_float_mode()
-    verdict = judge(driver, outputs)
+        outputs = in_order(case, call.outputs())
+    reset_float_mode()  # the calls may have set flush-to-zero, which the comparison must not use
+    verdict = compare(driver, outputs)
     if not _is_right(verdict):
         raise Fault(
             Reason.STATE,
-            f"after {calls:,} calls in a row the outputs are wrong, which they were not at first: {_why(verdict)}",
+            f"after {calls:,} calls in a row the outputs are wrong, though the first were right: "
+            f"{_describe_error(verdict)}",
         )
     return outputs
 
 
-def _from_baseline(
+def _baseline_difference(
     stack: ExitStack,
     driver: BackendDriver,
     case: TestCase,
     inputs: Sequence[Array],
     outputs: Sequence[Array],
     variant: str,
-) -> tuple[float | None, tuple[str, ...]]:
-    """The largest difference from what another variant answers, or why there is none."""
+) -> tuple[float | None, str]:
+    """Return the largest difference of ``outputs`` from those of ``variant`` and ""; None and a note if it fails."""
     try:
-        other = replace(case, backend=replace(case.backend, variant=variant))
+        baseline = replace(case, backend=replace(case.backend, variant=variant))
         with ErrorStateKept(), Border(f"variant {variant}", Reason.RAISED):
-            answers = in_order(case, _ready(stack, driver, other, inputs).outputs())
+            expected = in_order(case, _prepared_call(stack, driver, baseline, inputs).outputs())
     except Fault as fault:
-        return None, (f"difference from {variant}: not possible, {fault.message}",)
-    pairs = zip(outputs, answers, strict=True)
-    return max((_largest_difference(one, another) for one, another in pairs), default=0.0), ()
+        return None, f"difference from {variant}: not possible, {fault.message}"
+    pairs = zip(outputs, expected, strict=True)
+    return max((_largest_difference(*pair) for pair in pairs), default=0.0), ""
 
 
-def _largest_difference(one: Array, other: Array) -> float:
-    if one.shape != other.shape:
-        return math.inf
-    left, right = (each if each.dtype.kind == "c" else widen(each) for each in (one, other))
-    with np.errstate(all="ignore"):
-        apart = np.abs(left - right)
-    same = (left == right) | (np.isnan(left) & np.isnan(right))
-    apart = np.where(same, 0.0, np.where(np.isnan(apart), math.inf, apart))
-    return float(apart.max(initial=0.0))
+def _largest_difference(left: Array, right: Array) -> float:
+    """Return the largest absolute difference of two arrays; infinity for different shapes or NaN in one of them."""
+    errors = element_error(left, right)
+    return math.inf if errors is None else float(np.where(np.isnan(errors), math.inf, errors).max(initial=0.0))
 
 
 def _subject(driver: BackendDriver, call: PreparedCall) -> Subject:
@@ -214,15 +216,17 @@ def _is_right(verdict: Verdict) -> bool:
     return verdict.status in (Status.PASSED, Status.SUSPECT)
 
 
-def _why(verdict: Verdict) -> str:
-    off = [each for each in verdict.measures if each.mismatched]
+def _describe_error(verdict: Verdict) -> str:
+    """Return the message of a bad verdict, else the number of wrong elements of each output."""
     return verdict.message or "; ".join(
-        f"{each.mismatched} of {each.compared} elements of {each.output}" for each in off
+        f"{measure.mismatched} of {measure.compared} elements of {measure.output}"
+        for measure in verdict.measures
+        if measure.mismatched
     )
 
 
 def _operations(case: TestCase) -> int | None:
-    """What the operator's descriptor declares for these shapes, None where it declares nothing."""
+    """Return the number of arithmetic operations that the descriptor declares for the case; None if it does not."""
     hook: Any = case.descriptor.operations
     if hook is None:
         return None

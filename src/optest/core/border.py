@@ -1,4 +1,4 @@
-"""The border that exceptions of foreign code do not cross: they become faults with a reason."""
+"""Conversion of exceptions that foreign code raises to faults with a reason."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason, Verdict
 
+# Files whose frames are left out of tracebacks; the others of optest are shown.
 _OWN_FRAMES = (
     "optest/core/",
     "optest/backends/function.py",
@@ -23,18 +24,18 @@ _FILE = re.compile(r'^ *File "(.*)", line \d+', re.M)
 
 
 class UserInterrupt(KeyboardInterrupt):
-    """Ctrl-C, or a request to terminate: it comes from the user and ends the run, wherever it strikes.
+    """Ctrl-C or a request to terminate, which ends the run wherever it is raised.
 
-    A plain KeyboardInterrupt inside a border was raised by foreign code.
+    A plain KeyboardInterrupt within a :class:`Border` was raised by foreign code.
     """
 
 
 class Border:
-    """``with Border("the backend", Reason.RAISED): ...`` turns whatever is raised inside into a :class:`Fault`.
+    """Context manager that converts exceptions to :class:`Fault`: ``with Border("the backend", Reason.RAISED): …``.
 
-    A Fault passes as it is, a MemoryError becomes OUT_OF_MEMORY and ``Unavailable`` UNAVAILABLE. SystemExit and
-    KeyboardInterrupt are caught too, since foreign code raises them. A :class:`UserInterrupt` is not, nor a
-    KeyboardInterrupt that is the user's own by what ``let_through`` says.
+    A Fault passes unchanged, a MemoryError becomes OUT_OF_MEMORY and ``Unavailable`` UNAVAILABLE. SystemExit and
+    KeyboardInterrupt are converted too, since foreign code raises them. A :class:`UserInterrupt` passes, and so does a
+    KeyboardInterrupt while ``let_through()`` is true: the user's.
     """
 
     __slots__ = ("_let_through", "_reason", "_who")
@@ -47,10 +48,8 @@ class Border:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is None or isinstance(error, Fault) or error is None:
-            return
-        if isinstance(error, UserInterrupt):
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None or isinstance(error, (Fault, UserInterrupt)):
             return
         if isinstance(error, KeyboardInterrupt) and self._let_through is not None and self._let_through():
             return
@@ -61,41 +60,44 @@ class Border:
         raise _fault(error, self._reason, f"{self._who} raised") from None
 
 
-def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
-    """A fault that names the exception and shows the last frames of the code that raised it."""
-    # The last 4 frames outside of optest, among them the last one that is of no installed package: frameworks call
-    # through more of their own than are shown.
+def _fault(error: BaseException, reason: Reason, subject: str) -> Fault:
+    """Build a fault with the message "``subject`` TYPE: TEXT" and the last traceback frames outside of optest."""
     frames = traceback.extract_tb(error.__traceback__)
-    if error.__cause__ is not None:  # as a kernel's own exception is to Triton's interpreter
+    if error.__cause__ is not None:  # Triton's interpreter raises its own exception from that of the kernel
         frames += traceback.extract_tb(error.__cause__.__traceback__)
-    foreign = [frame for frame in frames if not any(own in frame.filename for own in _OWN_FRAMES)]
-    shown, own = foreign[-4:], [frame for frame in foreign if "-packages" not in frame.filename]
-    if own and own[-1] not in shown:
-        shown[0] = own[-1]
+    foreign = [frame for frame in frames if not any(part in frame.filename for part in _OWN_FRAMES)]
+    # Show 4 frames, among them the last one of the user's code: a framework's own frames below it may be more.
+    shown, of_user = foreign[-4:], [frame for frame in foreign if "-packages" not in frame.filename]
+    if of_user and of_user[-1] not in shown:
+        shown[0] = of_user[-1]
     traceback_tail = "".join(traceback.format_list(shown)).rstrip()
     text = text_of(error)
     exception = f"{type(error).__name__}: {text}" if text else type(error).__name__
     details: dict[str, Any] = {
         "exception": exception,
-        "exception_types": [each.__name__ for each in type(error).__mro__],
+        "exception_types": [base.__name__ for base in type(error).__mro__],
         "traceback_tail": traceback_tail,
     }
-    if hint := getattr(error, "optest_hint", ""):  # from a driver that knows a remedy; not __notes__, which JAX uses
+    # set by a driver that knows a remedy; not `__notes__`, which JAX uses
+    if hint := getattr(error, "optest_hint", ""):
         details["hint"] = hint
-    return Fault(reason, f"{what} {exception}", details=details)
+    return Fault(reason, f"{subject} {exception}", details=details)
 
 
 def raised_by_optest(verdict: Verdict) -> bool:
-    """Return whether a verdict is an exception of optest's own code, which foreign code may have written over."""
-    frames = _FILE.findall(str(verdict.details.get("traceback_tail") or ""))
-    is_raised = verdict.reason is Reason.RAISED and any(each.startswith(_PACKAGE) for each in frames[-1:])
+    """Return whether optest's own code failed: reason INTERNAL, or an exception whose last frame is in the package.
+
+    Foreign code that wrote over optest's memory may be the cause.
+    """
+    files = _FILE.findall(str(verdict.details.get("traceback_tail") or ""))
+    is_raised = verdict.reason is Reason.RAISED and any(file.startswith(_PACKAGE) for file in files[-1:])
     return is_raised or verdict.reason is Reason.INTERNAL
 
 
 def text_of(error: BaseException, most: int = 4000) -> str:
-    """What an exception says, cut to ``most`` characters; its own ``__str__`` is foreign code too."""
+    """Return the text of an exception, cut to ``most`` characters; a note instead if its ``__str__`` raises."""
     try:
         text = str(error)
-    except Exception as second:  # noqa: BLE001 - border: an exception that cannot be shown is still one
+    except Exception as second:  # noqa: BLE001 - `__str__` is foreign code, too
         return f"(its __str__ raised {type(second).__name__})"
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

@@ -1,4 +1,4 @@
-"""How long a worker may take for each phase of a case."""
+"""Time limits of a worker for each phase of a case."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass, field, replace
 from optest.core.phases import Phase
 from optest.spec import Reason, Status, TestCase, Verdict
 
+# Limit of generating inputs, running the reference and comparing, if the case has no deadline.
 _OWN_PHASES_S = 300.0
-"""How long making inputs, asking the reference or comparing may take, beyond which optest ends them."""
 
+# That limit for a case with a short deadline: a multiple of it, because float64 on a CPU is slower than most devices,
+# and at least what a large case needs on a busy machine.
 _LEAST_OWN_S, _OWN_SHARE = 60.0, 10.0
-"""That limit where a case states a short deadline: so often the deadline, since float64 on a CPU is slower than most
-devices, and never less than a busy machine needs for a large case."""
 
+# Calls of two implementations in a benchmark of a slow case: for each two to warm up, three timed, one compared.
 _MOST_SLOW_CALLS = 12
-"""Of two implementations, in a benchmark."""
 
-
+# Ten times the longest passed case leaves room for a larger case or a busy machine, and a minute for what a framework
+# initialises once. An operator of which two cases timed out is likely to hang for others; ten seconds are left for the
+# first call in a new worker.
 _TIMES_LONGEST = 10.0
 _ENOUGH_PASSED = 10
 _LEAST_S = 60.0
 _HANGS = 2
 _LEAST_AFTER_HANGS_S = 10.0
-"""Where enough cases of an operator passed, ten times the longest of them leaves room for a larger case or a busy
-machine, and a minute for what a framework does once. An operator of which two cases exceeded their deadline is likely
-to hang for others; ten seconds are left for the first call in a new worker."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Deadlines:
-    """What the cases of a run took so far, by operator, which makes the deadline of the next ones shorter.
+    """Durations of a run's finished cases by operator, which shorten the default deadline of later cases.
 
-    Only ``usual_s``, the deadline that nobody stated, does; None where every deadline was stated. Before any case hangs
-    it does so only for cases of like size (``alike``): those of a model differ by a factor of a million.
+    ``usual_s`` is the default deadline; only cases that have it are affected, none if it is None. ``alike`` declares
+    that cases of one operator have similar sizes (those of a model differ by a factor of a million): only then does
+    the longest passed case shorten the deadline before any case has timed out.
     """
 
     usual_s: float | None = None
@@ -44,6 +44,7 @@ class Deadlines:
     _longest_s: dict[str, float] = field(default_factory=dict)
 
     def record(self, case: TestCase, verdict: Verdict, run_s: float | None) -> None:
+        """Count a timeout of the case's operator, or a pass that took ``run_s`` seconds."""
         name = case.descriptor.name
         if verdict.reason is Reason.DEADLINE:
             self._hangs[name] += 1
@@ -51,8 +52,8 @@ class Deadlines:
             self._passed[name] += 1
             self._longest_s[name] = max(run_s, self._longest_s.get(name, 0.0))
 
-    def of(self, case: TestCase) -> float | None:
-        """Seconds that the backend has for the case; None where it states none."""
+    def limit_s(self, case: TestCase) -> float | None:
+        """Return the seconds that the backend has for the case; None if the case has no deadline."""
         if case.timeout_s != self.usual_s or case.timeout_s is None:
             return case.timeout_s
         name = case.descriptor.name
@@ -62,29 +63,28 @@ class Deadlines:
         least_s = _LEAST_AFTER_HANGS_S if hangs else _LEAST_S
         return min(case.timeout_s, max(least_s, _TIMES_LONGEST * self._longest_s.get(name, 0.0)))
 
-    def applied(self, case: TestCase) -> TestCase:
-        """The case with that deadline, for a driver that keeps it itself."""
-        seconds = self.of(case)
+    def with_limit(self, case: TestCase) -> TestCase:
+        """Return the case with :meth:`limit_s` as its deadline, for drivers that enforce deadlines themselves."""
+        seconds = self.limit_s(case)
         return case if seconds == case.timeout_s else replace(case, timeout_s=seconds)
 
-    def why(self, case: TestCase) -> str:
-        """Words for a deadline that is shorter than the case's own; empty if it is not."""
-        if (shorter_s := self.of(case)) == case.timeout_s:
+    def explanation(self, case: TestCase) -> str:
+        """Return the part of a message that explains a shortened deadline; "" if the case has its own deadline."""
+        if (limit_s := self.limit_s(case)) == case.timeout_s:
             return ""
-        name = case.descriptor.name
         return (
-            f"; the deadline was {shorter_s:.3g} s instead of {case.timeout_s:g} s, ten times the longest passed case "
-            f"of {name} and {_LEAST_S:g} s at least ({_LEAST_AFTER_HANGS_S:g} s after {_HANGS} that exceeded theirs); "
-            "state --timeout to keep it"
+            f"; the deadline was shortened from {case.timeout_s:g} s to {limit_s:.3g} s, ten times the longest passed "
+            f"case of {case.descriptor.name}, but at least {_LEAST_S:g} s ({_LEAST_AFTER_HANGS_S:g} s after {_HANGS} "
+            "timeouts); set --timeout to keep it fixed"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseLimits:
-    """How much longer than a case's deadline a worker may take: a driver that keeps deadlines itself ends first.
+    """Seconds that a worker may take for each phase: more than the deadline, so that drivers that keep it end first.
 
-    ``times`` counts the workers that may wait for each other, ``extra_s`` is for ending and cleaning up, ``bench_s``
-    what timings may take beside the calls that a slow case needs: two to warm up, three in turns, one to be judged.
+    ``times`` is the number of workers that may wait for each other, ``extra_s`` the time for ending and cleaning up,
+    ``bench_s`` the time for timings in addition to the calls that a slow case needs.
     """
 
     times: int = 1
@@ -93,10 +93,14 @@ class PhaseLimits:
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def allowance_s(self, phase: Phase, case: TestCase) -> float:
-        """Seconds that a phase may take; the case's own deadline is that of the backend, of which others have more."""
+        """Return the seconds that a phase of the case may take.
+
+        RUN has the deadline of the case, 300 s without one; BENCHMARK has several times as much. Every other phase has
+        ten times the deadline within 60 to 300 s, and never less than the deadline.
+        """
         if phase is Phase.RUN:
-            return (self.deadlines.of(case) or _OWN_PHASES_S) * self.times + self.extra_s
+            return (self.deadlines.limit_s(case) or _OWN_PHASES_S) * self.times + self.extra_s
+        deadline_s = case.timeout_s or _OWN_PHASES_S
         if phase is Phase.BENCHMARK:
-            return (case.timeout_s or _OWN_PHASES_S) * _MOST_SLOW_CALLS + self.bench_s
-        stated_s = case.timeout_s or _OWN_PHASES_S
-        return max(stated_s, min(_OWN_PHASES_S, max(_LEAST_OWN_S, _OWN_SHARE * stated_s)))
+            return deadline_s * _MOST_SLOW_CALLS + self.bench_s
+        return max(deadline_s, min(_OWN_PHASES_S, max(_LEAST_OWN_S, _OWN_SHARE * deadline_s)))

@@ -1,4 +1,4 @@
-"""Devices of one host: who holds which, over all processes of a user, and whether one still works after a crash."""
+"""Devices of one host: leases among all processes of a user, and the health of a device after a crash."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from optest.settings.platforms import Platform
 from optest.settings.variables import HELD_DEVICES, leases_folder
 
 _LOOK_AGAIN_S = 0.2
+# Time limits of a platform's commands; a driver that resets a card reloads its firmware.
 _PROBE_S, _RESET_S = 60.0, 300.0
-"""How long a command of a platform may take: a driver that resets a card reloads its firmware."""
 
 
 def command_of_this_process() -> str:
-    """Return the command that other processes print for a device that this process holds."""
+    """Return this process's command line, which other processes print when they wait for a device that it holds."""
     name = Path(sys.argv[0]).name
     return shlex.join(["optest" if name == "__main__.py" else name, *sys.argv[1:]])
 
@@ -38,13 +38,14 @@ def command_of_this_process() -> str:
 def devices_held(
     platform: Platform, ids: Sequence[int], is_closed: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Hold devices of hardware while inside; wait for other processes that hold them, and print which those are.
+    """Hold leases of the devices within the block, after waiting for other processes that hold them.
 
-    This process and those that it starts may lease the same devices again: a CTest test that runs scenes would
-    otherwise wait for the run that started it.
+    Print the holders that it waits for. This process and the processes that it starts may lease the same devices again
+    meanwhile. A platform of simulated devices needs no leases.
     """
     leases = Leases(leases_folder(), (platform,), command_of_this_process())
     leases.acquire(ids, len(ids), say_to_user, is_closed)
+    # Else a CTest test that runs scenes would wait for the run that started it.
     names = [environment().get(HELD_DEVICES, ""), *(f"{platform.name}-{device}" for device in ids)]
     try:
         with variables_set({HELD_DEVICES: ",".join(filter(None, names))} if platform.is_device else {}):
@@ -54,23 +55,24 @@ def devices_held(
 
 
 class Leases:
-    """The devices of hardware that this process holds, a file lock each: the system gives up those of a process that
-    ends, however it ends. Devices of a simulation are but numbers, and nobody holds them.
+    """Leases of hardware devices that this process holds: a file lock for each, which the system releases at exit.
+
+    A JSON file next to the lock names the holder. Platforms of simulated devices need no lease.
     """
 
     def __init__(self, folder: Path, platforms: Sequence[Platform], command: str) -> None:
         self._folder = folder
-        self._platforms = [each for each in platforms if each.is_device]
+        self._platforms = [platform for platform in platforms if platform.is_device]
         self._command = command
         self._held: dict[int, ExitStack] = {}
 
     def acquire(
         self, ids: Sequence[int], least: int, say: Callable[[str], None], is_closed: Callable[[], bool]
     ) -> tuple[int, ...]:
-        """Hold what is free of ``ids``, at least ``least`` of them, and return these; wait for others' if it is less.
+        """Lease the free devices among ``ids`` and return them; if fewer than ``least`` are free, wait for all.
 
-        ``say`` is told whom this process waits for, and what it goes without. Who waits holds lower ids alone than the
-        one that it waits for, so that no two processes wait for each other.
+        Call ``say`` with a note for each device that it waits for, or that it does without. Return early, with devices
+        that are not leased, if ``is_closed`` becomes true.
 
         Raises:
             UsageError: if the folder or a file in it cannot be written.
@@ -79,10 +81,13 @@ class Leases:
             return tuple(ids)
         held = [device for device in ids if self._try(device)]
         if len(held) >= least:
-            for device in (each for each in ids if each not in held):
-                say(f"device {device} is held by {self._holder(device)}; this run goes without it")
+            for device in ids:
+                if device not in held:
+                    say(f"device {device} is held by {self._holder(device)}; this run does not use it")
             return tuple(held)
         self.release()
+        # In ascending order: a waiting process only holds devices below the one that it waits for, so that no two
+        # processes wait for each other.
         for device in sorted(ids):
             if is_closed() or self._try(device):
                 continue
@@ -92,20 +97,26 @@ class Leases:
         return tuple(ids)
 
     def acquire_some(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
-        """Hold the first ``count`` of ``ids`` that are free, as soon as there are as many, and return them; raises as
-        :meth:`acquire`."""
+        """Wait until ``count`` of ``ids`` are free at the same time, lease the first ones and return them.
+
+        Raises:
+            UsageError: as :meth:`acquire`.
+        """
         while len(held := tuple(islice(filter(self._try, ids), count))) < count:
             self.release()
+            # random, so that two processes do not take and release the same devices in step
             time.sleep(_LOOK_AGAIN_S * (1.0 + random.random()))
         return held
 
     def release(self) -> None:
-        """Give all of them back."""
+        """Release all leases."""
         while self._held:
             self._held.popitem()[1].close()
 
     def _try(self, device: int) -> bool:
-        if {f"{each.name}-{device}" for each in self._platforms} <= {*environment().get(HELD_DEVICES, "").split(",")}:
+        """Lease the device on all platforms, unless a parent process holds it; return False if another one does."""
+        held_by_parent = environment().get(HELD_DEVICES, "").split(",")
+        if all(f"{platform.name}-{device}" in held_by_parent for platform in self._platforms):
             return True
         holder = json.dumps({"pid": os.getpid(), "command": self._command})
         try:
@@ -120,8 +131,8 @@ class Leases:
             return False
         except OSError as error:
             raise UsageError(
-                f"leases of devices cannot be kept in {self._folder}: {error.strerror or error}\n"
-                "  name a folder of yours: OPTEST_LEASES=DIR"
+                f"the lease of device {device} cannot be written to {self._folder}: {error.strerror or error}\n"
+                "  set OPTEST_LEASES to a folder that you can write to"
             ) from None
         return True
 
@@ -129,6 +140,7 @@ class Leases:
         return self._folder / f"{platform.name}-{device}.{suffix}"
 
     def _holder(self, device: int) -> str:
+        """Return command and pid of the process that holds the device, or "another process" if that is unknown."""
         for platform in self._platforms:
             with suppress(OSError, ValueError, KeyError, TypeError):
                 held_by = json.loads(self._path(platform, device, "json").read_text(encoding="utf-8"))
@@ -137,30 +149,34 @@ class Leases:
 
 
 class Health(NamedTuple):
-    """Whether a device works, and what happened to it if anything did."""
+    """Whether a device works, and a note if its probe failed."""
 
     is_healthy: bool
     note: str = ""
 
 
-def examined(platform: Platform, device: int) -> Health:
-    """Probe a device after a crash, and reset it if it is not well; one of a platform without a probe is taken for
-    healthy."""
-    first = _problem(platform.probe, device, _PROBE_S)
-    if not first:
+def check_health(platform: Platform, device: int) -> Health:
+    """Probe a device, reset it if the probe fails, and probe it again; return its health.
+
+    A platform without a probe command has healthy devices.
+    """
+    probe_error = _command_error(platform.probe, device, _PROBE_S)
+    if not probe_error:
         return Health(True)
+    failed = f"device {device} failed its probe ({probe_error})"
     if not platform.reset:
-        return Health(False, f"device {device} failed its probe ({first})")
-    failed = _problem(platform.reset, device, _RESET_S)
-    again = _problem(platform.probe, device, _PROBE_S)
-    if not again:
-        return Health(True, f"device {device} failed its probe ({first}) and is well after a reset")
-    after = f"the reset failed ({failed})" if failed else f"after a reset too ({again})"
-    return Health(False, f"device {device} failed its probe ({first}), {after}")
+        return Health(False, failed)
+    reset_error = _command_error(platform.reset, device, _RESET_S)
+    second_error = _command_error(platform.probe, device, _PROBE_S)
+    if not second_error:
+        return Health(True, f"{failed} and works after a reset")
+    if reset_error:
+        return Health(False, f"{failed}, and the reset failed ({reset_error})")
+    return Health(False, f"{failed}, and again after a reset ({second_error})")
 
 
-def _problem(command: Sequence[str], device: int, timeout_s: float) -> str:
-    """How a command ended, "" if it did with 0, or there is none."""
+def _command_error(command: Sequence[str], device: int, timeout_s: float) -> str:
+    """Run a platform's command for the device and return its error; "" if it exits with 0, or if there is none."""
     if not command:
         return ""
     words = [word.replace("{device}", str(device)) for word in command]
@@ -170,5 +186,7 @@ def _problem(command: Sequence[str], device: int, timeout_s: float) -> str:
         return str(error)
     if ended.timed_out:
         return f"{words[0]} did not end in {timeout_s:.0f} s"
-    said = (ended.stderr_tail.strip() or ended.stdout_tail.strip()).splitlines()
-    return f"exit code {ended.returncode}{f': {said[-1]}' if said else ''}" if ended.returncode else ""
+    if not ended.returncode:
+        return ""
+    output = (ended.stderr_tail.strip() or ended.stdout_tail.strip()).splitlines()
+    return f"exit code {ended.returncode}{f': {output[-1]}' if output else ''}"

@@ -1,7 +1,7 @@
-"""Executions on devices: builds programs, holds devices, keeps workers alive, and looks after devices that crashed.
+"""Dispatch of executions to devices: builds programs, leases devices, keeps workers, probes devices after crashes.
 
-:mod:`optest.core.schedule` decides what runs where. The session's lanes ask here for the next unit and run it by the
-worker that they get with it.
+:mod:`optest.core.schedule` decides which unit runs on which devices. The session's threads take units from here, with
+a worker for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 from optest.backends import BackendDriver
 from optest.backends.worker_abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
-from optest.core.devices import Health, Leases, examined
+from optest.core.devices import Health, Leases, check_health
 from optest.core.executors import Closed, Executor, say
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
@@ -33,34 +33,40 @@ if TYPE_CHECKING:
     from optest.core.session import Execution
 
 _LOOK_S = 0.1
+# Time limit of a build, unless the case's deadline, which is that of running, is longer.
 _BUILD_S = 300.0
-"""How long a build may take at least; a case's own deadline is about what runs."""
-_NOT_WELL = frozenset({Status.CRASHED, Status.TIMEOUT})
+# After these the device may be broken.
+_PROBED_STATUSES = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 _T = TypeVar("_T")
+# Identity of a worker: platform, runtime, devices, and the position of its unit if it ends with that one.
 _Key: TypeAlias = tuple[str, str, tuple[int, ...], int | None]
-"""Of a worker: its platform, runtime and devices, and the place of the unit with which it ends."""
 
 
 @dataclass(slots=True)
-class Turn:
-    """A unit that has its devices: what is still to be run of it, and an executor for that."""
+class RunningUnit:
+    """A unit with its devices, its remaining executions, and the worker that runs them.
+
+    ``lost`` is the device that does not work any more; nothing else runs on it.
+    """
 
     looks_ahead: ClassVar[bool] = False
 
     assignment: Assignment
     executions: deque[Execution]
     worker: Executor
-    examine: Callable[[Turn, ExecutionResult], ExecutionResult]
+    probe: Callable[[RunningUnit, ExecutionResult], ExecutionResult]
     lost: int | None = None
-    """The device that does not work any more; nothing else runs on it."""
     _last: ExecutionResult | None = None
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
-        """Run the cases and look after the devices; a retry on one that was lost is the same outcome again."""
+        """Run the cases, probe the devices after a crash and return the result.
+
+        If a device is lost, return the previous result without running anything. ``following`` is not used.
+        """
         if self._last is None or self.lost is None:
             outcome = replace(self.worker.execute(cases), devices=self.assignment.ids)
-            self._last = self.examine(self, outcome)
+            self._last = self.probe(self, outcome)
         return self._last
 
     def close(self) -> None:
@@ -69,13 +75,13 @@ class Turn:
 
 @dataclass(slots=True, eq=False)
 class Dispatcher:
-    """The devices of one run and who works on them; every method may be called by several threads.
+    """The devices of one run and their workers. Several threads may call every method.
 
-    ``units`` are what is to run, in the order of the plan, each with the request and the executions that it stands for.
-    ``make_worker`` gives an executor for a platform and devices. ``report`` takes the outcome of what needs no device:
-    a case that is refused, or whose program is not built.
+    ``units`` are the units to run, in the order of the plan, each with its device request and its executions.
+    ``make_worker`` creates an executor for a platform and devices. ``report`` receives the result of an execution that
+    needs no device: a case that is skipped, or whose program cannot be built. ``notes`` are for the run's report.
 
-    Who chooses the cases one by one asks the dispatcher itself as an executor; there is no schedule then.
+    A caller that chooses cases one by one uses the dispatcher itself as an executor, without a schedule.
     """
 
     looks_ahead: ClassVar[bool] = False
@@ -88,13 +94,12 @@ class Dispatcher:
     make_worker: Callable[[Platform, tuple[int, ...]], Executor]
     report: Callable[[Execution, ExecutionResult], None] = lambda _execution, _result: None
     notes: list[str] = field(default_factory=list)
-    """What the report has to say of the devices."""
     _schedule: Schedule = field(init=False)
     _unit_of: dict[int, Unit] = field(init=False)
     _workers: dict[_Key, Executor] = field(default_factory=dict, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _leasing: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _driver_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _settled: set[int] = field(default_factory=set, init=False)
     _is_leased: bool = field(default=False, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -104,18 +109,18 @@ class Dispatcher:
         self._unit_of = {id(executions[0].first): unit for unit, (_, executions) in self.units.items()}
 
     def begin(self) -> None:
-        """Build the programs of all units ahead of the devices, in a thread that nobody waits for at the end."""
+        """Enqueue all units; if the driver builds programs, in a daemon thread, each unit after its build."""
         if isinstance(self.driver, PreparesPrograms):
             threading.Thread(target=self._prepare, name="optest build", daemon=True).start()
         else:
             self._prepare()  # the schedule may choose among all from the start
 
-    def take(self) -> Turn | None:
-        """Wait for the next unit and its devices; None when there is none any more.
+    def take(self) -> RunningUnit | None:
+        """Wait for the next unit and its devices and return them with a worker; None if no unit is left.
 
         Raises:
-            UsageError: if leases of devices cannot be kept.
-            Closed: if the run is ended meanwhile.
+            UsageError: if a lease of a device cannot be written.
+            Closed: if the run is interrupted meanwhile.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_done() or self._schedule.has_waiting)
@@ -124,10 +129,10 @@ class Dispatcher:
         self._lease()
         with self._changed:
             assignment = self._changed.wait_for(lambda: self._is_done() or self._schedule.take())
-        return self._turn(assignment) if isinstance(assignment, Assignment) else None
+        return self._with_worker(assignment) if isinstance(assignment, Assignment) else None
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
-        """Run cases of one unit now, on the first devices, while nothing else runs."""
+        """Run cases of one unit now, on the first devices of the pool; no other unit may run meanwhile."""
         unit = self._unit_of[id(cases[0])]
         verdict = self._fault_of_program(cases[0])
         self._lease()
@@ -135,92 +140,99 @@ class Dispatcher:
             verdict = self._too_few(unit)
         if verdict is not None:
             return ExecutionResult.for_all(cases, verdict)
-        turn = self._turn(Assignment(unit, self._schedule.pool[: unit.count]))
+        running = self._with_worker(Assignment(unit, self._schedule.pool[: unit.count]))
         try:
-            return turn.execute(cases)
+            return running.execute(cases)
         finally:
-            self._end_worker(turn)
+            self._end_worker(running)
 
-    def give_back(self, turn: Turn) -> None:
-        """Take the devices of a unit back, and what is left of it where one of them was lost."""
-        assignment = turn.assignment
-        self._end_worker(turn)
+    def give_back(self, running: RunningUnit) -> None:
+        """Free the devices of a unit; enqueue it again if executions are left because a device was lost.
+
+        If too few devices are left for it, report its executions as errors instead.
+        """
+        assignment = running.assignment
+        self._end_worker(running)
         with self._changed:
             fits = assignment.unit.count <= len(self._schedule.pool)
-            if turn.executions and not fits:
-                self._without_device(assignment.unit, self._too_few(assignment.unit))
-            self._schedule.done(assignment, again=bool(turn.executions) and fits)
+            if running.executions and not fits:
+                self._report_all(assignment.unit, self._too_few(assignment.unit))
+            self._schedule.done(assignment, again=bool(running.executions) and fits)
             self._changed.notify_all()
 
     def settle(self, execution: Execution) -> None:
-        """Say that the outcome of an execution was counted, for :meth:`wait_until_settled`."""
+        """Record that the result of an execution was counted, which ends :meth:`wait_until_settled`."""
         with self._changed:
             self._settled.add(id(execution))
             self._changed.notify_all()
 
     def wait_until_settled(self, execution: Execution) -> None:
-        """Wait until its outcome was counted, where that may end the run."""
+        """Wait until the result of the execution was counted, or the dispatcher is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or id(execution) in self._settled)
 
     def close(self) -> None:
-        """End every worker at once and give the devices back; whoever waits for a unit gets none."""
+        """Close all workers, release the devices, and let :meth:`take` return None in waiting threads."""
         with self._changed:
             self._is_closed = True
             workers = list(self._workers.values())
             self._changed.notify_all()
-        with ThreadPoolExecutor(len(workers) or 1) as pool:  # each may take a while to give its devices back
+        with ThreadPoolExecutor(len(workers) or 1) as pool:  # a worker may need time to release its devices
             list(pool.map(lambda worker: worker.close(), workers))
         with self._leasing:
             self.leases.release()
 
-    def _end_worker(self, turn: Turn) -> None:
-        """End a worker that does not live on, before anybody else gets its devices."""
+    def _end_worker(self, running: RunningUnit) -> None:
+        """Close the unit's worker before its devices are free, if the unit is exclusive or a device was lost."""
         with self._changed:
-            ends = turn.assignment.unit.alone or turn.lost is not None
-            worker = self._workers.pop(self._key(turn.assignment), None) if ends else None
+            ends = running.assignment.unit.alone or running.lost is not None
+            worker = self._workers.pop(self._key(running.assignment), None) if ends else None
         if worker is not None:
             worker.close()
 
-    def _examined(self, turn: Turn, outcome: ExecutionResult) -> ExecutionResult:
-        """The outcome, with what became of the devices where it may have been theirs."""
+    def _probed(self, running: RunningUnit, outcome: ExecutionResult) -> ExecutionResult:
+        """Probe the devices after a crash or timeout, remove one that fails, and return the result with notes."""
         verdicts = outcome.verdicts
-        platform = platform_called(self.units[turn.assignment.unit][0].platform)
-        is_well = all(each.status not in _NOT_WELL and each.reason is not Reason.DEVICE_LOST for each in verdicts)
-        if not platform.probe or self._is_closed or is_well:
+        platform = platform_called(self.units[running.assignment.unit][0].platform)
+        is_suspicious = any(
+            verdict.status in _PROBED_STATUSES or verdict.reason is Reason.DEVICE_LOST for verdict in verdicts
+        )
+        if not platform.probe or self._is_closed or not is_suspicious:
             return outcome
-        for device in turn.assignment.ids:
-            say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
-            # a run that ends waits for no probe
-            health = next(iter(self._returned(partial(examined, platform, device))), Health(True))
+        for device in running.assignment.ids:
+            say(f"device {device} of {platform.name} is probed, because a case crashed or timed out on it")
+            # a run that is closed does not wait for the probe
+            health = next(iter(self._run_in_thread(partial(check_health, platform, device))), Health(True))
             if not health.is_healthy:
-                turn.lost = device
+                running.lost = device
                 self._lose(device, health.note)
             elif health.note:
                 self._say(health.note)
             if health.note:
-                verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
+                verdicts = tuple([replace(noted, message=f"{noted.message}; {health.note}") for noted in verdicts])
         return replace(outcome, verdicts=verdicts)
 
     def _prepare(self) -> None:
-        """Let every unit wait for its devices once it is built; where there is but one, in the order of the plan."""
+        """Build the program of each unit, then enqueue it; report the executions of a unit that cannot run."""
         with ThreadPoolExecutor(os.cpu_count(), "optest build") as pool:
-            found = {pool.submit(self._why_not_run, unit): unit for unit in preparation_order(self.units)}
-            for future in found if len(self.ids) == 1 else as_completed(found):
-                unit, verdict = found[future], future.result()
+            unit_of = {pool.submit(self._why_not_run, unit): unit for unit in preparation_order(self.units)}
+            # one device keeps the order of preparation; several would idle during a long build
+            for future in unit_of if len(self.ids) == 1 else as_completed(unit_of):
+                unit, verdict = unit_of[future], future.result()
                 with self._changed:
                     if verdict is None and unit.count <= len(self._schedule.pool):
                         self._schedule.ready(unit)
                     else:
-                        self._without_device(unit, verdict or self._too_few(unit))
+                        self._report_all(unit, verdict or self._too_few(unit))
                         self._schedule.drop(unit)
                     self._changed.notify_all()
 
     def _why_not_run(self, unit: Unit) -> Verdict | None:
+        """Build the unit's program and return None; return a verdict if the unit is skipped or cannot be built."""
         if self._is_closed:
             return None
         case = self.units[unit][1][0].first
-        with self._asking:  # a driver is asked by one thread at a time
+        with self._driver_lock:  # `unsupported` of a driver need not be thread-safe
             refusal = why_not_run(case, self.driver)
         return refusal or self._fault_of_program(case)
 
@@ -228,9 +240,10 @@ class Dispatcher:
         return self._is_closed or self._schedule.is_over
 
     def _fault_of_program(self, case: TestCase) -> Verdict | None:
+        """Build the program of the case, if it has one; return a verdict if that fails or takes too long, else None."""
         driver = self.driver
         if not isinstance(driver, PreparesPrograms) or case.expects_error is not None:
-            return None  # whether an error is the expected one, the worker judges
+            return None  # the worker of a case that expects an error builds, and compares the error
 
         def build() -> Verdict | None:
             try:
@@ -241,28 +254,30 @@ class Dispatcher:
             return None
 
         allowed_s = max(_BUILD_S, case.timeout_s or 0.0)
-        message = f"its program was not built within {allowed_s:g} s; --timeout S allows more"
+        message = f"the program was not built within {allowed_s:g} s; set a higher --timeout to allow more"
         late = Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message)
-        return next(iter(self._returned(build, allowed_s)), late)
+        return next(iter(self._run_in_thread(build, allowed_s)), late)
 
-    def _returned(self, work: Callable[[], _T], allowed_s: float = math.inf) -> list[_T]:
-        """What foreign code returns in a thread of its own, nothing if the run or the time that it has ends before;
-        nothing ends such a thread."""
-        found: list[_T] = []
-        thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
+    def _run_in_thread(self, work: Callable[[], _T], allowed_s: float = math.inf) -> list[_T]:
+        """Run ``work`` in a thread and return [result]; return [] if the time is over or the dispatcher closed."""
+        # foreign code cannot be ended within a process, so that a daemon thread is left alone with it
+        returned: list[_T] = []
+        thread = threading.Thread(target=lambda: returned.append(work()), daemon=True)
         ends = time.monotonic() + allowed_s
         thread.start()
         while thread.is_alive() and not self._is_closed and time.monotonic() < ends:
             thread.join(_LOOK_S)
-        return found
+        return returned
 
-    def _without_device(self, unit: Unit, verdict: Verdict) -> None:
+    def _report_all(self, unit: Unit, verdict: Verdict) -> None:
+        """Report the verdict for all remaining executions of the unit and remove them."""
         executions = self.units[unit][1]
         while executions:
             execution = executions.popleft()
             self.report(execution, ExecutionResult.for_all(execution.cases, verdict))
 
     def _lease(self) -> None:
+        """Lease the run's devices, once; wait for at least as many as the smallest unit needs."""
         with self._leasing:
             if self._is_leased or self._is_closed:
                 return
@@ -272,42 +287,45 @@ class Dispatcher:
                 self._schedule.restrict(held)
             self._is_leased = True
 
-    def _turn(self, assignment: Assignment) -> Turn:
-        """The worker of an assignment, whose devices are nobody else's."""
+    def _with_worker(self, assignment: Assignment) -> RunningUnit:
+        """Return the assigned unit with its worker, which is created if need be; raise Closed in a closed run."""
         request, executions = self.units[assignment.unit]
         platform, key, ended = platform_called(request.platform), self._key(assignment), list[Executor]()
         with self._changed:
             if self._is_closed:
-                raise Closed("the run was ended while a case was waiting for its devices")
-            if platform.one_runtime_per_process:
-                others = [each for each in self._workers if each != key and not set(each[2]).isdisjoint(assignment.ids)]
+                raise Closed("the run was interrupted while a case was waiting for its devices")
+            if platform.one_runtime_per_process:  # end the workers of other runtimes on these devices
+                ids = set(assignment.ids)
+                others = [other for other in self._workers if other != key and not ids.isdisjoint(other[2])]
                 ended += map(self._workers.pop, others)
             if key not in self._workers:
                 self._workers[key] = self.make_worker(platform, assignment.ids)
             worker = self._workers[key]
-        for each in ended:
-            each.close()
-        return Turn(assignment, executions, worker, self._examined)
+        for other_worker in ended:
+            other_worker.close()
+        return RunningUnit(assignment, executions, worker, self._probed)
 
     def _key(self, assignment: Assignment) -> _Key:
         unit, request = assignment.unit, self.units[assignment.unit][0]
         return request.platform, request.runtime, assignment.ids, unit.place if unit.alone else None
 
     def _lose(self, device: int, note: str) -> None:
+        """Remove a device from the schedule, and report the executions of units for which too few are left."""
         with self._changed:
             if device not in self._schedule.pool:
                 return
-            gone = self._schedule.lose(device)
+            dropped = self._schedule.lose(device)
             left = ",".join(map(str, self._schedule.pool)) or "none"
             self._say(f"{note}: it is quarantined; devices left: {left}")
-            for unit in gone:
-                self._without_device(unit, self._too_few(unit))
+            for unit in dropped:
+                self._report_all(unit, self._too_few(unit))
             self._changed.notify_all()
 
     def _say(self, note: str) -> None:
         say(note, self.notes)
 
     def _too_few(self, unit: Unit) -> Verdict:
+        """Return the verdict ERROR/DEVICE_LOST of a unit that needs more devices than are left."""
         left = len(self._schedule.pool)
-        message = f"{unit.count} devices needed, {left} left: {'; '.join(self.notes)}"
+        message = f"the case needs {unit.count} devices, and {left} are left: {'; '.join(self.notes)}"
         return Verdict(status=Status.ERROR, reason=Reason.DEVICE_LOST, message=message)

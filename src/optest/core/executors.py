@@ -1,4 +1,4 @@
-"""Who runs an execution; the one here does it in this process, ``worker_process`` and ``forked`` in another."""
+"""Executors, which run executions. The one here runs them in this process, ``worker_process`` and ``forked`` do not."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from optest.spec import Reason, TestCase
 
 
 class Closed(InternalError):
-    """An executor that another thread has closed, which is how a run is ended from there."""
+    """Error of an executor that another thread has closed in order to end the run."""
 
 
 class Executor(Protocol):
-    """Runs one execution at a time and never raises for what foreign code does."""
+    """Runs one execution at a time and never raises for errors of foreign code."""
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether it makes use of ``following``: the cases that it is certainly asked for next, in this order."""
+        """Whether `execute` uses ``following``: the cases of the next calls, in this order, as far as certain."""
         ...
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult: ...
@@ -40,13 +40,16 @@ class BringsExecutor(Protocol):
     """A driver whose cases another program runs."""
 
     def executor(self, folder: Path) -> Executor:
-        """Who runs them; files of the run go to ``folder``."""
+        """Return the executor of the driver's cases; it writes the files of the run to ``folder``."""
         ...
 
 
 @dataclass(slots=True)
 class InProcess:
-    """Runs in this process: fast, and only as safe as the backend."""
+    """Executor in this process: fast, without protection from crashes of the backend.
+
+    ``keep`` is the folder for the tensors of every execution. ``bench`` has every passed case timed.
+    """
 
     looks_ahead: ClassVar[bool] = False
 
@@ -54,19 +57,22 @@ class InProcess:
     every_measure: bool = False
     interrupted: Callable[[], bool] | None = None
     keep: Path | None = None
-    """Where the tensors of every execution are kept, if anywhere."""
     bench: BenchOptions | None = None
-    """How every case that passes is timed, if at all."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     _side_effects: SideEffects | None = field(default=None, init=False)
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
-        why, side_effects = self.deadlines.why(cases[0]), self.watch(cases[0])
+        """Run the cases here, record their duration and return the result.
+
+        Watch foreign code for side effects. ``following`` is not run; without it the watch after this case is thorough.
+        """
+        # before `record`, which may shorten the deadline further
+        explanation, side_effects = self.deadlines.explanation(cases[0]), self.watch(cases[0])
         if side_effects is not None:
             side_effects.is_last = not following
         with exits_refused(), directory_kept():
             execution = execute(
-                [self.deadlines.applied(case) for case in cases],
+                [self.deadlines.with_limit(case) for case in cases],
                 self.driver,
                 every_measure=self.every_measure,
                 interrupted=self.interrupted,
@@ -76,13 +82,13 @@ class InProcess:
             )
         first = execution.verdicts[0]
         self.deadlines.record(cases[0], first, execution.timings.run_s)
-        if why and first.reason is Reason.DEADLINE:
-            explained = [replace(each, message=each.message + why) for each in execution.verdicts]
+        if explanation and first.reason is Reason.DEADLINE:
+            explained = [replace(verdict, message=verdict.message + explanation) for verdict in execution.verdicts]
             return replace(execution, verdicts=tuple(explained))
         return execution
 
     def watch(self, case: TestCase) -> SideEffects | None:
-        """The watch over what the case's code does to this process; None for optest's own."""
+        """Return the watch over side effects of the case's code on this process; None if all of it is optest's."""
         if not runs_foreign_code(self.driver, case):
             return None
         if self._side_effects is None:
@@ -90,11 +96,11 @@ class InProcess:
         return self._side_effects
 
     def close(self) -> None:
-        return None
+        """Do nothing: no process or device is held."""
 
 
 def say(note: str, notes: list[str] | None = None) -> None:
-    """Tell the user now; with ``notes``, which the report has, in the end once more, and once alone."""
+    """Print a note to standard error; with ``notes`` print it only once and append it, for the report."""
     if notes is not None and note in notes:
         return
     if notes is not None:

@@ -1,4 +1,4 @@
-"""Everything that a user plugs in: modules of ``OPTEST_PLUGINS`` and entry points of installed packages."""
+"""Loading of the user's extensions: modules of ``OPTEST_PLUGINS`` and entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ _done: set[str] = set()
 
 
 def load_extensions(plugins: Iterable[str] | None = None) -> None:
-    """Register what plug-ins and entry points bring; what is registered already stays.
+    """Import the plug-in modules and register the backends and operators of entry points.
 
-    Backends are registered by path and imported when they are asked for; operators are imported now.
+    ``plugins`` default to those of ``OPTEST_PLUGINS``. A module that is loaded, and the entry points after the first
+    call, are skipped. Backends are registered by path and imported when they are first used; operators are imported
+    now.
 
     Raises:
-        UsageError: if a plug-in or an operator cannot be imported, or replaces a name that verdicts rest on; or if an
-            operator's entry point is no descriptor.
+        UsageError: if a plug-in or an operator cannot be imported; if a plug-in replaces a name that verdicts depend
+            on; if an operator's entry point is neither an OperatorDescriptor nor a tuple of them.
     """
     _load(plugin_modules() if plugins is None else plugins)
     if "entry points" in _done:
@@ -37,21 +39,22 @@ def load_extensions(plugins: Iterable[str] | None = None) -> None:
             if not isinstance(descriptor, OperatorDescriptor):
                 raise UsageError(
                     f"entry point {name!r} of optest.operators is {type(descriptor).__name__}, "
-                    "but should be an OperatorDescriptor or a tuple of them"
+                    "expected an OperatorDescriptor or a tuple of them"
                 )
             operators.register(descriptor)
 
 
 def _load(modules: Iterable[str]) -> None:
-    """Load plug-ins one by one, so that each answers for what it replaces."""
+    """Load the plug-ins that are not loaded; raise UsageError for one that replaces watched names."""
     modules = [module for module in modules if not is_loaded_plugin(module)]
     if not modules:
         return
-    from optest.core.monkeypatches import patch_watch  # which needs NumPy
+    # both import NumPy, which `--help` must not
+    from optest.core.monkeypatches import patch_watch
     from optest.core.side_effects import refuse_patches
 
     patches = patch_watch()
     patches.renew()
-    for module in modules:
+    for module in modules:  # one at a time, so that an error names the plug-in that replaced something
         load_plugins([module])
         refuse_patches(patches, f"plug-in {module!r}")

@@ -1,4 +1,4 @@
-"""Executions in forks of this process, for code that no worker finds by a name: functions of a script that is run."""
+"""Executions in forks of this process, for code that no worker can import by name, such as functions of a script."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from optest.process import fork_and_run, leave
 from optest.registry import load_object
 from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, dtype
 
+# Time limit of a fork for a case without a deadline.
 _USUAL_S = 300.0
 
 
 @dataclass(slots=True)
 class InForks:
-    """Runs each execution in a fork of this process: a crash or a hang ends that one alone.
+    """Executor that runs each execution in a fork of this process: a crash or a hang ends only that one.
 
-    A fork has one thread, and no context of a device lives on in it: nothing of the case may have run here before.
+    ``inside`` is the executor within the fork. A fork has one thread and cannot use the device contexts of its
+    parent, so that nothing of the case may have run in this process before.
     """
 
     looks_ahead: ClassVar[bool] = False
@@ -38,14 +40,18 @@ class InForks:
     inside: InProcess
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
-        """Run the cases in a fork, which has the case's deadline for all its phases together."""
+        """Run the cases in a fork and return the result; the deadline of the first case limits the whole fork.
+
+        A fork that exceeds it or dies, or whose result cannot be read, gives every case a verdict that says so.
+        ``following`` is not used.
+        """
         if self.inside.watch(cases[0]) is not None:
             warm_up()
             prepare_fork(cases[0], self.inside.driver)
         deadline_s = cases[0].timeout_s or _USUAL_S
-        fork = fork_and_run(lambda: self._answer(cases))
+        fork = fork_and_run(lambda: self._run_encoded(cases))
         try:
-            answer = fork.read(deadline_s)
+            message = fork.read(deadline_s)
         except TimeoutError:
             fork.end()
             return ExecutionResult.for_all(cases, overtime(Phase.RUN, deadline_s, ""))
@@ -53,31 +59,32 @@ class InForks:
             fork.end()
             raise
         returncode, signal = fork.end()
-        if returncode or not answer:
+        if returncode or not message:
             return ExecutionResult.for_all(cases, death(Phase.RUN, returncode, signal, ""))
         ran: ToParent | None = None
-        with suppress(ValueError):  # the fork wrote over its own heap, or someone else to its pipe
-            ran = decode_for_parent(answer)
+        with suppress(ValueError):  # foreign code wrote over the fork's heap or to its pipe
+            ran = decode_for_parent(message)
         if not isinstance(ran, Ran):
-            spoilt = descriptors_spoilt("its answer cannot be read", {"phase": "answer"})
+            spoilt = descriptors_spoilt("its result cannot be read", {"phase": "answer"})
             return ExecutionResult.for_all(cases, spoilt)
         return as_execution(ran, cases)
 
-    def _answer(self, cases: Sequence[TestCase]) -> bytes:
+    def _run_encoded(self, cases: Sequence[TestCase]) -> bytes:
+        """Run the cases within the fork and return the encoded :class:`Ran` message."""
         try:
             execution = self.inside.execute(cases)
         except UserInterrupt:
-            leave(1)  # this process gets the same signal, and says so
+            leave(1)  # the parent gets the same signal and reports it
         return encode(Ran(0, list(execution.verdicts), execution.timings, execution.benchmark))
 
     def close(self) -> None:
-        return None
+        """Do nothing: no process outlives :meth:`execute`."""
 
 
 @cache
 def warm_up() -> None:
-    """Do once, before the first fork, what every fork would do again: imports, tables, caches of one small case."""
-    load_object("numpy.ma:is_masked")  # which np.unique imports
+    """Run a small `add` case in this process, once, so that forks inherit its imports, tables and caches."""
+    load_object("numpy.ma:is_masked")  # np.unique imports it
     spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
     descriptor = operators.get("add")
     first = Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn"))
@@ -87,10 +94,13 @@ def warm_up() -> None:
 
 
 def prepare_fork(case: TestCase, driver: BackendDriver) -> None:
-    """Import here what each fork would, and watch it; nothing of the case is called, as what may die dies in a fork."""
-    with suppress(Exception):  # the fork meets the same
+    """Import the driver's late modules and optest's reference hooks before the fork, and watch them for patches.
+
+    Nothing of the case is called, since a crash must end the fork and not this process. Errors are ignored here.
+    """
+    with suppress(Exception):  # the fork raises the same and reports it
         if isinstance(driver, ImportsLate):
             driver.import_late()
         for hook in filter(is_own, (case.reference or case.descriptor.reference, case.descriptor.terms)):
             load_object(str(hook))
-    patch_watch().replaced()
+    patch_watch().replaced()  # adds newly imported modules to the watch

@@ -1,4 +1,4 @@
-"""How a user ends a run: Ctrl-C, SIGTERM and SIGHUP, or a call from another thread."""
+"""The ways to interrupt a run: Ctrl-C, SIGTERM and SIGHUP, or a call from another thread."""
 
 from __future__ import annotations
 
@@ -16,90 +16,94 @@ from optest.core.border import UserInterrupt
 
 
 class Closable(Protocol):
-    """An executor, or whoever has some."""
+    """An executor, or an object that holds executors."""
 
     def close(self) -> None: ...
 
 
-_SAME_WISH_S = 1.0
-"""Signals that follow each other so fast mean one thing: the second would strike while the first is obeyed."""
+# Signals within this time are one request: a second exception would strike while the first one is handled.
+_SAME_REQUEST_S = 1.0
 
 
 @dataclass(slots=True)
 class Interruption:
-    """Whether the user pressed Ctrl-C or the process was asked to terminate."""
+    """Whether the user pressed Ctrl-C or the process received a request to terminate, and the executors to close."""
 
     happened: bool = False
     running: list[Closable] = field(default_factory=list)
-    """What :meth:`now` ends."""
-    _is_put_off: bool = False
-    _waits: bool = False
+    _is_deferred: bool = False
+    _is_pending: bool = False
     _raised_at: float = -math.inf
 
     def __call__(self) -> bool:
+        """Return whether the run was interrupted."""
         return self.happened
 
     def ends(self, executor: Closable) -> None:
-        """Let :meth:`now` end it, at once if that was asked already."""
+        """Register an executor that :meth:`now` closes; close it at once if the run is interrupted already."""
         self.running.append(executor)
         if self.happened:
             executor.close()
 
     def done(self) -> None:
-        """Close what is still open: the worker of a run that could not begin."""
+        """Close all registered executors, such as the worker of a run that could not begin."""
         for executor in self.running:
             executor.close()
 
     def now(self) -> None:
-        """End a run in another thread: its workers are killed, and what they were doing has no result."""
+        """Interrupt a run in another thread: close its executors, which kills workers; running cases get no result."""
         self.happened = True
         self.done()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While inside, SIGINT, SIGTERM and SIGHUP raise UserInterrupt here and are remembered."""
+        """Within the block, raise UserInterrupt on SIGINT, SIGTERM and SIGHUP and set ``happened``.
+
+        Restore the signal handlers afterwards. Do nothing in any thread but the main one, and leave an ignored SIGHUP.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def remember(_number: int, _frame: FrameType | None) -> None:
             self.happened = True
-            if self._is_put_off:
-                self._waits = True
-            elif time.monotonic() > self._raised_at + _SAME_WISH_S:
+            if self._is_deferred:
+                self._is_pending = True
+            elif time.monotonic() > self._raised_at + _SAME_REQUEST_S:
                 self._raise()
 
         numbers = [signal.SIGINT, signal.SIGTERM]
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not below nohup
+        # nohup ignores SIGHUP for its command, which is to go on
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, remember) for number in numbers}
+        handlers = {number: signal.signal(number, remember) for number in numbers}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
     @contextmanager
     def after_this(self) -> Iterator[None]:
-        """A signal that comes while inside is raised afterwards: for steps that only make sense together."""
-        with self.put_off():
+        """Defer signals within the block and raise UserInterrupt after it, for steps that must not be separated."""
+        with self.deferred():
             yield
-        if self._waits:
+        if self._is_pending:
             self._raise()
 
     def _raise(self) -> NoReturn:
-        self._waits = False
+        self._is_pending = False
         self._raised_at = time.monotonic()
         raise UserInterrupt
 
     @contextmanager
-    def put_off(self) -> Iterator[None]:
-        """While inside, signals are only remembered: for ending what runs, which takes no longer than killing it.
+    def deferred(self) -> Iterator[None]:
+        """Within the block, record signals without raising: for closing workers, which takes no longer than killing.
 
-        Somebody who presses Ctrl-C twice would otherwise wait for the cases of all the workers that were left alive.
+        Without it a second Ctrl-C would leave workers alive, and the process would wait for their cases.
         """
-        self._is_put_off = True
+        self._is_deferred = True
         try:
             yield
         finally:
-            self._is_put_off = False
+            self._is_deferred = False

@@ -1,10 +1,9 @@
-"""The tensors of an execution, kept where they are made for ``optest replay --save``: a ``.npz`` that NumPy alone can
-read, which docs/reports.md describes for users.
+"""Files with the tensors of an execution, for ``optest replay --save``: ``.npz`` archives that NumPy can read.
 
-Inputs and expected outputs are on disk before the backend is asked, so that they survive whatever it does. Elements
-of a type that NumPy lacks are saved as unsigned integers of their bits, and the entry's name ends with the type:
-``input0.bfloat16``. A tensor that is not dense is saved by its one-dimensional storage, gaps included:
-``input0.storage``. The entry ``meta`` is JSON with dtype, shape, strides and offset of each tensor.
+docs/reports.md describes the format. Elements of a type that NumPy lacks are saved as unsigned integers with their
+bits, under a name that ends with the type: ``input0.bfloat16``. A tensor that is not dense is saved as its
+one-dimensional storage with the elements between: ``input0.storage``. The entry ``meta`` is JSON with dtype, shape,
+strides and offset of each tensor.
 """
 
 from __future__ import annotations
@@ -38,17 +37,18 @@ SCHEMA_VERSION = 1
 
 
 def kept_before(folder: Path, case: TestCase) -> Path:
-    """Where inputs and expected outputs of a case are kept."""
-    return folder / f"{_name(case)}.npz"
+    """Return the path of the archive with the inputs and expected outputs of a case."""
+    return folder / f"{_file_name(case)}.npz"
 
 
 def kept_actual(folder: Path, case: TestCase) -> Path:
-    """Where the outputs are kept that the backend handed over."""
-    return folder / f"{_name(case)}.actual.npz"
+    """Return the path of the archive with the outputs that the backend returned for a case."""
+    return folder / f"{_file_name(case)}.actual.npz"
 
 
-def _name(case: TestCase) -> str:
-    """Cases of one key have the same inputs; what they hand to the backend beside them may differ."""
+def _file_name(case: TestCase) -> str:
+    """Return a file name that identifies a case's inputs, reference and backend configuration."""
+    # cases with one key have the same inputs, but may differ in what else the backend gets
     config = repr((case.backend_config, case.reference, case.base_dir))
     return f"{case.key.removeprefix('k1:')}-{hashlib.blake2b(config.encode(), digest_size=4).hexdigest()}"
 
@@ -57,31 +57,32 @@ def _name(case: TestCase) -> str:
 def tensors_kept(
     case: TestCase, driver: BackendDriver, folder: Path, announce: Callable[[Phase], None]
 ) -> Iterator[None]:
-    """While inside, ``driver`` writes down what it hands over; the object is changed, never its class.
+    """Save inputs and expected outputs of the case to ``folder``; within the block, save the driver's outputs, too.
 
-    Inputs and reference are made once more before, so that running stays as it is without this.
+    The methods `run` and `run_into` of the driver object (not of its class) are replaced within the block. Inputs and
+    expected outputs are computed here once more, and are on disk before the backend runs, whatever it does.
     """
-    with suppress(Fault):  # it will be the verdict, since inputs and reference are the same again
+    with suppress(Fault):  # the execution computes the same and reports it as its verdict
         _keep_before(case, driver, folder, announce)
     announce(Phase.IDLE)
     kept_actual(folder, case).unlink(missing_ok=True)
-    whole, run = case, driver.run
+    key, run = case.key, driver.run
     run_into = driver.run_into if isinstance(driver, WritesOutputs) else None
     names = ("run",) if run_into is None else ("run", "run_into")
 
     def run_and_keep(case: TestCase, inputs: Sequence[Any]) -> Any:
         returned = run(case, inputs)
-        if case.key == whole.key:  # else it is a part of a layer
+        if case.key == key:  # else it is an operator within a layer
             _keep_actual(case, returned, folder)
         return returned
 
     def run_into_and_keep(case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         assert run_into is not None
         run_into(case, inputs, outputs)
-        if case.key == whole.key:
+        if case.key == key:
             _keep_actual(case, list(outputs), folder)
 
-    before = {name: vars(driver)[name] for name in names if name in vars(driver)}
+    replaced = {name: vars(driver)[name] for name in names if name in vars(driver)}
     vars(driver)["run"] = run_and_keep
     if run_into is not None:
         vars(driver)["run_into"] = run_into_and_keep
@@ -90,30 +91,29 @@ def tensors_kept(
     finally:
         for name in names:
             vars(driver).pop(name, None)
-        vars(driver).update(before)
+        vars(driver).update(replaced)
 
 
 def _keep_before(case: TestCase, driver: BackendDriver, folder: Path, announce: Callable[[Phase], None]) -> None:
+    """Write the inputs, then inputs and expected outputs; only the inputs if the case expects an error."""
     announce(Phase.GENERATE)
-    inputs, known = make_inputs(case)
+    inputs, known_outputs = make_inputs(case)
     tensors = {argument.path: array for argument, array in zip(case.inputs, inputs, strict=True)}
     offsets = {argument.path: argument.spec.offset for argument in case.inputs}
+    facts = {"id": case.id, "key": case.key, "case": case_to_wire(case)}
     path = kept_before(folder, case)
-    write_archive(path, Archive(tensors=tensors, offsets=offsets, facts=_facts(case)))
+    write_archive(path, Archive(tensors=tensors, offsets=offsets, facts=facts))
     if case.expects_error is not None:
         return
     announce(Phase.REFERENCE)
-    expected, _ = expected_outputs([case], inputs, known, driver)
-    tensors |= {f"output{index}.expected": _dense(each.value) for index, each in enumerate(expected)}
-    write_archive(path, Archive(tensors=tensors, offsets=offsets, facts=_facts(case)))
-
-
-def _facts(case: TestCase) -> dict[str, Any]:
-    return {"id": case.id, "key": case.key, "case": case_to_wire(case)}
+    expected, _ = expected_outputs([case], inputs, known_outputs, driver)
+    # Outputs are saved in C order: the strides of a reference's array only show in which order NumPy computed it.
+    tensors |= {f"output{index}.expected": np.array(output.value, order="C") for index, output in enumerate(expected)}
+    write_archive(path, Archive(tensors=tensors, offsets=offsets, facts=facts))
 
 
 def _keep_actual(case: TestCase, returned: Any, folder: Path) -> None:
-    """Nothing is kept of what is no list of arrays; the verdict says what is wrong with it."""
+    """Write the outputs of the first call; nothing if ``returned`` is no list of arrays, which the verdict reports."""
     try:
         outputs = in_order(case, returned)
     except Fault:
@@ -121,20 +121,15 @@ def _keep_actual(case: TestCase, returned: Any, folder: Path) -> None:
     path = kept_actual(folder, case)
     if path.exists():  # a further call, with other inputs of the same shapes
         return
-    tensors = {f"output{index}.actual": _dense(each) for index, each in enumerate(outputs)}
+    tensors = {f"output{index}.actual": np.array(output, order="C") for index, output in enumerate(outputs)}
     write_archive(path, Archive(tensors=tensors))
-
-
-def _dense(output: Any) -> Array:
-    """Strides of outputs are nobody's statement: that of a reference's array is the order that NumPy worked in."""
-    return np.array(output, order="C")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """Tensors by name (``input0``, ``output0.expected``, ``output0.actual``, ``output0.error``), and what is known.
+    """Tensors by name (``input0``, ``output0.expected``, ``output0.actual``, ``output0.error``) and facts of the case.
 
-    ``offsets`` says how many elements of an input's storage lie before its first one.
+    ``offsets`` are the numbers of elements in an input's storage before its first one, by name.
     """
 
     tensors: Mapping[str, Array]
@@ -143,7 +138,7 @@ class Archive:
 
 
 def write_archive(path: Path, archive: Archive) -> None:
-    """Write ``path`` in one piece.
+    """Write an archive to ``path``, by way of a temporary file: a reader never sees a part of it.
 
     Raises:
         UsageError: if it cannot be written.
@@ -171,16 +166,16 @@ def write_archive(path: Path, archive: Archive) -> None:
 
 
 def read_archive(path: Path) -> Archive:
-    """Read what :func:`write_archive` wrote: bit for bit, in the same element types and strides.
+    """Read a file of :func:`write_archive`, with equal bits, element types and strides.
 
     Raises:
-        UsageError: if it is no such file.
+        UsageError: if the file cannot be read or is no such archive.
     """
     try:
         with np.load(path) as saved:
             meta = json.loads(str(saved["meta"]))
-            specs = {name: _spec(each) for name, each in meta.pop("tensors").items()}
-            tensors = {name: _placed(saved[entry_name(name, spec)], spec) for name, spec in specs.items()}
+            specs = {name: _spec_from_meta(tensor) for name, tensor in meta.pop("tensors").items()}
+            tensors = {name: _tensor_of_entry(saved[entry_name(name, spec)], spec) for name, spec in specs.items()}
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except (BadZipFile, KeyError, ValueError) as error:
@@ -189,14 +184,14 @@ def read_archive(path: Path) -> Archive:
 
 
 def entry_name(name: str, spec: TensorSpec) -> str:
-    """The name of the tensor's entry: ``input0``, ``input0.bfloat16``, ``input0.storage.bfloat16``."""
+    """Return the name of a tensor's entry: ``input0``, ``input0.bfloat16``, ``input0.storage.bfloat16``."""
     storage = "" if spec.is_dense else ".storage"
     tag = "" if numpy_dtype(spec.dtype).isbuiltin == 1 else f".{spec.dtype.name}"
     return f"{name}{storage}{tag}"
 
 
 def spec_of(tensor: Array, offset: int = 0) -> TensorSpec:
-    """The layout that an array has, at ``offset`` or as far into its storage as negative strides need."""
+    """Return dtype, shape and layout of an array; the offset is at least what negative strides need."""
     entry = dtype_of(tensor.dtype)
     strides = tuple(stride // tensor.itemsize for stride in tensor.strides)
     if tensor.size == 0 or (not offset and strides == contiguous_strides(tensor.shape)):
@@ -206,29 +201,33 @@ def spec_of(tensor: Array, offset: int = 0) -> TensorSpec:
 
 
 def element_error(actual: Array, expected: Array) -> Array | None:
-    """``|actual - expected|`` of every element as float64, None for other shapes; equal infinities and NaN give 0."""
+    """Return ``|actual - expected|`` of every element as float64; None if the shapes differ.
+
+    Equal infinities and two NaN have the error 0.
+    """
     if actual.shape != expected.shape:
         return None
-    wide = (widen(np.ascontiguousarray(each)) for each in (actual, expected))
-    one, other = (each if each.dtype.kind in "fc" else each.astype(np.float64) for each in wide)
+    wide = (widen(np.ascontiguousarray(array)) for array in (actual, expected))
+    left, right = (array if array.dtype.kind in "fc" else array.astype(np.float64) for array in wide)
     with np.errstate(all="ignore"):
-        error = np.abs(one - other)
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    # What is contiguous has one dimension at least; a scalar has none.
+        error = np.abs(left - right)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    # `ascontiguousarray` gives a scalar one dimension
     errors: Array = np.asarray(np.where(same, 0.0, error), dtype=np.float64).reshape(actual.shape)
     return errors
 
 
-def _spec(described: Mapping[str, Any]) -> TensorSpec:
-    strides: Sequence[int] | None = described.get("strides")
+def _spec_from_meta(tensor: Mapping[str, Any]) -> TensorSpec:
+    strides: Sequence[int] | None = tensor.get("strides")
     return TensorSpec(
-        dtype=dtype(described["dtype"]),
-        shape=tuple(described["shape"]),
+        dtype=dtype(tensor["dtype"]),
+        shape=tuple(tensor["shape"]),
         strides=None if strides is None else tuple(strides),
-        offset=described.get("offset", 0),
+        offset=tensor.get("offset", 0),
     )
 
 
-def _placed(stored: Array, spec: TensorSpec) -> Array:
+def _tensor_of_entry(stored: Array, spec: TensorSpec) -> Array:
+    """Return the tensor of an archive's entry in its own dtype, shape and strides."""
     elements = stored if stored.dtype == numpy_dtype(spec.dtype) else stored.view(numpy_dtype(spec.dtype))
     return elements.reshape(spec.shape) if spec.is_dense else view(elements, spec)

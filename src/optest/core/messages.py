@@ -1,4 +1,4 @@
-"""What a parent and its worker say to each other, as MessagePack, and what an answer means."""
+"""MessagePack messages between a parent and its worker, and their conversion to results and errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """The first message to a worker: whom to load and how to run. ``fresh`` forks a process for each execution.
+    """First message to a worker: the driver to load, and how to run cases.
 
-    ``keep`` is the folder where the tensors of every execution are kept, empty for nowhere. ``bench`` asks for timings.
+    ``fresh`` forks a process for each execution. ``keep`` is the folder for the tensors of every execution, "" for
+    none. With ``bench`` passed cases are timed.
     """
 
     driver: str
@@ -31,7 +32,10 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Asked(msgspec.Struct, tag="asked", frozen=True):
-    """Run these cases, in wire form and with their keys, as one execution. No request is known to follow the last."""
+    """Request to run cases as one execution, given in wire form and by keys.
+
+    ``is_last`` is true if no further request is known to follow.
+    """
 
     number: int
     keys: list[str]
@@ -40,24 +44,26 @@ class Asked(msgspec.Struct, tag="asked", frozen=True):
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """The driver is loaded."""
+    """Report that the driver is loaded."""
 
 
 class Ran(msgspec.Struct, tag="ran", frozen=True):
-    """The verdicts in the order of the cases; ``number`` is that of the question."""
+    """Verdicts of the request ``number``, in the order of its cases.
+
+    ``is_tainted`` is true if foreign code changed the worker, which then waits for its end.
+    """
 
     number: int
     verdicts: list[Verdict]
     timings: Timings
     benchmark: Benchmark | None = None
     is_tainted: bool = False
-    """Whether foreign code changed the worker, which waits to be ended."""
 
 
 class Broken(msgspec.Struct, tag="broken", frozen=True):
-    """The worker cannot do what it was asked: ``kind`` is ``unavailable``, ``unknown`` or ``error``.
+    """Error of a worker that cannot run request ``number``; 0 is the greeting.
 
-    ``number`` is that of the question, 0 for the greeting.
+    ``kind`` is ``unavailable``, ``unknown`` or ``error``.
     """
 
     number: int
@@ -66,10 +72,10 @@ class Broken(msgspec.Struct, tag="broken", frozen=True):
 
 
 class Died(msgspec.Struct, tag="died", frozen=True):
-    """The fork of the worker that ran the question ended in ``phase``, and the worker goes on with another one.
+    """Report that the worker's fork died in ``phase`` of request ``number``; the worker goes on with a new fork.
 
-    The worker's output ends with :func:`end_mark` of the question. ``spoilt`` is what is wrong with an answer that
-    cannot be read; the fork was killed for it.
+    The worker's output ends with :func:`end_mark` of the request. ``spoilt`` describes an unreadable result, for which
+    the worker killed the fork.
     """
 
     number: int
@@ -83,53 +89,49 @@ END_MARK = re.compile(r"^-- end of the process of question [0-9]+ --$", re.MULTI
 
 
 def end_mark(number: int) -> str:
-    """The line in a worker's output behind what a fork that died wrote there, an :data:`END_MARK`."""
+    """Return the line that ends the output of the fork that died in request ``number``; it matches END_MARK."""
     return f"-- end of the process of question {number} --"
 
 
 ToWorker = Hello | Asked
 ToParent = Ready | Ran | Broken | Died
 
-_encoder = msgspec.msgpack.Encoder()
+encode = msgspec.msgpack.Encoder().encode
 _for_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 _for_parent: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
-
-encode = _encoder.encode
 decode_for_worker = _for_worker.decode
 decode_for_parent = _for_parent.decode
 
 
 def refusal(kind: str, message: str) -> Exception:
+    """Return the exception for a :class:`Broken` greeting: Unavailable, NotInWorker or UsageError."""
     if kind == "unavailable":
-        what, _, remedy = message.partition(" is unavailable: ")
-        return Unavailable(what, remedy)
+        subject, _, remedy = message.partition(" is unavailable: ")
+        return Unavailable(subject, remedy)
     if kind == "unknown":
         return NotInWorker(message)
     return UsageError(message)
 
 
-class NotAnAnswer(Exception):
-    """Bytes that came from a worker and are not its answer to what it was asked last."""
-
-
 class NotInWorker(UsageError):
-    """A driver or operator that was registered by hand in this process, which no worker can find by name."""
+    """A driver or operator that was registered by hand in this process, so that no worker finds it by name."""
 
 
-def is_last(answer: Ran | ExecutionResult) -> bool:
-    """Return whether a worker runs nothing more after it."""
-    return answer.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
+def is_last(result: Ran | ExecutionResult) -> bool:
+    """Return whether the worker must end after this result: it is tainted, or its device is lost."""
+    return result.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in result.verdicts)
 
 
-def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionResult:
-    match answer:
+def as_execution(message: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionResult:
+    """Convert a worker's message to a result; Broken becomes ERROR/BAD_CASE for every case."""
+    match message:
         case Ran(_, verdicts, timings, benchmark, is_tainted):
             return ExecutionResult(tuple(verdicts), timings, benchmark, is_tainted)
-        case Broken(_, _, message):
+        case Broken(_, _, error):
             verdict = Verdict(
                 status=Status.ERROR,
                 reason=Reason.BAD_CASE,
-                message=f"the worker cannot build the case: {message}; "
+                message=f"the worker cannot build the case: {error}; "
                 "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
             )
             return ExecutionResult.for_all(cases, verdict)

@@ -1,10 +1,12 @@
-"""Names that references and comparison rest on, watched: whoever replaces one is found out, and it is put back.
+"""Detection of replaced names that references and comparisons depend on; a replaced name is restored.
 
-Watched are the modules of NumPy, ml_dtypes and optest, ``math`` and ``builtins``, and of optest's own modules the
-functions (code and defaults), the classes and the dtypes. A look reads the version that CPython keeps of every
-dictionary (PEP 509) and the pointers of functions, some nanoseconds each, and compares names only where these have
-changed; on other Pythons it compares all names, which takes longer. It is no defence against code that knows of it.
+Watched are the modules of NumPy, ml_dtypes and optest, ``math`` and ``builtins``, and in optest's modules also the
+functions (code and defaults), the classes and the dtypes. It is no defence against code that knows of it.
 """
+
+# A check reads the version that CPython keeps of every dictionary (PEP 509) and the pointers of functions, some
+# nanoseconds each, and compares names only if these have changed; on other Pythons it compares all names, which takes
+# longer.
 
 from __future__ import annotations
 
@@ -25,59 +27,60 @@ from optest.registry import load_object
 from optest.spec.dtypes import DTYPES
 
 _WATCHED = ("numpy", "ml_dtypes", "math", "builtins", "optest")
+# Imported before anything is recorded: a plug-in that is the first to import one of them could patch it unnoticed.
 _LOADED_FIRST = ("ml_dtypes:bfloat16", "optest.core.runner:execute", "optest.compare.verdict:judge")
-"""Imported before anything is fixed: a plug-in that is the first to import one of them could patch it unseen."""
 
+# Modules that every check compares, and those whose functions and classes it does; a thorough check compares the rest.
 _MODULES_OFTEN = re.compile(
     r"optest\.(compare|core|numerics|operators|registry|spec)\b|math$|builtins$|ml_dtypes$|numpy$|numpy\.linalg"
     r"|numpy\._core\.(umath|multiarray|numeric|fromnumeric|_methods)$|numpy\.lib\._\w*(function|shape)_base_impl$"
 )
 _INSIDES_OFTEN = re.compile(r"optest\.compare\b|optest\.core\.(comparison|verdicts|expected)$|optest\.spec\.outcome$")
-"""Modules that every look compares, and those whose functions and classes it does; the rest is for thorough looks."""
 
+# Python itself, or an import, sets these.
 _CHANGES_BY_ITSELF = frozenset({"__warningregistry__", "__annotations__", "__abstractmethods__", "__doc__"})
 _GONE = object()
 _WORD_BYTES = ctypes.sizeof(ctypes.c_uint64)
+# Of a dictionary on CPython 3.10 to 3.13, after the reference count, the type and the number of entries.
 _VERSION_OFFSET = 3 * _WORD_BYTES
-"""Of a dictionary on CPython 3.10 to 3.13, behind the count of references, the type and the number of entries."""
+# Words from the pointer to a function's code on; its defaults are among them on every version.
 _POINTERS_OF_FUNCTION = 4
-"""From that to its code on: its defaults are among them on every version."""
 
 
 @cache
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Of several names: one alone would give no tuple."""
+    """Return an attrgetter of at least two names; of one name it would not return a tuple."""
     return attrgetter(*names)
 
 
 class _Names(NamedTuple):
-    """What a dictionary held under each name; ``put`` stores a name in it."""
+    """Recorded entries of the dictionary of a module or class; ``put`` stores an entry in it."""
 
     label: str
-    now: Mapping[str, Any]
-    held: dict[str, Any]
+    entries: Mapping[str, Any]
+    recorded: dict[str, Any]
     put: Callable[[str, Any], None]
 
     def replaced(self) -> list[str]:
-        """A name that held None may have been filled in since, and one more name harms nobody."""
+        """Restore the entries that were replaced or deleted and return their dotted names; ignore new entries."""
         names = []
-        for name, value in self.held.items():
-            other = self.now.get(name, _GONE)
-            if other is value or name in _CHANGES_BY_ITSELF:
+        for name, value in self.recorded.items():
+            present = self.entries.get(name, _GONE)
+            if present is value or name in _CHANGES_BY_ITSELF:
                 continue
-            if value is None:
-                self.held[name] = other
+            if value is None:  # a cache that was filled since
+                self.recorded[name] = present
                 continue
             self.put(name, value)
             names.append(f"{self.label}.{name}")
         return names
 
     def renewed(self) -> _Names:
-        return self._replace(held=dict(self.now))
+        return self._replace(recorded=dict(self.entries))
 
 
 class Record(NamedTuple):
-    """The values of some attributes of an object, as they were."""
+    """Recorded values of some attributes of an object."""
 
     label: str
     owner: Any
@@ -86,20 +89,21 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, label: str, owner: Any, names: tuple[str, ...]) -> Record:
+        """Record the present values of the attributes ``names``, at least two, of ``owner``."""
         return cls(label, owner, names, _getter(names)(owner))
 
     def replaced(self) -> list[str]:
-        """The attributes that hold another object, which are put back."""
+        """Restore the attributes that were replaced or deleted and return their dotted names."""
         try:
-            now = _getter(self.names)(self.owner)
+            present_values = _getter(self.names)(self.owner)
         except AttributeError:  # one was deleted
-            now = tuple([getattr(self.owner, name, _GONE) for name in self.names])
-        if all(map(is_, now, self.values)):
+            present_values = tuple([getattr(self.owner, name, _GONE) for name in self.names])
+        if all(map(is_, present_values, self.values)):
             return []
         labels = []
-        for name, value, other in zip(self.names, self.values, now, strict=True):
-            if value is not other:
-                object.__setattr__(self.owner, name, value)
+        for name, value, present in zip(self.names, self.values, present_values, strict=True):
+            if value is not present:
+                object.__setattr__(self.owner, name, value)  # the owner may be a frozen dataclass
                 labels.append(f"{self.label}.{name}")
         return labels
 
@@ -108,72 +112,78 @@ class Record(NamedTuple):
 
 
 class _Group:
-    """Things that are looked at together, each with the words of memory that tell whether it may have changed."""
+    """Records that are checked together, each with a view of the memory words that change when it may have changed."""
 
-    __slots__ = ("_held", "_things", "_views")
+    __slots__ = ("_records", "_versions", "_views")
 
     def __init__(self) -> None:
-        self._things: list[_Names | Record] = []
+        self._records: list[_Names | Record] = []
         self._views: list[memoryview] = []
-        self._held = b""
+        self._versions = b""  # the words of all views at the last check
 
-    def add(self, thing: _Names | Record, view: memoryview) -> None:
-        self._things.append(thing)
+    def add(self, record: _Names | Record, view: memoryview) -> None:
+        self._records.append(record)
         self._views.append(view)
-        self._held += view
+        self._versions += view
 
     def replaced(self) -> list[str]:
-        if _HAS_VERSIONS and b"".join(self._views) == self._held:
+        """Restore what was replaced since the last check and return the dotted names."""
+        if self._is_unchanged():
             return []
-        names, place = [], 0
-        for thing, view in zip(self._things, self._views, strict=True):
-            if self._held[place : place + len(view)] != view or not _HAS_VERSIONS:
-                names += thing.replaced()
-            place += len(view)
-        self._held = b"".join(self._views)
+        names, offset = [], 0
+        for record, view in zip(self._records, self._views, strict=True):
+            if self._versions[offset : offset + len(view)] != view or not _HAS_VERSIONS:
+                names += record.replaced()
+            offset += len(view)
+        self._versions = b"".join(self._views)  # restoring changes versions, too
         return names
 
     def renew(self) -> None:
-        """Hold what is there now."""
-        if _HAS_VERSIONS and b"".join(self._views) == self._held:
-            return
-        self._things = [thing.renewed() for thing in self._things]
-        self._held = b"".join(self._views)
+        """Record the present values."""
+        if not self._is_unchanged():
+            self._records = [record.renewed() for record in self._records]
+            self._versions = b"".join(self._views)
+
+    def _is_unchanged(self) -> bool:
+        return _HAS_VERSIONS and b"".join(self._views) == self._versions
 
 
 class PatchWatch:
-    """What is watched, as it is now; :meth:`replaced` says what is another object since."""
+    """The watched names with the values that they had at first; :meth:`replaced` restores those that changed."""
 
-    __slots__ = ("_count", "_known", "_often", "_records", "_seldom")
+    __slots__ = ("_count", "_dtypes", "_known", "_often", "_seldom")
 
     def __init__(self) -> None:
         for path in _LOADED_FIRST:
             load_object(path)
         self._known: set[str] = set()
         self._often, self._seldom = _Group(), _Group()
-        self._count = 0
+        self._count = 0  # of modules that were imported when new ones were last added
         self._add_modules()
-        fields = tuple(each.name for each in dataclasses.fields(DTYPES[0]))
-        self._records = [Record.of(f"dtype {each.name}", each, fields) for each in DTYPES]
+        fields = tuple(field.name for field in dataclasses.fields(DTYPES[0]))
+        self._dtypes = [Record.of(f"dtype {dtype.name}", dtype, fields) for dtype in DTYPES]
 
     def replaced(self, *, thorough: bool = False) -> list[str]:
-        """The dotted names that hold something else than they held, which are put back."""
+        """Restore replaced names and return them; add modules that were imported since.
+
+        Only a thorough check covers all watched names.
+        """
         names = self._often.replaced()
         if thorough:
             names += self._seldom.replaced()
-            for record in self._records:
+            for record in self._dtypes:
                 names += record.replaced()
         if len(sys.modules) != self._count:
             self._add_modules()
         return names
 
     def renew(self) -> None:
-        """Take everything as it is now."""
-        for group in (self._often, self._seldom):
-            group.renew()
+        """Record the present values, except those of dtypes, which must never change."""
+        self._often.renew()
+        self._seldom.renew()
 
     def _add_modules(self) -> None:
-        """Watch what has been imported since."""
+        """Watch the modules that have been imported since the last call."""
         for name, module in [*sys.modules.items()]:
             if name.partition(".")[0] in _WATCHED and name not in self._known and type(module) is ModuleType:
                 self._known.add(name)
@@ -181,26 +191,26 @@ class PatchWatch:
         self._count = len(sys.modules)
 
     def _add_module(self, name: str, entries: dict[str, Any]) -> None:
+        """Watch the names of a module; of one of optest also its functions, classes and their methods."""
         group = self._often if _MODULES_OFTEN.match(name) else self._seldom
         group.add(_Names(name, entries, dict(entries), entries.__setitem__), _version_of(entries))
         if not name.startswith("optest."):
             return
         group = self._often if _INSIDES_OFTEN.match(name) else self._seldom
-        for owner in [each for each in entries.values() if getattr(each, "__module__", None) == name]:
+        for owner in [value for value in entries.values() if getattr(value, "__module__", None) == name]:
             if isinstance(owner, type):
-                put = partial(type.__setattr__, owner)
-                label = f"{name}.{owner.__qualname__}"
-                group.add(
-                    _Names(label, vars(owner), dict(vars(owner)), put), _version_of(get_referents(vars(owner))[0])
-                )
-                for method in [each for each in vars(owner).values() if isinstance(each, FunctionType)]:
+                label, put = f"{name}.{owner.__qualname__}", partial(type.__setattr__, owner)
+                # `vars` of a class is a proxy; the dictionary behind it has the version
+                version = _version_of(get_referents(vars(owner))[0])
+                group.add(_Names(label, vars(owner), dict(vars(owner)), put), version)
+                for method in [value for value in vars(owner).values() if isinstance(value, FunctionType)]:
                     _add_function(self._seldom, label, method)
             else:
                 _add_function(group, name, owner)
 
 
 def _add_function(group: _Group, where: str, function: Any) -> None:
-    """Watch a function; also one that ``functools.wraps`` or ``lru_cache`` surrounds."""
+    """Add a function to the group, and the functions that it wraps by ``functools.wraps`` or ``lru_cache``."""
     while function is not None:
         if isinstance(function, FunctionType):
             label = f"{where}.{function.__name__}"
@@ -211,45 +221,50 @@ def _add_function(group: _Group, where: str, function: Any) -> None:
 
 @cache
 def patch_watch() -> PatchWatch:
-    """The watch of this process, which begins when it is first needed."""
+    """Return the only watch of this process; the first call creates it."""
     return PatchWatch()
 
 
 def patched_before() -> list[str]:
-    """Names of NumPy that were replaced before anything was fixed, as far as their origin shows it."""
-    core, own = vars(sys.modules["numpy._core.umath"]), type(np.sum)
+    """Return the functions of the module ``numpy`` that were replaced before the watch began.
+
+    These are Python functions of another package, and ufuncs that differ from those in ``numpy._core``.
+    """
+    ufuncs, dispatcher = vars(sys.modules["numpy._core.umath"]), type(np.sum)
     names = []
     for name, value in vars(np).items():
         if isinstance(value, FunctionType):
             is_foreign = not value.__globals__["__name__"].startswith(("numpy", "contextlib"))
         else:
-            is_foreign = isinstance(core.get(name), np.ufunc) and core[name] is not value and type(value) is not own
+            ufunc = ufuncs.get(name)
+            is_foreign = isinstance(ufunc, np.ufunc) and ufunc is not value and type(value) is not dispatcher
         if is_foreign:
             names.append(f"numpy.{name}")
     return names
 
 
 def _version_of(entries: Any) -> memoryview:
+    """Return a view of the version of a dictionary; an empty one on a Python without versions."""
     return _words(id(entries) + _VERSION_OFFSET, 1) if _HAS_VERSIONS else memoryview(b"")
 
 
 def _pointers_of(function: FunctionType) -> memoryview:
-    """The words that point to code and defaults, wherever this version of Python has them."""
+    """Return a view of the words that point to a function's code and defaults; an empty one without versions."""
     if not _HAS_VERSIONS:
         return memoryview(b"")
     count = function.__sizeof__() // _WORD_BYTES
     words = (ctypes.c_uint64 * count).from_address(id(function))
-    place = [*words].index(id(function.__code__))
-    return _words(id(function) + place * _WORD_BYTES, min(_POINTERS_OF_FUNCTION, count - place))
+    index = [*words].index(id(function.__code__))  # the offset differs by Python version
+    return _words(id(function) + index * _WORD_BYTES, min(_POINTERS_OF_FUNCTION, count - index))
 
 
 def _words(address: int, count: int) -> memoryview:
+    """Return a view of ``count`` 64-bit words of memory, which shows later changes."""
     return memoryview((ctypes.c_uint64 * count).from_address(address)).cast("B")
 
 
 def _has_versions() -> bool:
-    """Whether a dictionary's version lies where it is expected: seen to change with its values, and with nothing
-    else."""
+    """Return whether dictionaries have a version at the expected offset: a word that each new value changes."""
     if sys.implementation.name != "cpython" or sys.version_info >= (3, 14) or sys.maxsize < 1 << 32:
         return False
     probe: dict[str, Any] = {"one": 1, "two": 2}

@@ -1,4 +1,4 @@
-"""What a process does for a case: phases, announced as they begin, counted in seconds, and told to a parent."""
+"""Phases of running a case: announced as they begin, timed in seconds, and shared with the parent process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ new_timings = constructor(Timings)
 
 
 class Phase(IntEnum):
-    """What a process is doing for a case; a parent reads it to know whose fault a death or a hang is."""
+    """Step of running a case; the parent reads it to know whose fault a death or a hang is.
+
+    In ANSWER the case is done, and the worker sends its result.
+    """
 
     IDLE = 0
     GENERATE = 1
@@ -27,16 +30,18 @@ class Phase(IntEnum):
     COMPARE = 4
     BENCHMARK = 5
     ANSWER = 6
-    """The case is done, and the worker hands over what came of it."""
 
 
+# Members as module constants: the lookup of an enumeration's member costs as much as a function call.
 IDLE, GENERATE, REFERENCE, RUN, COMPARE, BENCHMARK, ANSWER = Phase
-"""Members by themselves: asking an enumeration for one costs as much as calling a function."""
 _PHASES = len(Phase)
 
 
 class Clock:
-    """Announces each phase as it begins and keeps how many seconds each of them took."""
+    """Clock that announces each phase as it begins and records the seconds of each.
+
+    ``compile_s`` is the part of RUN that the backend spent compiling, set by the caller.
+    """
 
     __slots__ = ("_announce", "_phase", "_seconds", "_since", "compile_s")
 
@@ -48,6 +53,7 @@ class Clock:
         self.compile_s: float | None = None
 
     def enter(self, phase: Phase) -> None:
+        """End the current phase, record its seconds, and begin and announce ``phase``."""
         now = perf_counter()
         self._seconds[self._phase] = now - self._since
         self._phase, self._since = phase, now
@@ -56,7 +62,7 @@ class Clock:
 
     @contextmanager
     def announced(self, phase: Phase) -> Iterator[None]:
-        """While inside, it is that phase for whoever watches; the time stays that of the one that goes on."""
+        """Within the block, announce ``phase`` but count its time to the current phase."""
         if self._announce is not None:
             self._announce(phase)
         try:
@@ -66,6 +72,7 @@ class Clock:
                 self._announce(self._phase)
 
     def timings(self) -> Timings:
+        """Return the seconds of the ended phases; ``compile_s`` is subtracted from those of RUN."""
         _, generate_s, reference_s, run_s, compare_s, *_ = self._seconds
         compile_s = self.compile_s
         if compile_s is not None and run_s is not None:
@@ -77,23 +84,20 @@ class Clock:
 
 _BYTES = 8
 _PHASE_BITS = 4
+# The other 60 bits hold nanoseconds of the monotonic clock, enough for 36 years.
 _PHASE_MASK = (1 << _PHASE_BITS) - 1
-"""The other 60 bits hold nanoseconds of the monotonic clock, enough for 36 years."""
 
 
 class PhasePage:
-    """A page of memory that a worker writes and its parent reads: what the worker is doing, and since when.
+    """Memory-mapped file that a worker writes and its parent reads: the current phase and the time at which it began.
 
-    It survives the death of the worker, costs no message, and uses the system-wide monotonic clock: phase, and the
-    monotonic second at which it began, in a file that both sides map.
-
-    Both lie in one aligned word, which is stored at once: whoever reads sees one phase with its own beginning, never
-    a half of each. (``struct.pack_into`` clears its place first, and a reader in between would see the year dot.)
+    It survives the death of the worker and costs no message. Times are those of the system-wide monotonic clock.
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if create:
-            path.unlink(missing_ok=True)  # the worker of a run that was killed and is resumed may still write to it
+            # the worker of a killed and resumed run may still write to the old file
+            path.unlink(missing_ok=True)
             path.write_bytes(bytes(_BYTES))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _BYTES)
@@ -102,10 +106,14 @@ class PhasePage:
             self.write(Phase.IDLE)
 
     def write(self, phase: Phase) -> None:
+        """Set the phase, with the present time as its beginning."""
+        # One aligned word is stored at once, so that a reader never sees the phase of one write with the time of
+        # another. `struct.pack_into` clears the bytes first; a reader in between would see time 0.
         self._word[0] = time.monotonic_ns() << _PHASE_BITS | phase
 
     def read(self) -> tuple[Phase, float]:
-        """
+        """Return the phase and the monotonic second at which it began.
+
         Raises:
             ValueError: if foreign code wrote over the page.
         """
@@ -113,7 +121,7 @@ class PhasePage:
         return Phase(word & _PHASE_MASK), (word >> _PHASE_BITS) / 1e9
 
     def of_a_death(self) -> Phase:
-        """The phase in which the worker died: that of foreign code if it wrote over the page."""
+        """Return the phase in which the worker died; RUN if foreign code wrote over the page."""
         try:
             return self.read()[0]
         except ValueError:

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, host, and a fingerprint of everything that could change it."""
+"""Provenance of results: versions, host, and a fingerprint of everything that could change a result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from optest.store import RunDirectory
 
 
 def versions(driver: BackendDriver) -> dict[str, str]:
-    """Versions of optest, Python, NumPy, ml_dtypes and of what the driver computes with."""
+    """Return the versions of optest, Python, NumPy, ml_dtypes and of the driver's libraries, by name."""
     numbers = {"optest": __version__, "python": platform.python_version()}
     for package in ("numpy", "ml_dtypes"):
         numbers[package] = version_of(package) or "?"
@@ -31,7 +31,7 @@ def versions(driver: BackendDriver) -> dict[str, str]:
 
 
 def run_info(driver: BackendDriver, directory: RunDirectory, **facts: Any) -> RunInfo:
-    """What is known of a run of ``driver`` that begins now; ``facts`` are the other fields."""
+    """Build the RunInfo of a run of ``driver`` that begins now; ``facts`` are its other fields."""
     installed = versions(driver)
     return RunInfo(
         run_id=directory.id,
@@ -39,18 +39,14 @@ def run_info(driver: BackendDriver, directory: RunDirectory, **facts: Any) -> Ru
         directory=str(directory.path),
         optest_version=installed["optest"],
         versions=installed,
-        host=host(),
+        host={
+            "system": platform.system(),
+            "release": platform.release(),
+            "machine": platform.machine(),
+            "cpus": os.cpu_count() or 0,
+        },
         **facts,
     )
-
-
-def host() -> dict[str, str | int]:
-    return {
-        "system": platform.system(),
-        "release": platform.release(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count() or 0,
-    }
 
 
 def fingerprint(
@@ -61,15 +57,16 @@ def fingerprint(
     driver: BackendDriver,
     options: Mapping[str, Any],
 ) -> dict[str, str]:
-    """Return what a resumed run must find unchanged, by name: plans, plug-ins, command files, versions and the
-    driver's ``options``.
+    """Return digests and versions, by name, of everything that a resumed run must find unchanged.
 
-    The first of ``plans`` is the one that was asked for, the others are included.
+    These are plans, plug-ins, the code of the backend and of user-defined hooks, files that commands name, data files,
+    versions, the driver's ``options`` and the cases. The first of ``plans`` is the requested one; it includes the
+    others.
     """
     prints = {f"version of {name}": version for name, version in versions(driver).items()}
     prints |= {f"option {name}": str(value) for name, value in options.items()}
-    for place, plan in enumerate(plans):
-        prints[f"included plan {plan}" if place else "plan"] = digest_of_file(plan)
+    for index, plan in enumerate(plans):
+        prints[f"included plan {plan}" if index else "plan"] = digest_of_file(plan)
     for module in plugins:
         prints |= _prints_of_code(f"plug-in {module}", module)
     prints |= _prints_of_code(f"backend {driver.name}", type(driver).__module__)
@@ -88,31 +85,35 @@ def fingerprint(
     )
     for path in sorted({path.resolve() for path in inputs_in_files if path.is_file()}):
         prints[f"data file {path}"] = digest_of_file(path)
-    # Over everything that a case says but for where it was written. Cases of a product share most values, so that each
-    # value is written out once; its identity stands for it, since the cases keep it.
-    digest = hashlib.blake2b(digest_size=16)
-    written: dict[tuple[int, ...], str] = {}
-    for case in cases:
-        values = _beside_the_key(case)
-        identities = tuple(map(id, values))
-        if identities not in written:
-            if len(written) >= MAX_WRITTEN:
-                written.clear()
-            written[identities] = repr(values)
-        digest.update(f"{case.id!r}{case.key}{written[identities]}".encode())
-    prints["the selected cases or what is allowed for them"] = digest.hexdigest()
+    prints["the selected cases or their settings"] = _digest_of_cases(cases)
     return prints
+
+
+def _digest_of_cases(cases: Sequence[TestCase]) -> str:
+    """Return a digest of all fields of the cases except where they are written and what they are for."""
+    # Cases of a product share most values. Their text is cached by identity, which is safe: the cases keep the values.
+    digest = hashlib.blake2b(digest_size=16)
+    texts: dict[tuple[int, ...], str] = {}
+    for case in cases:
+        values = _fields_not_in_key(case)
+        identities = tuple(map(id, values))
+        if identities not in texts:
+            if len(texts) >= MAX_WRITTEN:
+                texts.clear()
+            texts[identities] = repr(values)
+        digest.update(f"{case.id!r}{case.key}{texts[identities]}".encode())
+    return digest.hexdigest()
 
 
 _IMPORT_PATH = re.compile(r"([A-Za-z_][\w.]*|.*\.py):[A-Za-z_][\w.]*")
 
 
 def _hooks(cases: Sequence[TestCase]) -> set[str]:
-    """Import paths of generators, references, error terms and the backend's functions that are not optest's own."""
+    """Return the import paths of user-defined generators, references, error terms, `infer` and backend functions."""
     paths: set[str] = set()
     for case in cases:
         options = case.backend_config.get(case.backend.name, {}).values()
-        paths.update(each for each in options if isinstance(each, str) and _IMPORT_PATH.fullmatch(each))
+        paths.update(value for value in options if isinstance(value, str) and _IMPORT_PATH.fullmatch(value))
         descriptor = case.descriptor
         for hook in (case.generator, case.reference, descriptor.reference, descriptor.terms, descriptor.infer):
             path = f"{getattr(hook, '__module__', '')}:" if callable(hook) else str(hook or "")
@@ -121,24 +122,22 @@ def _hooks(cases: Sequence[TestCase]) -> set[str]:
     return paths
 
 
-def _prints_of_code(what: str, module: str) -> dict[str, str]:
-    """The module's file, and the modules of its own that it brings: those of its package or, without one, its folder.
-
-    What is installed beside it counts by its version.
-    """
+def _prints_of_code(name: str, module: str) -> dict[str, str]:
+    """Return digests of a module's file and, unless it is optest's, of the modules next to it, by name."""
     file = file_of_module(module)
     if file is None:
         return {}
-    prints = {what: digest_of_file(Path(file))}
+    prints = {name: digest_of_file(Path(file))}
     if module.partition(".")[0] == "optest":
         return prints
     for neighbour, path in neighbours_of_module(module):
-        prints[f"{what}, its module {neighbour}"] = digest_of_file(path)
+        prints[f"{name}, its module {neighbour}"] = digest_of_file(path)
     return prints
 
 
 MAX_WRITTEN = 10_000
-_beside_the_key = attrgetter(
+# Fields that the key of a case does not cover, without its source line and description.
+_fields_not_in_key = attrgetter(
     "descriptor.signature",
     "backend",
     "backend_config",
@@ -154,49 +153,44 @@ _beside_the_key = attrgetter(
     "invariants",
     "tags",
 )
-"""What a case says that its key does not tell; not where it was written, nor what it is for."""
-
-
 _BUILT = "built file "
 
 
 def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
-    """Files that the commands of the cases name, as far as they exist, and whether a build may have made them.
-
-    The case's own tensors are none, though a command may name them as well.
-    """
+    """Return the existing files that commands name, except tensors, each with whether a build step may create it."""
     files: dict[Path, bool] = {}
     for case in cases:
         config = case.backend_config.get(case.backend.name)
         if not config:
             continue
         folder = Path(case.base_dir) / str(config.get("workdir", ""))
-        # Files that tensors are exchanged in, by their stated paths and by those of tensors that are not mentioned.
+        # Files of tensors: by default paths and by those that the case sets.
         names = [f"input/{argument.path}.bin" for argument in case.inputs]
         names += [f"output/output{index}.bin" for index in range(len(case.outputs))]
-        names += [name for key in ("inputs", "outputs") for name in _words(config.get(key))]
+        names += [name for key in ("inputs", "outputs") for name in _strings_in(config.get(key))]
         tensors = {normpath(folder / name) for name in names}
         for step in ("build", "command", "prepare", "cleanup"):
-            for word in _words(config.get(step)):
+            for word in _strings_in(config.get(step)):
                 path = folder / word.replace("{workdir}", ".")
+                # a longer word is no path, and the system would raise ENAMETOOLONG
                 if len(word) < 256 and normpath(path) not in tensors and path.is_file():
                     files.setdefault(path.resolve(), bool(config.get("build")) and step != "build")
-        for path in (folder / word for word in _words(config.get("golden")) if len(word) < 256):
-            # expected values that were there before the run; those that a run dumps are made from the reference
+        for path in (folder / word for word in _strings_in(config.get("golden")) if len(word) < 256):
+            # A golden file with a key file next to it was dumped by a run, from the reference.
             if path.is_file() and not path.with_name(f"{path.name}.key").exists():
                 files[path.resolve()] = False
     return files
 
 
-def _words(step: object) -> Iterable[str]:
-    if isinstance(step, str):
-        yield step
-    elif isinstance(step, Mapping):
-        for part in step.values():
-            yield from _words(part)
-    elif isinstance(step, (list, tuple)):
-        for part in step:
-            yield from _words(part)
+def _strings_in(value: object) -> Iterable[str]:
+    """Yield the strings in nested lists, tuples and mapping values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _strings_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _strings_in(part)
 
 
 def _is_binary(path: Path) -> bool:
@@ -205,17 +199,17 @@ def _is_binary(path: Path) -> bool:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str], until: float = 0.0) -> list[str]:
-    """What differs between two fingerprints, in words.
+    """Return one sentence for each difference between two fingerprints.
 
-    A program that a build makes is another one as soon as the run has built it; it has changed if it was written after
-    ``until``, when the run wrote its last result.
+    A built file that was last modified by the time ``until``, at which the run wrote its last result, is not compared.
     """
     differences = []
     for name in sorted(before.keys() | now.keys()):
+        # the run itself built the file, after the first fingerprint
         if name.startswith(_BUILT) and name in now and Path(name.removeprefix(_BUILT)).stat().st_mtime <= until:
             continue
         if name not in now:
-            differences.append(f"{name} is gone")
+            differences.append(f"{name} no longer exists")
         elif name not in before:
             differences.append(f"{name} is new")
         elif before[name] != now[name]:

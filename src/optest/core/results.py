@@ -1,4 +1,4 @@
-"""From a case and its verdict to the result that journals and reports hold."""
+"""Conversion of a case and its verdict to the result that journals and reports hold."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ new_result = constructor(CaseResult)
 
 
 def reference_name(case: TestCase) -> str:
-    """What the case is compared with, as one word for identities and reports."""
-    stated = case.reference or case.descriptor.reference
-    if stated is None:
+    """Return one word for the reference of the case: "none", "torch", the case's own import path, or "numpy"."""
+    reference = case.reference or case.descriptor.reference
+    if reference is None:
         return "none"
-    if str(stated).startswith("optest.torch."):
+    if str(reference).startswith("optest.torch."):
         return "torch"
     return case.reference or "numpy"
 
@@ -33,6 +33,7 @@ def result_of(
     began_s: float | None = None,
     devices: tuple[int, ...] = (),
 ) -> CaseResult:
+    """Build the result of a case from its verdict and the facts of its execution."""
     target, inputs = case.backend, case.inputs
     identifier = case.identifier()
     return new_result(

@@ -1,4 +1,4 @@
-"""One case in this process: inputs, expected, actual, verdict."""
+"""Execution of a case in this process: inputs, expected outputs, actual outputs, verdict."""
 
 from __future__ import annotations
 
@@ -52,21 +52,22 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """One execution and the verdicts that the cases sharing it got from it, in order."""
+    """Result of one execution: a verdict for each of the cases that share it, in order.
+
+    ``is_tainted`` is true if foreign code changed the process, so that nothing else should run in it. ``devices`` are
+    the ids of the devices that it used. ``attempts`` is above 1 if a machine was lost during the execution.
+    """
 
     verdicts: tuple[Verdict, ...]
     timings: Timings
     benchmark: Benchmark | None = None
     is_tainted: bool = False
-    """Whether the process is no longer what it was, so that nothing else should run in it."""
     devices: tuple[int, ...] = ()
-    """The ids of the devices that it had."""
     attempts: int = 1
-    """How often it began: more than once where a machine was lost under it."""
 
     @classmethod
     def for_all(cls, cases: Sequence[TestCase], verdict: Verdict) -> ExecutionResult:
-        """Return the result of an execution that gave every case the same verdict, waived for expected failures."""
+        """Return a result with the same verdict for every case, which an expected failure of the case waives."""
         return cls(tuple(excused(case, verdict) for case in cases), Timings())
 
 
@@ -81,11 +82,12 @@ def execute(
     side_effects: SideEffects | None = None,
     keep: Path | None = None,
 ) -> ExecutionResult:
-    """Run cases that compute the same thing once and judge each of them for itself.
+    """Run cases that compute the same thing once, compare the outputs by the rules of each case, return the result.
 
-    ``announce`` is told each phase before it begins; with ``bench`` what passed is timed at the end.
-    ``interrupted`` tells a real Ctrl-C, which is raised, from a KeyboardInterrupt that the backend threw, which is a
-    verdict. ``side_effects`` watches what foreign code does to this process. ``keep`` is a folder for all tensors.
+    ``announce`` is called with each phase before it begins. ``every_measure`` keeps all measures in the verdicts. With
+    ``bench`` passed cases are timed. ``side_effects`` checks for changes of this process by foreign code. ``keep`` is a
+    folder for all tensors. A KeyboardInterrupt is raised if ``interrupted()`` is true, and else becomes a verdict,
+    since the backend raised it.
     """
     if keep is not None:
         more: dict[str, Any] = {"every_measure": every_measure, "bench": bench, "side_effects": side_effects}
@@ -94,29 +96,37 @@ def execute(
     if side_effects is not None:
         side_effects.begin(cases[0])
     run = _Run(cases, driver, Clock(announce), interrupted)
-    known = run.validated()
-    answer = BackendAnswer((), ()) if known else run.answer()
+    verdicts = run.verdicts_without_values()
+    answer = BackendAnswer((), ()) if verdicts else run.call_backend()
     fault = None if side_effects is None else side_effects.fault(cases[0])
-    if fault is not None:  # the process has changed, so that the answer, or another fault, says nothing
+    if fault is not None:  # the process has changed, which makes the outputs, or another fault, meaningless
         answer = answer._replace(outputs=(), fault=fault) if isinstance(answer, BackendAnswer) else fault
-    elif known:
-        return ExecutionResult(known, run.timings())
-    return run.judged(answer, every_measure, bench, is_tainted=fault is not None)
+    elif verdicts:
+        return ExecutionResult(verdicts, run.timings())
+    return run.result(answer, every_measure, bench, is_tainted=fault is not None)
 
 
-def _shelf() -> tuple[Callable[[object, Sequence[Expected]], None], Callable[[object], Sequence[Expected] | None]]:
-    """Where the expected outputs of runs lie: no frame of a backend's callers leads there."""
-    held: WeakKeyDictionary[object, Sequence[Expected]] = WeakKeyDictionary()
-    return held.__setitem__, held.get
-
-
-_put_on_shelf, _on_shelf = _shelf()
+# Functions that store and read the expected outputs of a run. Bound methods hold the dictionary: a backend that walks
+# the frames of its callers does not find the outputs there.
+_stored: WeakKeyDictionary[object, Sequence[Expected]] = WeakKeyDictionary()
+_store_expected, _stored_expected = _stored.__setitem__, _stored.get
+del _stored
 
 
 class _Run:
-    """One execution: :meth:`answer`, then :meth:`judged`."""
+    """State of one execution: :meth:`call_backend`, then :meth:`result`."""
 
-    __slots__ = ("__weakref__", "_cases", "_clock", "_driver", "_inputs", "_interrupted", "_layouts", "_notes", "_own")
+    __slots__ = (
+        "__weakref__",
+        "_cases",
+        "_clock",
+        "_driver",
+        "_inputs",
+        "_interrupted",
+        "_layouts",
+        "_notes",
+        "_output_buffers",
+    )
 
     def __init__(
         self,
@@ -132,27 +142,33 @@ class _Run:
         self._inputs: Sequence[Array] = ()
         self._layouts: Sequence[tuple[str, TensorSpec]] | None = None
         self._notes: tuple[Check, ...] = ()
-        self._own: list[Array] = []
+        self._output_buffers: list[Array] = []
 
-    def validated(self) -> tuple[Verdict, ...]:
-        """The verdicts of cases of which no values are asked; none where the call has to be made."""
+    def verdicts_without_values(self) -> tuple[Verdict, ...]:
+        """Return the verdicts of shape inference or program capture; () if the backend has to be called."""
         if self._cases[0].mode == FORWARD:
             return ()
         self._clock.enter(RUN)
         verdict = validated(self._cases[0], self._driver, self._interrupted)
-        return () if verdict is None else tuple([excused(each, verdict) for each in self._cases])
+        return () if verdict is None else tuple([excused(case, verdict) for case in self._cases])
 
     def timings(self) -> Timings:
+        """End the current phase and return the seconds of all phases."""
         self._clock.enter(IDLE)
         return self._clock.timings()
 
-    def answer(self) -> BackendAnswer | Fault:
-        """What the backend makes of the inputs; the fault of what has to be known before it is asked."""
+    def call_backend(self) -> BackendAnswer | Fault:
+        """Make the inputs and expected outputs, run the backend and return its outputs, with those of further calls.
+
+        Return the fault if inputs, expected outputs or the compile time cannot be determined.
+        """
         case, driver, clock = self._cases[0], self._driver, self._clock
         try:
             self._prepare()
             clock.enter(RUN)
-            answer = ask_backend(case, driver, self._inputs, self._layouts, self._notes, self._interrupted, self._own)
+            answer = ask_backend(
+                case, driver, self._inputs, self._layouts, self._notes, self._interrupted, self._output_buffers
+            )
             if isinstance(driver, MeasuresCompilation):
                 with Border("the backend's `compile_s`", Reason.RAISED):
                     clock.compile_s = driver.compile_s()
@@ -162,112 +178,109 @@ class _Run:
             return fault
 
     def _with_further_calls(self, answer: BackendAnswer) -> BackendAnswer:
-        """The answer with what further calls show, whose time is not that of the case: one in other surroundings, and
-        those of its invariants."""
+        """Call the backend in other surroundings and for the invariants of the case; add the results to the answer."""
         case, driver = self._cases[0], self._driver
-        known = further_answers(case, driver)  # before it runs anything else
-        self._clock.enter(COMPARE)
+        reported = further_answers(case, driver)  # before the next call of the driver discards them
+        self._clock.enter(COMPARE)  # so that the time of further calls is not that of the case
         first = self._comparison(case, answer, ())
         checks, invariants = answer.checks, invariants_of(case)
         if has_surroundings(driver, case):
-            others: list[Array] = []
+            second_buffers: list[Array] = []
             try:
-                checks += call_in_other_surroundings(first, self._layouts, others)
+                checks += call_in_other_surroundings(first, self._layouts, second_buffers)
             except Fault as fault:
                 return answer._replace(fault=fault)
-            if any(map(np.may_share_memory, self._own, others)):
-                invariants = (*invariants, Invariant(name=STATELESS))  # a buffer that the next call writes, too
+            # the backend returns a buffer that the next call writes, too
+            if any(map(np.may_share_memory, self._output_buffers, second_buffers)):
+                invariants = (*invariants, Invariant(name=STATELESS))
         further, of_invariants = further_calls(first, self._layouts, invariants)
-        return answer._replace(further=(*known, *further), checks=(*checks, *of_invariants))
+        return answer._replace(further=(*reported, *further), checks=(*checks, *of_invariants))
 
     def _comparison(self, case: TestCase, answer: BackendAnswer, expected: Sequence[Expected]) -> Comparison:
         outputs, clock = answer.outputs, self._clock
         return Comparison(case, self._driver, self._inputs, outputs, expected, clock, self._interrupted)
 
     def _prepare(self) -> None:
-        """Make the inputs and the expected outputs."""
+        """Make the inputs and expected outputs; if all cases expect an error, have the reference confirm it."""
         cases, clock, interrupted = self._cases, self._clock, self._interrupted
         clock.enter(GENERATE)
         reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
-        self._inputs, known = make_inputs(cases[0], interrupted)
+        self._inputs, known_outputs = make_inputs(cases[0], interrupted)
         clock.enter(REFERENCE)
-        judged = [each for each in cases if each.expects_error is None]
-        if not judged:
+        computing = [case for case in cases if case.expects_error is None]
+        if not computing:
             require_refused(cases[0], self._inputs, interrupted)
             return
-        expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
-        _put_on_shelf(self, expected)
+        expected, self._notes = expected_outputs(computing, self._inputs, known_outputs, self._driver, interrupted)
+        _store_expected(self, expected)
         if writes_outputs(self._driver, cases[0]):
             self._layouts = _layouts(expected)
 
-    def judged(
+    def result(
         self, answer: BackendAnswer | Fault, every_measure: bool, bench: BenchOptions | None, *, is_tainted: bool
     ) -> ExecutionResult:
-        """The verdicts, and timings of what passed."""
+        """Compare the outputs by the rules of each case, time the first passed case with ``bench``, and return all.
+
+        A fault before the call is the verdict of every case; a fault while timing is that of the passed ones.
+        """
         cases, clock, benchmark = self._cases, self._clock, None
         if isinstance(answer, Fault):
-            clock.enter(IDLE)
-            verdict = fault_verdict(answer)
-            return ExecutionResult(tuple([excused(each, verdict) for each in cases]), clock.timings(), None, is_tainted)
+            failed = ExecutionResult.for_all(cases, fault_verdict(answer))
+            return replace(failed, timings=self.timings(), is_tainted=is_tainted)
         clock.enter(COMPARE)
-        expected = _on_shelf(self) or ()
+        expected = _stored_expected(self) or ()
 
-        def compared(case: TestCase) -> Comparison:
+        def comparison(case: TestCase) -> Comparison:
             return self._comparison(case, answer, expected)
 
-        verdicts = [excused(case, verdict_of(compared(case), answer, every_measure=every_measure)) for case in cases]
+        verdicts = [excused(case, verdict_of(comparison(case), answer, every_measure=every_measure)) for case in cases]
         passed = [
-            place
-            for place, each in enumerate(verdicts)  # a refusal that was expected is no work to be timed
-            if each.status is Status.PASSED and each.evidence is Evidence.MEASURED
+            index
+            for index, verdict in enumerate(verdicts)  # an expected error is no work to be timed
+            if verdict.status is Status.PASSED and verdict.evidence is Evidence.MEASURED
         ]
         if bench is not None and passed:
             clock.enter(BENCHMARK)
             try:
-                benchmark = _timed(compared(cases[passed[0]])._replace(clock=Clock(None)), bench)
+                benchmark = _benchmark(comparison(cases[passed[0]])._replace(clock=Clock(None)), bench)
             except Fault as fault:
-                for place in passed:
-                    verdicts[place] = excused(cases[place], fault_verdict(fault))
-        clock.enter(IDLE)
-        return ExecutionResult(tuple(verdicts), clock.timings(), benchmark, is_tainted)
+                for index in passed:
+                    verdicts[index] = excused(cases[index], fault_verdict(fault))
+        return ExecutionResult(tuple(verdicts), self.timings(), benchmark, is_tainted)
 
 
 def _layouts(expected: Sequence[Expected]) -> list[tuple[str, TensorSpec]]:
-    return [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
+    return [(output.name, TensorSpec(dtype=output.dtype, shape=output.shape)) for output in expected]
 
 
-def _timed(comparison: Comparison, bench: BenchOptions) -> Benchmark:
-    """Time the case; whatever is timed is judged as the case is, by its own numerics.
+def _benchmark(comparison: Comparison, bench: BenchOptions) -> Benchmark:
+    """Time the case; compare the outputs of each timed driver by the case's rules; raise Fault if the backend fails."""
 
-    Raises:
-        Fault: if the backend fails when it is called often.
-    """
-
-    def judged(driver: BackendDriver, outputs: Sequence[Array]) -> Verdict:
-        theirs = comparison._replace(driver=driver, outputs=outputs, interrupted=None)
-        return verdict_of(theirs, BackendAnswer(outputs, (), further=()))
+    def compare(driver: BackendDriver, outputs: Sequence[Array]) -> Verdict:
+        timed = comparison._replace(driver=driver, outputs=outputs, interrupted=None)
+        return verdict_of(timed, BackendAnswer(outputs, (), further=()))
 
     specs = [spec for _, spec in _layouts(comparison.expected)]
-    return benchmark_of(comparison.case, comparison.driver, comparison.inputs, specs, judged, bench)
-
-
-_REFUSED_BY_PARTS = Verdict(
-    status=Status.SKIPPED, reason=Reason.UNSUPPORTED, message="a layer that is made of operators refuses by them"
-)
+    return benchmark_of(comparison.case, comparison.driver, comparison.inputs, specs, compare, bench)
 
 
 def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
-    """The verdict of a case that is not run: skipped by the plan, or unsupported by the backend."""
+    """Return the verdict of a case that the plan skips or the backend does not support; None if it is to be run.
+
+    An error of the driver's `unsupported` is a verdict, too.
+    """
     if case.skip is not None:
         return Verdict(status=Status.SKIPPED, message=case.skip.reason)
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
             if is_composed(driver, case.descriptor):
-                # its parts are looked at when they are called
-                return None if case.expects_error is None else _REFUSED_BY_PARTS
-            lack = outside_capabilities(driver, case) or driver.unsupported(case)
+                lack = None  # each operator of the layer is checked when it is called
+                if case.expects_error is not None:
+                    lack = "error-handling case skipped: a composed layer relies on the checks of its operators"
+            else:
+                lack = outside_capabilities(driver, case) or driver.unsupported(case)
             if lack is not None and not isinstance(lack, str):
-                raise TypeError(f"`unsupported` returned {lack!r}, but should return text, or None")
+                raise TypeError(f"`unsupported` returned {lack!r}, expected a string or None")
     except Fault as fault:
         return fault_verdict(fault)
     if lack is None:
@@ -276,9 +289,9 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
 
 
 class TestRunner:
-    """Runs cases one after the other in this process, for embedding; ``optest run`` adds workers and journals.
+    """Runner of cases one after the other in this process, for embedding; ``optest run`` adds workers and journals.
 
-    Each case's own backend is asked, found by name among ``optest.backends.backend_manager``.
+    Each case runs on its own backend, which ``optest.backends.backend_manager`` has by that name.
     """
 
     __test__ = False  # pytest would take the name for a test class
@@ -292,11 +305,13 @@ class TestRunner:
     def run(
         self, cases: Iterable[TestCase], on_result: Callable[[CaseResult, int, int], None] | None = None
     ) -> list[CaseResult]:
-        """Return one result for each case; ``seed`` replaces the cases' own; ``on_result`` gets (result, index, total).
+        """Run the cases and return one result for each; with ``fail_fast`` stop after the first bad one.
+
+        The seed of the runner replaces those of the cases. ``on_result`` is called with (result, index, total).
 
         Raises:
-            UnknownName: if a case names a backend that is not registered.
-            UsageError: if something replaced functions of NumPy before.
+            UnknownName: if the backend of a case is not registered.
+            UsageError: if functions of NumPy were replaced before.
         """
         self._side_effects = None
         planned = [case if self.seed is None else replace(case, seed=self.seed) for case in cases]
@@ -310,6 +325,7 @@ class TestRunner:
         return results
 
     def _run_one(self, case: TestCase, *, is_last: bool) -> CaseResult:
+        """Run a case, watched for side effects if foreign code takes part; ``is_last`` makes that check thorough."""
         driver = backend_manager.get(case.backend.name)
         refusal = why_not_run(case, driver)
         if refusal is not None:

@@ -1,4 +1,4 @@
-"""The loop over all cases: asks executors, retries, journals every result, tells the listener, stops in time."""
+"""The loop of a run over all cases: executes, retries, writes results to the journal, and notifies the listener."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Cases that compute the same thing on the same target; the first stands for the others.
+    """Cases that compute the same thing on the same target; only the first is run.
 
-    ``round_index`` counts repeats of the whole plan.
+    ``round_index`` is the number of the repetition of the plan, from 0.
     """
 
     cases: tuple[TestCase, ...]
@@ -55,38 +55,38 @@ class Execution:
         return self.cases[0]
 
 
+# The next execution, and those that certainly follow it.
 Turn: TypeAlias = tuple[Execution, Sequence[Execution]]
-"""What is run now, and what certainly is run after it, as far as anybody knows."""
 
+# Executions that a worker gets before it has returned the result of the first.
 _LOOKED_AHEAD = 16
-"""Executions that a worker is asked for before it has answered."""
 
+# A worker slot looks ahead by at most its fair share of the remaining executions divided by this.
 _SHARE = 4
-"""A lane looks ahead by at most this part of its fair share of what remains."""
 
+# Pictures that a journal holds, of some 6 kB each.
 _PICTURES, _PICTURES_OF_AN_OPERATOR = 200, 20
-"""That a journal holds, of some 6 kB each."""
 
+# Seconds after which listeners are notified of a running case, and seconds between two checks for one.
 _SLOW_S, _LOOK_S = 10.0, 1.0
-"""Seconds after which listeners hear of a case that still runs, and between two looks."""
 
 _UNSUPPORTED = (Status.SKIPPED, Reason.UNSUPPORTED)
-_ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
+_RETRIED_STATUSES = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 
 class Listener(Protocol):
-    """Hears what happens; whatever it raises is its own business and never ends a run."""
+    """Receiver of the events of a run. An exception ends the run, so that those of ``reporting`` handle their own."""
 
     def on_start(self, info: RunInfo) -> None: ...
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None: ...
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
-        """``results`` are all that were journaled; a run that was interrupted may not have told the last of them."""
+        """Receive all results of the journal; if the run was interrupted, also those that `on_case_result` missed."""
 
 
 class Journaling(Protocol):
-    """Keeps every result before anybody hears of it."""
+    """Journal of a run, which stores a result before the listener receives it."""
 
     def start(self, info: RunInfo) -> None: ...
 
@@ -97,9 +97,11 @@ class Journaling(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a run goes: ``maxfail`` 0 never stops; ``isolation`` is what the results say of it.
+    """Options of a run.
 
-    With ``dedupe`` cases that compute the same thing share one execution.
+    The run stops after ``maxfail`` bad results; 0 never stops it. ``isolation`` is recorded in the results. With
+    ``dedupe`` cases that compute the same thing share one execution. With ``merges_unsupported`` the cases of an
+    operator that are unsupported for the same reason are merged into one result at the end of the run.
     """
 
     jobs: int = 1
@@ -109,11 +111,10 @@ class Policy:
     isolation: str = "none"
     dedupe: bool = True
     merges_unsupported: bool = False
-    """Merge cases of an operator that are unsupported for the same reason into one result, at the end of the run."""
 
 
 class _Outcome(NamedTuple):
-    """An execution, what came of it, the number of attempts, and when it began."""
+    """An execution with its result, the number of attempts, and the monotonic time at which it began."""
 
     execution: Execution
     result: ExecutionResult
@@ -127,9 +128,13 @@ _Outcomes: TypeAlias = "queue.SimpleQueue[_Outcome | Future[None]]"
 
 @dataclass(slots=True)
 class Session:
-    """One run. ``make_executor`` gives a new executor for each of ``policy.jobs`` lanes.
+    """One run of cases.
 
-    ``revise`` makes of each verdict the one that counts, before it is journaled.
+    ``make_executor`` creates the executor of a worker slot, of which there are ``policy.jobs``. ``earlier`` holds
+    results of an interrupted run, which are not repeated. ``repro`` returns the reproduction command of a case.
+    ``revise`` maps the verdict of a case to the one that is written to the journal. ``choose`` yields the executions
+    one by one, for a caller that has its own loop; None runs all. ``dispatcher`` creates the dispatcher of devices
+    instead of ``make_executor``, if the executions need devices. ``notes`` are printed in the summary.
     """
 
     info: RunInfo
@@ -144,26 +149,22 @@ class Session:
     interruption: Interruption = field(default_factory=Interruption)
     revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
     choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None
-    """Asked for one execution after the other by who has a loop of its own; None asks for all of them."""
     dispatcher: Callable[[Sequence[Execution]], Dispatcher] | None = None
-    """Makes who gives devices to the executions, where they need any; ``make_executor`` is not asked then."""
     notes: list[str] = field(default_factory=list)
-    """What the summary has to say of the run's devices and machines."""
     results: list[CaseResult] = field(default_factory=list)
     bad: int = 0
     failure: OptestError | None = None
     _began: float = field(default_factory=time.monotonic, init=False)
-    _drawn: Counter[str] = field(default_factory=Counter, init=False)
+    _pictures: Counter[str] = field(default_factory=Counter, init=False)  # by operator
     _unsupported: dict[_Unsupported, list[tuple[TestCase, Verdict]]] = field(default_factory=dict, init=False)
     _finished: int = field(default=0, init=False)
-    _running: dict[int, tuple[TestCase, float]] = field(default_factory=dict, init=False)
-    """Case and start of what runs now, by thread."""
-    _telling: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _running: dict[int, tuple[TestCase, float]] = field(default_factory=dict, init=False)  # by thread, with its start
+    _listener_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self) -> RunSummary:
-        """Run every case that has no earlier result and return what all of them add up to.
+        """Run every case that has no earlier result and return the summary of all results.
 
-        An error of optest itself, such as a full disk, ends the run; it is kept in ``failure``.
+        An OptestError, such as a journal that cannot be written, ends the run and is stored in ``failure``.
         """
         began = self._began = time.monotonic()
         interrupted = False
@@ -173,9 +174,9 @@ class Session:
                 self.listener.on_start(self.info)
                 for result in {id(result): result for result in self.earlier.values()}.values():
                     self.results.append(result)
-                    self._drawn[result.operator] += len(result.verdict.pictures)
+                    self._pictures[result.operator] += len(result.verdict.pictures)
                     self._finished += len(result.keys)
-                    self._tell(result, self._finished)
+                    self._notify(result)
                 try:
                     self._run_all(self._remaining())
                 finally:
@@ -185,7 +186,8 @@ class Session:
         except OptestError as error:
             self.failure = error
         total = len(self.cases) * self.policy.rounds
-        interrupted |= self.interruption.happened and self._finished < total  # between two cases: nobody asked for more
+        # `Interruption.now` between two cases raises nothing
+        interrupted |= self.interruption.happened and self._finished < total
         summary = RunSummary.of(
             self.results,
             total=total,
@@ -201,6 +203,7 @@ class Session:
         return summary
 
     def _remaining(self) -> list[Execution]:
+        """Return the executions without the cases that have earlier results."""
         planned = executions(self.cases, rounds=self.policy.rounds, dedupe=self.policy.dedupe)
         if not self.earlier:
             return list(planned)
@@ -214,33 +217,33 @@ class Session:
         return remaining
 
     def _run_all(self, remaining: Sequence[Execution]) -> None:
+        """Run the executions: on devices, in several worker slots, or, if cases are chosen one by one, in one."""
         dispatcher = None if self.dispatcher is None else self.dispatcher(remaining)
         if dispatcher is not None:
             self.notes = dispatcher.notes
         if dispatcher is not None and self.choose is None:
-            with self._slow_cases_named():
+            with self._slow_cases_reported():
                 self._run_on_devices(dispatcher)
             return
         if self.policy.jobs > 1 and self.choose is None:
-            with self._slow_cases_named():
-                self._run_side_by_side(remaining)
+            with self._slow_cases_reported():
+                self._run_in_slots(remaining)
             return
         executor = dispatcher or self.make_executor(0)
         self.interruption.ends(executor)
         try:
-            turns = _one_by_one(remaining) if self.choose is None else self.choose(remaining)
-            # No thread where cases run in this process, or in forks of it.
-            with self._slow_cases_named() if executor.looks_ahead else nullcontext():
-                self._run_in_turn(turns, executor)
+            in_order = ((execution, remaining[n : n + _LOOKED_AHEAD]) for n, execution in enumerate(remaining, 1))
+            turns = in_order if self.choose is None else self.choose(remaining)
+            # Only for workers: a thread next to cases in this process, or in forks of it, could disturb them.
+            with self._slow_cases_reported() if executor.looks_ahead else nullcontext():
+                self._run_in_sequence(turns, executor)
         finally:
-            with self.interruption.put_off():
+            with self.interruption.deferred():
                 executor.close()
 
-    def _run_in_turn(self, turns: Iterable[Turn], executor: Executor) -> None:
-        """One execution after the other; a worker goes on with the next ones while this process records the outcome.
-
-        Not where the outcome decides whether there is a next one (``--maxfail``), or whether it is the same again.
-        """
+    def _run_in_sequence(self, turns: Iterable[Turn], executor: Executor) -> None:
+        """Run one execution after the other and report each; a worker starts the next ones meanwhile."""
+        # It does not if a result decides about the next execution: with `--maxfail`, or if that may be a retry.
         looks_ahead = executor.looks_ahead and not self.policy.maxfail
         refusals: dict[int, Verdict | None] = {}
 
@@ -254,7 +257,7 @@ class Session:
             following = []
             if looks_ahead or not executor.looks_ahead:
                 once = takewhile(self._is_tried_once, upcoming if looks_ahead else upcoming[:1])
-                following = [each.cases for each in once if refusal_of(each) is None]
+                following = [later.cases for later in once if refusal_of(later) is None]
             self._report(self._run_one(execution, executor, refusal, following))
             if self._is_over():
                 return
@@ -262,62 +265,63 @@ class Session:
     def _is_tried_once(self, execution: Execution) -> bool:
         return max(self.policy.retries, execution.first.retries) == 0
 
-    def _run_side_by_side(self, remaining: Sequence[Execution]) -> None:
-        """One lane for each job, which takes from what remains; results come as they finish."""
+    def _run_in_slots(self, remaining: Sequence[Execution]) -> None:
+        """Run the executions in ``policy.jobs`` worker slots and report results as they finish."""
         rest = deque(remaining)
         outcomes: _Outcomes = queue.SimpleQueue()
-        executors = {lane: self.make_executor(lane) for lane in range(min(self.policy.jobs, len(remaining)))}
-        taking = threading.Lock()
+        executors = {slot: self.make_executor(slot) for slot in range(min(self.policy.jobs, len(remaining)))}
+        rest_lock = threading.Lock()
 
-        def end(lane: int) -> None:
-            executor = executors.pop(lane, None)  # so that it is closed once
+        def end(slot: int) -> None:
+            executor = executors.pop(slot, None)  # so that it is closed once
             if executor is not None:
                 executor.close()
 
         def close() -> None:
             rest.clear()
-            for lane in list(executors):
-                end(lane)
+            for slot in list(executors):
+                end(slot)
 
-        def run_lane(lane: int, executor: Executor) -> None:
-            self._run_lane(executor, rest, taking, outcomes)
-            end(lane)  # another lane may wait for what it holds
+        def run_slot(slot: int, executor: Executor) -> None:
+            self._run_slot(executor, rest, rest_lock, outcomes)
+            end(slot)  # another slot may wait for a resource that it holds
 
-        self._run_lanes([partial(run_lane, *each) for each in executors.items()], outcomes, close)
+        self._run_threads([partial(run_slot, *item) for item in executors.items()], outcomes, close)
 
     def _run_on_devices(self, dispatcher: Dispatcher) -> None:
-        """A lane for each unit that may run at a time."""
+        """Run the dispatcher's units in as many threads as units can run at a time."""
         outcomes: _Outcomes = queue.SimpleQueue()
         dispatcher.report = lambda execution, result: outcomes.put(_Outcome(execution, result))
         self.interruption.ends(dispatcher)
         dispatcher.begin()
-        lane = partial(self._run_device_lane, dispatcher, outcomes)
+        run_units = partial(self._run_units, dispatcher, outcomes)
         count = min(self.policy.jobs, len(dispatcher.units), len(dispatcher.ids))
-        self._run_lanes([lane] * count, outcomes, dispatcher.close, dispatcher.settle)
+        self._run_threads([run_units] * count, outcomes, dispatcher.close, dispatcher.settle)
 
-    def _run_lanes(
+    def _run_threads(
         self,
-        lanes: Sequence[Callable[[], None]],
+        targets: Sequence[Callable[[], None]],
         outcomes: _Outcomes,
         close: Callable[[], None],
         settle: Callable[[Execution], None] = lambda _: None,
     ) -> None:
-        """Run each lane in a thread and report what they put into ``outcomes``; ``close`` ends them at once."""
-        if not lanes:
+        """Run each target in a thread; report each outcome from the queue, then `settle` it; `close` all at the end."""
+        if not targets:
             return
-        pool = ThreadPoolExecutor(max_workers=len(lanes), thread_name_prefix="optest")
-        left = len(lanes)
+        pool = ThreadPoolExecutor(max_workers=len(targets), thread_name_prefix="optest")
+        left = len(targets)
         try:
             with self.interruption.after_this():  # a pool forgets a thread whose start is interrupted
-                for lane in lanes:
-                    pool.submit(lane).add_done_callback(outcomes.put)
+                for target in targets:
+                    pool.submit(target).add_done_callback(outcomes.put)
             while left:
                 try:
-                    outcome = outcomes.get(timeout=1.0)  # a signal that comes just before a wait does not end it
+                    # a signal just before the wait does not end it, hence the timeout
+                    outcome = outcomes.get(timeout=1.0)
                 except queue.Empty:
                     continue
                 if isinstance(outcome, Future):
-                    outcome.result()  # raises what ended the lane
+                    outcome.result()  # raises the exception that ended the target
                     left -= 1
                     continue
                 self._report(outcome)
@@ -325,38 +329,32 @@ class Session:
                     return
                 settle(outcome.execution)
         finally:
-            with self.interruption.put_off():
+            with self.interruption.deferred():
                 close()
                 pool.shutdown(wait=True)
 
-    def _run_device_lane(self, dispatcher: Dispatcher, outcomes: _Outcomes) -> None:
-        """Run units on the devices that they get, the rounds of a case one after the other."""
-        while (turn := dispatcher.take()) is not None:
+    def _run_units(self, dispatcher: Dispatcher, outcomes: _Outcomes) -> None:
+        """Take units until none is left and run their executions one after the other; stop one that loses a device."""
+        while (unit := dispatcher.take()) is not None:
             try:
-                while turn.executions and turn.lost is None:
-                    execution = turn.executions.popleft()
-                    outcomes.put(self._run_one(execution, turn, None))
+                while unit.executions and unit.lost is None:
+                    execution = unit.executions.popleft()
+                    outcomes.put(self._run_one(execution, unit, None))
                     if self.policy.maxfail:
                         dispatcher.wait_until_settled(execution)
             finally:
-                dispatcher.give_back(turn)
+                dispatcher.give_back(unit)
 
-    def _run_lane(
-        self,
-        executor: Executor,
-        rest: deque[Execution],
-        taking: threading.Lock,
-        outcomes: _Outcomes,
+    def _run_slot(
+        self, executor: Executor, rest: deque[Execution], rest_lock: threading.Lock, outcomes: _Outcomes
     ) -> None:
-        """Run executions until none remains; the lane's worker goes on with the next ones of the lane meanwhile.
-
-        A lane takes a share of what remains, which shrinks towards the end (guided self-scheduling), so that slow
-        executions at the end do not queue up behind one worker while another is idle.
-        """
+        """Run executions from ``rest`` until none remains, with some taken ahead for the slot's worker."""
         taken: deque[tuple[Execution, Verdict | None]] = deque()
         while True:
             looks_ahead = executor.looks_ahead and not self.policy.maxfail
-            with taking:  # a driver is asked by one thread at a time
+            with rest_lock:  # it also keeps `unsupported` of the driver to one thread at a time
+                # A share of the rest that shrinks towards the end (guided self-scheduling), so that slow executions do
+                # not queue up behind one worker while another is idle.
                 depth = min(_LOOKED_AHEAD, len(rest) // (_SHARE * self.policy.jobs)) if looks_ahead else 0
                 while rest and len(taken) <= depth:
                     execution = rest.popleft()
@@ -364,8 +362,8 @@ class Session:
             if not taken:
                 return
             execution, refusal = taken.popleft()
-            once = takewhile(lambda each: self._is_tried_once(each[0]), taken)
-            following = [each.cases for each, refused in once if refused is None]
+            once = takewhile(lambda item: self._is_tried_once(item[0]), taken)
+            following = [later.cases for later, refused in once if refused is None]
             outcomes.put(self._run_one(execution, executor, refusal, following))
 
     def _run_one(
@@ -375,7 +373,7 @@ class Session:
         refusal: Verdict | None,
         following: Sequence[Sequence[TestCase]] = (),
     ) -> _Outcome:
-        """Only crashes, deadlines and lost devices are tried again."""
+        """Run an execution, retry it after a crash or a timeout, and return the outcome; do not run it if refused."""
         cases, began = execution.cases, time.monotonic()
         if refusal is not None:
             return _Outcome(execution, ExecutionResult.for_all(cases, refusal))
@@ -390,7 +388,7 @@ class Session:
         for attempt in range(1, allowed + 1):
             outcome = executor.execute(cases)
             lost += outcome.attempts - 1
-            if attempt == allowed or not any(verdict.status in _ASK_AGAIN for verdict in outcome.verdicts):
+            if attempt == allowed or not any(verdict.status in _RETRIED_STATUSES for verdict in outcome.verdicts):
                 break
             earlier = outcome.verdicts[0]
         del self._running[threading.get_ident()]
@@ -398,40 +396,40 @@ class Session:
         return _Outcome(execution, replace(outcome, verdicts=verdicts), attempt + lost, began)
 
     def _report(self, outcome: _Outcome) -> None:
+        """Write the results of an outcome to the journal and notify the listener of each."""
         for result in self._results_of(outcome):
             with self.interruption.after_this():
                 self._keep(result)
             self._finished += 1
-            self._tell(result, self._finished)
+            self._notify(result)
 
     def _report_unsupported(self) -> None:
-        """Report the unsupported cases as one result for each operator, message and round.
-
-        A driver with two operators supports few cases: one result for each of the others is 11,530 folders and 93 MB.
-        """
-        for (round_index, *_), ((case, verdict), *others) in self._unsupported.items():
-            if others:
-                cases = [case, *(other for other, _ in others)]
-                tags = Counter(tag for each in cases for tag in each.tags if tag.startswith("set:"))
-                keys = {each.id: each.key for each in cases}
+        """Report the collected unsupported cases as one result for each operator, target, message and repetition."""
+        # One result for each unsupported case of a driver with two operators was 11,530 folders and 93 MB.
+        for (round_index, *_), ((case, verdict), *more) in self._unsupported.items():
+            if more:
+                cases = [case, *(merged for merged, _ in more)]
+                tags = Counter(tag for merged in cases for tag in merged.tags if tag.startswith("set:"))
+                keys = {merged.id: merged.key for merged in cases}
                 details = {**verdict.details, MERGED_TAGS: dict(tags), MERGED_KEYS: keys}
                 verdict = replace(verdict, message=f"{verdict.message} ({len(keys):,} cases)", details=details)
             result = result_of(case, verdict, round_index=round_index, isolation=self.policy.isolation)
             self._keep(result)
-            self._tell(result, self._finished)
+            self._notify(result)
 
     def _keep(self, result: CaseResult) -> None:
-        """What the journal holds counts, and nothing else."""
+        """Write the result to the journal, then count it."""
         self.journal.result(result)
         self.results.append(result)
         self.bad += result.status in BAD_STATUSES
 
     def _results_of(self, outcome: _Outcome) -> Iterator[CaseResult]:
+        """Yield a result for each case; collect unsupported ones that are to be merged; raise if interrupted."""
         execution, executed = outcome.execution, outcome.result
         if self.interruption():
-            raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
-        for place, (case, judged) in enumerate(zip(execution.cases, executed.verdicts, strict=True)):
-            verdict = self._with_few_pictures(case.descriptor.name, self.revise(case, judged))
+            raise UserInterrupt  # foreign code may have caught it, which makes the outcome meaningless
+        for index, (case, original) in enumerate(zip(execution.cases, executed.verdicts, strict=True)):
+            verdict = self._with_few_pictures(case.descriptor.name, self.revise(case, original))
             if self.policy.merges_unsupported and (verdict.status, verdict.reason) == _UNSUPPORTED:
                 kind = (execution.round_index, case.descriptor.name, case.backend.label(), verdict.message)
                 self._unsupported.setdefault(kind, []).append((case, verdict))
@@ -441,90 +439,84 @@ class Session:
                 case,
                 verdict,
                 timings=executed.timings,
-                benchmark=executed.benchmark if judged.status is Status.PASSED else None,
+                benchmark=executed.benchmark if original.status is Status.PASSED else None,
                 attempts=outcome.attempts,
                 round_index=execution.round_index,
                 isolation=self.policy.isolation,
-                duplicate_of=execution.first.id if place else None,
+                duplicate_of=execution.first.id if index else None,
                 repro=self.repro(case) if verdict.status not in (Status.PASSED, Status.SKIPPED) else "",
                 began_s=None if outcome.began is None else outcome.began - self._began,
                 devices=executed.devices,
             )
 
     def _with_few_pictures(self, operator: str, verdict: Verdict) -> Verdict:
-        """``verdict`` without pictures unless it is bad and the run has room: most of a result's bytes are theirs."""
+        """Return the verdict without pictures if it is good, else with as many as the limits of the run allow."""
         if not verdict.pictures:
             return verdict
-        room = min(_PICTURES - self._drawn.total(), _PICTURES_OF_AN_OPERATOR - self._drawn[operator])
+        room = min(_PICTURES - self._pictures.total(), _PICTURES_OF_AN_OPERATOR - self._pictures[operator])
         kept = verdict.pictures[:room] if room > 0 and verdict.status in BAD_STATUSES else ()
-        self._drawn[operator] += len(kept)
+        self._pictures[operator] += len(kept)
         return replace(verdict, pictures=kept)
 
     @contextmanager
-    def _slow_cases_named(self) -> Iterator[None]:
-        """While inside, tell listeners that have ``on_wait`` of the case that has been running for longest."""
+    def _slow_cases_reported(self) -> Iterator[None]:
+        """Within the block, call the listener's ``on_wait``, if any, each second for the case that runs longest."""
         on_wait: Any = getattr(self.listener, "on_wait", None)
         over, total = threading.Event(), len(self.cases) * self.policy.rounds
 
-        def look() -> None:
+        def report() -> None:
             while not over.wait(_LOOK_S):
-                running = sorted(self._running.copy().values(), key=lambda each: each[1])
-                for case, began in running[:1]:
-                    seconds = time.monotonic() - began
-                    with self._telling:
-                        if seconds >= _SLOW_S and not over.is_set():
-                            on_wait(case.id, seconds, self._finished, total)
+                running = self._running.copy().values()  # other threads change it
+                if not running:
+                    continue
+                case, began = min(running, key=lambda item: item[1])
+                seconds = time.monotonic() - began
+                with self._listener_lock:
+                    if seconds >= _SLOW_S and not over.is_set():
+                        on_wait(case.id, seconds, self._finished, total)
 
         if on_wait is not None:
-            threading.Thread(target=look, name="optest slow cases", daemon=True).start()
+            threading.Thread(target=report, name="optest slow cases", daemon=True).start()
         try:
             yield
         finally:
-            with self._telling:
+            with self._listener_lock:
                 over.set()
 
-    def _tell(self, result: CaseResult, count: int) -> None:
-        with self._telling:
-            self.listener.on_case_result(result, count - 1, len(self.cases) * self.policy.rounds)
+    def _notify(self, result: CaseResult) -> None:
+        """Pass a result to the listener as the latest of the finished cases."""
+        with self._listener_lock:
+            self.listener.on_case_result(result, self._finished - 1, len(self.cases) * self.policy.rounds)
 
     def _is_over(self) -> bool:
         return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail
 
 
-def _one_by_one(remaining: Sequence[Execution]) -> Iterator[Turn]:
-    for place, execution in enumerate(remaining, 1):
-        yield execution, remaining[place : place + _LOOKED_AHEAD]
-
-
 def resume_key(case: TestCase, round_index: int) -> object:
-    """What makes an earlier result the result of this case: its id and key, and the round."""
+    """Return the identity by which an earlier result belongs to a case: id, key, target and repetition."""
     return (case.id, case.key, case.backend.label(), round_index)
 
 
 def executions(cases: Iterable[TestCase], *, rounds: int = 1, dedupe: bool = True) -> Sequence[Execution]:
-    """Group cases by what they compute, in the order of the plan, ``rounds`` times over."""
+    """Group cases that compute the same thing, in the order of the plan, and repeat the groups ``rounds`` times.
+
+    Without ``dedupe`` each case is a group.
+    """
     planned = tuple(cases)
     with collection_paused():
-        groups = _grouped(planned) if dedupe else [(case,) for case in planned]
+        if not dedupe or len({case.key for case in planned}) == len(planned):  # most plans repeat no key
+            groups: list[tuple[TestCase, ...]] = [(case,) for case in planned]
+        else:
+            grouped: dict[object, list[TestCase]] = {}
+            for case in planned:
+                grouped.setdefault(_sharing_key(case), []).append(case)
+            groups = [tuple(group) for group in grouped.values()]
         return [Execution(group, index) for index in range(rounds) for group in groups]
 
 
-def _grouped(cases: Sequence[TestCase]) -> list[tuple[TestCase, ...]]:
-    """Most plans repeat nothing, which their keys alone tell."""
-    if len({case.key for case in cases}) == len(cases):
-        return [(case,) for case in cases]
-    grouped: dict[object, list[TestCase]] = {}
-    for case in cases:
-        grouped.setdefault(_shared(case), []).append(case)
-    return [tuple(group) for group in grouped.values()]
-
-
-def _shared(case: TestCase) -> object:
-    """Cases share an execution if everything that a backend or reference can see of them is the same.
-
-    That a refusal is expected, and which, decides what is asked. A skipped case shares nothing, since it is not run.
-    """
-    if case.skip is not None:
+def _sharing_key(case: TestCase) -> object:
+    """Return a key of everything that a backend or reference can see of the case; cases with one key share a run."""
+    if case.skip is not None:  # it is not run
         return id(case)
     config = repr(case.backend_config.get(case.backend.name)) if case.backend_config else None
     return (

@@ -1,7 +1,7 @@
 """The child process that runs cases: ``optest.core.worker PHASE_PAGE FD_IN FD_OUT``, run as a module.
 
 It loads the same plug-ins as its parent and finds the driver by name. Foreign code may end it at any moment; the
-parent reads the phase page to know whose fault that was.
+parent reads the phase page to know whose code was running.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ from optest.process import (
 from optest.spec import Fault, TestCase
 
 _LONG_S = 3600.0
+# A fork whose pipes are closed may take this long to end: the system may have much memory to free.
 _DYING_S = 5.0
-"""How long a fork whose pipes are gone may take to end: the system may have much to take back."""
 _LOOK_S = 0.0002
+# After these cases modules and libraries are loaded, and the garbage collector need not visit them any more. A probe
+# for leaks collects garbage with every case, which was half of the time of a C library's check.
 _CASES_BEFORE_FREEZE = 4
-"""By then modules and libraries are loaded: the collector need not walk over them again, as a probe for leaks makes it
-do with every case (half of the time of a C library's check)."""
 
 
 def main(arguments: list[str]) -> None:
+    """Load the driver named by the greeting, report Ready or Broken to the parent, and run its requests."""
     page, fd_in, fd_out = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     channel = Channel(fd_in, fd_out)
-    faulthandler.enable()  # a signal that kills leaves the Python frames in the log
+    faulthandler.enable()  # a fatal signal leaves the Python frames in the log
     faulthandler.register(TRACEBACK_SIGNAL)
     with PhasePage(page) as phases:
         hello = decode_for_worker(channel.receive() or b"")
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> None:
             if in_forks:
                 adopt_orphans()
                 warm_up()
-                refuse_patches(serving.patches, "a plug-in")  # watches what was imported
+                refuse_patches(serving.patches, "a plug-in")  # adds newly imported modules to the watch
                 gc.collect()
                 gc.freeze()
         except OptestError as error:
@@ -87,27 +88,26 @@ def main(arguments: list[str]) -> None:
 
 
 def _serve(serving: _Serving, channel: Channel) -> None:
-    """Answer in this process, as long as there are questions."""
-    phases, answered = serving.phases, 0
+    """Run requests in this process and send their results, until the pipe closes; only one with ``fresh``."""
+    phases, finished = serving.phases, 0
     while (message := channel.receive()) is not None:
-        answer = _answer(message, serving)
+        result = _run_request(message, serving)
         phases.write(Phase.ANSWER)
-        channel.send(encode(answer))
+        channel.send(encode(result))
         phases.write(Phase.IDLE)
         if serving.hello.fresh:
             return
-        while isinstance(answer, Ran) and is_last(answer):  # the next question may be here, but is for another worker
-            time.sleep(_LONG_S)  # until the parent ends this process
-        answered += 1
-        if answered == _CASES_BEFORE_FREEZE:
+        # After a taint or a lost device a request that was sent ahead is for another worker: wait for the parent.
+        while isinstance(result, Ran) and is_last(result):
+            time.sleep(_LONG_S)
+        finished += 1
+        if finished == _CASES_BEFORE_FREEZE:
             gc.collect()
             gc.freeze()
 
 
 def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
-    """Have a fork of this process answer, and another one after its death; each question has its own if they are to be
-    fresh. Nothing foreign runs in this process.
-    """
+    """Run requests in a fork, which is replaced when it dies, and after each request with ``fresh``; report a death."""
 
     def serve(inside: Channel) -> None:
         channel.close()
@@ -120,33 +120,35 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
         if fork is not None:
             os.kill(fork.pid, TRACEBACK_SIGNAL)
 
+    # the fork runs the case, so that its frames are those to write
     faulthandler.unregister(TRACEBACK_SIGNAL)
     signal.signal(TRACEBACK_SIGNAL, write_traceback)
     while (message := channel.receive()) is not None:
-        if fork is not None and fork.is_over():  # after its answer
+        if fork is not None and fork.is_over():  # it died after it had sent its result
             _end(fork)
             fork = None
         if fork is None:
-            with suppress(OptestError, Fault):
-                for case in cases_of(_asked(message)):
+            with suppress(OptestError, Fault):  # the fork raises the same and reports it
+                for case in cases_of(_decoded(message)):
                     if isinstance(serving.driver, RunsInForks):
                         serving.driver.before_fork(case)
                     prepare_fork(case, serving.driver)
             fork = fork_server(serve)
-        answer: bytes | None = None
+        result: bytes | None = None
         spoilt = ""
         try:
-            answer = fork.ask(message)
+            result = fork.ask(message)
         except ValueError as error:
             spoilt = str(error)
-        if answer is None and not spoilt and not _ends_soon(fork):
-            channel.close()  # foreign code closed the fork's: the parent keeps the deadline, and ends both
+        if result is None and not spoilt and not _ends_soon(fork):
+            # Foreign code closed the fork's pipes, but the fork runs on: the parent kills both at the deadline.
+            channel.close()
             os.waitpid(fork.pid, 0)
             os._exit(0)
-        if answer is None:
-            answer = _died(message, serving, *_end(fork), spoilt)
+        if result is None:
+            result = _report_death(message, serving, *_end(fork), spoilt)
             fork = None
-        channel.send(answer)
+        channel.send(result)
         if fork is not None and serving.hello.fresh:
             _ends_soon(fork)
             _end(fork)
@@ -154,21 +156,24 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
 
 
 def _end(fork: ForkedServer) -> tuple[int, int | None]:
+    """End the fork and the processes that it started; return its exit status and signal."""
     ended = fork.end()
     end_children()
     return ended
 
 
-def _died(message: bytes, serving: _Serving, returncode: int, signal_number: int | None, spoilt: str) -> bytes:
+def _report_death(message: bytes, serving: _Serving, returncode: int, signal_number: int | None, spoilt: str) -> bytes:
+    """Return the Died message for the request, after writing its end mark to standard error."""
     phase = serving.phases.of_a_death()
     serving.phases.write(Phase.IDLE)
-    asked = _asked(message)
-    sys.stderr.write(f"\n{end_mark(asked.number)}\n")
+    number = _decoded(message).number
+    sys.stderr.write(f"\n{end_mark(number)}\n")
     sys.stderr.flush()
-    return encode(Died(asked.number, phase, returncode, signal_number, spoilt))
+    return encode(Died(number, phase, returncode, signal_number, spoilt))
 
 
 def _ends_soon(fork: ForkedServer) -> bool:
+    """Wait at most `_DYING_S` seconds for the end of the fork; return whether it ended."""
     ends = time.monotonic() + _DYING_S
     while not (is_over := fork.is_over()) and time.monotonic() < ends:
         time.sleep(_LOOK_S)
@@ -176,7 +181,7 @@ def _ends_soon(fork: ForkedServer) -> bool:
 
 
 class _Serving(NamedTuple):
-    """What a worker has to answer with."""
+    """State with which a worker runs requests."""
 
     hello: Hello
     phases: PhasePage
@@ -186,11 +191,7 @@ class _Serving(NamedTuple):
 
 
 def _load(hello: Hello) -> tuple[BackendDriver, PatchWatch, SideEffects]:
-    """The driver, and the watches over what it does to this process.
-
-    Raises:
-        OptestError: if it cannot be loaded, or replaces what verdicts rest on.
-    """
+    """Load plug-ins and driver; return it and the watches over this process; raise OptestError if it cannot be used."""
     sys.path[:] = [*hello.import_path, *(entry for entry in sys.path if entry not in hello.import_path)]
     refuse_earlier_patches()
     patches = patch_watch()
@@ -202,7 +203,7 @@ def _load(hello: Hello) -> tuple[BackendDriver, PatchWatch, SideEffects]:
 
 
 def broken(number: int, error: OptestError) -> Broken:
-    """The answer that hands an error to the parent, which :func:`optest.core.messages.refusal` makes one again."""
+    """Convert an error to a message for the parent; :func:`optest.core.messages.refusal` restores it there."""
     match error:
         case Unavailable():
             return Broken(number, "unavailable", str(error))
@@ -211,23 +212,24 @@ def broken(number: int, error: OptestError) -> Broken:
     return Broken(number, "error", str(error))
 
 
-def _asked(message: bytes) -> Asked:
-    asked = decode_for_worker(message)
-    assert isinstance(asked, Asked)
-    return asked
+def _decoded(message: bytes) -> Asked:
+    request = decode_for_worker(message)
+    assert isinstance(request, Asked)
+    return request
 
 
-def cases_of(asked: Asked) -> list[TestCase]:
-    """The cases of a question.
+def cases_of(request: Asked) -> list[TestCase]:
+    """Build the cases of a request.
 
     Raises:
-        OptestError: for one that cannot be built here.
+        OptestError: if a case cannot be built here, such as one of an unknown operator.
     """
-    return [case_from_wire(wire, operators.get, key) for wire, key in zip(asked.cases, asked.keys, strict=True)]
+    return [case_from_wire(wire, operators.get, key) for wire, key in zip(request.cases, request.keys, strict=True)]
 
 
-def _answer(message: bytes, serving: _Serving) -> ToParent:
-    request, hello = _asked(message), serving.hello
+def _run_request(message: bytes, serving: _Serving) -> ToParent:
+    """Run a request and return its result as Ran, or Broken if a case cannot be built here."""
+    request, hello = _decoded(message), serving.hello
     try:
         cases = cases_of(request)
     except OptestError as error:

@@ -33,8 +33,8 @@ def test_without_bench_nothing_is_timed() -> None:
         ({"bench_time": "1s"}, "--bench-time times nothing by itself; add --bench"),
         ({"bench_against": "numpy"}, "--bench-against times nothing by itself; add --bench"),
         ({"bench": True, "bench_against": "nunpy"}, "did you mean 'numpy'?"),
-        ({"bench": True, "bench_against": "ascend"}, "no call that can be timed by itself"),
-        ({"bench": True, "bench_against": "numpy:cuda"}, "takes no device"),
+        ({"bench": True, "bench_against": "ascend"}, "no call that can be timed separately"),
+        ({"bench": True, "bench_against": "numpy:cuda"}, "accepts no device"),
     ],
 )
 def test_what_cannot_be_done_is_refused(given: dict[str, object], said: str) -> None:

@@ -27,7 +27,7 @@ from optest.spec import (
     dtype,
 )
 
-NAME = "the selected cases or what is allowed for them"
+NAME = "the selected cases or their settings"
 COPY = OperatorDescriptor(name="copy", signature="x -> out", reference="optest.nowhere:copy")
 SPEC = TensorSpec(dtype=dtype("float32"), shape=(2,))
 PLAIN = TestCase(

@@ -70,7 +70,7 @@ def test_a_product_is_resumed() -> None:
     assert len(run(plan=path, exitfirst=True).results) == 3
     assert sorted(ids(run(resume="latest"))) == ["bad[m=2]", "bad[m=3]", "good", "last"]
     write(MIXED.replace("m: [2, 3]", "m: [2, 4]"))
-    with pytest.raises(UsageError, match=r"plan has changed(.|\n)*the selected cases or what is allowed for them"):
+    with pytest.raises(UsageError, match=r"plan has changed(.|\n)*the selected cases or their settings"):
         run(resume="latest")
 
 

@@ -1,4 +1,4 @@
-"""The program that a backend captures of a call: what can be wrong with its graph, each with a message of its own."""
+"""Captured programs: a message for each way in which the graph can be wrong."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Values = Callable[[], Sequence[Any]]
 
 
 def program(*nodes: ProgramNode, shape: tuple[int, ...] = (2, 3), kind: str = "float32", **more: Any) -> Program:
-    """A program of x, y and the constant c that returns r."""
-    made = TensorSpec(dtype=dtype(kind), shape=shape)
-    return Program(nodes=nodes, inputs={"x": made, "y": made}, outputs=[("r", made)], constants={"c": 2.0}, **more)
+    """Return a program of x, y and the constant c that returns r."""
+    spec = TensorSpec(dtype=dtype(kind), shape=shape)
+    return Program(nodes=nodes, inputs={"x": spec, "y": spec}, outputs=[("r", spec)], constants={"c": 2.0}, **more)
 
 
 ADD = ProgramNode("add", ["x", "y"], ["r"])
@@ -37,7 +37,7 @@ DEAD = ProgramNode("exp", ["x"], ["e"])
 
 
 class Capturing(BackendDriver):
-    """Captures what ``capture`` says of a call, and has to be asked for values by nobody."""
+    """Driver that captures by ``capture``; it must not be run for values."""
 
     name, kind = "capturing", "cpu"
 
@@ -69,45 +69,45 @@ def judged(capture: Callable[[TestCase, Values], Program]) -> tuple[Verdict, Cap
         program(ADD._replace(inputs=["x", "", "y"], outputs=["r", ""])),
     ],
 )
-def test_a_program_in_order_passes(right: Program) -> None:
-    found, driver = judged(lambda *_: right)
-    assert (found.status, found.evidence) == (Status.PASSED, Evidence.SPECS_COMPARED), found.message
-    assert (found.message, [each.name for each in found.checks]) == ("captured: float32 2x3", ["capture"])
-    shapes = [[each.spec.shape for each in case.inputs] for case in driver.asked]
+def test_well_formed_program_passes(right: Program) -> None:
+    verdict, driver = judged(lambda *_: right)
+    assert (verdict.status, verdict.evidence) == (Status.PASSED, Evidence.SPECS_COMPARED), verdict.message
+    assert (verdict.message, [item.name for item in verdict.checks]) == ("captured: float32 2x3", ["capture"])
+    shapes = [[item.spec.shape for item in case.inputs] for case in driver.asked]
     assert shapes == [[(2, 3), (1, 3)]] * 2 + [[(3, 4), (1, 4)]] + [[(2, 3), (1, 3)]]
 
 
 @pytest.mark.parametrize(
     ("wrong", "reason", "words"),
     [
-        (program(ADD, shape=(3, 2)), Reason.SHAPE, "out: the shape is captured as 3x2, but should be 2x3"),
-        (program(ADD, kind="float16"), Reason.DTYPE, "out: the dtype is captured as float16, but should be float32"),
+        (program(ADD, shape=(3, 2)), Reason.SHAPE, "out: the captured shape is 3x2, expected 2x3"),
+        (program(ADD, kind="float16"), Reason.DTYPE, "out: the captured dtype is float16, expected float32"),
         (replace(program(ADD), outputs=[]), Reason.MISSING_OUTPUT, "out is not captured"),
-        (program(*reversed(TWICE)), Reason.INVARIANT, "node 0 (add) takes 't', which is no input, no constant and no"),
-        (program(ADD, ADD), Reason.INVARIANT, "node 1 (add) makes 'r', which is there already"),
-        (program(ADD._replace(outputs=["x"])), Reason.INVARIANT, "node 0 (add) makes 'x', which is there already"),
-        (program(DEAD), Reason.INVARIANT, "no node makes the output 'r'"),
-        (program(DEAD, ADD, is_optimized=True), Reason.INVARIANT, "the optimiser left node 0 (exp), which no output"),
+        (program(*reversed(TWICE)), Reason.INVARIANT, "node 0 (add) reads 't', which is no input, no constant and no"),
+        (program(ADD, ADD), Reason.INVARIANT, "node 1 (add) computes 'r', which exists already"),
+        (program(ADD._replace(outputs=["x"])), Reason.INVARIANT, "node 0 (add) computes 'x', which exists already"),
+        (program(DEAD), Reason.INVARIANT, "no node computes the output 'r'"),
+        (program(DEAD, ADD, is_optimized=True), Reason.INVARIANT, "the optimiser kept node 0 (exp), which no output"),
     ],
 )
-def test_what_is_wrong_with_a_graph(wrong: Program, reason: Reason, words: str) -> None:
-    found, _ = judged(lambda *_: wrong)
-    assert (found.status, found.reason, words in found.message) == (Status.FAILED, reason, True), found.message
+def test_malformed_graph_fails(wrong: Program, reason: Reason, words: str) -> None:
+    verdict, _ = judged(lambda *_: wrong)
+    assert (verdict.status, verdict.reason, words in verdict.message) == (Status.FAILED, reason, True), verdict.message
 
 
-def test_a_capture_that_keeps_state() -> None:
+def test_capture_with_state_fails() -> None:
     kept: list[ProgramNode] = []
 
     def growing(case: TestCase, _: Values) -> Program:
         kept.append(ADD._replace(outputs=[f"r{len(kept)}"]))
         return replace(program(*kept), outputs=[(f"r{len(kept) - 1}", case.inputs[0].spec)])
 
-    found, _ = judged(growing)
-    again = "captured again, the program has `add(input0: float32[2x3], input1: float32[2x3])` in place of `outputs"
-    assert (found.reason, again in found.message) == (Reason.INVARIANT, True), found.message
+    verdict, _ = judged(growing)
+    again = "captured again, the program has `add(input0: float32[2x3], input1: float32[2x3])` instead of `outputs"
+    assert (verdict.reason, again in verdict.message) == (Reason.INVARIANT, True), verdict.message
 
 
-def test_names_of_values_make_no_difference() -> None:
+def test_value_names_do_not_matter() -> None:
     names = count()
 
     def renamed(case: TestCase, _: Values) -> Program:
@@ -118,8 +118,8 @@ def test_names_of_values_make_no_difference() -> None:
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_capture_that_another_call_changes(refuses: bool) -> None:
-    """The cache holds the constants of the call before, whether or not that one was refused."""
+def test_capture_changed_by_other_call_fails(refuses: bool) -> None:
+    """The driver's cache holds the constants of the previous call."""
     scales = [2.0]
 
     def scaled(case: TestCase, _: Values) -> Program:
@@ -129,22 +129,23 @@ def test_a_capture_that_another_call_changes(refuses: bool) -> None:
                 raise ValueError("sizes")
         return replace(program(*TWICE), constants={"c": scales[0]})
 
-    found, _ = judged(scaled)
+    verdict, _ = judged(scaled)
     words = "captured after a call with other sizes, the program has `mul(input0: float32[2x3], float64()#"
-    assert (found.reason, found.message.startswith(words)) == (Reason.INVARIANT, True), found.message
+    assert (verdict.reason, verdict.message.startswith(words)) == (Reason.INVARIANT, True), verdict.message
 
 
-def test_a_program_that_is_specialised_on_values() -> None:
+def test_program_specialised_on_values_fails() -> None:
     def folded(case: TestCase, values: Values) -> Program:
         return replace(program(*TWICE), constants={"c": float(values()[0].sum())})
 
-    found, driver = judged(folded)
-    assert found.message.startswith("captured with other values of the inputs, the program has `mul("), found.message
-    shaped, _ = judged(lambda case, values: program(ADD, shape=np.broadcast_shapes(*(each.shape for each in values()))))
+    verdict, driver = judged(folded)
+    expected = "captured with other values of the inputs, the program has `mul("
+    assert verdict.message.startswith(expected), verdict.message
+    shaped, _ = judged(lambda case, values: program(ADD, shape=np.broadcast_shapes(*(item.shape for item in values()))))
     assert (shaped.status, len(driver.asked)) == (Status.PASSED, 5)
 
 
-def test_a_capture_that_fails() -> None:
+def test_failing_capture() -> None:
     def refused(case: TestCase, _: Values) -> Program:
         raise Fault(Reason.UNSUPPORTED, "nothing is captured op by op")
 
@@ -154,11 +155,11 @@ def test_a_capture_that_fails() -> None:
     assert says(raised.message, "core.the_backend_capture_raised")
 
 
-def test_a_driver_without_the_ability_is_asked_nothing() -> None:
+def test_driver_without_capture_is_skipped() -> None:
     (case,) = cases(op="add", dtype="float32", shape=("input0=2x3", "input1=3"))
     asked = case_from_wire(case_to_wire(replace(case, mode=GRAPH)), operators.get)
-    (found,) = execute([asked], backend_manager.get("numpy")).verdicts
-    assert (found.status, found.message) == (Status.SKIPPED, "backend numpy offers no capture of it")
+    (verdict,) = execute([asked], backend_manager.get("numpy")).verdicts
+    assert (verdict.status, verdict.message) == (Status.SKIPPED, "backend numpy offers no capture for this operator")
 
 
 @pytest.mark.parametrize(
@@ -174,13 +175,13 @@ def test_frameworks_capture_without_running(name: str, variant: str | None, monk
     monkeypatch.setattr(backend_manager.get(name), "run", run)
     given = {"backend": name, "variant": variant, "op": ("softmax", "clip", "where"), "group": "validation"}
     outcome = check({**given, "case_set": ("graph",), "isolate": "none", "jobs": 1}, stream=io.StringIO())
-    captured = [each for each in outcome.results if each.mode == GRAPH]
+    captured = [item for item in outcome.results if item.mode == GRAPH]
     assert len(captured) == len(outcome.results) > 9
-    assert {each.status for each in captured} <= {Status.PASSED, Status.SKIPPED}
-    assert {each.operator for each in captured if each.status is Status.PASSED} == {"softmax", "clip", "where"}
+    assert {item.status for item in captured} <= {Status.PASSED, Status.SKIPPED}
+    assert {item.operator for item in captured if item.status is Status.PASSED} == {"softmax", "clip", "where"}
 
 
-def test_each_level_of_onnxruntime_captures_its_own_program() -> None:
+def test_onnxruntime_levels_capture_different_programs() -> None:
     pytest.importorskip("onnxruntime")
     driver: Any = backend_manager.get("onnxruntime")
     (case,) = cases(op="cross_entropy", dtype="float32,int64", shape=("input0=4x37", "input1=4"))
@@ -189,15 +190,15 @@ def test_each_level_of_onnxruntime_captures_its_own_program() -> None:
         for variant in ("disabled", "all")
     )
     assert (plain.is_optimized, optimized.is_optimized) == (False, True)
-    assert "Transpose" in {each.operation for each in plain.nodes} - {each.operation for each in optimized.nodes}
+    assert "Transpose" in {item.operation for item in plain.nodes} - {item.operation for item in optimized.nodes}
 
 
-def test_what_jax_captures() -> None:
+def test_jax_captured_program() -> None:
     pytest.importorskip("jax")
     driver: Any = backend_manager.get("jax")
     (case,) = cases(op="gelu", dtype="float32", shape=("input0=2x3",))
     with pytest.raises(Fault, match="op by op"):
         driver.captured_program(replace(case, backend=replace(case.backend, variant="op_by_op")), None)
-    found = driver.captured_program(replace(case, backend=replace(case.backend, variant="jit")), None)
-    assert "mul" in [each.operation for each in found.nodes]
-    assert set(found.nodes[0].inputs) <= {*found.inputs, *found.constants}
+    program_of_jax = driver.captured_program(replace(case, backend=replace(case.backend, variant="jit")), None)
+    assert "mul" in [item.operation for item in program_of_jax.nodes]
+    assert set(program_of_jax.nodes[0].inputs) <= {*program_of_jax.inputs, *program_of_jax.constants}

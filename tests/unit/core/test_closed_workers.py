@@ -1,4 +1,4 @@
-"""A worker may be closed at any time by a thread that did not ask it anything: a run that stops early does so."""
+"""Workers that another thread closes, as a run does that stops early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOADS_SLOWLY = "import time\ntime.sleep(600)\n"
 
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
-    """A worker whose backend does not finish loading."""
+    """Return a worker whose backend does not finish loading."""
     tmp_path.joinpath("loads_slowly.py").write_text(_LOADS_SLOWLY)
     monkeypatch.syspath_prepend(str(tmp_path))
     options = WorkerOptions(driver="numpy", scratch=tmp_path, environment=environment(), plugins=("loads_slowly",))
@@ -33,7 +33,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
-    """Every child that is started while a test runs."""
+    """Return a list to which every started child is added."""
     children: list[Child] = []
 
     def remembered(*args: object, **keywords: object) -> Child:
@@ -42,23 +42,23 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
 
     monkeypatch.setattr(worker_process, "start_child", remembered)
     yield children
-    for each in children:
-        each.close()
+    for item in children:
+        item.close()
 
 
-def asked_for(worker: WorkerProcess) -> tuple[threading.Thread, list[BaseException]]:
-    """A thread that wants the worker, and what it was told instead."""
-    told: list[BaseException] = []
+def start_in_thread(worker: WorkerProcess) -> tuple[threading.Thread, list[BaseException]]:
+    """Return a thread that starts the worker, and a list for its error."""
+    failures: list[BaseException] = []
 
-    def ask() -> None:
+    def start() -> None:
         try:
             worker.start()
         except BaseException as error:
-            told.append(error)
+            failures.append(error)
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=start, daemon=True)
     thread.start()
-    return thread, told
+    return thread, failures
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -68,21 +68,21 @@ def until(is_so: Callable[[], object]) -> None:
     assert is_so()
 
 
-def test_a_worker_that_still_loads_ends_at_once(slow: WorkerProcess, started: list[Child]) -> None:
-    thread, told = asked_for(slow)
+def test_loading_worker_ends_at_once(slow: WorkerProcess, started: list[Child]) -> None:
+    thread, failures = start_in_thread(slow)
     until(lambda: slow._running)
     slow.close()
     thread.join(timeout=200)
-    assert [str(error) for error in told] == ["worker worker was closed while a case was waiting for it"]
-    assert isinstance(told[0], InternalError)
-    assert [each.wait(0)[1] for each in started] == [9]
+    assert [str(error) for error in failures] == ["worker worker was closed while a case was waiting for it"]
+    assert isinstance(failures[0], InternalError)
+    assert [item.wait(0)[1] for item in started] == [9]
 
 
-def test_its_pipes_are_closed_by_one_thread_at_a_time(
+def test_one_thread_at_a_time_closes_pipes(
     slow: WorkerProcess, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who closes the number of a pipe once more closes another's file."""
-    thread, _ = asked_for(slow)
+    # closing a file descriptor twice may close the file of another thread
+    thread, _ = start_in_thread(slow)
     until(lambda: slow._running)
     [child] = started
     inside: list[int] = []
@@ -102,11 +102,9 @@ def test_its_pipes_are_closed_by_one_thread_at_a_time(
     assert at_once == [1] * len(at_once)
 
 
-def test_a_worker_that_is_closed_while_its_process_starts_does_not_stay(
+def test_worker_closed_during_start_ends(
     slow: WorkerProcess, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever closes it then sees no process yet."""
-
     def closed_meanwhile(*args: object, **keywords: object) -> Child:
         started.append(start_child(*args, **keywords))  # type: ignore[arg-type]
         slow.close()
@@ -115,12 +113,12 @@ def test_a_worker_that_is_closed_while_its_process_starts_does_not_stay(
     monkeypatch.setattr(worker_process, "start_child", closed_meanwhile)
     with pytest.raises(InternalError, match="was closed"):
         slow.start()
-    assert [each.wait(0)[1] for each in started] == [9]
+    assert [item.wait(0)[1] for item in started] == [9]
     slow.close()
 
 
 @pytest.mark.parametrize(("deaths", "status", "reason"), [(1, Status.PASSED, None), (2, Status.CRASHED, Reason.SIGNAL)])
-def test_a_worker_killed_before_its_case_began_is_replaced_once(
+def test_worker_killed_before_case_is_replaced_once(
     tmp_path: Path, started: list[Child], deaths: int, status: Status, reason: Reason | None
 ) -> None:
     class Killed(WorkerProcess):

@@ -17,7 +17,7 @@ from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, prep
 
 @dataclass
 class Played:
-    """What came of a schedule: who ran from when to when."""
+    """Units of a schedule with their begin and end."""
 
     spans: list[tuple[Assignment, float, float]] = field(default_factory=list)
     gone: list[Unit] = field(default_factory=list)
@@ -27,10 +27,10 @@ class Played:
         return max(end for _, _, end in self.spans)
 
     def begin_of(self, place: int) -> float:
-        return next(begin for each, begin, _ in self.spans if each.unit.place == place)
+        return next(begin for item, begin, _ in self.spans if item.unit.place == place)
 
     def ids_of(self, place: int) -> tuple[int, ...]:
-        return next(each.ids for each, _, _ in self.spans if each.unit.place == place)
+        return next(item.ids for item, _, _ in self.spans if item.unit.place == place)
 
 
 def play(
@@ -95,7 +95,7 @@ def mixed(count: int, seed: int, *, level: str) -> list[Unit]:
     ]
 
 
-def test_ids_are_taken_and_come_back_as_in_the_seeds_example() -> None:
+def test_device_ids_follow_seed_example() -> None:
     units = [alone(0, 2, 3.0), alone(1, 3, 2.0), alone(2, 1, 1.0), alone(3, 4, 1.0)]
     played = play(units, [8, 9, 10, 11])
     assert played.ids_of(3) == (8, 9, 10, 11)
@@ -120,24 +120,24 @@ def test_ten_thousand_units_fill_sixty_four_devices(rules: dict[str, bool]) -> N
     assert play(units, range(64), **rules).makespan * 0.95 <= ideal(units, 64)
 
 
-def test_the_longest_begins_first_and_the_wide_before_the_narrow() -> None:
+def test_wide_units_precede_narrow_and_short_ones() -> None:
     units = [alone(0, 1, 1.0), alone(1, 1, 3.0), alone(2, 1, 2.0), alone(3, 2, 0.5)]
     played = play(units, [0, 1])
     assert sorted(range(4), key=played.begin_of) == [3, 1, 2, 0]
 
 
-def test_one_that_takes_as_long_as_all_that_waits_begins_before_the_wide() -> None:
+def test_very_long_unit_precedes_wide_ones() -> None:
     units = [alone(0, 1, 10.0), *(alone(place, 2, 1.0) for place in range(1, 21))]
     assert play(units, range(4)).makespan < 17, "20 if the wide ones, two at a time, go first"
 
 
-def test_level_2_begins_when_level_3_has_ended_and_with_backfill_at_once() -> None:
+def test_backfill_starts_level_2_at_once() -> None:
     units = [shared(0), alone(1, 2, 5.0), shared(2), shared(3)]
     assert {play(units, range(3)).begin_of(place) for place in (0, 2, 3)} == {5.0}
     assert play(units, range(3), backfill=True).begin_of(0) == 0.0
 
 
-def test_level_2_waits_for_level_3_that_is_not_built_yet() -> None:
+def test_level_2_waits_for_unbuilt_level_3() -> None:
     units = [shared(0), alone(1, 1)]
     schedule = Schedule(units, [0], ScheduleRules(max_parallel=1))
     schedule.ready(units[0])
@@ -148,14 +148,14 @@ def test_level_2_waits_for_level_3_that_is_not_built_yet() -> None:
     assert assignment.unit is units[0]
 
 
-def test_runtimes_take_turns_where_a_process_serves_one_alone() -> None:
+def test_one_runtime_rule_serialises_runtimes() -> None:
     units = [shared(0, "b", expected_s=2.0), shared(1, "a"), shared(2, "b", expected_s=3.0)]
     played = play(units, [0, 1], one_runtime=True)
     assert [played.begin_of(place) for place in (0, 1, 2)] == [0, 3, 0]
     assert play(units, [0, 1, 2]).begin_of(1) == 0
 
 
-def test_a_file_stays_on_one_device_until_another_would_idle() -> None:
+def test_file_stays_on_device_unless_another_idles() -> None:
     units = [shared(place, file=f"f{place % 2}") for place in range(20)]
     devices: dict[str, set[int]] = defaultdict(set)
     for assignment, _, _ in play(units, [0, 1]).spans:
@@ -166,7 +166,7 @@ def test_a_file_stays_on_one_device_until_another_would_idle() -> None:
     assert played.makespan == 5, "half of the long file is done by the device that has nothing else"
 
 
-def test_a_wide_unit_is_not_starved_by_those_that_fit() -> None:
+def test_wide_unit_is_not_starved() -> None:
     units = [shared(place, file=f"f{place}") for place in range(200)]
     units += [alone(200, 1, 0.5), alone(201, 2, 1.0)]
     schedule = Schedule(units, [0, 1], ScheduleRules(max_parallel=2, backfill=True))
@@ -188,28 +188,28 @@ def test_a_wide_unit_is_not_starved_by_those_that_fit() -> None:
     assert begun < 12
 
 
-def test_a_single_device_goes_by_the_plan() -> None:
+def test_single_device_follows_plan_order() -> None:
     units = [shared(place) for place in range(9)]
-    assert [each.unit.place for each, _, _ in play(units, [5]).spans] == list(range(9))
+    assert [item.unit.place for item, _, _ in play(units, [5]).spans] == list(range(9))
 
 
-def test_few_processes_stay_on_few_of_many_devices() -> None:
+def test_few_processes_stay_on_few_devices() -> None:
     units = [shared(place, file=f"f{place % 5}", expected_s=1.0 + place % 3) for place in range(100)]
-    used = {each.ids for each, _, _ in play(units, range(16), max_parallel=2).spans}
+    used = {item.ids for item, _, _ in play(units, range(16), max_parallel=2).spans}
     assert len(used) == 2, "a worker is there already"
 
 
-def test_a_device_goes_on_with_the_runtime_that_has_a_worker_there() -> None:
+def test_device_continues_with_its_runtime() -> None:
     lengths = {"b1": 9.0, "a1": 8.0, "b2": 7.0, "a2": 6.0}
     units = [shared(place, file[0], file, length) for place, (file, length) in enumerate(lengths.items())]
-    assert {(each.unit.runtime, each.ids) for each, _, _ in play(units, [0, 1]).spans} == {("a", (1,)), ("b", (0,))}
+    assert {(item.unit.runtime, item.ids) for item, _, _ in play(units, [0, 1]).spans} == {("a", (1,)), ("b", (0,))}
 
 
-def test_what_needs_more_than_is_left_is_returned_once() -> None:
+def test_units_too_wide_are_dropped_once() -> None:
     units = [alone(0, 4, 9.0), alone(1, 4), alone(2, 2), shared(3)]
     played = play(units, range(4), losses={0: 2})
     assert [unit.place for unit in played.gone] == [1]
-    assert all(2 not in each.ids for each, _, _ in played.spans[1:])
+    assert all(2 not in item.ids for item, _, _ in played.spans[1:])
     assert len(played.spans) + len(played.gone) == 4
     played = play([shared(0), shared(1), alone(2, 1)], [7], losses={2: 7})
     assert sorted(unit.place for unit in played.gone) == [0, 1]
@@ -238,7 +238,7 @@ UNITS = st.lists(
     st.dictionaries(st.integers(0, 39), st.integers(0, 3), max_size=2),
     st.randoms(use_true_random=False),
 )
-def test_every_unit_runs_once_or_is_told_and_no_device_is_given_twice(
+def test_units_run_once_on_unshared_devices(
     drawn: list[dict[str, object]],
     devices: int,
     max_parallel: int,
@@ -248,8 +248,8 @@ def test_every_unit_runs_once_or_is_told_and_no_device_is_given_twice(
     draw: random.Random,
 ) -> None:
     units = [
-        Unit(place=place, alone=bool(each.pop("is_level_3")) or each["count"] != 1, **each)  # type: ignore[arg-type]
-        for place, each in enumerate(drawn)
+        Unit(place=place, alone=bool(item.pop("is_level_3")) or item["count"] != 1, **item)  # type: ignore[arg-type]
+        for place, item in enumerate(drawn)
     ]
     takes_s = {unit.place: draw.uniform(0.1, 5.0) for unit in units}
     played = play(
@@ -261,10 +261,10 @@ def test_every_unit_runs_once_or_is_told_and_no_device_is_given_twice(
         backfill=backfill,
         one_runtime=one_runtime,
     )
-    ran = [each.unit.place for each, _, _ in played.spans]
+    ran = [item.unit.place for item, _, _ in played.spans]
     assert sorted([*ran, *(unit.place for unit in played.gone)]) == [unit.place for unit in units]
     if one_runtime and not backfill:
-        of_level_2 = [each for each in played.spans if not each[0].unit.alone]
+        of_level_2 = [item for item in played.spans if not item[0].unit.alone]
         for first, begin, end in of_level_2:
-            others = [each.unit.runtime for each, began, ended in of_level_2 if began < end and ended > begin]
+            others = [item.unit.runtime for item, began, ended in of_level_2 if began < end and ended > begin]
             assert set(others) <= {first.unit.runtime}

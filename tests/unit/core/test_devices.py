@@ -1,4 +1,4 @@
-"""Who holds which device, and whether a device works."""
+"""Leases of devices and the health of a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from optest.core.devices import Health, Leases, examined
+from optest.core.devices import Health, Leases, check_health
 from optest.errors import UsageError
 from optest.settings.platforms import Platform, parse_devices
 from optest.settings.variables import leases_folder
@@ -32,7 +32,7 @@ def is_free(folder: Path, device: int) -> bool:
     return True
 
 
-def test_who_holds_a_device_is_written_beside_its_lock(tmp_path: Path) -> None:
+def test_lock_file_names_holder(tmp_path: Path) -> None:
     leases = Leases(tmp_path, [CHIP], "optest run")
     assert leases.acquire([4, 2], 2, pytest.fail, never) == (4, 2)
     assert json.loads((tmp_path / "chip-4.json").read_text()) == {"pid": os.getpid(), "command": "optest run"}
@@ -42,8 +42,8 @@ def test_who_holds_a_device_is_written_beside_its_lock(tmp_path: Path) -> None:
     assert not (tmp_path / "chip-4.json").exists()
 
 
-def test_a_process_that_waits_for_a_device_holds_none_above_it(tmp_path: Path) -> None:
-    """Two processes that each held what the other waits for would wait for ever."""
+def test_waiting_process_holds_only_lower_devices(tmp_path: Path) -> None:
+    # otherwise two processes could wait for each other
     other = Leases(tmp_path, [CHIP], "optest run other.yaml")
     other.acquire([3], 1, pytest.fail, never)
     held_meanwhile: list[dict[int, bool]] = []
@@ -57,7 +57,7 @@ def test_a_process_that_waits_for_a_device_holds_none_above_it(tmp_path: Path) -
     assert held_meanwhile == [{2: True, 4: False}]
 
 
-def test_some_of_the_devices_are_held_and_the_others_left(tmp_path: Path) -> None:
+def test_acquire_some_leases_free_devices(tmp_path: Path) -> None:
     other, mine = Leases(tmp_path, [CHIP], "other"), Leases(tmp_path, [CHIP], "mine")
     assert other.acquire_some([4, 5, 6, 7], 2) == (4, 5)
     assert mine.acquire_some([4, 5, 6, 7], 1) == (6,)
@@ -67,20 +67,20 @@ def test_some_of_the_devices_are_held_and_the_others_left(tmp_path: Path) -> Non
     assert Leases(tmp_path, [Platform(name="chipsim")], "").acquire_some([0, 1], 2) == (0, 1)
 
 
-def test_simulations_hold_nothing(tmp_path: Path) -> None:
+def test_simulated_devices_need_no_lease(tmp_path: Path) -> None:
     first, second = (Leases(tmp_path, [Platform(name="chipsim")], "") for _ in range(2))
     assert first.acquire([0], 1, pytest.fail, never) == second.acquire([0], 1, pytest.fail, never) == (0,)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_unwritable_lease_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"leases of devices cannot be kept in .*file/leases: Not a directory"):
+    with pytest.raises(UsageError, match=r"the lease of device 0 cannot be written to .*file/leases: Not a directory"):
         Leases(tmp_path / "file" / "leases", [CHIP], "").acquire([0], 1, pytest.fail, never)
 
 
-def test_leases_lie_in_one_place_for_a_user(tmp_path: Path) -> None:
-    """Whatever a shell has that cron has not."""
+def test_leases_folder_is_per_user(tmp_path: Path) -> None:
+    # cron has fewer variables than a shell
     usual = leases_folder({})
     assert usual.name == f"optest-{os.getuid()}"
     assert leases_folder({"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}) == usual
@@ -99,27 +99,27 @@ RESET = ("sh", "-c", "echo no such card >&2; exit 7")
         (
             {"reset": RESET},
             3,
-            Health(False, "device 3 failed its probe (exit code 3), the reset failed (exit code 7: no such card)"),
+            Health(False, "device 3 failed its probe (exit code 3), and the reset failed (exit code 7: no such card)"),
         ),
         (
             {"reset": ("true",)},
             3,
-            Health(False, "device 3 failed its probe (exit code 3), after a reset too (exit code 3)"),
+            Health(False, "device 3 failed its probe (exit code 3), and again after a reset (exit code 3)"),
         ),
     ],
 )
-def test_a_device_is_probed_and_reset(changes: dict[str, tuple[str, ...]], device: int, health: Health) -> None:
+def test_device_is_probed_and_reset(changes: dict[str, tuple[str, ...]], device: int, health: Health) -> None:
     known = {"probe": CHIP.probe, **changes}
-    assert examined(Platform(name="chip", **known), device) == health  # type: ignore[arg-type]
+    assert check_health(Platform(name="chip", **known), device) == health  # type: ignore[arg-type]
 
 
-def test_a_probe_that_is_not_there_is_said() -> None:
-    assert "no-such-tool" in examined(Platform(name="chip", probe=("no-such-tool",)), 0).note
+def test_missing_probe_command_is_reported() -> None:
+    assert "no-such-tool" in check_health(Platform(name="chip", probe=("no-such-tool",)), 0).note
 
 
 @pytest.mark.parametrize(
     ("text", "ids"),
     [("0", (0,)), ("0-7", tuple(range(8))), ("0,2,5", (0, 2, 5)), ("0-3,6", (0, 1, 2, 3, 6)), ("8 - 9, 4", (8, 9, 4))],
 )
-def test_lists_of_devices_are_read(text: str, ids: tuple[int, ...]) -> None:
+def test_device_lists_are_parsed(text: str, ids: tuple[int, ...]) -> None:
     assert parse_devices(text) == ids

@@ -1,4 +1,4 @@
-"""What an installed package brings and cannot be imported: a sentence that names it, not a fault of optest."""
+"""Extensions of installed packages that cannot be imported: the message names the package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{NAME}:THING"
 
 
-def test_an_operator_of_an_entry_point(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_entry_point(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"optest.operators": [("mine", package)]}
     monkeypatch.setattr(extensions, "_done", set())
     monkeypatch.setattr(extensions, "load_entry_points", lambda group: found.get(group, []))
@@ -33,14 +33,14 @@ def test_an_operator_of_an_entry_point(package: str, monkeypatch: pytest.MonkeyP
     assert "importlib" not in str(caught.value)
 
 
-def test_a_backend_of_an_entry_point(package: str) -> None:
+def test_backend_entry_point(package: str) -> None:
     manager = BackendManager()
     manager.register_path("mine", package)
     with pytest.raises(UsageError, match=rf"backend 'mine' \({package}\) raised SyntaxError"):
         manager.get("mine")
 
 
-def test_a_package_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_outdated_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "needs_a_newer_one.py").write_text("import onnx_as_it_was\nonnx_as_it_was.new_function\n")
     (tmp_path / "onnx_as_it_was.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""Executions in forks of this process, of a driver that compares by itself."""
+"""Executions in forks of this process, with a driver that compares by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PASS = Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
 
 
 class Local(BackendDriver):
-    """No worker could find it: what it does is written in the case."""
+    """Driver that no worker can import; the case names its behaviour."""
 
     name = "local"
 
@@ -67,25 +67,25 @@ def executed(does: str, driver: Local | None = None, **more: Any) -> Verdict:
     return verdict
 
 
-def test_its_own_verdict_counts_and_it_ran_elsewhere() -> None:
+def test_fork_returns_verdict_from_other_process() -> None:
     driver = Local()
     assert executed("answers", driver) == PASS
     assert driver.ran == 0
 
 
-def test_what_ends_the_fork_ends_one_execution() -> None:
+def test_fork_death_ends_one_execution() -> None:
     assert executed("dies").reason is Reason.SIGNAL
     assert executed("hangs", timeout_s=0.3).reason is Reason.DEADLINE
     raised = executed("raises")
     assert (raised.reason, raised.message) == (Reason.RAISED, "the backend raised ValueError: bad")
 
 
-def test_an_answer_that_cannot_be_read_is_the_case_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_result_blames_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forked, "encode", lambda _: b"\xc1")
     assert executed("answers").reason is Reason.STATE
 
 
-def test_an_interruption_is_this_process_s_own(capfd: pytest.CaptureFixture[str]) -> None:
+def test_interruption_is_raised_in_parent(capfd: pytest.CaptureFixture[str]) -> None:
     def raise_it(*_: object) -> None:
         raise UserInterrupt
 
@@ -98,7 +98,7 @@ def test_an_interruption_is_this_process_s_own(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "", "the fork leaves without a traceback"
 
 
-def test_no_backend_judges_what_optest_expects_something_of() -> None:
+def test_backend_cannot_judge_expected_outputs() -> None:
     class Praises(BackendDriver):
         name = "praises"
 

@@ -1,4 +1,4 @@
-"""A driver that called more than once hands over every answer with other bits, and each of them is judged."""
+"""Outputs of further calls that a driver reports: each of them is compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optest.spec import Fault, Reason, Status, TestCase, Verdict
 
 
 class Again(BackendDriver):
-    """Adds, and says that further calls gave the sum with something added."""
+    """Driver that adds and reports further outputs that differ by given amounts."""
 
     name, kind = "again", "cpu"
 
@@ -34,45 +34,40 @@ class Again(BackendDriver):
         ]
 
 
-def judged(driver: BackendDriver) -> Verdict:
+def verdict_of(driver: BackendDriver) -> Verdict:
     (case,) = cases(op="add", dtype="float32", shape=("input0=4", "input1=4"))
     return execute([case], driver).verdicts[0]
 
 
-def test_answers_inside_the_rule_change_nothing() -> None:
-    found = judged(Again(0.0, 0.0))
-    assert (found.status, found.message) == (Status.PASSED, "")
+def test_outputs_within_rule_change_nothing() -> None:
+    verdict = verdict_of(Again(0.0, 0.0))
+    assert (verdict.status, verdict.message) == (Status.PASSED, "")
 
 
 @pytest.mark.parametrize("reason", [None, Reason.NONDETERMINISTIC])
-def test_the_first_that_leaves_the_rule_is_the_verdict(reason: Reason | None) -> None:
-    found = judged(Again(0.0, 1.0, 2.0, reason=reason))
-    assert (found.status, found.reason) == (Status.FAILED, reason or Reason.VALUE)
-    assert found.message.startswith("in call 3: out: 4 of 4 elements are off")
-    assert found.measures[0].mismatched == 4
+def test_first_violation_is_the_verdict(reason: Reason | None) -> None:
+    verdict = verdict_of(Again(0.0, 1.0, 2.0, reason=reason))
+    assert (verdict.status, verdict.reason) == (Status.FAILED, reason or Reason.VALUE)
+    assert verdict.message.startswith("in call 3: out: 4 of 4 elements are off")
+    assert verdict.measures[0].mismatched == 4
 
 
-def test_a_first_answer_that_is_wrong_keeps_its_own_words() -> None:
-    found = judged(Again(2.0, first=1.0, reason=Reason.NONDETERMINISTIC))
-    assert found.reason is Reason.VALUE
-    assert found.message.startswith("out: 4 of 4")
+def test_wrong_first_output_keeps_its_message() -> None:
+    verdict = verdict_of(Again(2.0, first=1.0, reason=Reason.NONDETERMINISTIC))
+    assert verdict.reason is Reason.VALUE
+    assert verdict.message.startswith("out: 4 of 4")
 
 
-def test_an_answer_without_the_output_is_no_answer() -> None:
-    assert judged(Again(0.0, output="other")).reason is Reason.EXTRA_OUTPUT
+def test_further_output_of_unknown_name_is_extra() -> None:
+    assert verdict_of(Again(0.0, output="other")).reason is Reason.EXTRA_OUTPUT
 
 
-def test_a_driver_that_breaks_when_it_is_asked_is_at_fault() -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"), [(ZeroDivisionError(), Reason.RAISED), (Fault(Reason.STATE, "no"), Reason.STATE)]
+)
+def test_error_in_further_blames_driver(error: Exception, reason: Reason) -> None:
     class Breaks(Again):
         def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
-            raise ZeroDivisionError
+            raise error
 
-    assert judged(Breaks()).reason is Reason.RAISED
-
-
-def test_a_fault_of_the_driver_is_the_verdict() -> None:
-    class Refuses(Again):
-        def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
-            raise Fault(Reason.STATE, "no")
-
-    assert judged(Refuses()).reason is Reason.STATE
+    assert verdict_of(Breaks()).reason is reason

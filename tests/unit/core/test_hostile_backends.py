@@ -1,4 +1,4 @@
-"""Backends that are wrong in ways that Python and NumPy allow: none of them gets a pass, or optest out of step."""
+"""Backends that are wrong in unusual ways: none of them passes, and none breaks optest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ Arrays = Any
 
 
 class Answering(BackendDriver):
-    """A driver that answers with a function of the case and its inputs."""
+    """Driver that runs a function of the case and its inputs."""
 
     name = "answering"
     kind = "faulty"
@@ -59,7 +60,7 @@ def verdict_of(answer: Callable[[TestCase, Arrays], Any], **changes: Any) -> Ver
     return verdict
 
 
-# what it does to the inputs
+# changes of inputs
 
 
 def swaps(case: TestCase, inputs: Arrays) -> Any:
@@ -84,12 +85,12 @@ def hides_behind_another_dtype(case: TestCase, inputs: Arrays) -> Any:
 
 
 @pytest.mark.parametrize("answer", [swaps, empties, hides_behind_another_dtype])
-def test_a_changed_input_is_found_however_it_is_hidden(answer: Callable[..., Any]) -> None:
+def test_hidden_input_changes_are_detected(answer: Callable[..., Any]) -> None:
     verdict = verdict_of(answer)
     assert verdict.reason is Reason.INPUT_MUTATED, verdict
 
 
-def test_a_new_shape_of_an_input_is_the_backends_own_business() -> None:
+def test_backend_may_reshape_its_inputs() -> None:
     def reshapes(case: TestCase, inputs: Arrays) -> Any:
         out = right(case, inputs)
         inputs[0].shape = (-1,)
@@ -98,7 +99,7 @@ def test_a_new_shape_of_an_input_is_the_backends_own_business() -> None:
     assert verdict_of(reshapes).status is Status.PASSED
 
 
-def test_the_cases_attributes_stay_as_the_plan_states_them() -> None:
+def test_attributes_of_case_are_restored() -> None:
     def takes(case: TestCase, inputs: Arrays) -> Any:
         out = right(case, inputs)
         case.attributes["alpha"] = 7.0
@@ -110,11 +111,11 @@ def test_the_cases_attributes_stay_as_the_plan_states_them() -> None:
     assert case.attributes == {"alpha": 2.0}
 
 
-# what it returns
+# outputs
 
 
 def mapped(out: np.ndarray) -> np.ndarray:
-    """The output as a program leaves it in a file."""
+    """Return the output as a memory map of a file."""
     with tempfile.TemporaryFile() as file:
         array = np.memmap(file, out.dtype, "w+", shape=out.shape)
     array[...] = out
@@ -122,7 +123,7 @@ def mapped(out: np.ndarray) -> np.ndarray:
 
 
 class Agreeable(np.ndarray):  # type: ignore[type-arg]
-    """Claims to be equal to everything."""
+    """Object that is equal to everything."""
 
     def __eq__(self, other: object) -> Any:
         return np.ones(self.shape, np.bool_)
@@ -152,12 +153,12 @@ class Misshapen(np.ndarray):  # type: ignore[type-arg]
         (lambda case, inputs: [right(case, inputs).astype(np.longdouble)], Reason.DTYPE),
         (lambda case, inputs: [np.zeros((4, 5), [("value", np.float32)])], Reason.DTYPE),
         (lambda case, inputs: {"out": right(case, inputs), "output0": right(case, inputs)}, Reason.EXTRA_OUTPUT),
-        (lambda case, inputs: (each for each in [right(case, inputs)]), Reason.DTYPE),
+        (lambda case, inputs: (item for item in [right(case, inputs)]), Reason.DTYPE),
         (lambda case, inputs: [np.broadcast_to(right(case, inputs)[0, 0], (4, 5))], Reason.VALUE),
         (lambda case, inputs: [inputs[0]], Reason.VALUE),
     ],
 )
-def test_an_output_is_judged_as_what_it_is(answer: Callable[..., Any], reason: Reason) -> None:
+def test_invalid_outputs_fail_with_their_reason(answer: Callable[..., Any], reason: Reason) -> None:
     verdict = verdict_of(answer)
     assert (verdict.status, verdict.reason) == (Status.FAILED, reason), verdict
 
@@ -166,12 +167,12 @@ def test_an_output_is_judged_as_what_it_is(answer: Callable[..., Any], reason: R
     "view",
     [
         lambda out: out[::-1].copy()[::-1],
-        lambda out: np.asfortranarray(out),
+        np.asfortranarray,
         lambda out: np.repeat(out, 2, axis=1)[:, ::2],
         mapped,
     ],
 )
-def test_the_layout_of_an_output_does_not_matter(view: Callable[..., Any]) -> None:
+def test_output_layout_does_not_matter(view: Callable[..., Any]) -> None:
     assert verdict_of(lambda case, inputs: [view(right(case, inputs))]).status is Status.PASSED
 
 
@@ -190,15 +191,15 @@ def reference_of_torch(inputs: Arrays, attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize("reference", [reference_that_keeps, reference_of_torch])
-def test_expected_values_share_no_memory_with_what_gc_reaches(reference: Callable[..., Any]) -> None:
+def test_gc_reaches_no_expected_values(reference: Callable[..., Any]) -> None:
     if reference is reference_of_torch:
         pytest.importorskip("torch")
 
     def zeroes_everything(case: TestCase, inputs: Arrays) -> Any:
         tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-        kept = [each for each in gc.get_objects() if type(each) is tensor and each.shape == (4, 5)]
-        for each in (*kept, *_KEPT):
-            each[...] = 0
+        kept = [item for item in gc.get_objects() if type(item) is tensor and item.shape == (4, 5)]
+        for item in (*kept, *_KEPT):
+            item[...] = 0
         return [np.zeros((4, 5), np.float32)]
 
     case = case_of(backend="answering", reference=f"{__name__}:{reference.__name__}")
@@ -207,7 +208,7 @@ def test_expected_values_share_no_memory_with_what_gc_reaches(reference: Callabl
 
 
 def written_over(array: Any, value: float) -> None:
-    """Try all that NumPy allows: the array itself, and what lies below it."""
+    """Try to write through an array, its bases and its views."""
     if isinstance(array, np.ndarray):
         written_over(array.base, value)
         with suppress(ValueError):
@@ -216,32 +217,32 @@ def written_over(array: Any, value: float) -> None:
 
 
 @pytest.mark.parametrize(("op", "changes"), [("add", {}), ("softmax", {}), ("matmul", {"shape": (4, 4)})])
-def test_what_is_expected_cannot_be_written_over(op: str, changes: dict[str, Any]) -> None:
-    found = []
+def test_expected_values_are_read_only(op: str, changes: dict[str, Any]) -> None:
+    reached = []
 
     def zeroes_what_is_expected(case: TestCase, inputs: Arrays) -> Any:
-        for each in gc.get_objects():
-            if type(each).__name__ == "Expected":
-                found.append(each.name)
-                written_over(each.value, 0.0)
-                for term in each.terms or ():
+        for item in gc.get_objects():
+            if type(item).__name__ == "Expected":
+                reached.append(item.name)
+                written_over(item.value, 0.0)
+                for term in item.terms or ():
                     written_over(term, 1e9)
         return [np.zeros_like(inputs[0])]
 
     verdict = verdict_of(zeroes_what_is_expected, **{"op": op, **changes})
-    assert found
+    assert reached
     assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.VALUE), verdict
 
 
-def test_expected_integers_of_python_stay_alive() -> None:
-    """Their array has addresses, which are not kept as bytes: nobody would hold what lies there."""
-    numbers = _immutable(np.array([2**70 + each for each in range(50)], object))
+def test_expected_python_integers_stay_alive() -> None:
+    # an array of objects holds addresses: a copy of its bytes would not keep the objects alive
+    numbers = _immutable(np.array([2**70 + item for item in range(50)], object))
     gc.collect()
-    assert [int(each) for each in numbers] == [2**70 + each for each in range(50)]
-    assert all(sys.getrefcount(each) > 1 for each in numbers)
+    assert [int(item) for item in numbers] == [2**70 + item for item in range(50)]
+    assert all(sys.getrefcount(item) > 1 for item in numbers)
 
 
-def test_a_reused_output_buffer_does_not_pass_for_the_same_bits() -> None:
+def test_reused_output_buffer_is_detected() -> None:
     buffer, calls = np.zeros((4, 5), np.float32), []
 
     def reuses(case: TestCase, inputs: Arrays) -> Any:
@@ -256,7 +257,7 @@ def test_a_reused_output_buffer_does_not_pass_for_the_same_bits() -> None:
     assert verdict.reason is Reason.NONDETERMINISTIC, verdict
 
 
-# what it raises
+# exceptions
 
 
 class Mute(Exception):
@@ -267,7 +268,7 @@ class Mute(Exception):
 @pytest.mark.parametrize(
     "error", [GeneratorExit(), Mute(), ValueError("no such file \udcff.bin"), ValueError("x" * 10**7)]
 )
-def test_any_exception_is_a_verdict_of_ordinary_size(error: BaseException) -> None:
+def test_long_exceptions_give_short_verdicts(error: BaseException) -> None:
     def raises(case: TestCase, inputs: Arrays) -> Any:
         raise error
 
@@ -276,7 +277,7 @@ def test_any_exception_is_a_verdict_of_ordinary_size(error: BaseException) -> No
     assert len(encode(verdict)) < 100_000
 
 
-def test_details_of_a_fault_become_plain_data() -> None:
+def test_fault_details_become_plain_data() -> None:
     def faults(case: TestCase, inputs: Arrays) -> Any:
         details: Any = {"log": object(), 3: np.float32(0.5), "times": (1, np.int64(2)), "raw": b"\xff"}
         raise Fault(Reason.COMPILE, "bad \udcff", details=details)
@@ -290,14 +291,11 @@ def test_details_of_a_fault_become_plain_data() -> None:
 @pytest.mark.parametrize(
     ("reason", "status"),
     [
-        (Reason.VALUE, Status.PASSED),
-        (Reason.VALUE, Status.XFAILED),
-        (Reason.VALUE, Status.UNCHECKED),
-        (Reason.VALUE, Status.SKIPPED),
+        *((Reason.VALUE, status) for status in (Status.PASSED, Status.XFAILED, Status.UNCHECKED, Status.SKIPPED)),
         (Reason.RAISED, Status.SUSPECT),
     ],
 )
-def test_a_fault_cannot_claim_another_status_than_a_failure(reason: Reason, status: Status) -> None:
+def test_fault_with_other_status_is_an_error(reason: Reason, status: Status) -> None:
     def faults(case: TestCase, inputs: Arrays) -> Any:
         raise Fault(reason, "all is well", status=status)
 
@@ -307,7 +305,7 @@ def test_a_fault_cannot_claim_another_status_than_a_failure(reason: Reason, stat
 
 
 @pytest.mark.parametrize("answer", [False, True, 0, b"no"])
-def test_unsupported_is_said_in_words(answer: object) -> None:
+def test_unsupported_must_return_text(answer: object) -> None:
     driver = Answering(lambda case, inputs: [right(case, inputs)])
     driver.unsupported = lambda case: answer  # type: ignore[method-assign, assignment, return-value]
     verdict = why_not_run(case_of(backend="answering"), driver)
@@ -315,7 +313,7 @@ def test_unsupported_is_said_in_words(answer: object) -> None:
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.RAISED)
 
 
-# what it leaves behind in the process
+# changes of the process
 
 
 def libm() -> Any:
@@ -331,7 +329,7 @@ def floats_as_they_were() -> Iterator[None]:
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of rounding modes are the machine's own")
 @pytest.mark.parametrize("mode", [0x400, 0x800, 0xC00])
 @pytest.mark.usefixtures("floats_as_they_were")
-def test_a_rounding_mode_that_is_left_behind_is_reset_and_noted(mode: int) -> None:
+def test_changed_rounding_mode_is_reset_and_noted(mode: int) -> None:
     def rounds(case: TestCase, inputs: Arrays) -> Any:
         out = right(case, inputs)
         assert libm().fesetround(mode) == 0
@@ -343,7 +341,7 @@ def test_a_rounding_mode_that_is_left_behind_is_reset_and_noted(mode: int) -> No
     assert libm().fegetround() == 0
 
 
-def test_numpys_error_mode_is_put_back() -> None:
+def test_numpy_error_mode_is_restored() -> None:
     before = np.geterr()
 
     def strict(case: TestCase, inputs: Arrays) -> Any:
@@ -354,7 +352,7 @@ def test_numpys_error_mode_is_put_back() -> None:
     assert np.geterr() == before
 
 
-def test_an_exit_in_this_process_is_no_exit_of_optest() -> None:
+def test_exit_in_process_does_not_end_optest() -> None:
     def leaves(case: TestCase, inputs: Arrays) -> Any:
         os._exit(0)
 
@@ -362,7 +360,7 @@ def test_an_exit_in_this_process_is_no_exit_of_optest() -> None:
     assert (verdict.status, verdict.reason) == (Status.CRASHED, Reason.EXIT_CODE)
 
 
-def test_a_forked_child_of_the_backend_ends_where_the_backend_ends() -> None:
+def test_forked_child_of_backend_ends() -> None:
     def forks(case: TestCase, inputs: Arrays) -> Any:
         os.fork()
         return [right(case, inputs)]
@@ -374,15 +372,18 @@ def test_a_forked_child_of_the_backend_ends_where_the_backend_ends() -> None:
     assert verdict.status is Status.PASSED
 
 
-@pytest.mark.parametrize("fault", ["writes into every pipe", "closes every pipe"])
-def test_a_worker_whose_pipes_are_spoilt_is_replaced(tmp_path: Any, fault: str) -> None:
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
     options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
-    worker = WorkerProcess(options, "worker")
-    try:
-        spoilt = worker.execute([case_of(fault=fault, shape=(4, 5))]).verdicts[0]
-        after = worker.execute([case_of(shape=(6, 5))]).verdicts[0]
-    finally:
-        worker.close()
+    executor = WorkerProcess(options, "worker")
+    yield executor
+    executor.close()
+
+
+@pytest.mark.parametrize("fault", ["writes into every pipe", "closes every pipe"])
+def test_worker_with_broken_pipes_is_replaced(worker: WorkerProcess, fault: str) -> None:
+    spoilt = worker.execute([case_of(fault=fault, shape=(4, 5))]).verdicts[0]
+    after = worker.execute([case_of(shape=(6, 5))]).verdicts[0]
     assert spoilt.reason is Reason.STATE
     assert after.status is Status.PASSED
 
@@ -390,21 +391,15 @@ def test_a_worker_whose_pipes_are_spoilt_is_replaced(tmp_path: Any, fault: str) 
 @pytest.mark.parametrize(
     "changes", [{"reference": "faulty_backend:dies_where_damage_was_done"}, {"fault": "heap of another"}]
 )
-def test_what_an_earlier_case_left_behind_is_no_fault_of_this_one(tmp_path: Any, changes: dict[str, Any]) -> None:
-    """It runs once more where nothing came before it; that something was broken fails the run all the same."""
-    options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
-    worker = WorkerProcess(options, "worker")
-    try:
-        worker.execute([case_of(fault="damage")])
-        after = worker.execute([case_of(shape=(6, 5), **changes)]).verdicts[0]
-    finally:
-        worker.close()
+def test_damage_by_earlier_case_makes_pass_suspect(worker: WorkerProcess, changes: dict[str, Any]) -> None:
+    worker.execute([case_of(fault="damage")])
+    after = worker.execute([case_of(shape=(6, 5), **changes)]).verdicts[0]
     assert after.status is Status.SUSPECT
     assert says(after.message, "core.passed_at_attempt_after")
 
 
 class Into(BackendDriver):
-    """Writes into optest's buffers and has nothing else."""
+    """Driver with `run_into` only."""
 
     name = "into"
     kind = "faulty"
@@ -418,7 +413,7 @@ class Into(BackendDriver):
         outputs[0][...] = right(case, inputs)
 
 
-def test_a_driver_with_run_into_alone_is_asked_for_refusals_too() -> None:
+def test_run_into_is_called_for_error_cases() -> None:
     case = case_of(backend="into", expects_error=ExpectedError(type="ValueError"))
     assert InProcess(Into()).execute([case]).verdicts[0].reason is Reason.NOT_REFUSED
     refused = InProcess(Into(ValueError("no"))).execute([case]).verdicts[0]
@@ -429,7 +424,7 @@ def test_a_driver_with_run_into_alone_is_asked_for_refusals_too() -> None:
 
 
 @pytest.mark.torch
-def test_flush_to_zero_that_a_framework_leaves_behind_is_reset() -> None:
+def test_flush_to_zero_is_reset() -> None:
     import torch
 
     def flushes(case: TestCase, inputs: Arrays) -> Any:

@@ -1,4 +1,4 @@
-"""A worker goes on with the next case while its parent records the last one; whose fault a death is stays exact."""
+"""Workers that run the next case while the parent records the last one: deaths are blamed on the right case."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from optest.backends import BackendDriver, Fault, Reason, backend_manager
 
 waits = threading.Event()
 
-def kill_when_somebody_waits():
+def kill_when_waiting():
     waits.wait()
     os.kill(os.getpid(), 9)
 
 class Diary(BackendDriver):
-    """Writes down every case that it is asked, and does what the case says."""
+    """Driver that writes the name of each case to a file and behaves as the name says."""
     name = kind = "diary"
     reads_inputs = False
 
@@ -65,7 +65,7 @@ class Diary(BackendDriver):
         if what == "wrong":
             return [inputs[0] - inputs[1]]
         if what == "later":
-            threading.Thread(target=kill_when_somebody_waits).start()
+            threading.Thread(target=kill_when_waiting).start()
         if what == "waits":
             waits.set()
             time.sleep(600)
@@ -88,18 +88,18 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
-    """With the parameter "forks", cases run in forks of the worker."""
+    """Yield a worker; with the parameter "forks" it runs cases in forks."""
     forks = {"DIARY_FORKS": "1"} if getattr(request, "param", "") == "forks" else {}
     options = WorkerOptions(
         driver="diary", scratch=tmp_path, environment={**environment(), **forks}, plugins=("diary_backend",)
     )
-    made = WorkerProcess(options, "worker")
-    yield made
-    made.close()
+    executor = WorkerProcess(options, "worker")
+    yield executor
+    executor.close()
 
 
 class Kept:
-    """The worker without its end, so that it outlives a session; told what comes next, or not."""
+    """Executor around a worker that stays open after a session and may get no following cases."""
 
     def __init__(self, worker: WorkerProcess, *, looks_ahead: bool = True) -> None:
         self.execute: Callable[..., Any] = worker.execute
@@ -110,7 +110,7 @@ class Kept:
 
 
 class Recorder:
-    """A journal and a listener."""
+    """Journal and listener."""
 
     def __init__(self) -> None:
         self.results: list[CaseResult] = []
@@ -173,9 +173,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("worker", [pytest.param("itself", marks=pytest.mark.heavy), "forks"], indirect=True)
-def test_every_death_is_blamed_on_the_case_that_died_and_every_case_runs_once(
-    tmp_path: Path, worker: WorkerProcess
-) -> None:
+def test_deaths_are_blamed_on_their_cases(tmp_path: Path, worker: WorkerProcess) -> None:
     diary = tmp_path / "diary"
     results = run(Kept(worker), cases_of(diary, HOSTILE))
     reason_of = {
@@ -195,8 +193,7 @@ def test_every_death_is_blamed_on_the_case_that_died_and_every_case_runs_once(
 
 
 @pytest.mark.parametrize("worker", ["forks"], indirect=True)
-def test_a_fork_that_dies_is_replaced_without_a_new_worker(tmp_path: Path, worker: WorkerProcess) -> None:
-    """What a death wrote is its own, and the next fork goes on with what was asked ahead."""
+def test_dead_fork_keeps_its_worker(tmp_path: Path, worker: WorkerProcess) -> None:
     results = run(Kept(worker), cases_of(tmp_path / "diary", ["dies0", "right1", "exits2", "speaks3", "right4"]))
     assert [result.reason for result in results] == [Reason.SIGNAL, None, Reason.EXIT_CODE, Reason.SIGNAL, None]
     assert [result.verdict.details.get("stderr_tail") for result in results if result.reason] == ["", "", "I speak"]
@@ -205,10 +202,10 @@ def test_a_fork_that_dies_is_replaced_without_a_new_worker(tmp_path: Path, worke
 
 @pytest.mark.parametrize("worker", ["itself", "forks"], indirect=True)
 @pytest.mark.parametrize("hangs", ["hangs1", pytest.param("closes1", marks=pytest.mark.heavy)])
-def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
+def test_hang_is_blamed_on_its_case(
     tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
-    """Also where the backend closed the worker's pipes before, as daemons do: that is not the worker's end."""
+    # closed pipes, as daemons have, are not the end of the worker
     monkeypatch.setattr(worker_process, "_DYING_S", 0.1)
     diary = tmp_path / "diary"
     cases = cases_of(diary, ["right0", hangs, "right2", "right3"])
@@ -219,45 +216,41 @@ def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
 
 
 @pytest.mark.parametrize("worker", ["itself", "forks"], indirect=True)
-def test_a_thread_that_kills_the_worker_later_is_blamed_on_whoever_runs_then(
-    tmp_path: Path, worker: WorkerProcess
-) -> None:
+def test_later_kill_is_blamed_on_running_case(tmp_path: Path, worker: WorkerProcess) -> None:
     results = run(worker, cases_of(tmp_path / "diary", ["later0", "waits1", "right2"]))
     assert [result.reason for result in results] == [None, Reason.SIGNAL, None]
 
 
-def test_nothing_runs_after_the_failure_that_ends_the_run(tmp_path: Path, worker: WorkerProcess) -> None:
+def test_nothing_runs_after_maxfail(tmp_path: Path, worker: WorkerProcess) -> None:
     diary = tmp_path / "diary"
     run(worker, cases_of(diary, ["right0", "wrong1", "right2", "right3"]), maxfail=1)
     worker.close()
     assert diary.read_text().split() == ["right0", "wrong1"]
 
 
-def test_a_retry_is_of_the_case_that_failed(tmp_path: Path, worker: WorkerProcess) -> None:
+def test_retry_repeats_failed_case(tmp_path: Path, worker: WorkerProcess) -> None:
     diary = tmp_path / "diary"
     results = run(worker, cases_of(diary, ["right0", "lost1", "right2"]), retries=1)
     assert [result.attempts for result in results] == [1, 2, 1]
     assert diary.read_text().split() == ["right0", "lost1", "lost1", "right2"]
 
 
-def test_a_worker_that_lost_its_device_does_not_begin_the_next_case(
-    tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The parent is slow to end it here, so that a worker that went on would be seen to."""
-    give_up = worker._give_up
+def test_worker_stops_after_lost_device(tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the parent ends it slowly, so that a worker that goes on would be noticed
+    drop = worker._drop
 
     def slowly(*running: Any) -> None:
         time.sleep(0.5)
-        give_up(*running)
+        drop(*running)
 
-    monkeypatch.setattr(worker, "_give_up", slowly)
+    monkeypatch.setattr(worker, "_drop", slowly)
     diary = tmp_path / "diary"
     results = run(Kept(worker), cases_of(diary, ["lost0", "right1"]))
     assert [result.reason for result in results] == [Reason.DEVICE_LOST, None]
     assert diary.read_text().split() == ["lost0", "right1"]
 
 
-def test_a_long_question_waits_for_the_answer_before(tmp_path: Path, worker: WorkerProcess) -> None:
+def test_long_request_waits_for_previous_result(tmp_path: Path, worker: WorkerProcess) -> None:
     long = {"padding": "x" * (2 * worker_process._MOST_BYTES_AHEAD)}
     cases = cases_of(tmp_path / "diary", ["right0", "right1", "right2"], config=long)
     assert worker.execute(cases[:1], [cases[1:2]]).verdicts[0].status is Status.PASSED
@@ -265,16 +258,14 @@ def test_a_long_question_waits_for_the_answer_before(tmp_path: Path, worker: Wor
     assert [result.status for result in run(worker, cases)] == [Status.PASSED] * 3
 
 
-def test_another_case_than_the_one_that_was_promised_gets_its_own_answer(tmp_path: Path, worker: WorkerProcess) -> None:
+def test_unannounced_case_gets_its_own_result(tmp_path: Path, worker: WorkerProcess) -> None:
     right, promised, wrong = ((case,) for case in cases_of(tmp_path / "diary", ["right0", "right1", "wrong2"]))
     worker.execute(right, [promised])
     assert worker.execute(wrong).verdicts[0].reason is Reason.VALUE
     assert worker.execute(right).verdicts[0].status is Status.PASSED
 
 
-def test_what_was_promised_and_is_not_asked_for_is_passed_over(
-    tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unneeded_results_are_discarded(tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "_CATCH_UP_S", 200.0)  # a busy machine keeps a worker waiting
     cases = cases_of(tmp_path / "diary", ["right0", "right1", "wrong2", "right3", "wrong4"])
     first, *promised = [(case,) for case in cases]
@@ -285,7 +276,7 @@ def test_what_was_promised_and_is_not_asked_for_is_passed_over(
     assert worker._started == 1
 
 
-def test_what_nobody_waits_for_and_never_ends_costs_the_worker_its_place(
+def test_hang_in_unneeded_request_drops_worker(
     tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_process, "_CATCH_UP_S", 0.2)
@@ -295,25 +286,25 @@ def test_what_nobody_waits_for_and_never_ends_costs_the_worker_its_place(
     assert worker._started == 2
 
 
-def test_many_are_asked_at_once_as_far_as_the_pipe_has_room(tmp_path: Path, worker: WorkerProcess) -> None:
+def test_requests_ahead_fit_into_pipe(tmp_path: Path, worker: WorkerProcess) -> None:
     some = {"padding": "x" * (worker_process._MOST_BYTES_AHEAD // 4)}
     first, *promised = [(case,) for case in cases_of(tmp_path / "diary", [f"right{n}" for n in range(9)], config=some)]
     worker.execute(first, promised)
     assert 1 < len(worker._ahead) < 4
-    assert sum(each.nbytes for each in worker._ahead) <= worker_process._MOST_BYTES_AHEAD
+    assert sum(item.nbytes for item in worker._ahead) <= worker_process._MOST_BYTES_AHEAD
     for place, cases in enumerate(promised, 1):
         assert worker.execute(cases, promised[place:]).verdicts[0].status is Status.PASSED
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody sets the size of a pipe")
-def test_less_is_asked_where_the_pipe_holds_less(tmp_path: Path, worker: WorkerProcess) -> None:
-    """A user who has many pipes gets small ones, and who writes more than they hold keeps no deadline meanwhile."""
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can set the size of a pipe")
+def test_small_pipe_gets_fewer_requests(tmp_path: Path, worker: WorkerProcess) -> None:
+    # the system gives a user with many pipes small ones, and a blocked write would delay deadlines
     first, *promised = [(case,) for case in cases_of(tmp_path / "diary", [f"right{n}" for n in range(12)])]
     worker.start()
     assert worker._running is not None
     held = fcntl.fcntl(worker._running[0]._channel._out, _F_SETPIPE_SZ, 4096)
     worker.execute(first, promised)
     assert len(worker._ahead) < len(promised)
-    assert sum(each.nbytes for each in worker._ahead) <= held // 2
+    assert sum(item.nbytes for item in worker._ahead) <= held // 2
     for place, cases in enumerate(promised, 1):
         assert worker.execute(cases, promised[place:]).verdicts[0].status is Status.PASSED

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import says_exactly
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, backend_manager
 from optest.core.benchmarking import BenchOptions
@@ -33,7 +34,6 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from texts import says_exactly
 
 ONES, THREES = np.ones(5, np.float32), np.full(5, 3.0, np.float32)
 CHANGED_INPUT, CHANGED_OTHER = {"input": THREES}, {"other": THREES}

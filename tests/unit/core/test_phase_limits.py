@@ -1,4 +1,4 @@
-"""How long a hanging reference is waited for: as long as the deadline of the case lets expect."""
+"""Time limits of the phases other than running the backend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optest.core.phases import Phase
 @pytest.mark.parametrize(
     ("timeout_s", "own_s"), [(1.0, 60.0), (12.0, 120.0), (30.0, 300.0), (300.0, 300.0), (900.0, 900.0), (None, 300.0)]
 )
-def test_a_short_deadline_shortens_what_others_than_the_backend_may_take(timeout_s: float | None, own_s: float) -> None:
+def test_short_deadline_shortens_other_phases(timeout_s: float | None, own_s: float) -> None:
     case = replace(case_of(), timeout_s=timeout_s)
     for phase in (Phase.GENERATE, Phase.REFERENCE, Phase.COMPARE):
         assert PhaseLimits().allowance_s(phase, case) == own_s

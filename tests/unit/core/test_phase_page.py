@@ -1,4 +1,4 @@
-"""The page over which a worker says what it is doing."""
+"""The memory page in which a worker writes its phase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _write_for_ever(path: Path) -> None:
             page.write(phase)
 
 
-def test_the_other_side_reads_what_was_written(tmp_path: Path) -> None:
+def test_parent_reads_written_phase(tmp_path: Path) -> None:
     with PhasePage(tmp_path / "page", create=True) as ours, PhasePage(tmp_path / "page") as theirs:
         assert ours.read()[0] is Phase.IDLE
         began = time.monotonic()
@@ -28,21 +28,21 @@ def test_the_other_side_reads_what_was_written(tmp_path: Path) -> None:
         assert began - 1e-6 <= since <= time.monotonic() + 1e-6
 
 
-def test_a_worker_of_before_writes_to_its_own(tmp_path: Path) -> None:
-    """Its run was killed, and is resumed before the guard has ended it."""
+def test_earlier_worker_writes_to_its_own_page(tmp_path: Path) -> None:
+    # its run was killed and is resumed before the guard has ended it
     with PhasePage(tmp_path / "page", create=True) as before, PhasePage(tmp_path / "page", create=True) as now:
         before.write(Phase.BENCHMARK)
         assert now.read()[0] is Phase.IDLE
 
 
-def test_it_can_be_closed_twice(tmp_path: Path) -> None:
+def test_page_can_be_closed_twice(tmp_path: Path) -> None:
     page = PhasePage(tmp_path / "page", create=True)
     page.close()
     page.close()
 
 
-def test_a_reader_never_sees_half_of_what_is_being_written(tmp_path: Path) -> None:
-    """A worker was once killed as hung, since its parent read a phase that began when the machine did."""
+def test_reader_sees_whole_writes(tmp_path: Path) -> None:
+    # a worker was once killed as hung: its parent read the new phase with time 0
     path = tmp_path / "page"
     with PhasePage(path, create=True) as page:
         page.write(Phase.COMPARE)

@@ -1,4 +1,4 @@
-"""What is imported before a worker forks, so that no fork of it does again."""
+"""Imports before a worker forks, so that no fork repeats them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def of_torch(input: "torch.Tensor", dim):
 
 
 @pytest.mark.parametrize("function", ["of_numpy", pytest.param("of_torch", marks=pytest.mark.heavy)])
-def test_a_fork_imports_nothing_and_all_is_watched(
-    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forks_import_nothing(function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if function == "of_torch":
         pytest.importorskip("torch")
     (tmp_path / "functions_of_forks.py").write_text(FUNCTIONS)

@@ -1,4 +1,4 @@
-"""What the hot path remembers between cases never answers for a case that differs in anything a user can change."""
+"""Caches between cases never return a value for a case that differs in anything a user can change."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Sum(BackendDriver):
 
 
 def case_of(descriptor: OperatorDescriptor | None = None, size: int = 4, **changes: Any) -> TestCase:
-    found = descriptor or operators.get("add")
+    operator = descriptor or operators.get("add")
     spec = TensorSpec(dtype=dtype("float32"), shape=(size,))
     inputs = tuple(
         Argument(name=name, path=f"input{index}", spec=spec, fill=changes.pop(name, Fill(kind="randn")))
         for index, name in enumerate(("input", "other"))
     )
     attributes = changes.pop("attributes", None) or {"alpha": 1.0}
-    return TestCase(descriptor=found, inputs=inputs, outputs=(spec,), attributes=attributes, **changes)
+    return TestCase(descriptor=operator, inputs=inputs, outputs=(spec,), attributes=attributes, **changes)
 
 
 def verdict_of(case: TestCase, driver: BackendDriver | None = None) -> Verdict:
@@ -66,7 +66,7 @@ def difference(inputs: Sequence[Any], attributes: Any) -> Any:
     return inputs[0].astype(np.float64) - inputs[1].astype(np.float64)
 
 
-def test_an_overridden_descriptor_of_the_same_name_is_asked_for_its_own_reference() -> None:
+def test_descriptor_override_uses_its_reference() -> None:
     case = case_of()
     assert verdict_of(case).status is Status.PASSED
     other = replace(case, descriptor=replace(case.descriptor, reference=difference))
@@ -75,14 +75,14 @@ def test_an_overridden_descriptor_of_the_same_name_is_asked_for_its_own_referenc
     assert verdict_of(case).status is Status.PASSED
 
 
-def test_a_replaced_reference_of_the_case_is_asked() -> None:
+def test_reference_of_case_is_used() -> None:
     case = case_of()
     assert verdict_of(case).status is Status.PASSED
     other = replace(case, reference=f"{__name__}:difference")
     assert verdict_of(other).reason is Reason.VALUE
 
 
-def test_an_overridden_rule_judges() -> None:
+def test_overridden_rule_is_used() -> None:
     slipping, case = Sum(1e-5), case_of()
     assert verdict_of(case, slipping).reason is Reason.VALUE
     loose = replace(case.descriptor, rule=Rule(kind=RuleClass.ULP, ulp=1e4))
@@ -90,7 +90,7 @@ def test_an_overridden_rule_judges() -> None:
     assert verdict_of(case, slipping).reason is Reason.VALUE
 
 
-def test_equal_signatures_are_judged_by_their_own_tolerances() -> None:
+def test_equal_signatures_keep_their_tolerances() -> None:
     slipping = Sum(1e-4)
 
     def with_atol(atol: float) -> TestCase:
@@ -103,10 +103,10 @@ def test_equal_signatures_are_judged_by_their_own_tolerances() -> None:
         assert verdict_of(loose, slipping).status is Status.PASSED
         assert verdict_of(tight, slipping).reason is Reason.VALUE
     shared = runner.execute([loose, tight], slipping).verdicts
-    assert [each.status for each in shared] == [Status.PASSED, Status.FAILED]
+    assert [item.status for item in shared] == [Status.PASSED, Status.FAILED]
 
 
-def test_a_domain_that_is_changed_in_place_is_drawn_from() -> None:
+def test_changed_domain_is_drawn_from() -> None:
     domain: dict[str, Interval] = {}
     descriptor = replace(operators.get("add"), domain=domain)
     case = case_of(descriptor, size=8)
@@ -115,7 +115,7 @@ def test_a_domain_that_is_changed_in_place_is_drawn_from() -> None:
     assert (make_inputs(case)[0][0] >= 0.5).all()
 
 
-def test_a_fill_that_is_changed_in_place_is_drawn_from() -> None:
+def test_changed_fill_is_drawn_from() -> None:
     fill = Fill(kind="uniform", parameters={})
     case = case_of(input=fill, other=Fill(kind="uniform"))
     before = make_inputs(case)[0][0]
@@ -124,7 +124,7 @@ def test_a_fill_that_is_changed_in_place_is_drawn_from() -> None:
     assert (before <= 1.0).all()
 
 
-def test_cases_of_one_wire_share_nothing_that_can_be_changed() -> None:
+def test_cases_from_one_wire_share_nothing_mutable() -> None:
     wire = case_to_wire(case_of())
     one, other = (case_from_wire(case_to_wire(case_from_wire(wire, operators.get)), operators.get) for _ in range(2))
     for mine, yours in zip(one.inputs, other.inputs, strict=True):
@@ -132,18 +132,18 @@ def test_cases_of_one_wire_share_nothing_that_can_be_changed() -> None:
     assert one.attributes is not other.attributes
 
 
-def test_small_inputs_share_no_element_and_no_writes() -> None:
-    left, right = (np.array(each) for each in make_inputs(case_of())[0])
+def test_small_inputs_are_separate_and_read_only() -> None:
+    left, right = (np.array(item) for item in make_inputs(case_of())[0])
     inputs, _ = make_inputs(case_of())
     assert not np.shares_memory(inputs[0], inputs[1])
-    assert not any(each.flags.writeable for each in inputs)
+    assert not any(item.flags.writeable for item in inputs)
     np.testing.assert_array_equal(inputs[0], left)
     np.testing.assert_array_equal(inputs[1], right)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_no_number_that_is_none_is_lost_wherever_it_stands(value: float) -> None:
-    """JSON writers make null of NaN; the codec looks at every number before it trusts them."""
+def test_non_finite_numbers_survive_encoding(value: float) -> None:
+    """JSON writers replace NaN by null, so that the codec checks every number."""
     verdict = verdict_of(case_of())
     measure = verdict.measures[0]
     results = [
@@ -162,8 +162,8 @@ def test_no_number_that_is_none_is_lost_wherever_it_stands(value: float) -> None
         assert codec.encode(codec.decode(line, type(result))) == line
 
 
-def test_cases_that_share_a_tolerance_share_it_behind_the_wire_too() -> None:
-    """What the comparison makes of it is remembered for the object; 1 and 1.0 stay what they are."""
+def test_shared_tolerance_stays_shared_behind_wire() -> None:
+    # the comparison caches by the identity of the layer; 1 and 1.0 must not be confused
 
     def sent(rtol: float) -> ToleranceLayer:
         stated = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=rtol, atol=0.5), where="a.yaml:3")

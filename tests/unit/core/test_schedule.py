@@ -1,4 +1,4 @@
-"""Cases that compute the same share an execution; the quick look at the keys alone groups them as the whole look."""
+"""Cases that compute the same thing share an execution; the shortcut by keys groups them as a full comparison does."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def computes_the_same(one: TestCase, other: TestCase) -> bool:
         return True
     seen = [
         (
-            each.signature(),
-            each.expects_error,
-            each.seed,
-            each.backend,
-            each.reference,
-            each.backend_config,
-            each.timeout_s,
-            each.base_dir,
+            item.signature(),
+            item.expects_error,
+            item.seed,
+            item.backend,
+            item.reference,
+            item.backend_config,
+            item.timeout_s,
+            item.base_dir,
         )
-        for each in (one, other)
+        for item in (one, other)
     ]
     return one.skip is None and other.skip is None and seen[0] == seen[1]
 
 
 def told_apart(cases: list[TestCase]) -> list[list[int]]:
-    """Every case compared with the first of each group; cases by their places."""
+    """Group cases by comparing each with the first of every group; return their indices."""
     groups: list[list[int]] = []
     for place, case in enumerate(cases):
         found = next((group for group in groups if computes_the_same(cases[group[0]], case)), None)
@@ -77,23 +77,23 @@ def by_place(planned: list[TestCase], found: list[Execution]) -> list[list[int]]
 
 
 @given(st.lists(CASES, max_size=8))
-def test_groups_are_those_of_comparing_every_case_with_every_other(cases: list[TestCase]) -> None:
+def test_groups_match_pairwise_comparison(cases: list[TestCase]) -> None:
     planned = [replace(case) for case in cases]
     assert by_place(planned, list(executions(planned))) == told_apart(planned)
 
 
 @given(st.lists(CASES, max_size=6, unique_by=lambda case: case.seed))
-def test_cases_with_keys_of_their_own_run_one_by_one(cases: list[TestCase]) -> None:
+def test_cases_with_unique_keys_run_one_by_one(cases: list[TestCase]) -> None:
     assert by_place(cases, list(executions(cases))) == told_apart(cases) == [[place] for place in range(len(cases))]
 
 
-def test_rounds_repeat_the_whole_plan() -> None:
+def test_rounds_repeat_plan() -> None:
     cases = [replace(PLAIN, seed=seed, name=str(place)) for place, seed in enumerate((1, 2, 1))]
     found = executions(cases, rounds=2)
-    assert [([case.name for case in each.cases], each.round_index) for each in found] == [
+    assert [([case.name for case in item.cases], item.round_index) for item in found] == [
         (["0", "2"], 0),
         (["1"], 0),
         (["0", "2"], 1),
         (["1"], 1),
     ]
-    assert [each.cases for each in executions(cases, dedupe=False)] == [(case,) for case in cases]
+    assert [item.cases for item in executions(cases, dedupe=False)] == [(case,) for case in cases]

@@ -1,4 +1,4 @@
-"""The loop, with executors that are dictionaries: retries, stopping, dedupe, resume, a full disk."""
+"""The loop of a run with scripted executors: retries, stopping, dedupe, resume, a full disk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,18 +58,21 @@ def case_named(name: str, size: int = 3, **changes: Any) -> TestCase:
     return TestCase(descriptor=COPY, inputs=(argument,), name=name, **changes)
 
 
+def lettered(letters: str) -> list[TestCase]:
+    """Return a case of another size for each letter."""
+    return [case_named(letter, size) for size, letter in enumerate(letters, 1)]
+
+
 @dataclass
 class Scripted:
-    """Answers each case with the verdicts that are written for it, the last one for ever."""
+    """Executor that returns the scripted verdicts of each case one after the other, and then the last one."""
 
     answers: dict[str, list[Verdict]]
     asked: list[list[str]] = field(default_factory=list)
     closed: int = 0
     looks_ahead: bool = False
 
-    def execute(
-        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
-    ) -> runner.ExecutionResult:
+    def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
         self.asked.append([case.id for case in cases])
         script = self.answers.get(cases[0].id, [PASS])
         verdict = script.pop(0) if len(script) > 1 else script[0]
@@ -80,7 +84,7 @@ class Scripted:
 
 @dataclass
 class Heard:
-    """A journal and a listener that remember."""
+    """Journal and listener that record their calls."""
 
     lines: list[str] = field(default_factory=list)
     results: list[CaseResult] = field(default_factory=list)
@@ -120,7 +124,7 @@ def session_of(
         info=info,
         cases=cases,
         driver=BackendDriver(),
-        make_executor=lambda lane: executor,
+        make_executor=lambda _: executor,
         journal=heard,
         listener=heard,
         policy=Policy(**policy),
@@ -129,17 +133,17 @@ def session_of(
     return session, heard
 
 
-def test_every_result_is_journaled_before_it_is_told() -> None:
-    session, heard = session_of([case_named("a", 1), case_named("b", 2)], Scripted({"b": [FAIL]}))
+def test_results_are_journaled_before_listener() -> None:
+    session, heard = session_of(lettered("ab"), Scripted({"b": [FAIL]}))
     summary = session.run()
     assert heard.lines == ["start", "on_start", "0/2 passed", "1/2 failed", "end", "on_complete"]
     assert summary.exit_status == 1
     assert summary.by_reason == {"VALUE": 1}
 
 
-def test_a_pass_after_a_crash_is_suspect_and_a_failure_is_not_asked_again() -> None:
+def test_crashes_are_retried_but_failures_are_not() -> None:
     executor = Scripted({"a": [CRASH, PASS], "b": [FAIL, PASS], "c": [CRASH]})
-    session, heard = session_of([case_named("a", 1), case_named("b", 2), case_named("c", 3)], executor, retries=2)
+    session, heard = session_of(lettered("abc"), executor, retries=2)
     session.run()
     statuses = {result.id: (result.status, result.attempts) for result in heard.results}
     assert statuses == {"a": (Status.SUSPECT, 2), "b": (Status.FAILED, 1), "c": (Status.CRASHED, 3)}
@@ -152,7 +156,7 @@ UNCHECKED = Verdict(status=Status.UNCHECKED)
 
 
 @pytest.mark.parametrize("second", [XFAILED, SKIPPED, UNCHECKED])
-def test_no_end_hides_the_crash_of_an_earlier_attempt(second: Verdict) -> None:
+def test_later_verdict_keeps_earlier_crash(second: Verdict) -> None:
     session, heard = session_of([case_named("a", 1)], Scripted({"a": [CRASH, second]}), retries=1)
     assert session.run().exit_status == 1
     verdict = heard.results[0].verdict
@@ -160,9 +164,9 @@ def test_no_end_hides_the_crash_of_an_earlier_attempt(second: Verdict) -> None:
     assert verdict.message.startswith(f"{second.status.value} at attempt 2, after SIGNAL: ")
 
 
-def test_a_failure_after_a_crash_says_so() -> None:
+def test_failure_after_crash_mentions_crash() -> None:
     executor = Scripted({"a": [CRASH, FAIL], "b": [CRASH]})
-    session, heard = session_of([case_named("a", 1), case_named("b", 2)], executor, retries=1)
+    session, heard = session_of(lettered("ab"), executor, retries=1)
     session.run()
     failed, crashed = (result.verdict for result in heard.results)
     assert (failed.status, crashed.status) == (Status.FAILED, Status.CRASHED)
@@ -175,10 +179,10 @@ def picture_of(verdict: Verdict, count: int = 1) -> Verdict:
     return replace(verdict, pictures=(picture,) * count)
 
 
-def test_a_journal_holds_few_pictures() -> None:
+def test_journal_limits_pictures() -> None:
     expected = picture_of(Verdict(status=Status.XFAILED, reason=Reason.VALUE))
     operators = [replace(COPY, name=f"copy{number}") for number in range(30)]
-    cases = [replace(case_named(f"{each.name}-{n}", n + 1), descriptor=each) for each in operators for n in range(25)]
+    cases = [replace(case_named(f"{item.name}-{n}", n + 1), descriptor=item) for item in operators for n in range(25)]
     answers = {case.id: [picture_of(FAIL)] for case in cases} | {
         "copy0-0": [expected],
         "copy0-1": [picture_of(FAIL, 3)],
@@ -187,7 +191,7 @@ def test_a_journal_holds_few_pictures() -> None:
     session.run()
     kept = {case.id: len(result.verdict.pictures) for case, result in zip(cases, heard.results, strict=True)}
     assert [kept[f"copy0-{n}"] for n in range(25)] == [0, 3] + [1] * 17 + [0] * 6
-    assert [sum(kept[f"{each.name}-{n}"] for n in range(25)) for each in operators] == [20] * 10 + [0] * 20
+    assert [sum(kept[f"{item.name}-{n}"] for n in range(25)) for item in operators] == [20] * 10 + [0] * 20
     earlier = {resume_key(case, 0): result for case, result in zip(cases, heard.results, strict=True) if kept[case.id]}
     again, heard_again = session_of(cases, Scripted(answers), earlier=earlier)
     again.run()
@@ -195,15 +199,14 @@ def test_a_journal_holds_few_pictures() -> None:
     assert not any(result.verdict.pictures for result in heard_again.results)
 
 
-def test_maxfail_stops_and_the_rest_is_not_run() -> None:
-    cases = [case_named(name, size) for size, name in enumerate("abcd", 1)]
-    session, heard = session_of(cases, Scripted({"b": [FAIL]}), maxfail=1)
+def test_maxfail_stops_the_run() -> None:
+    session, heard = session_of(lettered("abcd"), Scripted({"b": [FAIL]}), maxfail=1)
     summary = session.run()
     assert [result.id for result in heard.results] == ["a", "b"]
     assert (summary.finished, summary.total) == (2, 4)
 
 
-def test_cases_that_compute_the_same_share_an_execution_and_keep_their_own_verdict() -> None:
+def test_shared_execution_keeps_verdicts_of_cases() -> None:
     strict = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.0))
     cases = [
         case_named("a"),
@@ -225,24 +228,19 @@ def test_cases_that_compute_the_same_share_an_execution_and_keep_their_own_verdi
     ]
 
 
-def test_one_and_true_and_text_are_different_signatures() -> None:
+def test_values_of_different_type_share_no_execution() -> None:
     keys = {replace(case_named("a"), attributes={"n": value}).key for value in (1, 1.0, True, "1", None, (1,))}
     assert len(keys) == 6
 
 
-def test_interruption_leaves_a_whole_journal_and_reports() -> None:
-    cases = [case_named(name, size) for size, name in enumerate("abc", 1)]
-    heard = Heard(interrupt_after=2)
-    session, _ = session_of(cases, Scripted({}), heard)
-    summary = session.run()
-    assert summary.exit_status == 130
+def test_interruption_keeps_journal_and_reports() -> None:
+    session, heard = session_of(lettered("abc"), Scripted({}), Heard(interrupt_after=2))
+    assert session.run().exit_status == 130
     assert heard.lines[-2:] == ["end", "on_complete"]
     assert len(heard.results) == 2
 
 
 class Struck(Heard):
-    """Somebody presses Ctrl-C while the second result is written."""
-
     completed: Sequence[CaseResult] = ()
 
     def result(self, result: CaseResult) -> None:
@@ -254,17 +252,16 @@ class Struck(Heard):
         self.completed = tuple(results)
 
 
-def test_what_is_journaled_when_ctrl_c_strikes_is_counted_and_reported() -> None:
-    cases = [case_named(name, size) for size, name in enumerate("abc", 1)]
-    session, heard = session_of(cases, Scripted({}), Struck())
+def test_result_journaled_during_interrupt_is_counted() -> None:
+    session, heard = session_of(lettered("abc"), Scripted({}), Struck())
     summary = session.run()
     assert (summary.finished, summary.interrupted) == (2, True)
     assert isinstance(heard, Struck)
-    assert [each.id for each in heard.completed] == [each.id for each in heard.results] == ["a", "b"]
+    assert [item.id for item in heard.completed] == [item.id for item in heard.results] == ["a", "b"]
 
 
-def test_a_second_ctrl_c_leaves_no_executor_open() -> None:
-    """Who presses it twice would wait for the cases of the others."""
+def test_second_ctrl_c_leaves_no_executor_open() -> None:
+    # otherwise the process would wait for the cases of the other executors
 
     class Pressed(Scripted):
         def close(self) -> None:
@@ -275,12 +272,12 @@ def test_a_second_ctrl_c_leaves_no_executor_open() -> None:
     session, heard = session_of([case_named("a"), case_named("b", 1)], executors[0], Heard(interrupt_after=1), jobs=2)
     session.make_executor = lambda lane: executors[lane]
     assert session.run().interrupted
-    assert [each.closed for each in executors] == [1, 1]
+    assert [item.closed for item in executors] == [1, 1]
     assert heard.lines[-2:] == ["end", "on_complete"]
 
 
-def test_a_driver_is_asked_by_one_thread_at_a_time() -> None:
-    """Whether it supports a case is asked in this process, and nobody who writes a driver thinks of threads."""
+def test_one_thread_at_a_time_calls_unsupported() -> None:
+    # authors of drivers do not expect threads in `unsupported`
     inside: list[str] = []
     at_once: list[int] = []
 
@@ -292,19 +289,17 @@ def test_a_driver_is_asked_by_one_thread_at_a_time() -> None:
             inside.remove(case.name)
             return None
 
-    session, _ = session_of([case_named(name, size) for size, name in enumerate("abcdef", 1)], Scripted({}), jobs=3)
+    session, _ = session_of(lettered("abcdef"), Scripted({}), jobs=3)
     session.driver = Slow()
     assert session.run().finished == 6
     assert at_once == [1] * 6
 
 
-def test_a_signal_that_ends_no_wait_ends_the_run() -> None:
-    """One that comes just before the session waits, or that the system gives another thread: only Python is told."""
+def test_signal_between_waits_ends_run() -> None:
+    # a signal just before a wait, or one that another thread receives, does not end the wait
 
     class Waits(Scripted):
-        def execute(
-            self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
-        ) -> runner.ExecutionResult:
+        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
             time.sleep(0.2)  # the session waits by now
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
             in_time.append(closed.wait(20))
@@ -318,7 +313,7 @@ def test_a_signal_that_ends_no_wait_ends_the_run() -> None:
     assert (session.run().exit_status, in_time) == (130, [True, True])
 
 
-def test_signals_that_come_together_are_one_wish() -> None:
+def test_simultaneous_signals_raise_once() -> None:
     interruption = Interruption()
     with interruption.watched():
         with pytest.raises(KeyboardInterrupt):
@@ -327,27 +322,19 @@ def test_signals_that_come_together_are_one_wish() -> None:
     assert interruption.happened
 
 
-def test_a_terminal_that_goes_away_interrupts() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, ignores it
-    interruption = Interruption()
-    with interruption.watched(), pytest.raises(KeyboardInterrupt):
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_hangup_interrupts_unless_ignored(handler: signal.Handlers) -> None:
+    before, interruption = signal.signal(signal.SIGHUP, handler), Interruption()
+    interrupts = handler is signal.SIG_DFL
+    with interruption.watched(), pytest.raises(KeyboardInterrupt) if interrupts else nullcontext():
         signal.raise_signal(signal.SIGHUP)
-    signal.signal(signal.SIGHUP, before)
-    assert interruption.happened
+    assert signal.signal(signal.SIGHUP, before) is handler
+    assert interruption.happened is interrupts
 
 
-def test_below_nohup_a_run_goes_on() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with Interruption().watched():
-        signal.raise_signal(signal.SIGHUP)
-    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
-
-
-def test_an_executor_that_another_thread_closed_ends_the_run_as_ctrl_c_does() -> None:
+def test_closed_executor_interrupts_run() -> None:
     class Ended(Scripted):
-        def execute(
-            self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
-        ) -> runner.ExecutionResult:
+        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
             raise Closed("closed while a case was waiting")
 
     session, _ = session_of([case_named("a")], Ended({}))
@@ -355,16 +342,15 @@ def test_an_executor_that_another_thread_closed_ends_the_run_as_ctrl_c_does() ->
     assert session.failure is None
 
 
-def test_an_executor_that_comes_after_the_end_was_asked_is_closed() -> None:
+def test_executor_registered_after_interruption_is_closed() -> None:
     executor, interruption = Scripted({}), Interruption()
     interruption.now()
     interruption.ends(executor)
     assert executor.closed == 1
 
 
-def test_a_full_disk_ends_the_run_and_keeps_what_was_written() -> None:
-    cases = [case_named(name, size) for size, name in enumerate("abc", 1)]
-    session, heard = session_of(cases, Scripted({}), Heard(full_after=1))
+def test_full_disk_keeps_written_results() -> None:
+    session, heard = session_of(lettered("abc"), Scripted({}), Heard(full_after=1))
     session.run()
     assert session.failure is not None
     assert len(heard.results) == 1
@@ -372,8 +358,8 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_written() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_resume_runs_what_is_missing_and_nothing_twice(jobs: int) -> None:
-    cases = [case_named(name, size) for size, name in enumerate("abcd", 1)]
+def test_resume_runs_only_missing_cases(jobs: int) -> None:
+    cases = lettered("abcd")
     first, heard = session_of(cases, Scripted({"b": [FAIL]}), maxfail=1)
     first.run()
     earlier: dict[object, CaseResult] = {
@@ -387,7 +373,7 @@ def test_resume_runs_what_is_missing_and_nothing_twice(jobs: int) -> None:
     assert (summary.finished, summary.by_status) == (4, {"passed": 3, "failed": 1})
 
 
-def test_lanes_run_everything_once_and_are_closed() -> None:
+def test_worker_slots_run_all_cases_once() -> None:
     cases = [case_named(str(size), size) for size in range(1, 40)]
     executor = Scripted({})
     session, heard = session_of(cases, executor, jobs=4, rounds=2)
@@ -397,8 +383,8 @@ def test_lanes_run_everything_once_and_are_closed() -> None:
     assert executor.closed == 4
 
 
-def test_a_lane_that_has_nothing_left_gives_back_what_it_holds() -> None:
-    """Another one may wait for it: devices of a cluster."""
+def test_idle_worker_slot_releases_resources() -> None:
+    # another slot may wait for it, such as for devices of a cluster
     is_closed, begun = threading.Event(), threading.Barrier(2)
 
     class First(Scripted):
@@ -417,14 +403,14 @@ def test_a_lane_that_has_nothing_left_gives_back_what_it_holds() -> None:
             return result
 
     executors = [First({}), Waits({})]
-    session, heard = session_of([case_named("a", 1), case_named("b", 2)], executors[0], jobs=2)
+    session, heard = session_of(lettered("ab"), executors[0], jobs=2)
     session.make_executor = lambda lane: executors[lane]
     session.run()
     assert len(heard.results) == 2
-    assert [each.closed for each in executors] == [1, 1]
+    assert [item.closed for item in executors] == [1, 1]
 
 
-def test_attempts_on_machines_that_were_lost_count() -> None:
+def test_attempts_on_lost_machines_count() -> None:
     class Loses(Scripted):
         def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
             return replace(Scripted.execute(self, cases, following), attempts=2)
@@ -438,7 +424,7 @@ def test_attempts_on_machines_that_were_lost_count() -> None:
     ]
 
 
-def test_a_case_survives_the_wire() -> None:
+def test_case_survives_wire_form() -> None:
     spec = TensorSpec(dtype=dtype("bfloat16"), shape=(2, 3), strides=(0, -1), offset=2)
     case = case_named(
         "a",
@@ -457,7 +443,7 @@ def test_a_case_survives_the_wire() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_case_that_runs_for_long_is_named(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_case_is_reported(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.core.session._SLOW_S", 0.05)
     monkeypatch.setattr("optest.core.session._LOOK_S", 0.01)
     named = threading.Event()

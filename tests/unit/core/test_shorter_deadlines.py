@@ -1,4 +1,4 @@
-"""The deadline of an operator that hangs gets shorter, but for one that the user stated."""
+"""The deadline of an operator that hangs is shortened, unless the user set it."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ def hung(times: int, **usual: Any) -> Deadlines:
 
 
 @pytest.mark.parametrize(("hangs", "longest_s", "expected_s"), [(1, 0.1, 300), (2, 0.1, 10), (3, 4, 40), (2, 90, 300)])
-def test_ten_times_the_longest_pass(hangs: int, longest_s: float, expected_s: float) -> None:
+def test_hangs_shorten_deadline(hangs: int, longest_s: float, expected_s: float) -> None:
     deadlines = hung(hangs)
     deadlines.record(of(), PASSED, longest_s)
     deadlines.record(of(), PASSED, longest_s / 2)
-    assert deadlines.of(of()) == expected_s
+    assert deadlines.limit_s(of()) == expected_s
     assert PhaseLimits(deadlines=deadlines).allowance_s(Phase.RUN, of()) == expected_s
-    assert bool(deadlines.why(of())) == (expected_s < 300)
+    assert bool(deadlines.explanation(of())) == (expected_s < 300)
 
 
 @pytest.mark.parametrize(("passed", "longest_s", "expected_s"), [(9, 0.1, 300), (10, 0.1, 60), (10, 7, 70)])
-def test_a_hang_costs_a_minute_where_enough_cases_passed(passed: int, longest_s: float, expected_s: float) -> None:
+def test_passes_shorten_deadline_of_similar_cases(passed: int, longest_s: float, expected_s: float) -> None:
     deadlines, of_a_model = hung(0, alike=True), hung(0)
     for _ in range(passed):
         deadlines.record(of(), PASSED, longest_s)
         of_a_model.record(of(), PASSED, longest_s)
-    assert deadlines.of(of()) == expected_s
-    assert of_a_model.of(of()) == 300
-    assert deadlines.of(of("mul")) == 300
+    assert deadlines.limit_s(of()) == expected_s
+    assert of_a_model.limit_s(of()) == 300
+    assert deadlines.limit_s(of("mul")) == 300
 
 
-def test_other_operators_and_stated_deadlines_stay() -> None:
+def test_explicit_deadlines_are_not_shortened() -> None:
     deadlines = hung(5)
-    assert deadlines.of(of("mul")) == 300
-    assert deadlines.of(of(timeout_s=200.0)) == 200
+    assert deadlines.limit_s(of("mul")) == 300
+    assert deadlines.limit_s(of(timeout_s=200.0)) == 200
     stated = Deadlines()
     for _ in range(5):
         stated.record(of(), LATE, None)
-    assert stated.of(of()) == 300
+    assert stated.limit_s(of()) == 300
 
 
-def test_a_driver_that_keeps_deadlines_gets_the_shorter_one() -> None:
+def test_driver_gets_shortened_deadline() -> None:
     class Slow(BackendDriver):
         name = kind = "slow"
         keeps_deadline = True
@@ -92,7 +92,7 @@ backend_manager.register(Hanging(), replace=True)
 """
 
 
-def test_a_worker_is_ended_by_the_shorter_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shortened_deadline_ends_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hanging_backend.py").write_text(HANGING)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(deadlines, "_LEAST_AFTER_HANGS_S", 0.3)

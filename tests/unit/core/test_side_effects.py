@@ -1,4 +1,4 @@
-"""What a case changes in the process that runs it: that case gets STATE, and no other pays for it."""
+"""Changes that a case makes to the process that runs it: the case gets STATE, and no other case is affected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,23 @@ from optest.errors import UsageError
 from optest.operators import operators
 from optest.process import Child, start_child
 from optest.settings import environment
+<<<<<<< HEAD
 from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
+=======
+from optest.spec import (
+    Argument,
+    BackendTarget,
+    ExpectedError,
+    Fill,
+    Reason,
+    Status,
+    TensorSpec,
+    TestCase,
+    Verdict,
+    dtype,
+)
+from texts import refusal
+>>>>>>> w5
 
 PLUGIN = """
 import locale, math, os, signal, sys, threading, time
@@ -153,9 +169,9 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
-    made = WorkerProcess(_options(tmp_path, "tricky_backend"), "worker")
-    yield made
-    made.close()
+    executor = WorkerProcess(_options(tmp_path, "tricky_backend"), "worker")
+    yield executor
+    executor.close()
 
 
 def _options(folder: Path, *plugins: str) -> WorkerOptions:
@@ -176,66 +192,61 @@ def relu_of(name: str) -> TestCase:
     )
 
 
+def verdicts_of(worker: WorkerProcess, names: list[str], *, looks_ahead: bool = True) -> list[Verdict]:
+    cases = [[relu_of(name)] for name in names]
+    following = [cases[index:] if looks_ahead else [] for index in range(1, len(cases) + 1)]
+    return [worker.execute(case, later).verdicts[0] for case, later in zip(cases, following, strict=True)]
+
+
 @pytest.mark.heavy
-def test_a_change_is_the_fault_of_its_case_alone(worker: WorkerProcess) -> None:
-    """After each of them the worker is replaced, and what comes next is answered and judged as ever."""
-    cases = [[relu_of(name)] for trick in TRICKS for name in (trick, "identity", "prints")]
-    found = [worker.execute(case, cases[place + 1 :]).verdicts[0] for place, case in enumerate(cases)]
+def test_change_is_blamed_on_its_case(worker: WorkerProcess) -> None:
+    names = [name for trick in TRICKS for name in (trick, "identity", "prints")]
     expected = [reason for _ in TRICKS for reason in (Reason.STATE, Reason.VALUE, None)]
-    others = zip(cases, found, expected, strict=True)
-    assert [(case[0].name, verdict) for case, verdict, reason in others if verdict.reason is not reason] == []
+    outcomes = zip(names, verdicts_of(worker, names), expected, strict=True)
+    assert [(name, verdict) for name, verdict, reason in outcomes if verdict.reason is not reason] == []
 
 
-def test_what_the_next_case_writes_is_not_the_fault_of_an_answer_that_is_here(
-    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker goes on while the parent is slow, and the next case writes over the page of phases."""
-    look = worker_process._until_next_look
+def test_late_phase_write_does_not_blame_finished_case(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the parent is slow, and the next case writes over the phase page meanwhile
+    look = worker_process._seconds_to_wait
 
     def looks_late(*arguments: Any) -> float:
         time.sleep(1.0)
         return look(*arguments)
 
-    cases = [[relu_of(name)] for name in ("prints", "writes and waits")]
     worker.start()
-    monkeypatch.setattr(worker_process, "_until_next_look", looks_late)
-    found = [worker.execute(case, cases[place + 1 :]).verdicts[0] for place, case in enumerate(cases)]
-    assert [each.reason for each in found] == [None, Reason.STATE], found
+    monkeypatch.setattr(worker_process, "_seconds_to_wait", looks_late)
+    verdicts = verdicts_of(worker, ["prints", "writes and waits"])
+    assert [verdict.reason for verdict in verdicts] == [None, Reason.STATE], verdicts
 
 
-def test_a_change_counts_beside_an_exception_that_was_expected(worker: WorkerProcess) -> None:
-    refused = replace(relu_of("raises"), expects_error=replace(_expected_error(), type="ValueError"))
+def test_change_is_reported_despite_expected_error(worker: WorkerProcess) -> None:
+    refused = replace(relu_of("raises"), expects_error=ExpectedError(type="ValueError"))
     assert worker.execute([refused]).verdicts[0].reason is Reason.STATE
 
 
-def _expected_error() -> Any:
-    from optest.spec import ExpectedError
-
-    return ExpectedError()
-
-
-def test_a_plugin_that_patches_numpy_is_refused_by_name(tmp_path: Path) -> None:
-    made = WorkerProcess(_options(tmp_path, "tricky_backend", "patches_at_load"), "worker")
+def test_plugin_that_patches_numpy_is_refused(tmp_path: Path) -> None:
+    executor = WorkerProcess(_options(tmp_path, "tricky_backend", "patches_at_load"), "worker")
     with pytest.raises(UsageError, match=r"patches_at_load.*numpy\.maximum"):
-        made.start()
-    made.close()
+        executor.start()
+    executor.close()
 
 
-def test_a_reference_that_fails_in_a_used_worker_gets_a_new_one(worker: WorkerProcess, tmp_path: Path) -> None:
+def test_failed_reference_is_retried_in_new_worker(worker: WorkerProcess, tmp_path: Path) -> None:
     worker.execute([relu_of("prints")])
     (tmp_path / "spoils").touch()
     verdict = worker.execute([replace(relu_of("right"), reference="tricky_backend:reference")]).verdicts[0]
     assert verdict.status is Status.PASSED, verdict
 
 
-def test_a_reference_that_always_fails_is_tried_in_one_new_worker(worker: WorkerProcess, tmp_path: Path) -> None:
+def test_failing_reference_is_retried_once_per_operator(worker: WorkerProcess, tmp_path: Path) -> None:
     failing = replace(relu_of("right"), reference="tricky_backend:fails")
-    found = [worker.execute([case]).verdicts[0].reason for case in (relu_of("prints"), failing, failing, failing)]
-    assert found == [None, *[Reason.REFERENCE_FAILED] * 3]
+    outcomes = [worker.execute([case]).verdicts[0].reason for case in (relu_of("prints"), failing, failing, failing)]
+    assert outcomes == [None, *[Reason.REFERENCE_FAILED] * 3]
     assert len((tmp_path / "spoils").read_text()) == 4
 
 
-def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProcess, tmp_path: Path) -> None:
+def test_worker_ended_between_cases_is_replaced(worker: WorkerProcess, tmp_path: Path) -> None:
     assert worker.execute([relu_of("waits for the end")]).verdicts[0].status is Status.PASSED
     assert worker._running is not None
     (tmp_path / "spoils").touch()
@@ -247,7 +258,7 @@ def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProc
     ("deaths", "ends"),
     [(1, False), pytest.param(5, False, marks=pytest.mark.heavy), pytest.param(100, True, marks=pytest.mark.heavy)],
 )
-def test_a_worker_that_is_killed_while_it_loads_is_started_again(tmp_path: Path, deaths: int, ends: bool) -> None:
+def test_worker_killed_during_load_is_restarted(tmp_path: Path, deaths: int, ends: bool) -> None:
     (tmp_path / "dies_at_load.py").write_text(
         f"""
 import os, signal
@@ -257,21 +268,21 @@ if os.path.getsize({str(tmp_path / "loads")!r}) <= {deaths}:
     os.kill(os.getpid(), signal.SIGKILL)
 """
     )
-    made = WorkerProcess(_options(tmp_path, "tricky_backend", "dies_at_load"), "worker")
+    executor = WorkerProcess(_options(tmp_path, "tricky_backend", "dies_at_load"), "worker")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        made.start()
-        found: list[Status] = []
+        executor.start()
+        outcomes: list[Status] = []
         with pytest.raises(UsageError) if ends else nullcontext():
-            found += (made.execute([relu_of("prints")]).verdicts[0].status for _ in range(12))
-        made.close()
-    crashed = found.count(Status.CRASHED)
-    assert found == [Status.CRASHED] * crashed + [Status.PASSED] * (0 if ends else 12 - crashed)
+            outcomes += (executor.execute([relu_of("prints")]).verdicts[0].status for _ in range(12))
+        executor.close()
+    crashed = outcomes.count(Status.CRASHED)
+    assert outcomes == [Status.CRASHED] * crashed + [Status.PASSED] * (0 if ends else 12 - crashed)
     assert crashed <= 7
     assert (tmp_path / "loads").stat().st_size <= 11
 
 
-def test_a_worker_that_dies_before_it_is_greeted(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_death_before_greeting(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     def dead(_: object, **more: Any) -> Child:
         child = start_child([sys.executable, "-c", "raise SystemExit(3)"], **more)
         child.wait(200)
@@ -299,7 +310,7 @@ def _patched(case: TestCase, inputs: Any) -> Any:
     return [inputs[0] + inputs[1]]
 
 
-def test_changes_are_put_back_where_no_worker_can_be_replaced() -> None:
+def test_changes_in_process_are_reverted() -> None:
     driver, add, mask = Answering(_patched), np.add, os.umask(0o022)
     os.umask(mask)
     (verdict,) = InProcess(driver).execute([case_of(backend="answering")]).verdicts
@@ -307,24 +318,22 @@ def test_changes_are_put_back_where_no_worker_can_be_replaced() -> None:
     assert (np.add, os.umask(mask), signal.getitimer(signal.ITIMER_REAL)[0]) == (add, mask, 0)
 
 
-def test_the_embedding_api_looks_too() -> None:
+def test_embedding_api_detects_changes() -> None:
     backend_manager.register(Answering(_patched), replace=True)
     (result,) = TestRunner().run([case_of(backend="answering")])
     assert result.reason is Reason.STATE
 
 
-@pytest.mark.parametrize("place", [0, 1, 5])
-@pytest.mark.parametrize("retries", [0, 1])
-def test_the_last_look_of_a_worker_is_thorough(worker: WorkerProcess, place: int, retries: int) -> None:
-    """A look after every case does not reach it, and no case follows that would pay for it."""
-    cases = [[relu_of("seldom" if place == each else "prints")] for each in range(6)]
-    following = [cases[each + 1 :] if not retries else [] for each in range(6)]
-    found = [worker.execute(case, upcoming).verdicts[0] for case, upcoming in zip(cases, following, strict=True)]
-    assert [each.reason for each in found].count(Reason.STATE) == 1, found
-    assert {each.reason for each in found} == {Reason.STATE, None}
+@pytest.mark.parametrize("changed", [0, 1, 5])
+@pytest.mark.parametrize("looks_ahead", [True, False])
+def test_last_check_of_worker_is_thorough(worker: WorkerProcess, changed: int, looks_ahead: bool) -> None:
+    # a quick check does not find this change
+    names = ["seldom" if index == changed else "prints" for index in range(6)]
+    reasons = [verdict.reason for verdict in verdicts_of(worker, names, looks_ahead=looks_ahead)]
+    assert (reasons.count(Reason.STATE), reasons.count(None)) == (1, 5)
 
 
-def test_the_last_look_of_a_run_names_the_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_check_of_run_names_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_effects, "_PAUSE_S", 1000.0)
 
     def patches_third(case: TestCase, inputs: Any) -> Any:
@@ -333,36 +342,36 @@ def test_the_last_look_of_a_run_names_the_suspects(monkeypatch: pytest.MonkeyPat
         return [inputs[0] + inputs[1]]
 
     backend_manager.register(Answering(patches_third), replace=True)
-    cases = [replace(case_of(backend="answering"), name=f"case {each}", seed=each) for each in range(5)]
+    cases = [replace(case_of(backend="answering"), name=f"case {item}", seed=item) for item in range(5)]
     session, _ = session_of(cases, InProcess(backend_manager.get("answering")))
     session.run()
     for results in (session.results, TestRunner().run(cases)):
-        assert [each.reason for each in results] == [None] * 4 + [Reason.STATE]
+        assert [item.reason for item in results] == [None] * 4 + [Reason.STATE]
         assert "3 cases before it" in results[-1].verdict.message
         assert "from case 1 on" in results[-1].verdict.message
 
 
-def test_what_changes_between_cases_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_between_cases_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend_manager.register(Answering(lambda _, inputs: [inputs[0] + inputs[1]]), replace=True)
     monkeypatch.chdir(tmp_path)
     results = TestRunner().run([case_of(backend="answering")] * 2, lambda *_: os.chdir("/"))
-    assert [each.status for each in results] == [Status.PASSED] * 2
+    assert [item.status for item in results] == [Status.PASSED] * 2
 
 
-def test_expected_values_are_not_reached_through_frames() -> None:
-    found: list[Any] = []
+def test_frames_lead_to_no_expected_values() -> None:
+    reached: list[Any] = []
 
     def looks(case: TestCase, inputs: Any) -> Any:
         frame: Any = sys._getframe()
         while frame is not None and "pytest" not in frame.f_code.co_filename:
-            found.extend(_arrays_below(list(frame.f_locals.values()), 5, set()))
+            reached.extend(_arrays_below(list(frame.f_locals.values()), 5, set()))
             frame = frame.f_back
         return [inputs[0] + inputs[1]]
 
     case = case_of(backend="answering")
     assert InProcess(Answering(looks)).execute([case]).verdicts[0].status is Status.PASSED
-    assert found
-    assert not any(each.dtype == np.float64 for each in found), "the reference's values"
+    assert reached
+    assert not any(array.dtype == np.float64 for array in reached), "the reference's values"
 
 
 def _arrays_below(value: Any, depth: int, seen: set[int]) -> list[Any]:
@@ -378,10 +387,10 @@ def _arrays_below(value: Any, depth: int, seen: set[int]) -> list[Any]:
     else:
         names = [*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ())]
         below = [getattr(value, name, None) for name in names]
-    return [array for each in below for array in _arrays_below(each, depth - 1, seen)]
+    return [array for item in below for array in _arrays_below(item, depth - 1, seen)]
 
 
-def test_what_is_imported_later_is_watched_too() -> None:
+def test_later_imports_are_watched() -> None:
     patches = patch_watch()
     import optest.numerics.rounding as rounding
 

@@ -1,4 +1,4 @@
-"""Cases that passed are timed: what is timed is judged, and what cannot be timed is said."""
+"""Timing of passed cases: timed outputs are compared, too, and a note says what cannot be timed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ import pytest
 from texts import refusal, says, says_exactly
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
-from optest.core.benchmarking import BenchOptions, comparison_called
+from optest.core.benchmarking import BenchOptions, _largest_difference, comparison_called
 from optest.core.phases import Phase
 from optest.core.runner import ExecutionResult, execute
 from optest.core.worker_death import death, overtime
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
+<<<<<<< HEAD
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, dtype
+=======
+from optest.spec import Argument, Benchmark, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from texts import refusal, says, says_exactly
+>>>>>>> w5
 
 QUICK = BenchOptions(target_s=1e-4)
 
 
 class Adder(BackendDriver):
-    """Adds; ``spoil`` may change the outputs of the prepared call, by how often it was called."""
+    """Driver that adds; ``spoil`` may change the outputs of the prepared call, given the number of calls."""
 
     name = "adder"
 
@@ -71,28 +76,34 @@ def run(driver: BackendDriver, bench: BenchOptions | None = QUICK, case: TestCas
     return execute([case or add_case()], driver, bench=bench)
 
 
-def test_a_pass_is_timed() -> None:
-    driver = Adder()
-    outcome = run(driver)
+def timed(driver: BackendDriver, against: str = "", case: TestCase | None = None) -> Benchmark:
+    """Return the benchmark of a case that passes and is timed."""
+    outcome = run(driver, BenchOptions(target_s=1e-4, against=against), case)
     assert outcome.verdicts[0].status is Status.PASSED
     assert outcome.benchmark is not None
-    time = outcome.benchmark.time
+    return outcome.benchmark
+
+
+def test_passed_case_is_timed() -> None:
+    driver = Adder()
+    benchmark = timed(driver)
+    time = benchmark.time
     assert time is not None
     assert time.who == "adder"
-    assert time.calls + time.warm_up_calls == driver.calls - 1, "one call more is judged"
-    assert outcome.benchmark.declared_bytes == 3 * 4 * 8 * 4
+    assert time.calls + time.warm_up_calls == driver.calls - 1, "the outputs of one more call are compared"
+    assert benchmark.declared_bytes == 3 * 4 * 8 * 4
     assert time.gb_per_s == pytest.approx(3 * 4 * 8 * 4 / time.median_s / 1e9)
     assert time.gflop_per_s is None, "addition declares no operations"
     assert driver.left == 1
 
 
-def test_nothing_is_timed_unless_asked() -> None:
+def test_timing_needs_bench_options() -> None:
     driver = Adder()
     assert run(driver, bench=None).benchmark is None
     assert driver.calls == 0
 
 
-def test_a_wrong_answer_is_not_timed() -> None:
+def test_wrong_output_is_not_timed() -> None:
     class Wrong(Adder):
         def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
             return [inputs[0] - inputs[1]]
@@ -104,21 +115,19 @@ def test_a_wrong_answer_is_not_timed() -> None:
     assert driver.calls == 0
 
 
-def test_inputs_of_the_timed_call_are_private_and_laid_out_as_stated() -> None:
+def test_timed_inputs_are_copies_with_same_strides() -> None:
     driver = Adder()
     spec = TensorSpec(dtype=dtype("float32"), shape=(4, 8), strides=(1, 4))
     run(driver, case=add_case(spec))
     assert driver.prepared_for[0][0].strides == (4, 16)
 
 
-def test_elements_that_share_a_place_are_moved_once() -> None:
+def test_broadcast_elements_count_once() -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(4, 8), strides=(0, 1))
-    benchmark = run(Adder(), case=add_case(spec)).benchmark
-    assert benchmark is not None
-    assert benchmark.declared_bytes == (8 + 8 + 32) * 4
+    assert timed(Adder(), case=add_case(spec)).declared_bytes == (8 + 8 + 32) * 4
 
 
-def test_outputs_that_go_wrong_after_many_calls_are_a_failure() -> None:
+def test_wrong_output_after_many_calls_fails() -> None:
     outcome = run(Adder(lambda count, out: out if count < 5 else out + 1))
     verdict = outcome.verdicts[0]
     assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.STATE)
@@ -126,7 +135,7 @@ def test_outputs_that_go_wrong_after_many_calls_are_a_failure() -> None:
     assert outcome.benchmark is None
 
 
-def test_an_error_after_many_calls_is_a_failure() -> None:
+def test_error_after_many_calls_fails() -> None:
     def spoil(count: int, out: Any) -> Any:
         if count == 4:
             raise RuntimeError("out of handles")
@@ -137,21 +146,18 @@ def test_an_error_after_many_calls_is_a_failure() -> None:
     assert outcome.verdicts[0].reason is Reason.RAISED
     assert says(outcome.verdicts[0].message, "core.while_it_was_timed")
     assert "out of handles" in outcome.verdicts[0].message
-    assert driver.left == 1, "what was made ready is undone"
+    assert driver.left == 1, "the prepared call is released"
 
 
-def test_a_driver_without_a_call_is_timed_as_a_whole() -> None:
-    outcome = run(Untimed())
-    assert outcome.verdicts[0].status is Status.PASSED
-    assert outcome.benchmark is not None
-    assert outcome.benchmark.lacks == ()
-    assert outcome.benchmark.time is not None
-    assert says_exactly(outcome.benchmark.time.who, "core.untimed_the_whole_of")
+def test_driver_without_prepared_call_times_run() -> None:
+    benchmark = timed(Untimed())
+    assert benchmark.lacks == ()
+    assert benchmark.time is not None
+    assert says_exactly(benchmark.time.who, "core.untimed_the_whole_of")
 
 
-def test_comparison_is_timed_in_turns() -> None:
-    benchmark = run(Adder(), BenchOptions(target_s=1e-4, against="numpy")).benchmark
-    assert benchmark is not None
+def test_comparison_alternates_calls() -> None:
+    benchmark = timed(Adder(), "numpy")
     assert benchmark.against is not None
     assert benchmark.time is not None
     assert says_exactly(benchmark.against.who, "core.the_reference_in_numpy")
@@ -162,35 +168,32 @@ def test_comparison_is_timed_in_turns() -> None:
 
 @pytest.fixture
 def registered() -> Iterator[Callable[[BackendDriver], None]]:
-    """Registers for one test, under a name that no other test uses."""
-    made: list[str] = []
+    """Register drivers for one test."""
+    created: list[str] = []
 
     def register(driver: BackendDriver) -> None:
         backend_manager.register(driver)
-        made.append(driver.name)
+        created.append(driver.name)
 
     yield register
-    for name in made:
+    for name in created:
         backend_manager._registry._entries.pop(name)
         backend_manager._kinds.pop(name)
 
 
-def test_a_comparison_that_answers_wrongly_is_not_timed(registered: Callable[[BackendDriver], None]) -> None:
+def test_wrong_comparison_is_not_timed(registered: Callable[[BackendDriver], None]) -> None:
     class Rival(Adder):
         name = "rival"
 
     driver = Rival(lambda _, out: out * 2)
     registered(driver)
-    outcome = run(Adder(), BenchOptions(target_s=1e-4, against="rival"))
-    assert outcome.verdicts[0].status is Status.PASSED
-    assert outcome.benchmark is not None
-    assert outcome.benchmark.time is not None
-    assert outcome.benchmark.against is None
-    assert outcome.benchmark.lacks[0].startswith("comparison with rival: not timed, since its answer is wrong: ")
+    benchmark = timed(Adder(), "rival")
+    assert (benchmark.time is not None, benchmark.against) == (True, None)
+    assert benchmark.lacks[0].startswith("comparison with rival: not timed, since its output is wrong: ")
     assert driver.calls == 1
 
 
-def test_a_comparison_that_cannot_do_the_case_is_told(registered: Callable[[BackendDriver], None]) -> None:
+def test_unsupported_comparison_is_noted(registered: Callable[[BackendDriver], None]) -> None:
     class Specialist(Adder):
         name = "specialist"
 
@@ -198,13 +201,12 @@ def test_a_comparison_that_cannot_do_the_case_is_told(registered: Callable[[Back
             return "no float32 here"
 
     registered(Specialist())
-    benchmark = run(Adder(), BenchOptions(target_s=1e-4, against="specialist")).benchmark
-    assert benchmark is not None
+    benchmark = timed(Adder(), "specialist")
     assert benchmark.time is not None
     assert benchmark.lacks == ("comparison with specialist: not possible, no float32 here",)
 
 
-def test_only_who_can_be_timed_is_compared_with(registered: Callable[[BackendDriver], None]) -> None:
+def test_comparison_needs_a_timeable_backend(registered: Callable[[BackendDriver], None]) -> None:
     class Slow(Untimed):
         name = "slow_one"
 
@@ -213,17 +215,23 @@ def test_only_who_can_be_timed_is_compared_with(registered: Callable[[BackendDri
         comparison_called("slow_one")
     with pytest.raises(UnknownName, match="torch"):
         comparison_called("torhc")
-    with pytest.raises(UsageError, match="takes no device"):
+    with pytest.raises(UsageError, match="accepts no device"):
         comparison_called("numpy:cuda")
 
 
-def test_the_phase_is_announced() -> None:
+@pytest.mark.parametrize(("kind", "difference"), [("bool", 1.0), ("uint8", 255.0)])
+def test_difference_of_integers_does_not_wrap(kind: str, difference: float) -> None:
+    left, right = np.array([0, 1]).astype(kind), np.array([255, 1]).astype(kind)
+    assert _largest_difference(left, right) == difference
+
+
+def test_benchmark_phase_is_announced() -> None:
     phases: list[Phase] = []
     execute([add_case()], Adder(), announce=phases.append, bench=QUICK)
     assert phases[-2:] == [Phase.BENCHMARK, Phase.IDLE]
 
 
-def test_whoever_dies_while_being_timed_is_at_fault() -> None:
+def test_death_while_timed_blames_backend() -> None:
     dead = death(Phase.BENCHMARK, None, 11, "")
     assert (dead.status, dead.reason) == (Status.CRASHED, Reason.SIGNAL)
     assert says(dead.message, "core.while_it_was_timed")
@@ -231,7 +239,7 @@ def test_whoever_dies_while_being_timed_is_at_fault() -> None:
     assert (late.status, late.reason) == (Status.TIMEOUT, Reason.DEADLINE)
 
 
-def test_floating_point_mode_and_numpys_errors_stay_as_they_were() -> None:
+def test_timing_restores_floating_point_modes() -> None:
     def spoil(_: int, out: Any) -> Any:
         np.seterr(all="raise")
         return out

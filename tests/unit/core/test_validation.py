@@ -1,4 +1,4 @@
-"""A case without values: what a driver infers is compared, and the driver computes nothing for it."""
+"""Cases without values: inferred specs are compared, and the driver computes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spec(name: str, *shape: int) -> TensorSpec:
 
 
 class Lazy(BackendDriver):
-    """Infers what ``infer`` says, and has to be asked for values by nobody."""
+    """Driver that infers by ``infer``; it must not be run for values."""
 
     name, kind = "lazy", "cpu"
 
@@ -49,39 +49,39 @@ def judged(driver: BackendDriver, refusal: ExpectedError | None = None) -> Verdi
     return execute([replace(case, mode=VALIDATION, expects_error=refusal)], driver).verdicts[0]
 
 
-def test_right_shapes_pass_without_a_value() -> None:
+def test_right_shapes_pass_without_values() -> None:
     driver = Lazy(lambda: [spec("float32", 2, 3)])
-    found = judged(driver)
-    assert (found.status, found.evidence, driver.ran) == (Status.PASSED, Evidence.SPECS_COMPARED, 0)
-    assert (found.measures, found.message) == ((), "inferred: float32 2x3")
-    assert [each.name for each in found.checks] == ["shape inference"]
+    verdict = judged(driver)
+    assert (verdict.status, verdict.evidence, driver.ran) == (Status.PASSED, Evidence.SPECS_COMPARED, 0)
+    assert (verdict.measures, verdict.message) == ((), "inferred: float32 2x3")
+    assert [item.name for item in verdict.checks] == ["shape inference"]
 
 
 @pytest.mark.parametrize(
     ("inferred", "reason", "words"),
     [
-        ([spec("float32", 3, 2)], Reason.SHAPE, "out: the shape is inferred as 3x2, but should be 2x3"),
-        ([spec("float16", 2, 3)], Reason.DTYPE, "out: the dtype is inferred as float16, but should be float32"),
+        ([spec("float32", 3, 2)], Reason.SHAPE, "out: the inferred shape is 3x2, expected 2x3"),
+        ([spec("float16", 2, 3)], Reason.DTYPE, "out: the inferred dtype is float16, expected float32"),
         ([], Reason.MISSING_OUTPUT, "out is not inferred"),
-        ([spec("float32", 2, 3)] * 2, Reason.EXTRA_OUTPUT, "2 outputs are inferred, but there are 1"),
-        ([(2, 3)], Reason.RAISED, "should return TensorSpecs"),
+        ([spec("float32", 2, 3)] * 2, Reason.EXTRA_OUTPUT, "2 outputs are inferred, expected 1"),
+        ([(2, 3)], Reason.RAISED, "expected a list of TensorSpec"),
     ],
 )
-def test_what_is_wrong(inferred: Any, reason: Reason, words: str) -> None:
-    found = judged(Lazy(lambda: inferred))
-    assert (found.reason, words in found.message) == (reason, True), found.message
+def test_wrong_specs_fail(inferred: Any, reason: Reason, words: str) -> None:
+    verdict = judged(Lazy(lambda: inferred))
+    assert (verdict.reason, words in verdict.message) == (reason, True), verdict.message
 
 
-def test_an_error_where_the_call_is_right() -> None:
+def test_error_of_right_call_fails() -> None:
     assert judged(Lazy(raises(ValueError("no")))).reason is Reason.RAISED
     unknown = judged(Lazy(raises(Fault(Reason.UNSUPPORTED, "depends on values"))))
     assert (unknown.status, unknown.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
 
 
-def test_a_refusal_by_shapes_runs_nothing_and_its_text_counts() -> None:
+def test_refusal_by_shapes_runs_nothing() -> None:
     driver = Lazy(raises(TypeError("shapes (2, 3) and (4,) do not broadcast")))
-    found = judged(driver, ExpectedError(type="TypeError", match="broadcast"))
-    assert (found.status, found.evidence, driver.ran) == (Status.PASSED, Evidence.RAISED_AS_EXPECTED, 0)
+    verdict = judged(driver, ExpectedError(type="TypeError", match="broadcast"))
+    assert (verdict.status, verdict.evidence, driver.ran) == (Status.PASSED, Evidence.RAISED_AS_EXPECTED, 0)
     assert judged(driver, ExpectedError(type="TypeError", match="rank")).reason is Reason.WRONG_ERROR
     assert judged(driver, ExpectedError(type="ValueError")).reason is Reason.WRONG_ERROR
 
@@ -89,25 +89,26 @@ def test_a_refusal_by_shapes_runs_nothing_and_its_text_counts() -> None:
 @pytest.mark.parametrize(
     "infer", [lambda: [spec("float32", 2, 3)], raises(Fault(Reason.UNSUPPORTED, "depends on values"))]
 )
-def test_what_shapes_do_not_refuse_is_called(infer: Callable[[], Any]) -> None:
+def test_backend_runs_if_shapes_are_accepted(infer: Callable[[], Any]) -> None:
     driver = Lazy(infer)
-    found = judged(driver, ExpectedError(type="IndexError"))
-    assert (found.status, driver.ran) == (Status.PASSED, 1)
-    assert not any(each.name == "shape inference" for each in found.checks)
+    verdict = judged(driver, ExpectedError(type="IndexError"))
+    assert (verdict.status, driver.ran) == (Status.PASSED, 1)
+    assert not any(item.name == "shape inference" for item in verdict.checks)
 
 
-def test_a_driver_without_the_ability_shows_nothing() -> None:
+def test_driver_without_inference_is_skipped() -> None:
     class Plain(BackendDriver):
         name, kind = "plain", "cpu"
 
         def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
             raise AssertionError("not asked")
 
-    found = judged(Plain())
-    assert (found.status, found.message) == (Status.SKIPPED, "backend plain offers no shape inference of it")
+    verdict = judged(Plain())
+    expected = "backend plain offers no shape inference for this operator"
+    assert (verdict.status, verdict.message) == (Status.SKIPPED, expected)
 
 
-def test_the_mode_reaches_workers() -> None:
+def test_mode_reaches_workers() -> None:
     (case,) = cases(op="add", dtype="float32", shape=("input0=2x3", "input1=3"))
     there = case_from_wire(case_to_wire(replace(case, mode=VALIDATION)), operators.get)
     assert (there.mode, case_from_wire(case_to_wire(case), operators.get).mode) == (VALIDATION, "forward")

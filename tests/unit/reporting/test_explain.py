@@ -128,7 +128,7 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
             "message": "the reference raised IndexError: 7",
             "details": {**RAISED, "exception": "IndexError: 7"},
         },
-        Reason.BAD_CASE: {"message": "the generator yields 1, but should yield 2 arrays"},
+        Reason.BAD_CASE: {"message": "the generator returned 1 inputs, expected 2 arrays"},
         Reason.INTERNAL: {"message": "the comparison raised KeyError: 'x'"},
     }
     found = {reason.value: result(reason=reason, **said[reason]) for reason in Reason}
