@@ -29,9 +29,6 @@ from optest.errors import UsageError
 from optest.operators import operators
 from optest.process import Child, start_child
 from optest.settings import environment
-<<<<<<< HEAD
-from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
-=======
 from optest.spec import (
     Argument,
     BackendTarget,
@@ -44,8 +41,6 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from texts import refusal
->>>>>>> w5
 
 PLUGIN = """
 import locale, math, os, signal, sys, threading, time

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import signal
 
-<<<<<<< HEAD
-from texts import says_exactly
-=======
 import pytest
->>>>>>> w5
+from texts import says_exactly
 
 from optest.core.phases import Phase
 from optest.core.worker_death import StderrReport, death, stderr_report

@@ -17,12 +17,7 @@ from optest.core.runner import ExecutionResult, execute
 from optest.core.worker_death import death, overtime
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
-<<<<<<< HEAD
-from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, dtype
-=======
 from optest.spec import Argument, Benchmark, Fill, Reason, Status, TensorSpec, TestCase, dtype
-from texts import refusal, says, says_exactly
->>>>>>> w5
 
 QUICK = BenchOptions(target_s=1e-4)
 
