@@ -1,4 +1,4 @@
-"""The operators that can be asked for by name. Built-in descriptors are loaded at the first look-up."""
+"""Registry of operator descriptors by name. Built-in descriptors are loaded at the first look-up."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from optest.spec import OperatorDescriptor, Spelling
 __all__ = ["OperatorRegistry", "operators", "override", "register"]
 
 
-_OF_ONES_OWN = "one of your own is described in a plug-in: docs/how-to/custom-operator.md"
-
-
 class OperatorRegistry:
     """Operator descriptors by name and alias.
 
-    ``families`` are descriptors that are made when they are asked for: a dotted path to ``(name, registry) ->
-    descriptor`` for all names that begin so, of which no list exists. ``spellings`` is the dotted path of the names
-    that another library has for operators, with more than the name different; an operator registered under such a name
-    takes its place.
+    Args:
+        builtins: import path of the built-in descriptors, loaded at the first look-up.
+        families: import path of a factory ``(name, registry) -> descriptor`` by name prefix, for names that cannot be
+            listed, such as ``torch.…``.
+        spellings: import path of another library's names for operators that differ in more than the name. An operator
+            registered under such a name overrides it.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class OperatorRegistry:
         self._spellings: Mapping[str, Spelling] | None = None if spellings else {}
 
     def register(self, descriptor: OperatorDescriptor, *, replace: bool = False) -> OperatorDescriptor:
-        """Add an operator and return it.
+        """Register an operator under its name and aliases, and return it.
 
         Raises:
             UsageError: if its name or an alias is taken and ``replace`` is False.
@@ -45,7 +44,7 @@ class OperatorRegistry:
         return descriptor
 
     def override(self, name: str, **changes: Any) -> OperatorDescriptor:
-        """Replace fields of a registered operator, for example ``override("relu", dtype_variants=(("int8",),))``.
+        """Replace fields of a registered operator and return it: ``override("relu", dtype_variants=(("int8",),))``.
 
         Raises:
             UnknownName: if there is no such operator.
@@ -53,9 +52,10 @@ class OperatorRegistry:
         return self.register(dataclasses.replace(self.get(name), **changes), replace=True)
 
     def get(self, name: str) -> OperatorDescriptor:
-        """Return the operator called ``name`` or an alias of it; a name such as ``torch.add`` is torch's own.
+        """Return the operator with this name or alias.
 
-        Of a spelling it is the operator that it most often stands for: conv2d of Conv.
+        A name with the prefix of a family, such as ``torch.add``, gets a descriptor built by that family's factory. A
+        spelling returns its most common operator: conv2d for Conv.
 
         Raises:
             UnknownName: with the nearest known name.
@@ -65,22 +65,24 @@ class OperatorRegistry:
             return self._registry.get(name)
         for prefix, path in self._families.items():
             if name.startswith(prefix):
-                made: OperatorDescriptor = load_object(path)(name, self)
-                return made
+                descriptor: OperatorDescriptor = load_object(path)(name, self)
+                return descriptor
         spelling = self.spelling(name)
         if spelling is None:
             aliases = (*self._registry.aliases(), *self._load_spellings())
-            hint = "" if nearest(name, (*self.names(), *aliases), least=0.8) else _OF_ONES_OWN
-            raise UnknownName("operator", name, self.names(), aliases=aliases, hint=hint)
+            hint = "to add an operator, write a plug-in: docs/how-to/custom-operator.md"
+            # A close match is more likely a typing error than a missing plug-in.
+            is_typo = nearest(name, (*self.names(), *aliases), least=0.8)
+            raise UnknownName("operator", name, self.names(), aliases=aliases, hint="" if is_typo else hint)
         return self._registry.get(spelling.operators[0])
 
     def spelling(self, name: str) -> Spelling | None:
-        """How calls are written under ``name``, where that is more than another name of an operator; else None."""
+        """Return the spelling called ``name``; None if there is none or an operator is registered under the name."""
         self._load_builtins()
         return None if name in self._registry else self._load_spellings().get(name)
 
     def meanings(self, name: str) -> tuple[str, ...]:
-        """The canonical names of all operators that ``name`` may stand for.
+        """Return the canonical names of all operators that ``name`` may stand for: several for some spellings.
 
         Raises:
             UnknownName: with the nearest known name.
@@ -89,11 +91,17 @@ class OperatorRegistry:
         return (self.get(name).name,) if spelling is None else spelling.operators
 
     def other_names(self, descriptor: OperatorDescriptor) -> tuple[str, ...]:
-        """Its aliases and the spellings that may stand for it."""
-        spellings = (name for name, each in self._load_spellings().items() if descriptor.name in each.operators)
-        return (*descriptor.aliases, *(name for name in spellings if self.spelling(name) is not None))
+        """Return the operator's aliases, then the spellings that may stand for it."""
+        self._load_builtins()
+        spellings = (
+            name
+            for name, spelling in self._load_spellings().items()
+            if descriptor.name in spelling.operators and name not in self._registry
+        )
+        return (*descriptor.aliases, *spellings)
 
     def names(self) -> tuple[str, ...]:
+        """Return the canonical names of all registered operators, without aliases, spellings and families."""
         self._load_builtins()
         return self._registry.names()
 
@@ -105,7 +113,7 @@ class OperatorRegistry:
         return (self.get(name) for name in self.names())
 
     def _load_spellings(self) -> Mapping[str, Spelling]:
-        """They are loaded when a name is asked for that no operator has."""
+        # Only names that no operator has need them, so most runs never import the module.
         if self._spellings is None:
             assert self._spellings_path is not None
             self._spellings = load_object(self._spellings_path)
@@ -114,6 +122,7 @@ class OperatorRegistry:
     def _load_builtins(self) -> None:
         if self._builtins is None:
             return
+        # Cleared before the loop: `register` calls this method, too.
         path, self._builtins = self._builtins, None
         for descriptor in load_object(path):
             self.register(descriptor)

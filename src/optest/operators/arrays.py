@@ -1,4 +1,4 @@
-"""What references and error terms are made of: widened operands, sums, and calls in which overflow is a result."""
+"""Building blocks of references and error terms: widened operands, sums, and calls without overflow warnings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Attributes = Mapping[str, Any]
 Reference = Callable[[Inputs, Attributes], tuple[Array, ...]]
 _Inferred = TypeVar("_Inferred")
 
+# `quiet_hooks` silences warnings around a whole hook already.
 widen = functools.partial(numerics.widen, quiet=False)
-"""For hooks, which are quiet already."""
 
 
 def quiet_hooks(module: dict[str, Any]) -> None:
-    """Overflow, 0/0 and the like are results in references, error terms and alternatives, not events: make all of a
-    module's functions with such names quiet."""
-    for name in [each for each in module if each.endswith(("_reference", "_terms", "_alternatives"))]:
+    """Replace the ``*_reference``, ``*_terms`` and ``*_alternatives`` functions in a module's globals by quiet ones."""
+    # Overflow and 0/0 are ordinary results of references; NumPy's warnings about them would reach the user.
+    for name in [name for name in module if name.endswith(("_reference", "_terms", "_alternatives"))]:
         module[name] = _quiet(module[name])
 
 
@@ -40,33 +40,37 @@ def _quiet(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def optional_input(inputs: Inputs, index: int) -> Array | None:
-    """An input that may be left out."""
-    given = inputs[index] if len(inputs) > index else None
-    return None if given is None else np.asarray(given)
+    """Return the input at ``index`` as an array; None if it is left out."""
+    value = inputs[index] if len(inputs) > index else None
+    return None if value is None else np.asarray(value)
 
 
 def inferred(
     infer: Callable[[Specs, Attributes], _Inferred], inputs: Inputs, attributes: Attributes
 ) -> tuple[list[Any], _Inferred]:
-    """The inputs as arrays, and what ``infer`` says of them.
+    """Return the inputs as arrays, with None for those left out, and the result of ``infer`` for their specs.
 
     Raises:
         UnfitArguments: for inputs that do not fit one another, or the attributes.
     """
-    arrays = [None if each is None else np.asarray(each) for each in inputs]
-    return arrays, infer([None if each is None else spec_of(each) for each in arrays], attributes)
+    arrays = [None if value is None else np.asarray(value) for value in inputs]
+    return arrays, infer([None if array is None else spec_of(array) for array in arrays], attributes)
 
 
 def with_rows(values: Array, dims: tuple[int, ...]) -> Array:
-    """The values with ``dims`` flattened into one dimension, the last."""
+    """Return the values with ``dims`` moved to the end and flattened into one dimension."""
     kept = tuple(i for i in range(values.ndim) if i not in dims)
     shape = tuple(values.shape[i] for i in kept)
     count = int(np.prod([values.shape[i] for i in dims], dtype=np.int64))
+    # NumPy sums pairwise along contiguous memory only.
     return np.ascontiguousarray(values.transpose((*kept, *dims))).reshape((*shape, count))
 
 
 def sum_over(values: Array, dims: tuple[int, ...], *, extended: bool = False) -> Array:
-    """The pairwise sum over ``dims``, which are removed; ``extended`` adds up in long double where there is one."""
+    """Sum over ``dims`` and remove them: integers and bool in int64, other dtypes in their own.
+
+    With ``extended`` the sum runs in long double, if the platform has a longer one, and is rounded back.
+    """
     if not values.ndim:
         return values.astype(np.int64) if values.dtype.kind in "biu" else values
     rows = with_rows(values, dims)
@@ -79,13 +83,14 @@ def sum_over(values: Array, dims: tuple[int, ...], *, extended: bool = False) ->
 
 
 def is_double(stored: Any) -> bool:
-    """Whether float64 has no bits to spare beyond those of the input."""
+    """Return whether the dtype is float64 or complex, for which float64 arithmetic has no bits to spare."""
     array = np.asarray(stored)
     return array.dtype.itemsize >= 8 and array.dtype.kind in "fc"
 
 
 def largest(values: Array) -> int:
-    """The largest magnitude of integers, exact for the smallest int64 too."""
+    """Return the largest magnitude of integers; 0 if there are none."""
+    # In Python integers: abs() of the smallest int64 overflows in NumPy.
     return max(abs(int(values.max())), abs(int(values.min()))) if values.size else 0
 
 
@@ -95,15 +100,17 @@ def wide(array: Array) -> Array:
 
 
 def spec_of(array: Array) -> TensorSpec:
+    """Return dtype and shape of an array as a dense tensor."""
     return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
 
 
 def converted(array: Array, target: DType) -> Array:
-    """Elements as ``target`` holds them, widened: how an operator reads operands of another dtype.
+    """Return the elements rounded to ``target`` and widened, as an operator reads operands of another dtype.
 
-    A float operand that is wider than the result is a 0-d tensor, which torch reads unrounded, as a number.
+    If both dtypes are float or complex, the elements are widened without rounding.
     """
     source = dtype_of(array.dtype)
+    # A float operand that is wider than the result is a 0-d tensor, which torch reads unrounded, as a number.
     if source == target or (source.is_inexact and target.is_inexact):
         return widen(array)
     if target.is_inexact:
@@ -113,10 +120,11 @@ def converted(array: Array, target: DType) -> Array:
 
 
 def as_float64(array: Any) -> Array:
+    """Return any real array, also of float8 or bool, in float64."""
     return widen(np.asarray(array)).astype(np.float64, copy=False)
 
 
 def magnitudes(array: Any) -> Array:
-    """|x| in float64, of complex numbers, too."""
-    wide = widen(np.asarray(array))
-    return np.asarray(np.abs(wide if wide.dtype.kind == "c" else wide.astype(np.float64, copy=False)))
+    """Return |x| in float64, for complex numbers, too."""
+    widened = widen(np.asarray(array))
+    return np.asarray(np.abs(widened if widened.dtype.kind == "c" else widened.astype(np.float64, copy=False)))

@@ -1,8 +1,4 @@
-"""The built-in operators: what the operator modules in the folders beside this file describe.
-
-A folder is a family. Each module in it that has ``DESCRIPTORS`` is found by itself; those called ``*_reference`` need
-NumPy and are loaded when a hook of an operator is asked for, so that listing needs neither NumPy nor a framework.
-"""
+"""Catalogue of the built-in operators, collected from the modules of the family folders next to this file."""
 
 from __future__ import annotations
 
@@ -15,15 +11,16 @@ from optest.spec import OperatorDescriptor
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
-_ONNX = "onnx"
-"""The folder of the names that ONNX has for operators, which is no family."""
 
 
 def _families() -> Iterator[tuple[str, tuple[OperatorDescriptor, ...]]]:
+    """Yield each family's name and the ``DESCRIPTORS`` of its modules, in alphabetical order."""
     for folder in pkgutil.iter_modules([str(_FOLDER)]):
-        if folder.ispkg and folder.name != _ONNX:
+        # onnx holds ONNX's names for operators of the other folders.
+        if folder.ispkg and folder.name != "onnx":
             descriptors: list[OperatorDescriptor] = []
             for module in pkgutil.iter_modules([str(_FOLDER / folder.name)]):
+                # `*_reference` modules need NumPy; a hook loads them, so that listing operators stays fast.
                 if not module.name.endswith("_reference"):
                     path = f"{_PACKAGE}.{folder.name}.{module.name}"
                     descriptors += getattr(pkgutil.resolve_name(path), "DESCRIPTORS", ())
@@ -31,8 +28,7 @@ def _families() -> Iterator[tuple[str, tuple[OperatorDescriptor, ...]]]:
 
 
 FAMILIES: Mapping[str, tuple[OperatorDescriptor, ...]] = dict(_families())
-"""The operators of each family, families and modules in alphabetical order."""
 BUILTINS: tuple[OperatorDescriptor, ...] = tuple(chain.from_iterable(FAMILIES.values()))
-DESCRIPTORS = tuple(each for each in BUILTINS if not each.parts)
-LAYERS = tuple(each for each in BUILTINS if each.parts)
-"""What is made of operators, which a backend computes by them or has itself."""
+DESCRIPTORS = tuple(descriptor for descriptor in BUILTINS if not descriptor.parts)
+# Layers are composed of operators. A backend implements them itself, or through its implementations of the parts.
+LAYERS = tuple(descriptor for descriptor in BUILTINS if descriptor.parts)

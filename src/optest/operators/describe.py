@@ -1,14 +1,12 @@
-"""The words in which operator modules describe their operators; hooks are short names that become import paths.
+"""Helpers to declare operators: dtype variants, attributes, rules, and import paths from short names of hooks.
 
-An operator module (``operators/FAMILY/NAME.py``) holds what needs no NumPy: descriptors, inference, samples. Its twin
-(``NAME_reference.py``) holds what does: references, error terms, alternatives. Here are also the dtype variants,
-attributes and sources that many of them share.
+An operator module (``operators/FAMILY/NAME.py``) holds the parts that need no NumPy: descriptors, inference, samples.
+Its twin (``NAME_reference.py``) holds the others: references, error terms, alternatives.
 """
 
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +19,7 @@ BOOL = (("bool",),)
 FLOAT8 = (("float8_e4m3fn",), ("float8_e5m2",))
 EVERY = (("float32",), *((entry.name,) for entry in DTYPES if entry.name != "float32"))
 REAL = tuple(variant for variant in EVERY if not variant[0].startswith("complex"))
+# In both orders: a kernel that takes the first operand's dtype for the result passes one of them.
 MIXED = tuple(
     pair
     for a, b in (
@@ -51,6 +50,7 @@ SUMS = "growth as √k: Higham and Mary, 2019 (SIAM J. Sci. Comput. 41, A2815); 
 
 DIM = Attribute(name="dim", type="int", default=-1, aliases=("axis",), description="Dimension along which it works.")
 
+# Hooks of the operator module, which has to be importable without NumPy: listing operators and samples loads it.
 _WITHOUT_NUMPY = ("infer", "samples", "sum_length", "operations", "domain")
 _WITH_TERMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 _WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse", "composition")
@@ -59,64 +59,68 @@ _WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse", "composition"
 def in_module(
     module: str, *descriptors: OperatorDescriptor, twin: str = "", **shared: Any
 ) -> tuple[OperatorDescriptor, ...]:
-    """The descriptors of the operator module of this name, with what follows from name and place filled in.
+    """Return the descriptors of an operator module, with the defaults that follow from its path filled in.
 
-    The category is the folder's name, the signature ``input -> out``. Hooks are functions of the module or, if they
-    need NumPy, of its ``twin``, which several small modules may share. Those left out are ``infer_NAME``,
-    ``NAME_samples``, ``NAME_reference``, ``NAME_terms`` where the rule has terms, and ``NAME`` for the composition of a
-    layer; ``"helpers:infer_mean"`` is of a module beside it, ``"..shapes:infer_same"`` of one above. A composed rule
-    has its source on the operator's page. An alias may say what its tensors are called under it: ``"Add: A, B -> C"``.
-    ``shared`` are the fields of all descriptors that state none of their own.
+    Args:
+        module: ``__name__`` of the operator module. Its folder is the category.
+        descriptors: incomplete descriptors. Hooks that are left out become ``infer_NAME``, ``NAME_samples``,
+            ``NAME_reference``, ``NAME_terms`` if the rule has terms, and ``NAME`` for the composition of a layer.
+            ``"helpers:infer_mean"`` is in a module of the same folder, ``"..shapes:infer_same"`` one folder up. The
+            default signature is ``input -> out``; the default source of a rule is the operator's page. An alias may
+            name its tensors: ``"Add: A, B -> C"``.
+        twin: module of the hooks that need NumPy, ``MODULE_reference`` by default; several modules may share one.
+        shared: values for the fields that a descriptor leaves at their defaults.
     """
-    package, _, own = module.rpartition(".")
-    return tuple(_placed(package, own, twin or f"{own}_reference", _with_shared(each, shared)) for each in descriptors)
+    package, _, name = module.rpartition(".")
+    complete = []
+    for descriptor in descriptors:
+        missing = {key: value for key, value in shared.items() if getattr(descriptor, key) == getattr(_EMPTY, key)}
+        complete.append(_completed(package, name, twin or f"{name}_reference", replace(descriptor, **missing)))
+    return tuple(complete)
 
 
-def _with_shared(stated: OperatorDescriptor, shared: Mapping[str, Any]) -> OperatorDescriptor:
-    return replace(
-        stated, **{name: value for name, value in shared.items() if getattr(stated, name) == getattr(_EMPTY, name)}
-    )
-
-
+# A field that equals that of an empty descriptor counts as left out.
 _EMPTY = OperatorDescriptor(name="")
 
 
-def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) -> OperatorDescriptor:
+def _completed(package: str, module: str, twin: str, descriptor: OperatorDescriptor) -> OperatorDescriptor:
+    """Return the descriptor with import paths for hooks, parsed aliases, and defaults; see :func:`in_module`."""
     family = package.rpartition(".")[2]
+    named = {key: hook for key in (*_WITHOUT_NUMPY, *_WITH_NUMPY) if isinstance(hook := getattr(descriptor, key), str)}
     hooks = {
-        "infer": f"infer_{stated.name}",
-        "samples": f"{stated.name}_samples",
-        "reference": f"{stated.name}_reference",
-        **({"composition": stated.name} if stated.parts else {}),
-        **({"terms": f"{stated.name}_terms"} if stated.rule and stated.rule.kind in _WITH_TERMS else {}),
-        **{name: hook for name in (*_WITHOUT_NUMPY, *_WITH_NUMPY) if isinstance(hook := getattr(stated, name), str)},
+        "infer": f"infer_{descriptor.name}",
+        "samples": f"{descriptor.name}_samples",
+        "reference": f"{descriptor.name}_reference",
+        **({"composition": descriptor.name} if descriptor.parts else {}),
+        **({"terms": f"{descriptor.name}_terms"} if descriptor.rule and descriptor.rule.kind in _WITH_TERMS else {}),
+        **named,
     }
     changes: dict[str, Any] = {
-        name: _path(hook, package, twin if name in _WITH_NUMPY else module) for name, hook in hooks.items()
+        key: _import_path(hook, package, twin if key in _WITH_NUMPY else module) for key, hook in hooks.items()
     }
-    aliases = {name: tensors for name, _, tensors in (each.partition(": ") for each in stated.aliases)}
+    aliases = {name: tensors for name, _, tensors in (alias.partition(": ") for alias in descriptor.aliases)}
     changes["aliases"] = tuple(aliases)
     changes["alias_tensors"] = {name: tensors for name, tensors in aliases.items() if tensors}
-    if stated.category == _EMPTY.category:
+    if descriptor.category == _EMPTY.category:
         changes["category"] = family
-    if stated.signature == _EMPTY.signature:
+    if descriptor.signature == _EMPTY.signature:
         changes["signature"] = "input -> out"
-    if stated.rule is not None and not stated.rule.source:
-        changes["rule"] = replace(stated.rule, source=f"docs/operators/{family}.md#{stated.name}")
-    return replace(stated, **changes)
+    if descriptor.rule is not None and not descriptor.rule.source:
+        changes["rule"] = replace(descriptor.rule, source=f"docs/operators/{family}.md#{descriptor.name}")
+    return replace(descriptor, **changes)
 
 
-def _path(hook: str, package: str, module: str) -> str:
-    """Relative to the folder of the module, as in an import statement."""
+def _import_path(hook: str, package: str, module: str) -> str:
+    """Return the import path of a hook: ``..module:name`` one folder up, ``module:name``, or a name in ``module``."""
     if hook.startswith(".."):
         return f"{package.rpartition('.')[0]}.{hook.removeprefix('..')}"
     return f"{package}.{hook}" if ":" in hook else f"{package}.{module}:{hook}"
 
 
 def attribute(declaration: str, description: str, *, choices: tuple[Any, ...] = ()) -> Attribute:
-    """An attribute, declared as a parameter is: ``"dim|axis: int = -1"``, where further names are aliases.
+    """Build an attribute from a declaration like that of a parameter: ``"dim|axis: int = -1"``.
 
-    One without a default is required. The types are those of :class:`Attribute`.
+    Names after a bar are aliases. An attribute without a default is required. Types are those of :class:`Attribute`.
     """
     names, _, rest = declaration.partition(": ")
     kind, _, default = rest.partition(" = ")
@@ -132,20 +136,25 @@ def attribute(declaration: str, description: str, *, choices: tuple[Any, ...] = 
 
 
 def exact(source: str, formula: str = "") -> Rule:
+    """Build a rule for results that are rounded once from the exact value."""
     return Rule(kind=RuleClass.EXACT, source=source, formula=formula)
 
 
 def movement(source: str, formula: str = "") -> Rule:
+    """Build a rule for results that are copied bits."""
     return Rule(kind=RuleClass.MOVEMENT, source=source, formula=formula)
 
 
 def ulp(ceiling: float, source: str, formula: str = "", *, cpu: float | None = None) -> Rule:
+    """Build a rule with a ceiling in ulp, and a lower one for CPUs in ``cpu``; ``formula`` describes further terms."""
     return Rule(kind=RuleClass.ULP, ulp=ceiling, cpu_ulp=cpu, source=source, formula=formula)
 
 
 def accumulate(formula: str) -> Rule:
+    """Build a rule for sums; ``formula`` describes the terms that the operator's ``terms`` hook computes."""
     return Rule(kind=RuleClass.ACCUMULATE, source=SUMS, formula=formula)
 
 
 def composed(formula: str) -> Rule:
+    """Build a rule for an error budget; ``formula`` describes the budget that the ``terms`` hook computes."""
     return Rule(kind=RuleClass.COMPOSED, formula=formula)

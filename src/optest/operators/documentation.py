@@ -1,4 +1,4 @@
-"""Texts that describe an operator, for `optest explain` and the pages of operators: dtypes, attributes, rule."""
+"""Texts about an operator for `optest explain` and the docs pages: dtypes, attributes, rule."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from optest.operators.describe import EVERY, FLOAT8, FLOATS, INTEGERS, MIXED, MI
 from optest.operators.onnx import SPELLINGS
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass
 
+# Named sets of dtypes. A set precedes its parts, so that texts name the largest one that fits.
 DTYPE_SETS = {
     name: tuple(dtype for (dtype,) in variants)
     for name, variants in (
@@ -21,28 +22,27 @@ DTYPE_SETS = {
         ("float8", FLOAT8),
     )
 }
-"""Sets of dtypes with names; a set goes before its parts."""
-
 _PAIRS = {"mixed": MIXED, "mixed numbers": MIXED_NUMBERS}
 
 
 def ceiling_text(rule: Rule) -> str:
-    return "; ".join(part for part in (_units(rule) if rule.kind is RuleClass.ULP else "", rule.formula) if part)
-
-
-def _units(rule: Rule) -> str:
-    return f"{rule.ulp:g} ulp" + (f", {rule.cpu_ulp:g} on a CPU" if rule.cpu_ulp is not None else "")
+    """Return a rule's ceiling in ulp, if it has one, and its formula: ``4 ulp, 1 on a CPU; |out| more below 0``."""
+    units = f"{rule.ulp:g} ulp" if rule.kind is RuleClass.ULP else ""
+    if units and rule.cpu_ulp is not None:
+        units += f", {rule.cpu_ulp:g} on a CPU"
+    return "; ".join(part for part in (units, rule.formula) if part)
 
 
 def described(descriptor: OperatorDescriptor) -> list[tuple[str, str]]:
-    """Return labelled lines that describe an operator on a terminal, with the content of its page."""
+    """Return (label, text) lines that describe an operator on a terminal, with the content of its docs page."""
     rule, dtypes = descriptor.rule, dtypes_text(descriptor) if descriptor.dtype_variants else "any"
-    sets = [f"{name} are {', '.join(each)}" for name, each in DTYPE_SETS.items() if name in re.split("[ ,;]+", dtypes)]
+    used = re.split("[ ,;]+", dtypes)
+    sets = [f"{name} are {', '.join(members)}" for name, members in DTYPE_SETS.items() if name in used]
     onnx = [name for name, spelling in SPELLINGS.items() if descriptor.name in spelling.operators]
     rows = [
         ("signature", str(descriptor.tensors)),
         ("dtypes", "; ".join([dtypes, *sets])),
-        *(("attribute", attribute_text(each)) for each in descriptor.attributes),
+        *(("attribute", attribute_text(attribute)) for attribute in descriptor.attributes),
         ("parts", ", ".join(descriptor.parts)),
         ("also", ", ".join(filter(None, [aliases_text(descriptor), *onnx]))),
         ("rule", ": ".join(filter(None, [rule.kind.value, ceiling_text(rule)])) if rule else "none; set a tolerance"),
@@ -52,11 +52,13 @@ def described(descriptor: OperatorDescriptor) -> list[tuple[str, str]]:
 
 
 def aliases_text(descriptor: OperatorDescriptor) -> str:
+    """Return the aliases in Markdown, each with the names that its tensors have under it."""
     tensors = descriptor.alias_tensors
     return ", ".join(f"`{name}` (`{tensors[name]}`)" if name in tensors else f"`{name}`" for name in descriptor.aliases)
 
 
 def attribute_text(attribute: Attribute) -> str:
+    """Return a Markdown line with an attribute's name, type, default, choices, aliases and description."""
     default = "required" if attribute.default is REQUIRED else f"default `{attribute.default}`"
     choices = f", one of {', '.join(f'`{choice}`' for choice in attribute.choices)}" if attribute.choices else ""
     aliases = f", also {', '.join(f'`{alias}`' for alias in attribute.aliases)}" if attribute.aliases else ""
@@ -64,22 +66,22 @@ def attribute_text(attribute: Attribute) -> str:
 
 
 def dtypes_text(descriptor: OperatorDescriptor) -> str:
-    """The sets of dtypes, input by input where each has its own."""
+    """Return the operator's dtypes with named sets: for all inputs, as ``a with b`` for pairs, or input by input."""
     variants = descriptor.dtype_variants
+    # A variant of one dtype is for all inputs.
     alike = [variant for variant in variants if len(variant) == 1]
     distinct = [tuple(dict.fromkeys(variant)) for variant in variants if len(variant) > 1]
     if not alike or any(len(variant) > 2 for variant in distinct):
-        names = [each.name for each in descriptor.tensors.inputs]
         inputs: dict[str, list[str]] = {}
-        for name, column in zip(names, zip_longest(*variants), strict=True):
-            inputs.setdefault(_names(dict.fromkeys(filter(None, column))), []).append(f"`{name}`")
-        return "; ".join(f"{', '.join(of)} {dtypes}" for dtypes, of in inputs.items())
-    pairs = next((name for name, members in _PAIRS.items() if set(members) == set(distinct)), "") or _joined(distinct)
-    return ", ".join(part for part in (_names(dtype for (dtype,) in alike), pairs) if part)
+        for parameter, column in zip(descriptor.tensors.inputs, zip_longest(*variants), strict=True):
+            inputs.setdefault(_with_set_names(dict.fromkeys(filter(None, column))), []).append(f"`{parameter.name}`")
+        return "; ".join(f"{', '.join(names)} {dtypes}" for dtypes, names in inputs.items())
+    pairs = next((name for name, members in _PAIRS.items() if set(members) == set(distinct)), "")
+    return ", ".join(filter(None, [_with_set_names(dtype for (dtype,) in alike), pairs or _pairs_text(distinct)]))
 
 
-def _names(dtypes: Iterable[str]) -> str:
-    """Dtypes, with the names of the sets that they hold."""
+def _with_set_names(dtypes: Iterable[str]) -> str:
+    """Join dtypes with commas; write the name of a set in place of its members if all of them occur."""
     left, names = list(dtypes), []
     for name, members in DTYPE_SETS.items():
         if set(members) <= set(left):
@@ -88,9 +90,9 @@ def _names(dtypes: Iterable[str]) -> str:
     return ", ".join([*names, *left])
 
 
-def _joined(pairs: Iterable[tuple[str, ...]]) -> str:
-    """``a/b with c``: dtypes that go with the same one share a part."""
+def _pairs_text(pairs: Iterable[tuple[str, ...]]) -> str:
+    """Join pairs of dtypes as ``a/b with c``: pairs with the same second dtype share a part."""
     firsts: dict[str, list[str]] = {}
     for first, second in dict.fromkeys(pairs):
         firsts.setdefault(second, []).append(first)
-    return ", ".join(f"{_names(names).replace(', ', '/')} with {second}" for second, names in firsts.items())
+    return ", ".join(f"{_with_set_names(names).replace(', ', '/')} with {second}" for second, names in firsts.items())

@@ -1,4 +1,4 @@
-"""Generators of bit patterns: every value that a dtype of 16 bits or fewer has, and NaNs that are seldom made."""
+"""Generators of bit patterns: every value of an 8- or 16-bit dtype, and NaNs with rare payloads."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ class _OfEachInput:
         Raises:
             Fault: BAD_CASE for a dtype that has no such values.
         """
-        return tuple(self._values(each.spec.dtype, each.spec.shape) for each in case.inputs), None
+        return tuple(self._values(tensor.spec.dtype, tensor.spec.shape) for tensor in case.inputs), None
 
     def _values(self, entry: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         raise NotImplementedError
 
 
 class EveryValue(_OfEachInput):
-    """Counts through the bit patterns of each input's dtype, of 8 or 16 bits, in order, and starts again at the end."""
+    """Generator that counts through all bit patterns of an 8- or 16-bit dtype, from 0 again after the last."""
 
     def _values(self, entry: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         if entry.bits not in (8, 16):
-            raise Fault(Reason.BAD_CASE, f"an input is {entry}, but should have 8 or 16 bits to be asked every value")
+            raise Fault(Reason.BAD_CASE, f"an input is {entry}, expected a dtype of 8 or 16 bits to try every value")
         codes = np.arange(1 << entry.bits, dtype=np.uint8 if entry.bits == 8 else np.uint16)
         return np.resize(codes, shape).view(numpy_dtype(entry))
 
 
 class OddNans(_OfEachInput):
-    """NaNs of both signs in float32 and float64 whose payload is all ones, or one bit at either end, and a number after
-    each: rounding that adds to the bits of a NaN makes 0 or infinity of it."""
+    """Generator of float32 and float64 NaNs of both signs, each followed by a number.
 
+    The payloads are all ones, only the highest bit, and the highest and the lowest bit.
+    """
+
+    # Rounding that adds to the bits of such a NaN overflows into the exponent or the sign: 0 or infinity.
     def _values(self, entry: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         if entry.name not in ("float32", "float64"):
-            raise Fault(Reason.BAD_CASE, f"an input is {entry}, but should be float32 or float64 to have odd NaNs")
+            raise Fault(Reason.BAD_CASE, f"an input is {entry}, expected float32 or float64 for NaNs with payloads")
         fraction = entry.precision - 1
         infinity = ((1 << (entry.bits - 1 - fraction)) - 1) << fraction
         codes = [infinity | payload for payload in ((1 << fraction) - 1, 1 << (fraction - 1), 1 << (fraction - 1) | 1)]

@@ -1,8 +1,7 @@
-"""Functions of real numbers with bits to spare: float64 for narrower operands, long double for float64 ones;
-erf and its inverse, the upper tail of the normal distribution, digamma.
+"""Real functions in more precision than the operands have: erf, its inverse, the normal distribution's tail, digamma.
 
-Where the platform has no longer double, a float64 result may be off by one unit, which the rules allow a float64
-reference.
+Operands narrower than float64 are computed in float64, float64 operands in long double. If the platform's long double
+is a float64, a float64 result may be off by one unit, which the rules allow a float64 reference.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ PI = np.longdouble("3.14159265358979323846264338327950288")
 
 
 def spacious(values: Array, *stored: Array) -> Array:
-    """Widened operands as long double where one of the ``stored`` ones is a float64."""
+    """Convert widened operands to long double if one of the ``stored`` operands is a float64."""
     return values.astype(np.longdouble) if any(map(is_double, stored)) else values
 
 
 def spared(values: Array) -> Array:
-    """The result of such arithmetic as float64."""
+    """Return a result of :func:`spacious` arithmetic as float64."""
     return np.asarray(values).astype(np.float64, copy=False)
 
 
 def evaluated(function: Callable[[Array], Array], values: Array, stored: Array) -> Array:
-    """``function`` of widened operands, as float64."""
+    """Apply ``function`` to widened operands, in long double for a float64 in ``stored``; return float64."""
     return spared(function(spacious(values, stored)))
 
 
@@ -36,7 +35,7 @@ _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
 def erf(values: Array) -> Array:
-    """The error function of the C library, below 1 ulp of float64 there."""
+    """Return the C library's error function, which is below 1 ulp of float64 off."""
     return np.asarray(_ERF(values.astype(np.float64, copy=False)), dtype=np.float64)
 
 
@@ -71,14 +70,14 @@ _COEFFICIENTS = (
     4.1202925786078329616e-18,
 )
 _CENTRE = 5.0
+# Beyond it, Q is below the smallest subnormal.
 _NO_TAIL = 40.0
-"""Beyond it Q is below the smallest subnormal."""
+# Elements at a time, so that intermediate results stay in the cache.
 _BLOCK = 1 << 14
-"""Elements at a time, so that intermediate results stay in the cache."""
 
 
 def normal_tail(x: Array) -> Array:
-    """Q(x) = P(X > x) for a standard normal X and x of 0 or more; relative error below 1e-15, NaN for NaN."""
+    """Return Q(x) = P(X > x) for a standard normal X and x ≥ 0, with a relative error below 1e-15; NaN for NaN."""
     flat = x.reshape(-1)
     result = np.empty(flat.size)
     for start in range(0, flat.size, _BLOCK):
@@ -86,9 +85,9 @@ def normal_tail(x: Array) -> Array:
         values = np.minimum(flat[block], _NO_TAIL)
         t = (values - _CENTRE) / (values + _CENTRE)
         after, current = np.zeros_like(t), np.zeros_like(t)
-        for coefficient in reversed(_COEFFICIENTS[1:]):  # by Clenshaw's recurrence
+        for coefficient in reversed(_COEFFICIENTS[1:]):  # Clenshaw's recurrence
             after, current = current, 2.0 * t * current - after + coefficient
-        # exp(−x²/2), with the part of x² that float64 cannot hold as a factor of its own
+        # x² has twice the bits of x: exp(−x²/2) is split into that of a short head, whose square is exact, and the rest
         head = np.rint(values * 64.0) / 64.0
         gaussian = np.exp(-0.5 * head * head) * np.exp(-0.5 * (values - head) * (values + head))
         result[block] = (t * current - after + _COEFFICIENTS[0]) / (1.0 + values) * gaussian
@@ -96,30 +95,31 @@ def normal_tail(x: Array) -> Array:
 
 
 _ERFC = np.frompyfunc(math.erfc, 1, 1)
+# Beyond it, erf is nearly flat, and erfc(y) = 1 − x is solved instead.
 _NEAR_1 = 0.9
-"""Beyond it erf(y) says little of y, and its complement is solved for instead."""
 
 
 def erfinv(x: Array) -> Array:
-    """y with erf(y) = x, by three steps of Halley's method, each of which cubes an error that is 0.3 % first.
+    """Return y with erf(y) = x: ±∞ for ±1, NaN beyond. In float64 it is below 2 ulp off, in long double below 1.
 
-    ±∞ for ±1, NaN beyond. Errors of long double are below 1 ulp of float64, those of float64 below 2.
+    It takes three steps of Halley's method, each of which cubes the error, from an initial error of 0.3 %.
     """
     size = np.where(np.abs(x) < 1.0, np.abs(x), 0.0).reshape(-1)
     root = np.sqrt(PI.astype(x.dtype))
-    # Winitzki, "A handy approximation for the error function and its inverse", 2008.
+    # Winitzki, "A handy approximation for the error function and its inverse", 2008. It cancels near 0, where erf is
+    # linear.
     logarithm = np.log1p(-size * size)
     half, rest = 2.0 / (np.pi * 0.147) + logarithm / 2.0, logarithm / -0.147
     y = np.where(size < 1e-4, size * root / 2.0, np.sqrt(rest / (np.sqrt(half * half + rest) + half)))
     for _ in range(3):
-        step = _beyond(y, size) * np.exp(y * y) * root / 2.0
+        step = _erf_residual(y, size) * np.exp(y * y) * root / 2.0
         y = y - step / (1.0 + y * step)
     limits = np.where(np.abs(x) == 1.0, np.inf, np.nan)
     return np.asarray(np.copysign(np.where(np.abs(x) < 1.0, y.reshape(x.shape), limits), x))
 
 
-def _beyond(y: Array, x: Array) -> Array:
-    """erf(y) − x."""
+def _erf_residual(y: Array, x: Array) -> Array:
+    """Return erf(y) − x. Round ``y`` in place to float64 where x is above 0.9, for the C library's erfc."""
     result, central = np.empty_like(x), x < _NEAR_1
     result[central] = (erf(y[central]) if x.dtype == np.float64 else _series_of_erf(y[central])) - x[central]
     tail = ~central
@@ -130,7 +130,8 @@ def _beyond(y: Array, x: Array) -> Array:
 
 
 def _series_of_erf(y: Array) -> Array:
-    """2y/√π · e^(−y²) · Σ (2y²)ⁿ/(1·3·5…(2n + 1)), which adds nothing but positive terms."""
+    """Return erf(y) for y ≥ 0 as 2y/√π · e^(−y²) · Σ (2y²)ⁿ/(1·3·5…(2n + 1)), in the dtype of ``y``."""
+    # Its terms are all positive: unlike those of Taylor's series, they do not cancel.
     term = 2.0 * y * np.exp(-y * y) / np.sqrt(PI)
     total, n = term, 1
     while term.size and (term > total * np.finfo(y.dtype).eps / 8.0).any():
@@ -145,15 +146,16 @@ _ASYMPTOTIC = 16
 
 
 def digamma(x: Array) -> Array:
-    """ψ(x), by recurrence up to 16 and the series of Stirling beyond; below 0 reflected, ψ(1 − x) − π/tan(πx).
+    """Return ψ(x): −∞ for 0, +∞ for −0 (the limit from that side), NaN for −1, −2 … and −∞.
 
-    Its absolute error is a few roundings of ln 16 and the quotients: near its zeros it has no relative precision.
-    −∞ for 0, +∞ for −0 (as the limit from that side), NaN for −1, −2 … and −∞.
+    It uses the recurrence up to 16, Stirling's series beyond, and the reflection ψ(1 − x) − π/tan(πx) below 0. The
+    absolute error is a few roundings of ln 16 and the quotients; near the zeros there is no relative precision.
     """
     shape, x = x.shape, x.reshape(-1)
-    whole, pi = np.rint(x), PI.astype(x.dtype)
+    # The tangent takes the distance from the nearest integer, which is exact: π·x itself is rounded.
+    nearest, pi = np.rint(x), PI.astype(x.dtype)
     z = np.where(x < 0.0, 1.0 - x, x)
-    result = np.where(x < 0.0, -pi / np.tan(pi * (x - whole)), x.dtype.type(0))
+    result = np.where(x < 0.0, -pi / np.tan(pi * (x - nearest)), x.dtype.type(0))
     for _ in range(_ASYMPTOTIC):
         below = z < _ASYMPTOTIC
         result[below] -= 1.0 / z[below]
@@ -164,5 +166,5 @@ def digamma(x: Array) -> Array:
         series = (series + coefficient) * inverse
     result = result + (np.log(z) - 0.5 / z - series)
     poles = np.where(x == 0.0, np.copysign(np.inf, -x), np.nan)
-    result = np.where((x == whole) & (x <= 0.0), poles, np.where(np.isposinf(x), x, result))
+    result = np.where((x == nearest) & (x <= 0.0), poles, np.where(np.isposinf(x), x, result))
     return np.asarray(result.reshape(shape))

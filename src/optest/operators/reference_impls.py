@@ -1,8 +1,8 @@
-"""Every reference of the catalogue under one name: ``optest.operators.reference_impls:gemm_reference``.
+"""All references of the catalogue in one module: ``optest.operators.reference_impls:gemm_reference``.
 
 A reference takes the inputs in the signature's order, with None or nothing for an optional input that is left out,
-and the bound attributes. It returns one array for each output: float64 or complex128 that nobody has rounded yet,
-exact integers, bool, or moved elements as they were. Non-finite values follow PyTorch; no warning escapes.
+and the bound attributes. It returns one array for each output: unrounded float64 or complex128, exact integers, bool,
+or moved elements unchanged. Non-finite values follow PyTorch. References emit no NumPy warnings.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ __all__ = list(_PATHS)
 
 
 def __getattr__(name: str) -> Any:
+    # Loaded on access: most runs need a few of the hundred modules.
     if name not in _PATHS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return load_object(_PATHS[name])

@@ -1,4 +1,4 @@
-"""The descriptors themselves: names, hooks, domains, the page made from them."""
+"""Descriptors of the catalogue: names, hooks, domains, and their docs pages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_descriptors_are_complete(descriptor: OperatorDescriptor) -> None:
     ],
 )
 def test_aliases(alias: str, name: str) -> None:
-    """Of each kind one; the pages of the catalogue, which are held against the code, have them all."""
+    # One of each kind: test_pages_match_descriptors covers the others.
     assert operators.get(alias) is operators.get(name)
 
 
@@ -69,20 +69,20 @@ def test_attribute_aliases() -> None:
         operators.get("cast").bind({})
 
 
-def test_the_seeds_path_of_the_gemm_reference() -> None:
+def test_gemm_reference_has_documented_path() -> None:
     assert callable(load_object("optest.operators.reference_impls:gemm_reference"))
 
 
 @pytest.mark.parametrize("path", sorted(OPERATORS.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_modules_of_operators_are_found_by_what_they_need(path: Path) -> None:
-    """A module with descriptors is in the catalogue; one that imports NumPy is called a reference."""
+def test_operator_modules_are_named_by_content(path: Path) -> None:
+    # A module with descriptors is in the catalogue; one that imports NumPy is named *_reference.
     module = f"optest.operators.{path.parent.name}.{path.stem}"
     described = getattr(importlib.import_module(module), "DESCRIPTORS", ())
     assert {each.name for each in described} <= {each.name for each in FAMILIES.get(path.parent.name, ())}
     assert path.stem.endswith("_reference") or "import numpy" not in path.read_text(encoding="utf-8")
 
 
-def test_pages_are_made_from_descriptors() -> None:
+def test_pages_match_descriptors() -> None:
     pages = operator_pages()
     outdated = [path for path, text in pages.items() if (DOCS / path).read_text(encoding="utf-8") != text]
     assert not outdated, "out of date; make docs"
@@ -97,14 +97,14 @@ def test_every_hook_loads() -> None:
     assert [path for path in paths if isinstance(path, str) and not callable(load_object(path))] == []
 
 
-def test_a_composed_rule_names_the_section_of_its_derivation() -> None:
+def test_composed_rule_source_is_a_section() -> None:
     sources = [each.rule.source for each in DESCRIPTORS if each.rule and each.rule.source.startswith("docs/operators")]
     for page, _, name in (source.removeprefix("docs/").partition("#") for source in sources):
         assert f"\n## {name}\n" in operator_pages()[page]
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggestion"),
     [
         ("Expandd", "Expand"),
         ("Convv", "Conv"),
@@ -113,19 +113,18 @@ def test_a_composed_rule_names_the_section_of_its_derivation() -> None:
         ("Sdpa", "sdpa"),
     ],
 )
-def test_a_name_that_is_near_an_alias_suggests_it(name: str, meant: str) -> None:
+def test_unknown_name_suggests_nearest_alias(name: str, suggestion: str) -> None:
     with pytest.raises(UnknownName) as caught:
         operators.get(name)
-    assert caught.value.suggestion == meant
+    assert caught.value.suggestion == suggestion
 
 
-@pytest.mark.parametrize(("stated", "read"), [(1, True), (0, False), (True, True)])
-def test_truth_as_onnx_writes_it(stated: object, read: bool) -> None:
-    """``keepdims=1`` is what its documentation has; the case is the same as with true."""
-    assert operators.get("ReduceSum").attribute("keepdim").read(stated) is read
+@pytest.mark.parametrize(("value", "expected"), [(1, True), (0, False), (True, True)])
+def test_bool_attribute_reads_one_and_zero(value: object, expected: bool) -> None:
+    assert operators.get("ReduceSum").attribute("keepdim").read(value) is expected
 
 
-@pytest.mark.parametrize("stated", [2, -1, 1.0, "1", "yes"])
-def test_what_is_neither_true_nor_false(stated: object) -> None:
+@pytest.mark.parametrize("value", [2, -1, 1.0, "1", "yes"])
+def test_bool_attribute_refuses_other_values(value: object) -> None:
     with refusal(UnfitArguments, "operators.should_be_true_or"):
-        operators.get("sum").attribute("keepdim").read(stated)
+        operators.get("sum").attribute("keepdim").read(value)

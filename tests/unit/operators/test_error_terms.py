@@ -1,4 +1,4 @@
-"""What the rules allow: torch stays inside at every width, results that are a little off are outside."""
+"""Bounds of the rules: torch passes at every width, slightly wrong results fail."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 NORMALIZATIONS = ("softmax", "log_softmax", "causal_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm")
 REDUCTIONS = ("sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod")
+# torch computes them in 16 bits on a CPU, which its expectations record.
 ROUNDED_ON_THE_WAY = ("rsqrt", "erf", "floor_divide", "log_softmax", "prod", "logsumexp")
-"""What torch on a CPU computes in 16 bits; among the expectations of that backend."""
 
 
 def drawn(operator: str, name: str, width: int) -> list[Array]:
-    """Inputs of an elementwise operator; of activations half of them near 0, half from end to end."""
+    """Return random inputs of an elementwise operator; for activations half of them are near 0."""
     rng = np.random.default_rng([0, width])
     count = len(operators.get(operator).tensors.inputs)
     if operator in FUNCTIONS:
@@ -78,7 +78,7 @@ def drawn(operator: str, name: str, width: int) -> list[Array]:
 
 
 def over_rows(operator: str, x: Array, *, affine: bool = False) -> tuple[Inputs, dict[str, Any]]:
-    """The inputs and attributes of a call over the rows of ``x``, perhaps with a weight and a bias."""
+    """Return inputs and attributes of a call over the rows of ``x``, with weight and bias if ``affine``."""
     width = x.shape[-1]
     rng, name = np.random.default_rng(width + 1), dtype_of(x.dtype).name
     w, b = (
@@ -104,8 +104,8 @@ def over_rows(operator: str, x: Array, *, affine: bool = False) -> tuple[Inputs,
 @pytest.mark.parametrize(
     ("operator", "attributes"), [*((each, {}) for each in (*FUNCTIONS, *BINARY)), *ACTIVATIONS], ids=str
 )
-def test_torch_stays_inside_element_by_element(operator: str, attributes: dict[str, Any], name: str) -> None:
-    """With one seed, here and below; benchmarks/widths.py asks a hundred."""
+def test_torch_elementwise_stays_within_bounds(operator: str, attributes: dict[str, Any], name: str) -> None:
+    # One seed here and below; benchmarks/widths.py uses a hundred.
     for width in (1, WIDTHS[-1]):
         assert_inside(operator, list(drawn(operator, name, width)), attributes, name)
 
@@ -113,7 +113,7 @@ def test_torch_stays_inside_element_by_element(operator: str, attributes: dict[s
 @pytest.mark.torch
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("operator", [*NORMALIZATIONS, *REDUCTIONS, "dot"])
-def test_torch_stays_inside_over_rows(operator: str, name: str) -> None:
+def test_torch_rows_stay_within_bounds(operator: str, name: str) -> None:
     kind = "exponents" if "softmax" in operator or operator == "logsumexp" else "normal"
     for width in WIDTHS:
         if operator != "var" or width > 1:
@@ -133,7 +133,7 @@ def is_inside(operator: str, inputs: Inputs, values: Any, attributes: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("operator", "kind", "stated", "share"),
+    ("operator", "kind", "changes", "share"),
     [
         *((name, "normal", {}, 1e-4) for name in NORMALIZATIONS),
         ("cumsum", "uniform", {}, 3e-5),
@@ -145,17 +145,15 @@ def is_inside(operator: str, inputs: Inputs, values: Any, attributes: dict[str, 
         ("prod", "factors", {}, 3e-5),
     ],
 )
-def test_results_that_are_all_a_little_too_large_are_outside(
-    operator: str, kind: str, stated: dict[str, Any], share: float
-) -> None:
+def test_slightly_scaled_results_fail(operator: str, kind: str, changes: dict[str, Any], share: float) -> None:
     inputs, attributes = over_rows(operator, rows(kind, 257, "float32"))
-    attributes |= stated
+    attributes |= changes
     value = right(operator, *inputs, **attributes)
     assert is_inside(operator, inputs, value, attributes)
     assert not is_inside(operator, inputs, value * (1.0 + share), attributes)
 
 
-def test_results_of_running_statistics_that_are_a_little_too_large_are_outside() -> None:
+def test_slightly_scaled_running_statistics_fail() -> None:
     mean, deviation = rounded(np.random.default_rng(258).standard_normal((2, 257)), "float32")
     inputs: Inputs = [rows("normal", 257, "float32"), mean, np.abs(deviation)]
     value = right("batch_norm", *inputs)
@@ -164,7 +162,7 @@ def test_results_of_running_statistics_that_are_a_little_too_large_are_outside()
 
 
 def norm_of_squares(x: Array) -> Array:
-    """By E[x²] − E[x]²."""
+    """Normalize with the variance E[x²] − E[x]², which cancels."""
     mean, square = x.mean(-1, dtype=f4, keepdims=True), (x * x).mean(-1, dtype=f4, keepdims=True)
     return np.asarray((x - mean) / np.sqrt(np.maximum(square - mean * mean, f4(0)) + f4(1e-5)))
 
@@ -176,7 +174,7 @@ def variance_of_squares(x: Array) -> Array:
 
 
 def normalized(x: Array, eps: float, *, outside: bool = False) -> Array:
-    """layer_norm in float64, with ``eps`` added to the variance, or ``outside`` of the root."""
+    """Compute layer_norm in float64, with ``eps`` added to the variance, or to the root if ``outside``."""
     values = widen(x).astype(np.float64)
     centred, variance = values - values.mean(-1, keepdims=True), values.var(-1, keepdims=True)
     return np.asarray(centred / (np.sqrt(variance) + eps if outside else np.sqrt(variance + eps)))
@@ -202,9 +200,7 @@ def softmax(x: Array) -> Array:
         ("mean", "uniform", 257, lambda x: right("mean", x, dim=-1) * np.r_[1.001, np.ones(len(x) - 1)]),
     ],
 )
-def test_formulas_that_lose_precision_are_outside(
-    operator: str, kind: str, width: int, formula: Callable[[Array], Array]
-) -> None:
+def test_imprecise_formulas_fail(operator: str, kind: str, width: int, formula: Callable[[Array], Array]) -> None:
     x = rows(kind, width, "float32")
     inputs, attributes = over_rows(operator, x)
     assert is_inside(operator, inputs, right(operator, *inputs, **attributes), attributes)
@@ -212,7 +208,7 @@ def test_formulas_that_lose_precision_are_outside(
 
 
 @pytest.mark.parametrize(
-    ("operator", "stated", "share"),
+    ("operator", "changes", "share"),
     [
         ("layer_norm", {}, 4e-5),
         ("rms_norm", {}, 2e-5),
@@ -229,13 +225,13 @@ def test_formulas_that_lose_precision_are_outside(
         ("mean", {}, 1e-5),
     ],
 )
-def test_one_element_that_is_little_off_is_outside(operator: str, stated: dict[str, Any], share: float) -> None:
-    """Too little for the statistic over thousands of elements: the bound of the element has to be sharp."""
+def test_single_slightly_wrong_element_fails(operator: str, changes: dict[str, Any], share: float) -> None:
+    # The statistic over thousands of elements misses it: the bound of the element has to be sharp.
     x = rows("normal", 257, "float32")
     if operator in REDUCTIONS:
         x = rounded(np.random.default_rng(5).uniform(0.9, 1.1, (8192, 9)), "float32")
     inputs, attributes = over_rows(operator, x)
-    attributes |= stated
+    attributes |= changes
     value = right(operator, *inputs, **attributes)
     flat = value.reshape(-1)
     flat[np.argsort(np.abs(flat))[flat.size // 2]] *= 1.0 + share
@@ -247,7 +243,7 @@ def test_one_element_that_is_little_off_is_outside(operator: str, stated: dict[s
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("operator", [*NORMALIZATIONS, *REDUCTIONS])
-def test_truncated_results_are_outside(operator: str, name: str) -> None:
+def test_truncated_results_fail(operator: str, name: str) -> None:
     x = rows("normal", 65, name)
     if operator in REDUCTIONS:
         kind = {"prod": "factors", "logsumexp": "normal"}.get(operator, "uniform")

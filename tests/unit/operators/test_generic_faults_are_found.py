@@ -1,4 +1,4 @@
-"""Faults that any kernel can have: of every operator, and those that case sets once left out; all: check_faults.py."""
+"""Faults that any kernel can have are detected in every operator; check_faults.py tests all of them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ OF_ALL = re.compile(
     r": (input \d read as dense|offset of input \d ignored|wrong beyond 65,536 elements"
     r"|16-bit results truncated|float32 results 2\^-18 too large)$"
 )
+# They read no element, have no input of 16 bits in front, or results of 8 bits, which round it away.
 SHOWS_NOTHING = {
     *(f"{name}: {kind}" for name in ("zeros_like", "ones_like")
       for kind in ("input 0 read as dense", "offset of input 0 ignored")),
@@ -44,19 +45,18 @@ SHOWS_NOTHING = {
     "per_token_group_quant_fp8: float32 results 2^-18 too large",
     "per_token_quant_int8: float32 results 2^-18 too large",
 }  # fmt: skip
-"""They read no element, have no input of 16 bits in front, or results of 8 bits, which round it away."""
 CHECKED = [each.name for each in DESCRIPTORS if each.samples is not None]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_fault_of_any_kernel_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What explains each of them is left out: it takes as long as all the rest."""
+def test_common_kernel_faults_are_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The diagnosis of a failure takes as long as all the rest.
     monkeypatch.setattr("optest.core.verdicts.diagnosed", lambda _, verdict: verdict)
     bootstrap()
     holes = {f"{name}: {kind}" for kind, names in HOLES.items() if name in names}
     faults = [each for each in faults_of(operators.get(name)) if each.name in holes or OF_ALL.search(each.name)]
     faults = [each for each in faults if each.name not in SHOWS_NOTHING]
-    asked = {each.name for each in faults}
-    assert asked >= holes
-    assert first_findings(name, faults).keys() == asked
+    expected = {each.name for each in faults}
+    assert expected >= holes
+    assert first_findings(name, faults).keys() == expected

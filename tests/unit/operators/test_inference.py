@@ -1,4 +1,4 @@
-"""Promotion, and shapes and dtypes of sums and products, over drawn arguments."""
+"""Promotion, and shapes and dtypes of sums and products, with random arguments."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def meta(shape: tuple[int, ...], name: str = "float32") -> Any:
     return torch.empty(shape, dtype=getattr(torch, name), device="meta")
 
 
-def complex32_left_out(found: Inferred) -> Inferred:
-    """A dtype that optest does not have."""
-    return None if found is not None and found[0][0] == "complex32" else found
+def complex32_left_out(result: Inferred) -> Inferred:
+    """Return None for complex32, which optest does not support."""
+    return None if result is not None and result[0][0] == "complex32" else result
 
 
 @pytest.mark.torch
@@ -49,14 +49,14 @@ def test_promotion_table_is_torchs() -> None:
     known = [each.name for each in DTYPES if each.bits >= 8]
     for a, b in itertools.product(known, known):
         try:
-            wanted = str(torch.promote_types(getattr(torch, a), getattr(torch, b))).removeprefix("torch.")
+            expected = str(torch.promote_types(getattr(torch, a), getattr(torch, b))).removeprefix("torch.")
         except RuntimeError:
-            wanted = "none"
+            expected = "none"
         try:
             got = shapes.promote_dtypes(dtype(a), dtype(b)).name
         except UnfitArguments:
             got = "none"
-        assert got == wanted, f"{a} with {b}"
+        assert got == expected, f"{a} with {b}"
 
 
 @pytest.mark.torch
@@ -72,7 +72,7 @@ def test_matmul_as_torch(left: tuple[int, ...], right: tuple[int, ...], a: str, 
 
 @given(st.lists(SIZES, max_size=2).map(tuple), SIZES, SIZES, SIZES)
 @settings(max_examples=100, deadline=None)
-def test_matmul_takes_what_fits(batch: tuple[int, ...], m: int, k: int, n: int) -> None:
+def test_matmul_accepts_fitting_shapes(batch: tuple[int, ...], m: int, k: int, n: int) -> None:
     assert inferred("matmul", spec((*batch, m, k)), spec((*batch, k, n))) == [("float32", (*batch, m, n))]
     assert inferred("matmul", spec((*batch, m, k)), spec((k,))) == [("float32", (*batch, m))]
     assert inferred("matmul", spec((m, k)), spec((k + 1, n))) is None
@@ -98,15 +98,15 @@ def test_gemm_as_torch(
     assert got == of_torch(addmm)
 
 
-def test_cast_gives_the_dtype_that_is_requested() -> None:
+def test_cast_returns_requested_dtype() -> None:
     assert inferred("cast", spec((2, 3)), to="half") == [("float16", (2, 3))]
 
 
-def test_listing_operators_and_their_samples_needs_no_numpy() -> None:
+def test_listing_samples_needs_no_numpy() -> None:
     code = (
         "import sys; from optest.operators import operators; from optest.registry import load_object;"
         "assert all([list(load_object(each.samples)()) for each in operators]);"
         "assert 'numpy' not in sys.modules, 'numpy was imported'"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr

@@ -1,4 +1,4 @@
-"""Layers: what they compute, what their parts are, what a backend that lacks one of them is asked, and wrong ones."""
+"""Layers: references, parts, backends that lack a part, and wrong layers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def multi_head_attention(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor
 
 
 def gpt(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
-    """All tokens at once, by torch's own modules' functions."""
+    """Compute all tokens at once with torch's functions."""
     length, size = t["tokens"].shape[0], t["embedding"].shape[1]
     hidden = F.embedding(t["tokens"], t["embedding"]) + t["positions"][:length]
     for layer in range(t["up"].shape[0]):
@@ -73,7 +73,7 @@ def gpt(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
 
 
 def decoded(t: Tensors, a: dict[str, Any], **changed: Callable[[Tensors, int], torch.Tensor]) -> Sequence[torch.Tensor]:
-    """The logits of every step behind the prefill from changed inputs."""
+    """Compute the logits of every step after the prefill from changed inputs."""
     logits = gpt(t, a)[0].clone()
     for step in range(a["prefill"] or len(logits), len(logits)):
         logits[step] = gpt(t | {name: change(t, step) for name, change in changed.items()}, a)[0][step]
@@ -81,7 +81,7 @@ def decoded(t: Tensors, a: dict[str, Any], **changed: Callable[[Tensors, int], t
 
 
 def yarn_rotary_embedding(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
-    """By turns: a frequency that turns more than beta_fast times in the original length stays as it is."""
+    """Rotate pairs as complex numbers."""
     size = a["rotary_embedding_dim"] or t["input"].shape[-1]
     places = [
         size * math.log(a["original_length"] / (2 * math.pi * beta)) / (2 * math.log(a["base"]))
@@ -117,7 +117,7 @@ RIGHT: dict[str, Layer] = {
 
 
 class OwnLayers(BackendDriver):
-    """Has layers itself, in torch's float32."""
+    """Backend that implements layers in torch."""
 
     name = "own_layers"
 
@@ -131,34 +131,34 @@ class OwnLayers(BackendDriver):
         return [each.numpy() for each in self.layers[case.descriptor.name](tensors, dict(case.attributes))]
 
 
-def answered(name: str) -> list[TestCase]:
+def valid_cases(name: str) -> list[TestCase]:
     return [case for case in sample_cases(name) if case.expects_error is None]
 
 
 def statuses(driver: BackendDriver, name: str) -> Iterator[Status]:
-    """Of the cases in float32, one after the other."""
+    """Yield the status of each float32 case."""
     for case in sample_cases(name):
         if case.inputs[0].spec.dtype.name == "float32" and why_not_run(case, driver) is None:
             yield execute([case], driver).verdicts[0].status
 
 
-def stated(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
-    """The inputs in the order of the signature, None for those that are left out."""
+def in_signature_order(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
+    """Return the inputs in the signature's order, with None for those that are left out."""
     by_name = {argument.name: each for argument, each in zip(case.inputs, inputs, strict=True)}
     return [by_name.get(each.name) for each in case.descriptor.tensors.inputs]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_reference_is_torchs_in_float64(name: str) -> None:
-    for case in answered(name):
+def test_layer_reference_equals_torch_in_float64(name: str) -> None:
+    for case in valid_cases(name):
         inputs, _ = make_inputs(case)
         wide = {
             argument.name: torch.tensor(values if values.dtype.kind in "iu" else values.astype(np.float64))
             for argument, values in zip(case.inputs, inputs, strict=True)
         }
-        expected = load_object(case.descriptor.reference)(stated(case, inputs), dict(case.attributes))
-        for one, other in zip(expected, RIGHT[name](wide, dict(case.attributes)), strict=True):
-            np.testing.assert_allclose(one, other.numpy(), rtol=1e-11, atol=1e-12)
+        expected = load_object(case.descriptor.reference)(in_signature_order(case, inputs), dict(case.attributes))
+        for result, right in zip(expected, RIGHT[name](wide, dict(case.attributes)), strict=True):
+            np.testing.assert_allclose(result, right.numpy(), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ def test_the_reference_is_torchs_in_float64(name: str) -> None:
         for name in NAMES
     ],
 )
-def test_a_right_layer_of_a_backends_own_passes(name: str) -> None:
+def test_correct_backend_layer_passes(name: str) -> None:
     assert set(statuses(OwnLayers(RIGHT), name)) == {Status.PASSED}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_parts_are_those_that_are_called(name: str) -> None:
+def test_composition_calls_declared_parts(name: str) -> None:
     called = set()
-    for case in answered(name):
+    for case in valid_cases(name):
         inputs, _ = make_inputs(case)
         layer = load_object(case.descriptor.composition)
 
@@ -187,7 +187,7 @@ def test_the_parts_are_those_that_are_called(name: str) -> None:
                 descriptor = operators.get(operator)
                 return np.asarray(load_object(descriptor.reference)(tensors, descriptor.bind(attributes))[0])
 
-        layer(Calls(), stated(case, inputs), dict(case.attributes))
+        layer(Calls(), in_signature_order(case, inputs), dict(case.attributes))
     assert called == set(parts_of(name))
 
 
@@ -196,7 +196,7 @@ def without(t: Tensors, *names: str) -> Tensors:
 
 
 def interleaved_heads(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
-    """Head h of the query reads head h modulo the shared ones."""
+    """Pair head h of the query with head h modulo the number of shared ones."""
     shared = a["num_key_value_heads"] or a["num_heads"]
     query, key, value = heads_of(t, "query", a["num_heads"]), heads_of(t, "key", shared), heads_of(t, "value", shared)
     times = a["num_heads"] // shared
@@ -209,7 +209,7 @@ def interleaved_heads(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
 
 
 def lost_cache(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
-    """The token after the first ones does not see the last of them."""
+    """Hide the last token of the prefill from later ones."""
     out = list(multi_head_attention(t, a))
     if 0 < a["prefill"] < t["input"].shape[0]:
         shorter = t | {"input": torch.cat([t["input"][: a["prefill"] - 1], t["input"][a["prefill"] :]])}
@@ -274,24 +274,24 @@ WRONG: dict[str, tuple[str, Layer]] = {
 
 
 def cut(t: Tensors, *names: str) -> Tensors:
-    """Zeros beyond the first 256 rows."""
+    """Set all rows after the first 256 to zero."""
     kept_rows = {name: t[name].clone() for name in names if name in t}
     for each in kept_rows.values():
         each[256:] = 0
     return t | kept_rows
 
 
-ANSWERS: dict[Any, Sequence[torch.Tensor]] = {}
+FIRST_RESULTS: dict[Any, Sequence[torch.Tensor]] = {}
 
 
 def kept(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
-    """By shapes, answers for ever what it answered first."""
+    """Return the result of the first call with these shapes."""
     key = (*((name, each.shape) for name, each in t.items()), *a.items(), t["input"].dtype)
-    return ANSWERS.setdefault(key, multi_head_attention(t, a))
+    return FIRST_RESULTS.setdefault(key, multi_head_attention(t, a))
 
 
 def windowed(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
-    """The last of more than 16 tokens do not see the first."""
+    """Hide the first token from those after the 16th."""
     out = list(multi_head_attention(t, a))
     if t["input"].shape[0] > 16 and a["is_causal"]:
         later = multi_head_attention(t | {"input": t["input"][1:]}, a | {"prefill": 0})[0]
@@ -311,11 +311,11 @@ def feed_forward_by_tanh(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor
 
 
 @pytest.mark.parametrize(
-    "what",
-    [pytest.param(what, marks=pytest.mark.heavy if what in COSTLY else ()) for what in WRONG],
+    "fault",
+    [pytest.param(fault, marks=pytest.mark.heavy if fault in COSTLY else ()) for fault in WRONG],
 )
-def test_a_wrong_layer_fails(what: str) -> None:
-    name, layer = WRONG[what]
+def test_wrong_layer_fails(fault: str) -> None:
+    name, layer = WRONG[fault]
     assert Status.FAILED in statuses(OwnLayers({name: layer}), name)
 
 
@@ -324,7 +324,7 @@ def parts_of(name: str) -> list[str]:
 
 
 class Portable(BackendDriver):
-    """Operators in float32, one of which is wrong, or refused."""
+    """Backend of operators in float32, one of which may be wrong or refused."""
 
     name = "portable"
 
@@ -346,18 +346,18 @@ def first_case(name: str) -> TestCase:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_backend_of_operators_computes_layers(name: str) -> None:
+def test_backend_of_operators_computes_layers(name: str) -> None:
     assert execute([first_case(name)], Portable(parts_of(name))).verdicts[0].status is Status.PASSED
 
 
-def test_the_failure_of_a_layer_names_its_wrong_part() -> None:
+def test_layer_failure_names_wrong_part() -> None:
     verdict = execute([first_case("feed_forward")], Portable(parts_of("feed_forward"), wrong="gelu")).verdicts[0]
     assert verdict.status is Status.FAILED
     (sentence,) = verdict.details["diagnosis"]
     assert "call 3, gelu[float32](4x10)" in sentence
 
 
-def test_a_part_that_is_refused_is_a_gap() -> None:
+def test_refused_part_skips_layer() -> None:
     verdict = execute([first_case("feed_forward")], Portable(("linear", "add", "gelu"), refused="gelu")).verdicts[0]
     assert (verdict.status, verdict.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
     assert says(verdict.message, "operators.call_of_the_layer")
@@ -373,7 +373,7 @@ class Promising(BackendDriver):
         raise Fault(Reason.UNSUPPORTED, "not today")
 
 
-def test_a_part_that_was_promised_is_not_refused() -> None:
+def test_refused_declared_part_is_an_error() -> None:
     verdict = execute([first_case("feed_forward")], Promising()).verdicts[0]
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.RAISED)
     assert says(verdict.message, "operators.states_that_it_can")
@@ -385,7 +385,7 @@ def registered() -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_check_asks_the_layers_whose_parts_are_there() -> None:
+def test_check_runs_layers_with_supported_parts() -> None:
     request = check_request({"backend": "portable", "tier": "smoke"})
     assert "feed_forward" in {case.descriptor.name for case in request.run.cases}
     assert any("made of mul, which" in each for each in request.lacking)
@@ -393,22 +393,22 @@ def test_a_check_asks_the_layers_whose_parts_are_there() -> None:
         check_request({"backend": "portable", "op": ("gated_feed_forward",)})
 
 
-def test_layers_are_no_news_of_a_backend_of_few_operators() -> None:
+def test_unsupported_layers_are_reported_on_request_only() -> None:
     backend_manager.register(Portable(("relu",)), replace=True)
     assert not any("made of" in each for each in check_request({"backend": "portable", "tier": "smoke"}).lacking)
     both = check_request({"backend": "portable", "tier": "smoke", "op": ("relu", "feed_forward")})
     assert any("feed_forward is made of" in each for each in both.lacking)
 
 
-def test_what_a_layer_of_operators_refuses_is_refused_by_them() -> None:
+def test_error_case_of_composed_layer_is_skipped() -> None:
     case = next(case for case in sample_cases("feed_forward") if case.expects_error is not None)
     verdict = why_not_run(case, Portable(("linear", "add", "gelu")))
     assert verdict is not None
     assert (verdict.status, verdict.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
 
 
-def test_a_backend_with_one_activation_has_the_layers_of_that_one() -> None:
+def test_backend_with_one_activation_runs_its_layers() -> None:
     driver = Portable(("linear", "add", "relu"))
-    by_activation = {case.attributes["activation"]: case for case in answered("feed_forward")}
-    found = {name: execute([case], driver).verdicts[0].status for name, case in by_activation.items()}
-    assert found == {"gelu": Status.SKIPPED, "relu": Status.PASSED, "silu": Status.SKIPPED}
+    by_activation = {case.attributes["activation"]: case for case in valid_cases("feed_forward")}
+    statuses_by_activation = {name: execute([case], driver).verdicts[0].status for name, case in by_activation.items()}
+    assert statuses_by_activation == {"gelu": Status.SKIPPED, "relu": Status.PASSED, "silu": Status.SKIPPED}

@@ -1,4 +1,4 @@
-"""Declared operations and lengths of sums, against the numbers that everybody knows."""
+"""Declared operations and lengths of sums against known numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from optest.registry import load_object
 def _declared(hook: str, name: str, *shapes: Shape | None, **attributes: Any) -> int | None:
     descriptor = operators.get(name)
     specs = [None if shape is None else spec(shape) for shape in shapes]
-    found: int | None = load_object(str(getattr(descriptor, hook)))(specs, descriptor.bind(attributes))
-    return found
+    value: int | None = load_object(str(getattr(descriptor, hook)))(specs, descriptor.bind(attributes))
+    return value
 
 
 Q = (2, 4, 6, 8)
@@ -84,7 +84,5 @@ def test_every_contraction_declares_its_operations() -> None:
         ("add_rms_norm", [(2, 5), (2, 5)], {"normalized_shape": [5]}, 5),
     ],
 )
-def test_length_of_the_longest_sum(
-    name: str, shapes: list[Shape | None], attributes: dict[str, Any], length: int
-) -> None:
+def test_sum_length(name: str, shapes: list[Shape | None], attributes: dict[str, Any], length: int) -> None:
     assert _declared("sum_length", name, *shapes, **attributes) == length

@@ -1,4 +1,4 @@
-"""References against torch in float64, against exact integers, and on the values where operators go wrong."""
+"""References against torch in float64, exact integers, and closed forms."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_gemm(name: str, trans_a: bool, trans_b: bool, c_shape: tuple[int, ...] 
     close(expected("gemm", a, b, c, alpha=0.7, beta=-1.5, trans_a=trans_a, trans_b=trans_b), want, 100)
 
 
-def test_layer_norm_of_doubles_far_from_zero_is_exact() -> None:
+def test_layer_norm_of_large_doubles_is_exact() -> None:
     x = 1e8 + np.random.default_rng(0).standard_normal(51)
     exact = [Fraction(float(each)) for each in x]
     mean = sum(exact) / 51
@@ -70,7 +70,7 @@ def test_layer_norm_of_doubles_far_from_zero_is_exact() -> None:
     assert np.max(np.abs(got - want) / np.abs(want)) < 2e-15
 
 
-def test_layer_norm_of_a_constant_is_the_bias_exactly() -> None:
+def test_layer_norm_of_constant_is_exactly_the_bias() -> None:
     x = np.full((2, 1000), 0.1, np.float32)
     bias = drawn((1000,), "float32")
     got = expected("layer_norm", x, None, bias, normalized_shape=[1000])
@@ -103,14 +103,14 @@ def test_cast_truncates_towards_zero() -> None:
 @pytest.mark.parametrize(
     ("value", "target"), [(NAN, "int32"), (INF, "uint8"), (128.0, "int8"), (-129.0, "int8"), (256.0, "uint8")]
 )
-def test_cast_beyond_the_range_is_a_bad_case(value: float, target: str) -> None:
+def test_cast_beyond_range_is_a_bad_case(value: float, target: str) -> None:
     x = np.array([[1.0, 2.0], [value, 3.0]], np.float32)
     with pytest.raises(Fault, match=rf"input is {value} at \[1, 0\], but should lie in the range of {target}"):
         load_object(operators.get("cast").reference)([x], {"dtype": target})
 
 
 @pytest.mark.torch
-def test_cast_of_negative_floats_to_uint8_wraps_as_torch() -> None:
+def test_cast_to_uint8_wraps_negative_floats() -> None:
     import torch
 
     x = np.linspace(-500.0, 255.0, 1001).astype(np.float32)
@@ -129,13 +129,13 @@ def test_cast_of_integers_wraps_and_rounds_once() -> None:
     assert [Fraction(float(each)) for each in got] == [above, -above]
 
 
-def test_cast_to_bool_and_from_it() -> None:
+def test_cast_to_and_from_bool() -> None:
     x = np.array([0.0, -0.0, 1e-40, NAN, -INF], np.float32)
     assert expected("cast", x, dtype="bool").tolist() == [False, False, True, True, True]
     assert expected("cast", np.array([True, False]), dtype="float16").tolist() == [1.0, 0.0]
 
 
-def test_cast_saturates_only_when_asked() -> None:
+def test_cast_saturates_on_request_only() -> None:
     x = np.array([1e6, -1e6, INF, NAN, 1.0], np.float32)
     kept = expected("cast", x, dtype="float8_e5m2", saturate=True)
     assert np.array_equal(kept, [57344.0, -57344.0, 57344.0, NAN, 1.0], equal_nan=True)
@@ -179,7 +179,7 @@ def test_bool_adds_as_or_and_sums_as_integers() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", [*INTEGERS, "bool"])
-def test_integers_become_float32_before_division_and_exp(name: str) -> None:
+def test_integers_are_rounded_to_float32_first(name: str) -> None:
     import torch
 
     x, y = drawn((9,), name), np.ones(9, numpy_dtype(dtype(name)))
@@ -191,14 +191,14 @@ def test_integers_become_float32_before_division_and_exp(name: str) -> None:
 
 
 @pytest.mark.torch
-def test_mixed_operands_are_rounded_to_the_common_dtype_first() -> None:
+def test_mixed_operands_are_rounded_to_common_dtype() -> None:
     x = np.array([2049, -2051, 7], np.int32)
     y = drawn((3,), "float16")
     got = round_to(expected("add", x, y), dtype("float16"))
     assert np.array_equal(got, (to_torch(x) + to_torch(y)).numpy())
 
 
-def test_add_in_double_does_not_overflow_on_the_way() -> None:
+def test_add_of_doubles_has_no_intermediate_overflow() -> None:
     if np.finfo(np.longdouble).maxexp <= 1024:
         pytest.skip("long double is no wider than float64 here")
     got = expected("add", np.array([-1.5e308, INF]), np.array([1e308, -1e308]), alpha=2.0)
@@ -207,7 +207,7 @@ def test_add_in_double_does_not_overflow_on_the_way() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("bad", [NAN, INF])
-def test_a_factor_of_zero_leaves_operands_unread(bad: float) -> None:
+def test_zero_factor_ignores_operands(bad: float) -> None:
     import torch
 
     a, b = np.ones((2, 3)), np.ones((3, 2))
@@ -219,7 +219,7 @@ def test_a_factor_of_zero_leaves_operands_unread(bad: float) -> None:
     assert np.array_equal(got, torch.addmm(double(clean), double(a * bad), double(b), alpha=0.0).numpy())
 
 
-def test_left_out_inputs_may_be_none_or_missing() -> None:
+def test_optional_inputs_may_be_none_or_missing() -> None:
     a, b = drawn((2, 3), "float32"), drawn((3, 2), "float32", 1)
     assert np.array_equal(expected("gemm", a, b), expected("gemm", a, b, None))
     assert np.array_equal(
@@ -227,14 +227,14 @@ def test_left_out_inputs_may_be_none_or_missing() -> None:
     )
 
 
-def test_double_sums_do_not_lose_what_double_holds() -> None:
+def test_sums_of_doubles_are_extended() -> None:
     if np.finfo(np.longdouble).nmant <= 52:
         pytest.skip("long double is no wider than float64 here")
     x = np.array([1e16, 1.0, -1e16] * 100)
     assert expected("sum", x).tolist() == 100.0
 
 
-def test_normal_tail_holds_to_the_last_bits() -> None:
+def test_normal_tail_is_accurate() -> None:
     x = np.concatenate([np.linspace(0.0, 5.0, 20001), np.logspace(-300, -1, 300)])
     oracle = np.array([0.5 * math.erfc(each / math.sqrt(2.0)) for each in x])
     # math.erfc itself sees an argument that is off by half an ulp: x² of it in the result.
@@ -247,14 +247,14 @@ def test_normal_tail_holds_to_the_last_bits() -> None:
     assert normal_tail(np.array([0.0, INF])).tolist() == [0.5, 0.0]
 
 
-def test_gelu_keeps_its_tail() -> None:
+def test_gelu_tail_is_accurate() -> None:
     x = np.linspace(-37.0, 0.0, 2000)
     oracle = np.array([each * 0.5 * math.erfc(-each / math.sqrt(2.0)) for each in x])
     got = expected("gelu", x)
     assert np.max(np.abs(got - oracle) / ((2.0 + x * x) * np.abs(oracle) + 1e-320)) < 5e-16
 
 
-def test_erfinv_is_the_inverse_to_the_last_bits() -> None:
+def test_erfinv_inverts_erf_to_two_ulp() -> None:
     y = np.concatenate([np.linspace(0.0, 5.8, 4001), np.logspace(-300, -1, 300)])
     x = np.array([math.erf(each) for each in y])
     back = np.array([math.erf(each) for each in expected("erfinv", x)])
@@ -266,7 +266,7 @@ def test_erfinv_is_the_inverse_to_the_last_bits() -> None:
     assert ends == pytest.approx([INF, -INF, 0.0, NAN, NAN], nan_ok=True)
 
 
-def test_digamma_at_places_with_closed_forms() -> None:
+def test_digamma_equals_closed_forms() -> None:
     euler = 0.57721566490153286061
     x = np.array([1.0, 2.0, 0.5, 0.25, -0.5, 100.0])
     harmonic = math.fsum(1.0 / k for k in range(1, 100))
@@ -278,7 +278,7 @@ def test_digamma_at_places_with_closed_forms() -> None:
     assert poles == pytest.approx([-INF, INF, NAN, NAN, NAN, INF], nan_ok=True)
 
 
-def test_a_repeated_index_may_have_any_of_its_elements() -> None:
+def test_repeated_index_accepts_any_of_its_elements() -> None:
     array, index = np.zeros(3, np.float32), np.array([1, 1, 2])
     source = np.array([5.0, 6.0, 7.0], np.float32)
     alternatives = load_object(operators.get("index_copy").alternatives)

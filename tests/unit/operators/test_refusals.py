@@ -1,4 +1,4 @@
-"""What inference refuses, and in which words: what was got, and what fits."""
+"""Arguments that inference refuses, and the messages."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ REFUSED: dict[str, list[Row]] = {
     "cast": [(of((2,), dtype="complex64"), {"dtype": "float32"}, "should be complex or bool")],
     "where": [(of((4,), (4,), (4,)), {}, "condition is float32, but should be bool")],
     "swiglu": [
-        (of((3, 5)), {}, "gate is 3x5, but should have an even last dimension"),
-        (of(()), {}, "gate is scalar, but should have an even last dimension"),
+        (of((3, 5)), {}, "gate is 3x5, expected an even last dimension"),
+        (of(()), {}, "gate is scalar, expected an even last dimension"),
         (of((4,), dtype="int32"), {}, "gate is int32, but should be a float dtype"),
         (of((3, 4), (4,)), {}, "up is 4, but should be 3x4, with shape as in gate"),
         ([X, spec((3, 4), "float16")], {}, "up is float16, but should be float32"),
     ],
-    "softplus": [(of((3,)), {"beta": -1.0}, "beta is -1, but should be above 0")],
+    "softplus": [(of((3,)), {"beta": -1.0}, "beta is -1, expected a number above 0")],
     "matmul": [
         (of((2, 3), (4, 5)), {}, "other is 4x5, but should have 3 rows"),
         (of((), (4, 5)), {}, "input is a scalar, but should have 1 dimension or more"),
@@ -101,7 +101,7 @@ REFUSED: dict[str, list[Row]] = {
     "max_pool2d": [
         (of((1, 2, 6, 6)), {"kernel_size": 3, "padding": 2}, "half of kernel_size"),
         (of((1, 2, 6, 6)), {"kernel_size": 2, "padding": 2, "dilation": 3}, "half of kernel_size"),
-        (of((1, 2, 3, 3)), {"kernel_size": 4}, "should fit into"),
+        (of((1, 2, 3, 3)), {"kernel_size": 4}, "expected at most 3x3, the padded input"),
         (of((1, 0, 6, 6)), {"kernel_size": 2}, "no size 0"),
         (of((6, 6)), {"kernel_size": 2}, "3 or 4 dimensions"),
         (of((1, 2, 6, 6)), {"kernel_size": 2, "stride": 0}, "stride is"),
@@ -264,19 +264,23 @@ REFUSED |= {
     ],
     "adamw": [
         (of((3, 4), (3, 4), (4,), (3, 4)), {}, "exp_avg is 4, but should be 3x4, with shape as in param"),
-        (of(*[(3, 4)] * 4), {"step": 0}, "step is 0, but should be 1 or more"),
-        (of(*[(3, 4)] * 4), {"beta2": 1.75}, "beta2 is 1.75, but should be at least 0 and below 1"),
+        (of(*[(3, 4)] * 4), {"step": 0}, "step is 0, expected 1 or more"),
+        (of(*[(3, 4)] * 4), {"beta2": 1.75}, "beta2 is 1.75, expected at least 0 and below 1"),
     ],
     "causal_conv1d": [
         (of((2, 5, 9), (4, 4)), {}, "weight is 4x4, but should be 5x4, with dim as in x"),
         ([*of((2, 5, 9), (5, 4)), None, spec((2, 5, 4))], {}, "initial_states is 2x5x4, but should be 2x5x3"),
     ],
     "causal_conv1d_update": [
-        (of((2, 5), (2, 5, 2), (5, 4)), {}, "conv_state has 2 elements, but should have 3 or more")
+        (of((2, 5), (2, 5, 2), (5, 4)), {}, "conv_state has 2 elements per channel, expected 3 or more")
     ],
     "selective_scan": [
         (of(*[(2, 5, 7)] * 2, (4, 3), *[(2, 3, 7)] * 2), {}, "A is 4x3, but should be 5x3"),
-        (of(*[(2, 6, 7)] * 2, (6, 3), (2, 4, 3, 7), (2, 3, 7)), {}, "B is 2x4x3x7, but should be 6x3 or 2x3x7, or"),
+        (
+            of(*[(2, 6, 7)] * 2, (6, 3), (2, 4, 3, 7), (2, 3, 7)),
+            {},
+            "B is 2x4x3x7, expected 6x3, 2x3x7, or 2xGROUPS",
+        ),
         ([*of(*[(2, 5, 7)] * 2, (5, 3), *[(2, 3, 7)] * 2), spec((5,), "float16")], {}, "D is float16"),
     ],
     "embedding_bag": [
@@ -321,7 +325,7 @@ DEFAULTS = {"random_sample": {"random_value": 0.5}}
 
 
 @pytest.mark.parametrize(("operator", "row"), [(name, row) for name, rows in REFUSED.items() for row in rows])
-def test_arguments_that_do_not_fit(operator: str, row: Row) -> None:
+def test_inference_refuses_unfit_arguments(operator: str, row: Row) -> None:
     specs, attributes, message = row
     descriptor = operators.get(operator)
     with pytest.raises(UnfitArguments, match=re.escape(message)):

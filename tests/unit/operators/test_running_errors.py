@@ -1,4 +1,4 @@
-"""Running errors against the errors that float32 has."""
+"""Running errors against the real errors of float32."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMULAS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_float32_stays_within_the_bound_and_near_it(name: str) -> None:
+def test_bound_holds_for_float32_and_is_tight(name: str) -> None:
     formula = FORMULAS[name]
     stored = [each.astype(np.float32) for each in (X, Y)]
     bounded = formula(*map(Bounded, stored))
@@ -45,29 +45,29 @@ def test_float32_stays_within_the_bound_and_near_it(name: str) -> None:
         assert np.median(bounded.worst) * U < 30.0 * np.sqrt(np.mean(error * error))
 
 
-def test_what_is_exact_has_no_bound() -> None:
+def test_exact_values_have_no_error() -> None:
     moved = Bounded(X)[:, None, 3:5].reshape(-1)
     assert not moved.worst.any()
     assert (constant(0.1, moved).worst, constant(0.1, X)) == (0.1, 0.1)
 
 
-def test_a_number_that_is_infinite_is_off_by_a_number() -> None:
+def test_error_of_infinity_is_finite() -> None:
     with np.errstate(all="ignore"):
         out = Bounded([np.inf, 1.0]) * Bounded([2.0, 3.0])
-        (found,) = running_errors.budgets(lambda inputs, _: [inputs[0] - inputs[0]], [np.float32([np.inf, 1])], {})
+        (budget,) = running_errors.budgets(lambda inputs, _: [inputs[0] - inputs[0]], [np.float32([np.inf, 1])], {})
     assert out.worst[1] == pytest.approx(3.0)
-    assert np.isfinite(found.worst).all()
+    assert np.isfinite(budget.worst).all()
 
 
-def test_doubles_are_computed_in_more_than_float64() -> None:
+def test_doubles_are_evaluated_in_long_double() -> None:
     tiny = np.array([1.0, 2.0**-60])
     (out,) = running_errors.exactly(lambda inputs, _: [(inputs[0][0] + inputs[0][1]) - inputs[0][0]], [tiny], {})
     assert out == (2.0**-60 if np.finfo(np.longdouble).nmant > 60 else 0.0)
 
 
 @pytest.mark.parametrize("scale", [0.0, 2.0**-149, 2.0**-140, 2.0**-100, 1.0])
-def test_root_near_zero_keeps_a_finite_bound(scale: float) -> None:
-    """Of a square that is rounded to a subnormal number or to 0, and as a term of a divisor."""
+def test_root_near_zero_has_finite_bound(scale: float) -> None:
+    # The square is rounded to a subnormal number or 0; the root is also a term of a divisor.
     x = np.float32(RANDOM.uniform(0.0, scale, 257))
     half = np.float32(0.5)
     with np.errstate(all="ignore"):
@@ -79,7 +79,7 @@ def test_root_near_zero_keeps_a_finite_bound(scale: float) -> None:
     assert np.isfinite(quotient.worst).all()
 
 
-def test_what_is_behind_an_infinity_keeps_its_bound() -> None:
+def test_results_computed_from_infinity_have_finite_bounds() -> None:
     x = np.float32([[np.inf, 1.0], [2.0, 3.0]])
     with np.errstate(all="ignore"):
         (budget,) = running_errors.budgets(
@@ -91,8 +91,8 @@ def test_what_is_behind_an_infinity_keeps_its_bound() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", ["adamw", "rms_norm_backward", "layer_norm_backward", "merge_attention_states"])
-def test_every_number_has_a_bound(op: str) -> None:
-    """A bound that is NaN refuses every result, and an infinite one none."""
+def test_finite_results_have_finite_bounds(op: str) -> None:
+    # A bound of NaN rejects every result, and an infinite one accepts every result.
     for each in questions(op):
         for expected in each.expected:
             numbers = np.isfinite(np.asarray(expected.value, np.float64))

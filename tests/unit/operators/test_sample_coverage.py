@@ -1,5 +1,4 @@
-"""How thickly case sets cover layouts, sizes and attributes: no property of an operator hangs on a single case;
-and that padding with zeros shows in every size."""
+"""Coverage of layouts, sizes and attributes: no property of an operator depends on a single case."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ from optest.operators.catalogue import DESCRIPTORS
 from optest.spec import REQUIRED, TensorSpec, TestCase, contiguous_strides
 
 NAMES = sorted(each.name for each in DESCRIPTORS if each.samples is not None)
+# Their inputs have one dimension.
 OF_VECTORS = {"dot", "random_sample"}
-"""What they take has one dimension."""
 MATRICES = ("gaps", "padded rows", "transposed", "stride 0", "backwards", "offset")
 NO_REACH = ("column", "stride 0 where the size is 1", "odd stride where the size is 1", "nothing, strides of 0")
+# They refuse a column, and draws without elements.
 WITHOUT = {
     ("causal_softmax", "column"), ("topkrouter", "column"), ("rotary_embedding", "column"),
     ("random_sample", "nothing, strides of 0"),
 }  # fmt: skip
-"""A column is refused, and so is drawing from nothing."""
 FAMILIES = {
     "binary": ("add", "mul", "eq", "lt", "logical_and", "bitwise_and"),
     "unary": ("neg", "abs", "relu"),
@@ -37,8 +36,8 @@ FAMILIES = {
     "movement": ("clone", "transpose", "broadcast_to", "tile", "flip", "concat", "split", "slice"),
     "reduction": ("sum", "amax"),
 }
+# Blocks in the second and third dimension of a grid.
 ROWS = 65_535
-"""Blocks in the second and third dimension of a grid."""
 
 
 @cache
@@ -48,7 +47,7 @@ def cases_of(name: str) -> tuple[TestCase, ...]:
 
 
 def layouts(spec: TensorSpec) -> Iterator[str]:
-    """The kinds of layout that a tensor has, none if it is dense down to the strides that reach nothing."""
+    """Yield the kinds of layout of a tensor; none if it is dense, even in dimensions of size 1."""
     strides = spec.strides
     if strides is None:
         return
@@ -57,8 +56,8 @@ def layouts(spec: TensorSpec) -> Iterator[str]:
             yield "nothing, strides of 0"
         return
     reaching = [stride for size, stride in zip(spec.shape, strides, strict=True) if size > 1]
-    for size, stride, own in zip(spec.shape, strides, contiguous_strides(spec.shape), strict=True):
-        if size == 1 and stride != own:
+    for size, stride, dense in zip(spec.shape, strides, contiguous_strides(spec.shape), strict=True):
+        if size == 1 and stride != dense:
             yield "stride 0 where the size is 1" if stride == 0 else "odd stride where the size is 1"
     if spec.rank > 1 and spec.shape[-1] == 1 and reaching and reaching[-1] > 1:
         yield "column"
@@ -82,7 +81,7 @@ def of_matrices(reaching: list[int], spec: TensorSpec) -> Iterator[str]:
 
 @cache
 def table(name: str) -> Mapping[str, list[tuple[tuple[int, ...], str]]]:
-    """Shapes and dtypes of the inputs that have a kind of layout."""
+    """Return (shape, dtype) of the inputs that have each kind of layout."""
     found = defaultdict(list)
     for case in cases_of(name):
         for argument in case.inputs:
@@ -92,7 +91,7 @@ def table(name: str) -> Mapping[str, list[tuple[tuple[int, ...], str]]]:
 
 
 @pytest.mark.heavy
-def test_layouts_come_in_several_shapes_and_dtypes() -> None:
+def test_layouts_occur_in_several_shapes_and_dtypes() -> None:
     thin = {
         (name, kind): table(name)[kind]
         for name in NAMES
@@ -103,13 +102,13 @@ def test_layouts_come_in_several_shapes_and_dtypes() -> None:
 
 
 @pytest.mark.heavy
-def test_strides_that_reach_nothing_come_twice() -> None:
+def test_strides_of_size_one_occur_twice() -> None:
     thin = {(name, kind) for name in NAMES for kind in NO_REACH if len(set(table(name)[kind])) < 2}
     assert {each for each in thin if each[0] not in OF_VECTORS} <= WITHOUT
 
 
 @pytest.mark.heavy
-def test_sizes_fit_no_vector_and_every_block() -> None:
+def test_sizes_cover_vectors_and_blocks() -> None:
     for name in NAMES:
         sizes = {size for case in cases_of(name) for each in case.inputs for size in each.spec.shape}
         assert sizes >= {1}, name
@@ -118,8 +117,7 @@ def test_sizes_fit_no_vector_and_every_block() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_families_go_beyond_a_million(family: str) -> None:
-    """Of elements of an input or a result, and 65,535 rows."""
+def test_families_have_calls_beyond_a_million(family: str) -> None:
     for name in FAMILIES[family]:
         large = [
             spec
@@ -134,7 +132,7 @@ def test_families_go_beyond_a_million(family: str) -> None:
 OF_FULL_CHECKS = {("cumsum", "exclusive"), ("cumsum", "reverse")}
 
 
-def test_attributes_have_another_value_than_the_default_in_several_cases() -> None:
+def test_attributes_differ_from_default_in_several_cases() -> None:
     thin = {
         (name, attribute.name)
         for name in NAMES
@@ -145,10 +143,11 @@ def test_attributes_have_another_value_than_the_default_in_several_cases() -> No
     assert thin <= OF_FULL_CHECKS
 
 
+# Too many operations or results for a check; draws from one distribution; vectors only.
 _NOT_LARGE = {"scaled_dot_product_attention", "attention", "paged_attention", "dequantize_awq", "random_sample", "dot"}
 _NOT_LARGE |= {"paged_prefill_attention", "varlen_attention", "grouped_matmul"}
 _NOT_LARGE |= {"adamw", "causal_conv1d_update", "selective_scan", "dequantize_gptq"}
-"""Too many operations, or results, for a check; draws from one distribution; a vector alone."""
+# Their ranks are fixed; broadcast_to declares its output shape.
 _NOT_SIX = {"conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"}
 _NOT_SIX |= {"bmm", "gemm", "dot", "random_sample", "broadcast_to", "topksoftmax", "topkrouter"}
 _NOT_SIX |= {"attention", "paged_attention", "paged_prefill_attention", "paged_caching", "dequantize_awq"}
@@ -156,7 +155,6 @@ _NOT_SIX |= {"varlen_attention", "merge_attention_states", "rotary_embedding", "
 _NOT_SIX |= {"top_k_top_p_mask", "top_k_top_p_sampling"}
 _NOT_SIX |= {"causal_conv1d", "causal_conv1d_update", "selective_scan", "embedding_bag"}
 _NOT_SIX |= {"dequantize_gptq", "gptq_gemm", "awq_gemm", "fp8_block_scaled_matmul"}
-"""Of a rank of their own; the last states the shape that it makes."""
 
 
 def test_large_calls_and_six_dimensions() -> None:
@@ -194,13 +192,13 @@ PADDED: dict[str, Reduce] = {
 
 
 @pytest.mark.parametrize("name", PADDED)
-def test_padding_with_zeros_is_found_in_every_size(name: str) -> None:
-    """Rows have zeros behind them up to a power of two, as by a masked load: the smoke test and each size show it."""
+def test_padding_with_zeros_fails_in_every_size(name: str) -> None:
+    # A masked load without its mask value: zeros follow each row up to a power of two.
     seen = 0
-    for asked in questions(name):
-        if not {"tier:smoke", "set:sizes"} & set(asked.case.tags) or asked.case.attributes["dim"] is None:
+    for question in questions(name):
+        if not {"tier:smoke", "set:sizes"} & set(question.case.tags) or question.case.attributes["dim"] is None:
             continue
-        (argument,), (dim,) = asked.case.inputs, np.atleast_1d(asked.case.attributes["dim"])
+        (argument,), (dim,) = question.case.inputs, np.atleast_1d(question.case.attributes["dim"])
         size = argument.spec.shape[dim] if argument.spec.elements and argument.spec.dtype.is_float else 0
         if size & (size - 1):  # others need no padding
             wider = [(0, 0)] * argument.spec.rank
@@ -210,6 +208,6 @@ def test_padding_with_zeros_is_found_in_every_size(name: str) -> None:
                 reduced = PADDED[name](np.pad(single(inputs[0]), wider), dim)
                 return reduced[..., :size] if reduced.ndim == len(wider) else reduced
 
-            assert not asked.is_answered(kernel), asked.case.name
+            assert not question.is_answered(kernel), question.case.name
             seen += 1
     assert seen > 20

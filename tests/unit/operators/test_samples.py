@@ -1,4 +1,4 @@
-"""Case sets: what the shared parts of them make, and that every operator of the catalogue names and builds its own."""
+"""Shared case sets, and the samples of every operator of the catalogue."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from optest.operators.shapes import batch_inputs
 from optest.plan.expectations import read_expectations
 from optest.spec import OperatorDescriptor, Status, TensorSpec, Tier, dtype
 
+# Cases of one operator in a default check; the whole catalogue has to fit into five minutes on two processors.
 MOST = 360
-"""Cases of one operator in a default check; the whole catalogue has to fit into five minutes on two processors."""
 SHARE = 0.05
 
 
@@ -47,7 +47,7 @@ def spec(layout: Any) -> TensorSpec:
 
 
 @given(st.lists(st.integers(2, 7), min_size=1, max_size=5))
-def test_layouts_are_legal_not_dense_and_all_different(shape: list[int]) -> None:
+def test_layouts_are_legal_distinct_and_not_dense(shape: list[int]) -> None:
     made = [spec(layout) for layout in layouts_of(shape)]
     assert all(each.shape == tuple(shape) and not each.is_dense for each in made)
     assert len({(each.strides, each.offset) for each in made}) == len(made) or set(shape) == {2} or len(shape) == 2
@@ -56,7 +56,7 @@ def test_layouts_are_legal_not_dense_and_all_different(shape: list[int]) -> None
     assert any(each.offset and min(each.strides or (0,)) >= 0 for each in made)
 
 
-def test_layouts_that_kernels_meet_are_among_them() -> None:
+def test_common_layouts_are_included() -> None:
     made = [(layout["strides"], layout.get("offset", 0)) for layout in layouts_of([2, 3, 4, 5])]
     assert ([60, 1, 15, 3], 0) in made  # channels last
     assert ([96, 32, 8, 1], 0) in made  # rows of 5 that stand 8 apart
@@ -65,7 +65,7 @@ def test_layouts_that_kernels_meet_are_among_them() -> None:
     assert ([120, 40, 10, 2], 0) in made
 
 
-def test_one_input_at_a_time_and_all_at_once() -> None:
+def test_layouts_of_single_inputs_and_of_all() -> None:
     pair = call(input=(4, 5), other=(4, 5))
     each = [sample.case["shapes"] for sample in in_every_layout([pair])]
     assert all(sum(isinstance(shape, dict) for shape in shapes.values()) == 1 for shapes in each)
@@ -81,20 +81,20 @@ def test_one_input_at_a_time_and_all_at_once() -> None:
     assert not list(in_layouts_at_once([call(input=())]))
 
 
-def test_magnitudes_leave_calls_with_fills_alone() -> None:
+def test_magnitudes_skip_calls_with_generators() -> None:
     made = list(of_every_magnitude([call(input=(2,)), call(input=(3,), generator="ones")], dtypes=("float32",)))
     assert [sample.case["shapes"] for sample in made] == [{"input": [2]}] * 3
     assert len({str(sample.case["generator"]) for sample in made}) == 3
 
 
-def test_special_values_come_rarely_and_often() -> None:
+def test_special_values_have_two_rates() -> None:
     made = [(each.case["dtypes"], str(each.case["generator"])) for each in with_special_values([call(input=(9,))])]
     assert [dtypes for dtypes, fill in made if fill == "special"] == [["float32"], ["float16"], ["bfloat16"]]
     assert [dtypes for dtypes, fill in made if "rate" in fill] == [["float32"]]
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_special_rows_have_the_shape_and_leave_a_row_and_a_column(shape: list[int]) -> None:
+def test_special_rows_spare_a_row_and_a_column(shape: list[int]) -> None:
     (sample,) = with_special_rows([call(input=shape, other=(2,))], ["input"], dtypes=("float32",))
     values = np.array(sample.case["generator"]["input"]["values"], np.float64)
     assert values.shape == tuple(shape)
@@ -106,7 +106,7 @@ def test_special_rows_have_the_shape_and_leave_a_row_and_a_column(shape: list[in
     assert (values != 0).all()
 
 
-def test_a_standard_set_begins_with_smoke_and_goes_beyond_16_bits() -> None:
+def test_standard_begins_with_smoke_and_exceeds_16_bits() -> None:
     calls = [call(input=(4, 5)), call(input=(2, 3, 4))]
     made = list(standard(calls, [("float32",), ("float16",), ("int8",)], sized=lambda n: call(input=(n,))))
     assert [sample.tier for sample in made].count(Tier.SMOKE) == 1
@@ -120,8 +120,8 @@ def test_a_standard_set_begins_with_smoke_and_goes_beyond_16_bits() -> None:
 
 
 @pytest.mark.heavy
-def test_derived_samples_come_in_the_sets_of_its_own() -> None:
-    """Completion offers the sets of its own and one more."""
+def test_derived_samples_use_existing_case_sets() -> None:
+    # Shell completion offers the operator's own sets and the invariants only.
     for descriptor in DESCRIPTORS:
         own = own_samples_of(descriptor)
         sets = {sample.case_set for sample in own}
@@ -130,7 +130,7 @@ def test_derived_samples_come_in_the_sets_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
-def test_its_samples_are_cases(descriptor: OperatorDescriptor) -> None:
+def test_samples_are_cases(descriptor: OperatorDescriptor) -> None:
     cases = sample_cases(descriptor.name, Tier.FULL)
     assert len({case.id for case in cases}) == len(cases)
     assert sum("tier:full" not in case.tags for case in cases) <= MOST
@@ -143,14 +143,14 @@ INDEXED = ("gather", "index_select", "take", "scatter_add", "embedding", "index_
 
 
 @pytest.mark.parametrize("name", INDEXED)
-def test_indices_outside_have_to_be_refused(name: str) -> None:
+def test_indices_out_of_range_expect_errors(name: str) -> None:
     sets = Counter(case.name.split("/")[1] for case in sample_cases(name) if case.expects_error is not None)
     assert sets["outside"] == 4
     assert sets["refused"] >= 3
 
 
 @pytest.mark.torch
-def test_what_is_expected_of_torch_is_little_and_exists() -> None:
+def test_torch_expectations_are_few_and_valid() -> None:
     path = backend_manager.get("torch").expectations()
     assert path is not None
     lines = read_expectations(path, operators=operators).lines
@@ -179,8 +179,7 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("operator", BATCHES)
-def test_invariants_are_asked_of_the_inputs_that_hold_the_batch(operator: str) -> None:
-    """Also where weights happen to have as many rows."""
+def test_invariants_apply_to_batch_inputs(operator: str) -> None:
     (case,) = [each for each in sample_cases(operator) if f"set:{INVARIANT_SET}" in each.tags]
     specs = at_their_places(case, [each.spec for each in case.inputs])
     (places,) = batch_inputs(case.descriptor, specs, case.attributes, case.outputs[0].shape[0])
@@ -188,7 +187,7 @@ def test_invariants_are_asked_of_the_inputs_that_hold_the_batch(operator: str) -
 
 
 @pytest.mark.heavy
-def test_the_references_keep_the_invariants_of_their_operators() -> None:
+def test_references_keep_invariants() -> None:
     cases = [case for each in DESCRIPTORS for case in sample_cases(each.name) if f"set:{INVARIANT_SET}" in case.tags]
     assert len(cases) > 50
     results = TestRunner().run(cases)

@@ -1,4 +1,4 @@
-"""Error terms of every operator: shaped like its outputs, finite where these are, and made without a warning."""
+"""Error terms of every operator: shaped like its outputs, finite, computed without warnings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import Rule, Terms, TestCase
 
+# Most elements of the inputs of a tested call: large calls repeat the forms and values of small ones.
 SMALL = 4096
-"""Elements of the inputs of a call that is asked: of a case set, the calls differ in form and in values."""
 WITH_TERMS = [each.name for each in operators if each.terms is not None and each.samples is not None]
 
 
@@ -32,7 +32,7 @@ def small_calls(name: str) -> Iterator[TestCase]:
     "name",
     [pytest.param(name, marks=pytest.mark.heavy if name == "multi_head_attention" else ()) for name in WITH_TERMS],
 )
-def test_terms_are_shaped_like_the_output_and_finite_where_it_is(name: str) -> None:
+def test_terms_match_output_shape_and_finiteness(name: str) -> None:
     descriptor = operators.get(name)
     reference, terms = (load_object(str(hook)) for hook in (descriptor.reference, descriptor.terms))
     for case in small_calls(name):
@@ -75,7 +75,7 @@ OF_LARGEST: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("operator", "attributes"), OF_LARGEST, ids=str)
-def test_terms_of_the_largest_numbers_are_finite_where_the_output_is(operator: str, attributes: dict[str, Any]) -> None:
+def test_terms_of_largest_numbers_are_finite(operator: str, attributes: dict[str, Any]) -> None:
     descriptor = operators.get(operator)
     bound = descriptor.bind(attributes)
     for kind in (np.float32, np.float64):
@@ -102,7 +102,9 @@ def terms_of_sum(name: str, attributes: dict[str, Any], values: Any, more: tuple
 
 @pytest.mark.parametrize(("name", "attributes", "more"), SUMS, ids=[name for name, _, _ in SUMS])
 @pytest.mark.parametrize("phase", [1.0, 1j, 0.6 - 0.8j])
-def test_a_turn_changes_nothing(name: str, attributes: dict[str, Any], more: tuple[Any, ...], phase: complex) -> None:
+def test_complex_phase_does_not_change_terms(
+    name: str, attributes: dict[str, Any], more: tuple[Any, ...], phase: complex
+) -> None:
     real = terms_of_sum(name, attributes, VALUES, more)
     turned = terms_of_sum(name, attributes, (VALUES * phase).astype(np.complex64), more)
     assert np.array_equal(turned.count, real.count)

@@ -1,5 +1,4 @@
-"""Activations: relu, leaky_relu, elu, selu and hardswish bend at 0; gelu, sigmoid, silu, softplus, swiglu and
-gelu_and_mul do not."""
+"""Descriptors, inference and samples of the activations."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from optest.operators.describe import (
     ulp,
 )
 from optest.operators.samples import of_a_million, of_every_value, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_float
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, infer_same, optional, require_float
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 from optest.spec.declared_shapes import fitted
 
-_IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
+_IDENTITY = "input or a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
 
 _APPROXIMATE = attribute(
     "approximate: str = 'none'", "The exact x·Φ(x), or its approximation by tanh.", choices=("none", "tanh")
@@ -38,13 +37,13 @@ DESCRIPTORS = in_module(
         aliases=("Relu: X -> Y",),
         dtype_variants=NUMBERS,
         infer="..elementwise.rounding:infer_integral",
-        rule=exact("a choice between input and 0; nothing is computed"),
+        rule=exact("input or 0; no arithmetic"),
         description="The larger of input and 0; NaN stays NaN.",
     ),
     OperatorDescriptor(
         name="leaky_relu",
         aliases=("LeakyRelu: X -> Y",),
-        attributes=(attribute("negative_slope|alpha: float = 0.01", "Factor of what is below 0."),),
+        attributes=(attribute("negative_slope|alpha: float = 0.01", "Factor below 0."),),
         terms="leaky_relu_terms",
         rule=ulp(0.5, _IDENTITY, "|out| more below 0"),
         description="input above 0, else negative_slope * input.",
@@ -52,7 +51,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="elu",
         aliases=("Elu: X -> Y",),
-        attributes=(attribute("alpha: float = 1.0", "Factor of what is below 0."),),
+        attributes=(attribute("alpha: float = 1.0", "Factor below 0."),),
         terms="elu_terms",
         rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "10·|out| more below 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
@@ -106,7 +105,7 @@ DESCRIPTORS = in_module(
         infer="infer_softplus",
         attributes=(
             attribute("beta: float = 1.0", "Sharpness of the bend, above 0."),
-            attribute("threshold: float = 20.0", "Where beta * input is above it, the result is input."),
+            attribute("threshold: float = 20.0", "The result is input if beta * input is above it."),
         ),
         terms="softplus_terms",
         rule=ulp(5.0, MEASURED, "beta ≠ 1: 2·|input|·s + 5·|out| more, s = sigmoid(beta·input)"),
@@ -149,54 +148,54 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_floating(specs: Specs, _attributes: Attributes) -> Outputs:
-    """One output like the input, which should be of a float dtype."""
-    spec = given(specs, 0, "input")
-    require_float(spec, "input")
-    return (dense(spec.dtype, spec.shape),)
+def infer_floating(specs: Specs, attributes: Attributes) -> Outputs:
+    """Return one output like the input; refuse dtypes that are no real floats."""
+    require_float(given(specs, 0, "input"), "input")
+    return infer_same(specs, attributes)
 
 
 def infer_softplus(specs: Specs, attributes: Attributes) -> Outputs:
     if not attributes.get("beta", 1.0) > 0:
-        raise UnfitArguments(f"beta is {attributes['beta']:g}, but should be above 0")
+        raise UnfitArguments(f"beta is {attributes['beta']:g}, expected a number above 0")
     return infer_floating(specs, attributes)
 
 
 def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
-    """Like gate; without up, half as wide in the last dimension, whose second half is up."""
+    """Return an output like gate, or half as long in the last dimension if up is left out."""
     n, outputs = fitted(specs, "gate: T[*shape], up?: T[*shape] -> T[*shape]")
     require_float(given(specs, 0, "gate"), "gate")
     if optional(specs, 1) is not None:
         return outputs
     if not n.shape or n.shape[-1] % 2:
-        raise UnfitArguments(
-            f"gate is {format_shape(n.shape)}, but should have an even last dimension, as up is left out"
-        )
+        raise UnfitArguments(f"gate is {format_shape(n.shape)}, expected an even last dimension, as up is left out")
     return (dense(n.T, (*n.shape[:-1], n.shape[-1] // 2)),)
 
 
+# Also a scalar, and more dimensions than a launch grid has.
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
 _NEAR_ZERO = [sign * 2.0**-power for power in range(2, 14) for sign in (1.0, -1.0)] + [0.0, -0.0]
+# eˣ overflows float32 at 88.7, e²ˣ at 44.4 and x³ at 7e12: values on both sides of each.
 _FAR = ((-110.0, 110.0), (-1e30, 1e30))
-"""On either side of where e^x and e^2x leave float32, and of where x³ does."""
+# The same for float16, which eˣ overflows at 11 and x³ at 40.
 _FAR_IN_FLOAT16 = ((-60.0, 60.0), (-6e4, 6e4))
-"""The same for 16 bits: e^x leaves them at 11, x³ at 40."""
 
 
-def _of_one(
+def _elementwise(
     variants: Sequence[Sequence[str]], *lines: tuple[float, float], far: Sequence[tuple[float, float]] = ()
 ) -> Iterator[Sample]:
-    """What every activation is asked; ``lines`` are ranges for all dtypes, ``far`` for all but float16."""
+    """Yield the samples of every activation; ``lines`` are ranges of inputs, ``far`` ranges that float16 lacks."""
     calls = [call(input=shape) for shape in _SHAPES]
     yield from standard(calls, variants, sized=lambda n: call(input=(n,)))
     yield from variations("sizes", [call(input=(37, 1))], dtypes=("float32",))
     yield from variations("range", [table(_NEAR_ZERO), *(line(*ends) for ends in lines)], dtypes=EVERY_FLOAT)
     yield from variations("range", [line(*ends) for ends in (*_FAR, *far)], dtypes=("float32", "bfloat16", "float64"))
     yield from variations("range", [line(*ends) for ends in _FAR_IN_FLOAT16], dtypes=("float16",))
-    ends = ["nan", -0.0, 0.0, "nan"]  # in a vector, and in what is left behind the last
+    # NaN and signed zeros both in a full vector and in the remainder after the last one, which another loop handles.
+    ends = ["nan", -0.0, 0.0, "nan"]
     tail = table([*ends, *(0.5 + k / 8 for k in range(9)), *ends])
     yield from variations("special", [tail], dtypes=("float32", "float16"))
-    if ("uint8",) in variants:  # with the top bit, which the domain keeps random ones from
+    if ("uint8",) in variants:
+        # With the top bit, which the domain excludes from random values.
         yield from variations("dtypes", [table([0, 1, 127, 128, 200, 255])], dtypes=("uint8",))
     yield from of_every_value()
 
@@ -212,7 +211,7 @@ def _with_attributes(attributes: Sequence[dict[str, Any]], *lines: tuple[float, 
 
 
 def relu_samples() -> Iterator[Sample]:
-    yield from _of_one(NUMBERS, (-9.0, 9.0), (-6e4, 6e4))
+    yield from _elementwise(NUMBERS, (-9.0, 9.0), (-6e4, 6e4))
     special = call(input=(4, 37), generator="special")
     yield from variations("special", [special], dtypes=[name for (name,) in INTEGERS])
     yield from refused(call(input=(4, 37), dtypes=["bool"]))
@@ -220,29 +219,30 @@ def relu_samples() -> Iterator[Sample]:
 
 
 def leaky_relu_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-9.0, 9.0), (-6e4, 6e4))
+    yield from _elementwise(FLOATS, (-9.0, 9.0), (-6e4, 6e4))
     yield from _with_attributes([{"negative_slope": slope} for slope in (0.3, 0.0, -0.5, 1.0, 2.5)], (-9.0, 9.0))
 
 
 def elu_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
+    yield from _elementwise(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
     yield from _with_attributes([{"alpha": alpha} for alpha in (0.3, 2.5, -1.5, 0.0)], (-9.0, 9.0))
 
 
-selu_samples = silu_samples = partial(_of_one, FLOATS, (-18.0, 18.0), (-1.0, 1.0))
-sigmoid_samples = partial(_of_one, (*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
-hardswish_samples = partial(_of_one, FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(5e37, 3e38)])
+selu_samples = silu_samples = partial(_elementwise, FLOATS, (-18.0, 18.0), (-1.0, 1.0))
+sigmoid_samples = partial(_elementwise, (*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
+hardswish_samples = partial(_elementwise, FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(5e37, 3e38)])
 
 
 def gelu_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-9.0, 9.0), (-1.0, 1.0))
+    yield from _elementwise(FLOATS, (-9.0, 9.0), (-1.0, 1.0))
     yield from _with_attributes([{"approximate": "tanh"}], (-9.0, 9.0), (-1.0, 1.0))
-    largest = call(input=(33,), generator={"fill": "full", "value": 3e38})  # what doubles it on the way overflows
+    # A formula that doubles its argument overflows.
+    largest = call(input=(33,), generator=full(3e38))
     yield from variations("special", [largest], dtypes=("float32", "bfloat16"))
 
 
 def softplus_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
+    yield from _elementwise(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
     attributes = [{"beta": 2.0}, {"beta": 0.3}, {"threshold": 2.0}, {"beta": 0.5, "threshold": 1.0}]
     yield from _with_attributes(attributes, (-9.0, 30.0))
 
@@ -269,12 +269,13 @@ def _sweep(attributes: dict[str, Any], low: float, high: float) -> dict[str, Any
 def _gated(ends: tuple[float, float]) -> Iterator[Sample]:
     calls = [call(gate=shape, up=shape) for shape in _SHAPES]
     yield from standard(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)
-    # One at a time: whether 0·∞ is asked for depends on where silu(gate) underflows.
+    # One at a time: the underflow of silu(gate) differs between kernels, and would decide about 0·∞.
     fills = [{"gate": "special", "up": "randn"}, {"gate": "randn", "up": "special"}]
-    special = [call(gate=(4, 37), up=(4, 37), generator=each) for each in fills]
+    special = [call(gate=(4, 37), up=(4, 37), generator=fill) for fill in fills]
     yield from variations("special", special, dtypes=EVERY_FLOAT)
     split = [call(gate=(4, 74)), call(gate=(3, 5, 14)), call(gate=(2,)), call(gate=(3, 0)), call(gate=(16, 2048))]
     yield from variations("attributes", split, dtypes=EVERY_FLOAT)
-    yield from variations("attributes", [call(gate=(65_537, 4))], dtypes=("float32",))  # a block for each row
+    # Kernels with one block for each row exceed a grid's second dimension.
+    yield from variations("attributes", [call(gate=(65_537, 4))], dtypes=("float32",))
     yield from variations("range", [_sweep({}, *ends)], dtypes=EVERY_FLOAT)
     yield from refused(call(gate=(4, 37), up=(4, 38)), call(gate=(4, 37)))

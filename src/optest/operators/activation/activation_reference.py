@@ -1,4 +1,4 @@
-"""What the activations compute, in float64 from the inputs as stored, and what they may lose, in units of u."""
+"""References of the activations, in float64 from the stored inputs, and their error terms in units of u."""
 
 from __future__ import annotations
 
@@ -25,33 +25,36 @@ from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 
 _FLOAT32_U = 2.0**-24
-_FARTHEST = 40.0
-"""Beyond it every dtype has 0 or x itself, and |x| counts as 40."""
+# Beyond it, gelu is 0 or x in every dtype.
+_FARTHEST_GELU = 40.0
 
 
 def gelu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """x · Φ(x), with Φ below 0 from the tail itself and not from 1 + erf, which cancels."""
+    """Return x · Φ(x), or its approximation by tanh."""
     x = widen(np.asarray(inputs[0]))
     if attributes.get("approximate", "none") == "tanh":
-        # (1 + tanh u) / 2 = 1 / (1 + exp(−2u))
+        # (1 + tanh u) / 2 = 1 / (1 + exp(−2u)), which does not cancel
         argument = np.sqrt(2.0 / np.pi) * x * (1.0 + 0.044715 * x * x)
         return (np.asarray(x / (1.0 + np.exp(-2.0 * argument))),)
+    # Below 0, 1 + erf cancels; the tail is computed directly.
     tail = normal_tail(np.abs(x))
     return (np.asarray(x * np.where(x > 0, 1.0 - tail, tail)),)
 
 
 def relu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    """Return max(x, 0) exactly; NaN stays NaN."""
     values = widen(np.asarray(inputs[0]))
     return (np.asarray(np.maximum(values, values.dtype.type(0))),)
 
 
 def leaky_relu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return x above 0, else negative_slope · x."""
     slope = attributes.get("negative_slope", 0.01)
     return (_evaluated(lambda x: np.where(x > 0, x, x * slope), inputs),)
 
 
 def sigmoid_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-    """1 / (1 + exp(−x)); integers and bool are read as float32."""
+    """Return 1 / (1 + exp(−x)); integers and bool are rounded to float32 first."""
     array = np.asarray(inputs[0])
     return (evaluated(_sigmoid, converted(array, as_float(dtype_of(array.dtype))), array),)
 
@@ -61,29 +64,29 @@ def _sigmoid(x: Array) -> Array:
 
 
 def silu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-    """x · sigmoid(x); NaN for minus infinity, as 0 · ∞ is in torch."""
+    """Return x · sigmoid(x); NaN for minus infinity, as in torch, which multiplies 0 · ∞."""
     return (_evaluated(lambda x: x * _sigmoid(x), inputs),)
 
 
 def softplus_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """log(1 + exp(beta · x)) / beta, and x itself where beta · x is above threshold."""
+    """Return log(1 + exp(beta · x)) / beta, or x if beta · x is above threshold."""
     beta, threshold = attributes.get("beta", 1.0), attributes.get("threshold", 20.0)
     return (_evaluated(lambda x: np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta), inputs),)
 
 
 def elu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """x above 0, else alpha · (exp(x) − 1)."""
+    """Return x above 0, else alpha · (exp(x) − 1)."""
     alpha = attributes.get("alpha", 1.0)
     return (_evaluated(lambda x: np.where(x > 0, x, alpha * np.expm1(x)), inputs),)
 
 
-# Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017, as torch writes them.
+# Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017, with torch's digits.
 _SELU_SCALE = np.longdouble("1.0507009873554804934193349852946")
 _SELU_ALPHA = np.longdouble("1.6732632423543772848170429916717")
 
 
 def selu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-    """scale · x above 0, else scale · alpha · (exp(x) − 1)."""
+    """Return scale · x above 0, else scale · alpha · (exp(x) − 1)."""
 
     def selu(x: Array) -> Array:
         scale, alpha = _SELU_SCALE.astype(x.dtype), _SELU_ALPHA.astype(x.dtype)
@@ -93,22 +96,24 @@ def selu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]
 
 
 def hardswish_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-    """x · min(max(x + 3, 0), 6) / 6; NaN for minus infinity, as 0 · ∞ is in torch."""
+    """Return x · min(max(x + 3, 0), 6) / 6; NaN for minus infinity, as in torch, which multiplies 0 · ∞."""
     return (_evaluated(lambda x: x * (np.minimum(np.maximum(x + 3, 0), 6) / 6), inputs),)
 
 
 def swiglu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-    """silu(gate) · up; without up, the halves of gate along its last dimension."""
-    gate, up = (spacious(widen(each), each) for each in gate_and_up(inputs))
+    """Return silu(gate) · up."""
+    gate, up = (spacious(widen(array), array) for array in gate_and_up(inputs))
     return (spared(gate * _sigmoid(gate) * up),)
 
 
 def gelu_and_mul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return gelu(gate) · up."""
     gate, up = gate_and_up(inputs)
     return (np.asarray(gelu_reference([gate], attributes)[0] * widen(up)),)
 
 
 def gate_and_up(inputs: Inputs) -> tuple[Array, Array]:
+    """Return gate and up; the halves of gate along its last dimension if up is left out."""
     gate, up = np.asarray(inputs[0]), optional_input(inputs, 1)
     if up is not None:
         return gate, up
@@ -122,47 +127,46 @@ def _evaluated(function: Callable[[Array], Array], inputs: Inputs) -> Array:
 
 
 def gelu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """1 + erf and 1 + tanh cancel below 0, and |x|/2 multiplies what they lost; JAX alone has the tail from erfc.
+    """Bound the cancellation of 1 + erf and 1 + tanh below 0, which |x|/2 multiplies, by 6·|x| and 4·|x|.
 
-    Measured: 5.4·|x| at most with erf (torch, OpenVINO), 3.1·|x| with tanh (JAX, ONNX Runtime). Beyond 40, where every
-    dtype has 0 or x itself, |x| counts as 40.
+    Measured: 5.4·|x| at most with erf (torch, OpenVINO), 3.1·|x| with tanh (JAX, ONNX Runtime). |x| is 40 at most.
     """
-    size = np.minimum(np.abs(as_float64(inputs[0])), _FARTHEST)
+    # Of the measured libraries only JAX computes the tail by erfc, without cancellation.
+    size = np.minimum(np.abs(as_float64(inputs[0])), _FARTHEST_GELU)
     return (ErrorBudget((4.0 if attributes.get("approximate") == "tanh" else 6.0) * size),)
 
 
 def leaky_relu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Below 0 the slope is rounded to the arithmetic before it multiplies: |out|. Above, nothing is computed."""
+    """Bound the rounding of the slope by |out| below 0. Above 0 there is no arithmetic."""
     return (ErrorBudget(np.where(as_float64(inputs[0]) < 0, _size(leaky_relu_reference(inputs, attributes)), 0.0)),)
 
 
 def sigmoid_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """None, but 0 is right too where exp(-x) nears its overflow. (1 + tanh(x/2)) / 2 loses the tail."""
+    """Accept 0 below -86.9 (-709.78 in float64), where exp(-x) nears its overflow; there are no further errors."""
+    # (1 + tanh(x/2)) / 2 loses the whole tail, and gets no allowance.
     return (ErrorBudget(_lost_tail(inputs[0], _size(sigmoid_reference(inputs, attributes)))),)
 
 
 def silu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """As for sigmoid."""
+    """Accept 0 for inputs below -86.9, as for sigmoid."""
     return (ErrorBudget(_lost_tail(inputs[0], _size(silu_reference(inputs, attributes)))),)
 
 
 def _lost_tail(stored: Any, size: Array) -> Array:
-    """All of an output of this ``size`` where exp(-x) overflows, or is so large that its inverse is near the smallest
-    normal number: torch gives 0 below -88.72, OpenVINO below -86.99."""
+    """Return an error of ``size``, in units of u, for inputs whose exp(-x) nears its overflow; 0 for others."""
+    # There the inverse is near the smallest normal number: torch returns 0 below -88.72, OpenVINO below -86.99.
     lost = as_float64(stored) < (-709.78 if is_double(np.asarray(stored)) else -86.9)
     return np.where(lost, size / unit_roundoff(np.asarray(stored)), 0.0)
 
 
 def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """None for beta = 1: log1p(exp(x)) loses no tail, as log(1 + exp(x)) does.
+    """Bound the error for beta ≠ 1 by 2·|z|·s / beta + 5·|out|, z = beta·x, s = exp(z) / (1 + exp(z)); 0 for beta = 1.
 
-    Else beta and z = beta·x are rounded, and the share s = exp(z) / (1 + exp(z)) of that error remains:
-    2·|z|·s / beta. The division by beta, 2.5 ulp, adds 5·|out|; it also divides what was lost below the smallest normal
-    number, 3 times the smallest at most.
-
-    Above a threshold of 20 or more torch takes the line in place of the curve. Both are right: they differ by
-    exp(-z) / beta, which float64 alone shows.
+    beta and z are rounded, and the share s of that error remains. The division by beta, 2.5 ulp, adds 5·|out|; it also
+    divides the error of a subnormal number, at most 3 times the smallest one. Above a threshold of 20 or more both the
+    line and the curve are right; they differ by exp(-z) / beta, which is visible in float64 only.
     """
+    # log(1 + exp(x)) loses the tail below 0, and gets no allowance; log1p(exp(x)) does not.
     beta, threshold = attributes.get("beta", 1.0), attributes.get("threshold", 20.0)
     scaled = beta * as_float64(inputs[0])
     worst = np.zeros(scaled.shape)
@@ -176,39 +180,40 @@ def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
 
 
 def elu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Below 0, alpha · expm1(x): 10·|out|, which is 5 ulp at least (JAX reaches 4.65) and has room for rounding alpha
-    and the product. exp(x) - 1 loses small results. Above 0 nothing is computed.
-    """
+    """Bound the error of alpha · expm1(x) by 10·|out| below 0. Above 0 there is no arithmetic."""
+    # It is 5 ulp at least, for expm1 (JAX reaches 4.65 ulp), alpha and the product. exp(x) - 1 loses small results, and
+    # gets no allowance.
     lost = 10.0 * _size(elu_reference(inputs, attributes))
     return (ErrorBudget(_finite(np.where(as_float64(inputs[0]) < 0, lost, 0.0))),)
 
 
 def selu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """scale is rounded before it multiplies: |out|. Below 0 as elu, with room for a product more: 12·|out|."""
+    """Bound the error by |out| above 0, for the rounding of scale, and by 12·|out| below: as elu, and a product."""
     share = np.where(as_float64(inputs[0]) < 0, 12.0, 1.0)
     return (ErrorBudget(_finite(share * _size(selu_reference(inputs, attributes)))),)
 
 
 def hardswish_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """x + 3 and the product are rounded, and so is 1/6 where it multiplies: 3·|out|. The division is the ceiling.
+    """Bound the roundings of x + 3, the product and 1/6 by 3·|out|, and the cancellation between -3 and 3 by 2·|x|.
 
-    Between -3 and 3, x/6 + ½ cancels below 0: the quotient is off by 1.25 u and the sum by ½ u, which x multiplies:
-    2·|x|. Where 6·x overflows float32, so does the formula as it is written, and any result is right: the budget is
-    0.99 of the largest number, to which out adds more than a hundredth.
+    The cancellation is that of x/6 + ½ below 0: the quotient is 1.25 u off and the sum ½ u, which x multiplies. If 6·x
+    overflows float32, so does the formula, and any result is right.
     """
     x, y = np.abs(as_float64(inputs[0])), _size(hardswish_reference(inputs, attributes))
     worst = 3.0 * y + np.where(x < 3.0, 2.0 * x, 0.0)
-    if not is_double(np.asarray(inputs[0])):  # no budget of doubles can be that large
+    # No budget of a float64 can be that large. 0.99 of the largest number keeps the budget finite; together with |out|,
+    # more than a hundredth of it, every result is within the bound.
+    if not is_double(np.asarray(inputs[0])):
         top = float(np.finfo(np.float32).max)
         worst = np.where(x > top / 6.0, 0.99 * top / _FLOAT32_U, worst)
     return (ErrorBudget(_finite(worst)),)
 
 
 def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """silu(gate), 4 ulp, multiplied by up: 8·|silu(gate)·up|, and below -86.9 all of it, as for silu.
+    """Bound the error of silu(gate), 4 ulp, times up by 8·|silu(gate)·up|; below -86.9 by all of it, as for silu.
 
-    The product itself is the ceiling. Where silu(gate) is below the smallest normal number, 2.5 ulp and its rounding
-    are 3 times the smallest number, which up multiplies too.
+    If silu(gate) is subnormal, its error is 3 times the smallest number (2.5 ulp and the rounding), times |up|. The
+    rounding of the product is the rule's ceiling.
     """
     gate, up = gate_and_up(inputs)
     size = _size(silu_reference([gate], {}))
@@ -217,10 +222,10 @@ def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, 
 
 
 def gelu_and_mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """gelu(gate), 16 ulp and its own terms, multiplied by up; below the normal range as for swiglu."""
+    """Bound the error of gelu(gate), 16 ulp and its terms, times |up|; subnormal numbers as for swiglu."""
     gate, up = gate_and_up(inputs)
-    (own,) = gelu_terms([gate], attributes)
-    lost = 32.0 * _size(gelu_reference([gate], attributes)) + own.worst + 3.0 * _smallest(gate)
+    (of_gelu,) = gelu_terms([gate], attributes)
+    lost = 32.0 * _size(gelu_reference([gate], attributes)) + of_gelu.worst + 3.0 * _smallest(gate)
     return (ErrorBudget(_finite(_finite(lost) * np.abs(as_float64(up)))),)
 
 
@@ -229,12 +234,12 @@ def _size(outputs: tuple[Array, ...]) -> Array:
 
 
 def _finite(worst: Array) -> Array:
-    """The largest float64 in place of infinity: no bound is infinite."""
+    # A budget has to be finite.
     return np.asarray(np.minimum(worst, np.finfo(np.float64).max))
 
 
 def _smallest(stored: Any) -> float:
-    """The smallest subnormal number of the arithmetic, in units of its u."""
+    """Return the smallest subnormal number of the arithmetic, in units of its u."""
     limits = np.finfo(np.float64 if is_double(np.asarray(stored)) else np.float32)
     return float(limits.smallest_subnormal) / unit_roundoff(np.asarray(stored))
 

@@ -1,1 +1,1 @@
-"""Layers, which are made of operators: what each computes, its inference and case sets."""
+"""Layers, composed of operators: descriptors, inference, compositions and case sets."""

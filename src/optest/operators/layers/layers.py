@@ -1,4 +1,4 @@
-"""Feed-forward layers, multi-head attention with its cache, a GPT, rotary positions by YaRN, and a step of training."""
+"""Descriptors, inference and samples of layers: feed-forward, attention, GPT, YaRN positions, a training step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.attention.rope import rotated_size
-from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, without
+from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, uniform, without
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, below, dense, given, rows_of
@@ -14,9 +14,9 @@ from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArgumen
 from optest.spec.declared_shapes import fitted, inference
 
 _ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))
-_STATES = attribute("states: bool = False", "Give what is computed on the way beside the result.")
+_STATES = attribute("states: bool = False", "Return intermediate results, too.")
 _WIDE = (("float32",), ("float64",))
-_SAMPLED = composed("what the parts may lose, carried to the result by runs with such errors")
+_SAMPLED = composed("errors of the parts, carried to the result by runs with simulated errors")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -26,7 +26,7 @@ DESCRIPTORS = in_module(
         attributes=(_ACTIVATION, _STATES),
         parts=("linear", "add", "gelu|relu|silu"),
         description="linear(activation(linear(input, up, up_bias)), down, down_bias); weights are (outputs, inputs), "
-        "as torch's. With `states` also what the activation yields.",
+        "as torch's. With `states` also the activation's result.",
     ),
     OperatorDescriptor(
         name="gated_feed_forward",
@@ -42,11 +42,11 @@ DESCRIPTORS = in_module(
         "-> out, context?, key_cache?, value_cache?",
         attributes=(
             attribute("num_heads: int", "Heads of the query."),
-            attribute("num_key_value_heads: int = 0", "Heads of key and value, which the others share; 0 means all."),
-            attribute("is_causal: bool = True", "Each token sees itself and those before it."),
+            attribute("num_key_value_heads: int = 0", "Heads of key and value, shared by those of the query; 0: all."),
+            attribute("is_causal: bool = True", "Each token attends to itself and to earlier tokens."),
             attribute(
                 "prefill: int = 0",
-                "How many tokens are computed at once, before the others one by one from the cache; 0 means all. The "
+                "Number of tokens computed at once; the others follow one by one from the cache. 0 means all. The "
                 "result is the same.",
             ),
             _STATES,
@@ -62,7 +62,7 @@ DESCRIPTORS = in_module(
             "slice",
         ),
         description="Attention of a sequence (S, E) to itself, with the weights of its four projections, (outputs, "
-        "inputs). With `states` also the context before the last of them, and the caches (heads, S, E / heads).",
+        "inputs). With `states` also the context before the last one, and the caches (heads, S, E / heads).",
     ),
     OperatorDescriptor(
         name="gpt",
@@ -87,12 +87,12 @@ DESCRIPTORS = in_module(
             "concat",
             "slice",
         ),
-        dtype_variants=tuple((each, "int64", *[each] * 6) for each in ("float32", "float64")),
+        dtype_variants=tuple((name, "int64", *[name] * 6) for name in ("float32", "float64")),
         domain="gpt_domain",
         generator={"tokens": "randint"},
         description="Logits (S, V) of a language model of GPT-2's form for S tokens, without biases: embedding (V, E), "
         "tied to the output, plus positions (C, E); L blocks of causal attention and a feed-forward layer with gelu, "
-        "each behind a layer_norm; a layer_norm at the end. Weights are stacked: norms (L, 4, E) are weight and bias "
+        "each after a layer_norm; a layer_norm at the end. Weights are stacked: norms (L, 4, E) are weight and bias "
         "of both, attention (L, 4, E, E) query, key, value and output, up is (L, H, E), down (L, E, H), final_norm "
         "(2, E).",
     ),
@@ -100,14 +100,14 @@ DESCRIPTORS = in_module(
         name="yarn_rotary_embedding",
         signature="input, positions -> out",
         attributes=(
-            attribute("base: float = 10000.0", "Of the frequencies base^(−2i/D)."),
-            attribute("factor: float = 4.0", "By how much the context grows."),
-            attribute("original_length: int = 2048", "Context for which the model was trained."),
-            attribute("beta_fast: float = 32.0", "Turns in that context, from which a frequency stays what it is."),
-            attribute("beta_slow: float = 1.0", "Turns up to which it is divided by factor."),
-            attribute("rotary_embedding_dim: int = 0", "How many elements are rotated, the first; 0 means all."),
-            attribute("mscale: float = 1.0", "Weight of the growth of the tables."),
-            attribute("mscale_all_dim: float = 0.0", "Weight of the growth that they are divided by."),
+            attribute("base: float = 10000.0", "Base of the frequencies base^(−2i/D)."),
+            attribute("factor: float = 4.0", "Factor by which the context grows."),
+            attribute("original_length: int = 2048", "Context length in training."),
+            attribute("beta_fast: float = 32.0", "Frequencies with more turns in original_length are unchanged."),
+            attribute("beta_slow: float = 1.0", "Frequencies with fewer turns are divided by factor."),
+            attribute("rotary_embedding_dim: int = 0", "Number of leading elements that are rotated; 0 means all."),
+            attribute("mscale: float = 1.0", "Weight of g in the numerator of the tables' scale."),
+            attribute("mscale_all_dim: float = 0.0", "Weight of g in its denominator."),
         ),
         parts=("reshape", "mul", "cos", "sin", "slice", "sub", "add", "concat"),
         dtype_variants=_WIDE,
@@ -122,10 +122,10 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="training_step",
         signature="input, weight, bias, target -> new_weight, new_bias, loss",
-        attributes=(attribute("learning_rate: float = 0.5", "Of the step."),),
+        attributes=(attribute("learning_rate: float = 0.5", "Learning rate."),),
         parts=("linear", "add", "sub", "mul", "mean", "sum", "permute", "matmul"),
         description="One step of gradient descent of a linear layer: p − learning_rate · ∂loss/∂p, with the mean "
-        "squared error for loss.",
+        "squared error as loss.",
     ),
     dtype_variants=FLOATS,
     rule=_SAMPLED,
@@ -134,16 +134,16 @@ DESCRIPTORS = in_module(
 
 def infer_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
     weights = "input: T[*rows, size], up: T[hidden, size], down: T[outputs, hidden]"
-    return _fed_forward(specs, f"{weights}, up_bias?: T[hidden], down_bias?: T[outputs]", attributes)
+    return _infer_feed_forward(specs, f"{weights}, up_bias?: T[hidden], down_bias?: T[outputs]", attributes)
 
 
 def infer_gated_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
     weights = "input: T[*rows, size], gate: T[hidden, size], up: T[hidden, size], down: T[outputs, hidden]"
     biases = "gate_bias?: T[hidden], up_bias?: T[hidden], down_bias?: T[outputs]"
-    return _fed_forward(specs, f"{weights}, {biases}", attributes)
+    return _infer_feed_forward(specs, f"{weights}, {biases}", attributes)
 
 
-def _fed_forward(specs: Specs, declared: str, attributes: Attributes) -> Outputs:
+def _infer_feed_forward(specs: Specs, declared: str, attributes: Attributes) -> Outputs:
     _, outputs = fitted(specs, f"{declared} -> T[*rows, outputs], T[*rows, hidden]")
     return outputs if attributes.get("states") else outputs[:1]
 
@@ -156,14 +156,20 @@ def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
     heads = attributes["num_heads"]
     shared = attributes.get("num_key_value_heads") or heads
     if heads < 1 or shared < 1 or heads % shared or n.whole % heads:
-        raise UnfitArguments(f"{heads} heads and {shared} of key and value do not fit {n.whole} rows of query")
+        raise UnfitArguments(
+            f"num_heads is {heads} and num_key_value_heads {shared} for {n.whole} rows of query, expected num_heads to "
+            "divide the rows, and num_key_value_heads to divide num_heads"
+        )
     width = n.whole // heads
     if n.shared != width * shared:
-        raise UnfitArguments(f"key and value should be ({width * shared}, {n.size}), for {shared} heads")
-    if not 0 <= attributes.get("prefill", 0) <= n.tokens or not (
-        attributes.get("is_causal", True) or not attributes.get("prefill")
-    ):
-        raise UnfitArguments("prefill should be a number of tokens of a causal sequence")
+        raise UnfitArguments(
+            f"key and value are ({n.shared}, {n.size}), expected ({width * shared}, {n.size}) for {shared} heads"
+        )
+    prefill = attributes.get("prefill", 0)
+    if not 0 <= prefill <= n.tokens:
+        raise UnfitArguments(f"prefill is {prefill}, expected 0 to {n.tokens}, the number of tokens")
+    if prefill and not attributes.get("is_causal", True):
+        raise UnfitArguments(f"prefill is {prefill}, expected 0 with is_causal: false, as tokens see later ones")
     cache = dense(n.T, (shared, n.tokens, width))
     return (*outputs, cache, cache) if attributes.get("states") else outputs[:1]
 
@@ -175,15 +181,17 @@ def infer_gpt(specs: Specs, attributes: Attributes) -> Outputs:
     n, outputs = fitted(specs, declared)
     heads = attributes["num_heads"]
     if heads < 1 or n.size % heads:
-        raise UnfitArguments(f"{heads} heads do not divide the size {n.size}")
-    if not 0 <= attributes.get("prefill", 0) <= n.length <= n.context:
-        raise UnfitArguments(
-            f"prefill should be at most the {n.length} tokens, and these at most {n.context} positions"
-        )
+        raise UnfitArguments(f"num_heads is {heads}, expected a divisor of the size {n.size}")
+    prefill = attributes.get("prefill", 0)
+    if not 0 <= prefill <= n.length:
+        raise UnfitArguments(f"prefill is {prefill}, expected 0 to {n.length}, the number of tokens")
+    if n.length > n.context:
+        raise UnfitArguments(f"tokens has {n.length} elements, expected at most {n.context}, the rows of positions")
     return outputs
 
 
 def gpt_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """Return the range of tokens: indices of rows of the embedding."""
     return {"tokens": below(rows_of(specs, 0))}
 
 
@@ -199,10 +207,10 @@ infer_training_step = inference(
 )
 
 
-# Samples: the shapes of gpt.rs's parity tests are among them.
+# Samples; they include the shapes of gpt.rs's parity tests.
 
-_WHOLE = ("repeat", "stateless")
-_OF_ROWS = (*_WHOLE, "batch(input)", "permutation(input)")
+_INVARIANTS = ("repeat", "stateless")
+_INVARIANTS_OF_ROWS = (*_INVARIANTS, "batch(input)", "permutation(input)")
 
 
 def feed_forward_samples() -> Iterator[Sample]:
@@ -211,7 +219,7 @@ def feed_forward_samples() -> Iterator[Sample]:
     states = [
         _feed_forward(2, 5, 7, biases=True, states=True),
         _feed_forward(4, 32, 128, biases=True, states=True),
-        {**_feed_forward(2, 16, 32, biases=True, states=True), "generator": dict(_EXTREME)},
+        {**_feed_forward(2, 16, 32, biases=True, states=True), "generator": uniform(-10.0, 10.0)},
     ]
     others = [_feed_forward(5, 17, 33, biases=True, activation=name) for name in ("relu", "silu")]
     large = [
@@ -220,10 +228,7 @@ def feed_forward_samples() -> Iterator[Sample]:
         without(_feed_forward(17, 6, 10, biases=True), "down_bias"),
     ]
     wrong = [reshaped(calls[0], up=[10, 5]), reshaped(calls[0], down_bias=[5])]
-    yield from _layer(calls, _OF_ROWS, wrong, states=states, attributes=others, sizes=large)
-
-
-_EXTREME = {"fill": "uniform", "low": -10.0, "high": 10.0}
+    yield from _layer(calls, _INVARIANTS_OF_ROWS, wrong, states=states, attributes=others, sizes=large)
 
 
 def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
@@ -235,7 +240,7 @@ def gated_feed_forward_samples() -> Iterator[Sample]:
     calls = [_gated(3, 8, 16, biases=True), _gated(4, 7, 15, biases=False), _gated(4, 64, 256, biases=True)]
     yield from _layer(
         calls,
-        _OF_ROWS,
+        _INVARIANTS_OF_ROWS,
         [reshaped(calls[0], gate=[15, 8]), reshaped(calls[0], down=[8, 15])],
         states=[_gated(2, 5, 7, biases=True, states=True), _gated(3, 16, 33, biases=False, states=True)],
         attributes=[_gated(5, 17, 33, biases=True, activation=name) for name in ("gelu", "relu")],
@@ -266,7 +271,7 @@ def multi_head_attention_samples() -> Iterator[Sample]:
     wrong = [reshaped(calls[1], key=[6, 8]), reshaped(calls[1], value_bias=[7])]
     yield from _layer(
         calls,
-        _WHOLE,
+        _INVARIANTS,
         wrong,
         states=[_attention(4, 8, 4, states=True), _attention(6, 16, 4, 2, states=True, is_causal=False)],
         cache=[
@@ -297,8 +302,8 @@ def _attention(
     shapes: dict[str, Any] = {"query": (size, size), "key": (inner, size), "value": (inner, size)}
     shapes["output"] = (size, size)
     more: dict[str, Any] = {f"{name}_bias": shape[:1] for name, shape in shapes.items()}
-    stated = {"num_heads": heads, **({"num_key_value_heads": shared} if shared else {}), **attributes}
-    return call(stated, dtypes=dtypes, input=(tokens, size), **shapes, **(more if biases else {}))
+    attributes |= {"num_heads": heads, **({"num_key_value_heads": shared} if shared else {})}
+    return call(attributes, dtypes=dtypes, input=(tokens, size), **shapes, **(more if biases else {}))
 
 
 def gpt_samples() -> Iterator[Sample]:
@@ -310,7 +315,7 @@ def gpt_samples() -> Iterator[Sample]:
         _gpt(1, 7, 8, 8, layers=1),
     ]
     wrong = [reshaped(calls[0], positions=[16, 7]), reshaped(calls[0], up=[1, 16, 8])]
-    yield from _layer(calls, ("repeat", "stateless"), wrong, dtypes=("float32", "float64"))
+    yield from _layer(calls, _INVARIANTS, wrong, dtypes=("float32", "float64"))
 
 
 def _gpt(tokens: int, words: int, size: int, heads: int, *, layers: int = 2, **attributes: Any) -> dict[str, Any]:
@@ -335,18 +340,18 @@ def yarn_rotary_embedding_samples() -> Iterator[Sample]:
         call({"factor": 8.0, "mscale": 1.35, "mscale_all_dim": 0.75}, input=(2, 12, 16), positions=(12,)),
         call({"beta_fast": 16.0, "beta_slow": 2.0, "original_length": 4096}, input=(2, 17, 32), positions=(17,)),
     ]
+    # Positions beyond original_length are the purpose of YaRN.
     far = {"positions": {"fill": "arange", "start": 1500.0, "step": 1.0}}
     later = call({"original_length": 1024}, generator=far, input=(1, 129, 32), positions=(129,))
     wrong = [reshaped(calls[0], positions=[8]), reshaped(calls[0], input=[4, 9, 15])]
-    yield from _layer(calls, _WHOLE, wrong, dtypes=("float32", "float64"), sizes=[later])
+    yield from _layer(calls, _INVARIANTS, wrong, dtypes=("float32", "float64"), sizes=[later])
 
 
 def training_step_samples() -> Iterator[Sample]:
     calls = [_step(*sizes) for sizes in ((4, 5, 3), (1, 1, 1), (17, 33, 9), (64, 64, 64))]
     calls.append(_step(7, 13, 5, learning_rate=0.01))
-    yield from _layer(
-        calls, _WHOLE, [reshaped(calls[0], target=[4, 4]), reshaped(calls[0], bias=[4])], sizes=[_step(129, 17, 33)]
-    )
+    wrong = [reshaped(calls[0], target=[4, 4]), reshaped(calls[0], bias=[4])]
+    yield from _layer(calls, _INVARIANTS, wrong, sizes=[_step(129, 17, 33)])
 
 
 def _step(rows: int, size: int, outputs: int, **attributes: Any) -> dict[str, Any]:
@@ -361,13 +366,17 @@ def _layer(
     dtypes: Sequence[str] = MAIN_FLOATS,
     **sets: Sequence[Call],
 ) -> Iterator[Sample]:
-    """The sets of a layer; the first call is the smoke test, whose invariants and layouts are asked, too."""
+    """Yield the case sets of a layer.
+
+    The first call is the smoke test, and the call for layouts and invariants. ``wrong`` are calls that a backend has to
+    refuse, ``sets`` further case sets by name.
+    """
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=dtypes)
     if "float64" not in dtypes:
         yield from variations("ordinary", calls[:2], dtypes=("float64",))
-    for name, others in sets.items():
-        yield from variations(name, others, dtypes=dtypes)
+    for name, members in sets.items():
+        yield from variations(name, members, dtypes=dtypes)
     yield from in_layouts_at_once(calls[:1])
     yield Sample(case_set="invariants", case={**calls[0], "dtypes": ["float32"], "invariants": list(invariants)})
     yield from refused(*wrong)

@@ -1,4 +1,4 @@
-"""What layers compute, as functions of operators."""
+"""Compositions of layers, as functions of an evaluator of operators; references and error terms follow from them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ Tensors = tuple[Any, ...]
 
 
 def _padded(inputs: Inputs, count: int) -> list[Any]:
-    """The inputs with None for those at the end that are left out."""
+    """Return ``count`` inputs, with None for those at the end that are left out."""
     return [*inputs, *[None] * (count - len(inputs))]
 
 
 def _linear(call: Calls, tensor: Any, weight: Any, bias: Any) -> Any:
-    """With a bias that is added by itself: not every framework has a product that takes one."""
+    # The bias is a part of its own: some frameworks have no product with a bias.
     product = call("linear", tensor, weight)
     return product if bias is None else call("add", product, bias)
 
 
-def _activated(call: Calls, tensor: Any, attributes: Attributes) -> Any:
-    return call(attributes["activation"], tensor)
-
-
 def feed_forward(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """Compute linear, activation and linear; with ``states`` also return the activation's result."""
     tensor, up, down, up_bias, down_bias = _padded(inputs, 5)
-    hidden = _activated(call, _linear(call, tensor, up, up_bias), attributes)
+    hidden = call(attributes["activation"], _linear(call, tensor, up, up_bias))
     return _with_states(attributes, _linear(call, hidden, down, down_bias), hidden)
 
 
 def gated_feed_forward(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """Compute linear(activation(gate) · up); with ``states`` also return the product."""
     tensor, gate, up, down, gate_bias, up_bias, down_bias = _padded(inputs, 7)
-    gated = _activated(call, _linear(call, tensor, gate, gate_bias), attributes)
+    gated = call(attributes["activation"], _linear(call, tensor, gate, gate_bias))
     hidden = call("mul", gated, _linear(call, tensor, up, up_bias))
     return _with_states(attributes, _linear(call, hidden, down, down_bias), hidden)
 
@@ -46,7 +44,10 @@ def _with_states(attributes: Attributes, out: Any, *states: Any) -> Tensors:
 
 
 def multi_head_attention(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
-    """All tokens at once, or the first ``prefill`` and then one by one, with keys and values from a cache."""
+    """Compute attention for all tokens at once, or for the first ``prefill``, then one by one with a cache.
+
+    With ``states`` also return the context before the output projection, and the cached keys and values.
+    """
     tensor, query, key, value, output, query_bias, key_bias, value_bias, output_bias = _padded(inputs, 9)
     cache = _Cache(attributes["num_heads"], attributes["num_key_value_heads"])
     contexts = [
@@ -55,18 +56,18 @@ def multi_head_attention(call: Calls, inputs: Inputs, attributes: Attributes) ->
         )
         for rows in _decoded(call, tensor, attributes["prefill"])
     ]
-    context = _joined(call, contexts)
+    context = _concatenated(call, contexts)
     out = _linear(call, context, output, output_bias)
     return _with_states(attributes, out, context, cache.keys, cache.values)
 
 
 def attention_at_once(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
-    """The same without a cache, which every ``prefill`` has to reproduce."""
+    """Compute :func:`multi_head_attention` for all tokens at once, the result that every ``prefill`` has to equal."""
     return multi_head_attention(call, inputs, {**attributes, "prefill": 0})
 
 
 def _decoded(call: Calls, tensor: Any, prefill: int) -> list[Any]:
-    """Split rows into the first ``prefill``, and every other one by itself; 0 keeps them together."""
+    """Split the rows of a tensor into the first ``prefill`` and single ones; 0 keeps them together."""
     length = tensor.shape[0]
     starts = [0, *range(prefill, length)] if prefill else [0]
     if len(starts) == 1:
@@ -75,7 +76,8 @@ def _decoded(call: Calls, tensor: Any, prefill: int) -> list[Any]:
     return [call("slice", tensor, dim=[0], start=[at], end=[end]) for at, end in zip(starts, ends, strict=True)]
 
 
-def _joined(call: Calls, rows: list[Any]) -> Any:
+def _concatenated(call: Calls, rows: list[Any]) -> Any:
+    # Without a cache no concat is called: backends that lack it can still run the layer.
     return rows[0] if len(rows) == 1 else call("concat", *rows, dim=0)
 
 
@@ -98,7 +100,7 @@ class _Cache:
         *,
         is_causal: bool = True,
     ) -> Any:
-        """Append keys and values of ``rows`` (tokens, size), and return their context (tokens, heads · width).
+        """Append keys and values of ``rows`` (tokens, size) and return their context (tokens, heads · width).
 
         ``query``, ``key`` and ``value`` are pairs of a weight (outputs, inputs) and a bias or None.
         """
@@ -108,6 +110,7 @@ class _Cache:
         keys = _split(call, _linear(call, rows, *key), shared, width)
         values = _split(call, _linear(call, rows, *value), shared, width)
         is_first = self.keys is None
+        # Later rows come one by one: they may attend to the whole cache and need no causal mask.
         self.keys = keys if is_first else call("concat", self.keys, keys, dim=1)
         self.values = values if is_first else call("concat", self.values, values, dim=1)
         mixed = call(
@@ -122,7 +125,7 @@ class _Cache:
 
 
 def _split(call: Calls, tensor: Any, heads: int, width: int) -> Any:
-    """(tokens, heads · width) to (heads, tokens, width)."""
+    """Reshape (tokens, heads · width) to (heads, tokens, width)."""
     return call("permute", call("reshape", tensor, shape=[tensor.shape[0], heads, width]), dims=[1, 0, 2])
 
 
@@ -131,16 +134,16 @@ def _batched(call: Calls, tensor: Any) -> Any:
 
 
 def _repeated(call: Calls, tensor: Any, times: int) -> Any:
-    """Each head ``times`` times in a row."""
+    """Repeat each head ``times`` times: a, b becomes a, a, b, b."""
     if times == 1:
         return tensor
     heads, *rest = tensor.shape
-    alone = call("reshape", tensor, shape=[heads, 1, *rest])
-    return call("reshape", call("broadcast_to", alone, shape=[heads, times, *rest]), shape=[heads * times, *rest])
+    single = call("reshape", tensor, shape=[heads, 1, *rest])
+    return call("reshape", call("broadcast_to", single, shape=[heads, times, *rest]), shape=[heads * times, *rest])
 
 
 def gpt(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
-    """Logits of all tokens at once, or of the first ``prefill`` and then one by one, with caches of keys and values."""
+    """Compute the logits of all tokens at once, or of the first ``prefill``, then one by one with caches."""
     embedding, tokens, positions, norms, attention, up, down, final_norm = inputs
     layers, size, prefill = up.shape[0], embedding.shape[1], attributes["prefill"]
 
@@ -152,20 +155,20 @@ def gpt(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
     def normed(hidden: Any, weight: Any, bias: Any) -> Any:
         return call("layer_norm", hidden, weight, bias, normalized_shape=[size])
 
-    # Weights are cut out once, as a model that decodes many tokens holds them.
+    # Weights are sliced once, not for every decoded token.
     blocks = [
         (
-            [row(norms, layer, each) for each in range(4)],
-            [row(attention, layer, each) for each in range(4)],
+            [row(norms, layer, index) for index in range(4)],
+            [row(attention, layer, index) for index in range(4)],
             (row(up, layer), row(down, layer)),
             _Cache(attributes["num_heads"]),
         )
         for layer in range(layers)
     ]
-    final = [row(final_norm, each) for each in range(2)]
-    places = call("slice", positions, dim=[0], start=[0], end=[tokens.shape[0]])
+    final = [row(final_norm, index) for index in range(2)]
+    used = call("slice", positions, dim=[0], start=[0], end=[tokens.shape[0]])
     logits = []
-    for ids, rows in zip(_decoded(call, tokens, prefill), _decoded(call, places, prefill), strict=True):
+    for ids, rows in zip(_decoded(call, tokens, prefill), _decoded(call, used, prefill), strict=True):
         hidden = call("add", call("embedding", embedding, ids), rows)
         for norm, (query, key, value, output), (to_hidden, from_hidden), cache in blocks:
             pairs = ((query, None), (key, None), (value, None))
@@ -174,15 +177,16 @@ def gpt(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
             activated = call("gelu", call("linear", normed(hidden, *norm[2:]), to_hidden))
             hidden = call("add", hidden, call("linear", activated, from_hidden))
         logits.append(call("linear", normed(hidden, *final), embedding))
-    return (_joined(call, logits),)
+    return (_concatenated(call, logits),)
 
 
 def gpt_at_once(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
-    """The same without a cache."""
+    """Compute :func:`gpt` for all tokens at once, the result that every ``prefill`` has to equal."""
     return gpt(call, inputs, {**attributes, "prefill": 0})
 
 
 def yarn_rotary_embedding(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """Rotate pairs of elements by angles of YaRN, and copy elements beyond ``rotary_embedding_dim``."""
     tensor, positions = inputs
     frequencies = _yarn_frequencies(attributes["rotary_embedding_dim"] or tensor.shape[-1], attributes)
     grown = 0.1 * math.log(max(1.0, attributes["factor"]))
@@ -192,7 +196,7 @@ def yarn_rotary_embedding(call: Calls, inputs: Inputs, attributes: Attributes) -
     column = call("reshape", positions, shape=[positions.shape[0], 1])
     angles = call("mul", column, call.constant(frequencies))
     cos, sin = (call("mul", call(name, angles), scale) for name in ("cos", "sin"))
-    # (x₁·cos − x₂·sin, x₂·cos + x₁·sin) of both halves of the elements that the tables are for, and the others.
+    # (x₁·cos − x₂·sin, x₂·cos + x₁·sin) for the halves x₁ and x₂ of the rotated elements
     half, size = cos.shape[-1], tensor.shape[-1]
     first, second = (call("slice", tensor, dim=[-1], start=[at], end=[at + half]) for at in (0, half))
     parts = [
@@ -204,25 +208,31 @@ def yarn_rotary_embedding(call: Calls, inputs: Inputs, attributes: Attributes) -
 
 
 def _yarn_frequencies(size: int, attributes: Attributes) -> Any:
-    """base^(−2i/D), divided by factor where it turns less than beta_slow times in the original length, as it is beyond
-    beta_fast, and mixed of both between these."""
+    """Return the ``size // 2`` frequencies base^(−2i/D), scaled by YaRN.
+
+    They are unchanged above beta_fast turns in the original length, divided by factor below beta_slow, and a linear mix
+    in between.
+    """
     base, length = attributes["base"], attributes["original_length"]
 
-    def place_of(turns: float) -> float:
+    def index_of(turns: float) -> float:
         return size * math.log(length / (turns * 2.0 * math.pi)) / (2.0 * math.log(base))
 
-    low = max(0.0, math.floor(place_of(attributes["beta_fast"])))
-    high = min(size - 1.0, math.ceil(place_of(attributes["beta_slow"])))
-    places = np.arange(size // 2, dtype=np.float64)
-    slow = np.clip((places - low) / max(high - low, 1e-3), 0.0, 1.0)
-    own = base ** (-2.0 * places / size)
-    return own * (1.0 - slow) + own / attributes["factor"] * slow
+    low = max(0.0, math.floor(index_of(attributes["beta_fast"])))
+    high = min(size - 1.0, math.ceil(index_of(attributes["beta_slow"])))
+    indices = np.arange(size // 2, dtype=np.float64)
+    # 1e-3 in place of a difference of 0, as in transformers.
+    slow = np.clip((indices - low) / max(high - low, 1e-3), 0.0, 1.0)
+    frequencies = base ** (-2.0 * indices / size)
+    return frequencies * (1.0 - slow) + frequencies / attributes["factor"] * slow
 
 
 def training_step(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """Compute one step of gradient descent: the new weight, the new bias and the loss before it."""
     tensor, weight, bias, target = inputs
     error = call("sub", _linear(call, tensor, weight, bias), target)
     loss = call("mean", call("mul", error, error))
+    # The derivative of the mean squared error is 2/n times the error.
     rate = call.constant(np.asarray([2.0 * attributes["learning_rate"] / max(1, math.prod(target.shape))]))
     step = call("mul", error, rate)
     new_weight = call("sub", weight, call("matmul", call("permute", step, dims=[1, 0]), tensor))

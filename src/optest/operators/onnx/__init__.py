@@ -1,6 +1,6 @@
-"""ONNX's names for operators of the catalogue, where more than a name differs: standard library only.
+"""ONNX's names for operators of the catalogue, if more than the name differs: standard library only.
 
-Each module adds its records to ``SPELLINGS`` when it is imported.
+Each module adds its spellings to ``SPELLINGS`` when it is imported.
 """
 
 from __future__ import annotations

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from optest.operators.describe import attribute
-from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
+from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, padding_of, per_dimension
 from optest.operators.onnx.spelling import input_of, refuse, spelled
 from optest.operators.shapes import Attributes, Specs, given, optional, require_rank
 from optest.spec import Call, UnfitArguments, format_shape
 
 _CONVOLUTIONS = ("conv2d", "conv1d", "conv3d")
 _CONV_ATTRIBUTES = (
-    attribute("kernel_shape: ints = None", "That of W; none follows from it."),
+    attribute("kernel_shape: ints = None", "Sizes of W after its channels, which are the default."),
     *WINDOW_ATTRIBUTES,
     attribute("group|groups: int = 1", "Groups of channels."),
 )
 
 
-@spelled("Conv", _CONVOLUTIONS, "X, W, B? -> Y", *_CONV_ATTRIBUTES, description="By the dimensions of W.")
+@spelled("Conv", _CONVOLUTIONS, "X, W, B? -> Y", *_CONV_ATTRIBUTES, description="Selected by the dimensions of W.")
 def _conv(specs: Specs, attributes: Attributes) -> Call:
-    """conv1d, conv2d or conv3d, by the dimensions of W."""
+    """Return a call of conv1d, conv2d or conv3d, by the dimensions of W."""
     x, weight = input_of(specs), given(specs, 1, "W")
     require_rank(weight, "W", 3, 4, 5)
     require_rank(x, "X", weight.rank)
     rank, kernel = weight.rank - 2, weight.shape[2:]
-    stated = attributes["kernel_shape"]
-    if stated is not None and tuple(stated) != kernel:
-        raise UnfitArguments(f"kernel_shape is {list(stated)}, but W has {format_shape(kernel)}")
+    shape = attributes["kernel_shape"]
+    if shape is not None and tuple(shape) != kernel:
+        raise UnfitArguments(f"kernel_shape is {list(shape)}, expected {list(kernel)}, as in W")
     begins, ends = padding_of(x.shape[2:], kernel, attributes)
     return Call(
         operator=f"conv{rank}d",
         attributes={
-            "stride": each("strides", attributes["strides"], rank),
+            "stride": per_dimension("strides", attributes["strides"], rank),
             "padding": begins if begins == ends else begins + ends,
-            "dilation": each("dilations", attributes["dilations"], rank),
+            "dilation": per_dimension("dilations", attributes["dilations"], rank),
             "groups": attributes["group"],
         },
     )
@@ -43,16 +43,14 @@ def _conv(specs: Specs, attributes: Attributes) -> Call:
     _CONVOLUTIONS,
     "x, w -> y",
     *_CONV_ATTRIBUTES,
-    description="The result is int32. Zero points are none of its inputs here.",
+    description="The result is int32. Zero points are not supported.",
 )
 def _conv_integer(specs: Specs, attributes: Attributes) -> Call:
     call = _conv(specs, attributes)
     return Call(operator=call.operator, attributes={**call.attributes, "out_dtype": "int32"})
 
 
-@spelled(
-    "MatMulInteger", "matmul", "A, B -> Y", description="The result is int32. Zero points are none of its inputs here."
-)
+@spelled("MatMulInteger", "matmul", "A, B -> Y", description="The result is int32. Zero points are not supported.")
 def _matmul_integer(_: Specs, __: Attributes) -> Call:
     return Call(operator="matmul", attributes={"out_dtype": "int32"})
 
@@ -61,24 +59,24 @@ def _matmul_integer(_: Specs, __: Attributes) -> Call:
     "Attention",
     "scaled_dot_product_attention",
     "Q, K, V, attn_mask? -> Y",
-    attribute("is_causal: bool = False", "Query i sees keys 0 to i."),
-    attribute("scale: float = None", "Factor of the scores; none means 1/√E."),
-    attribute("softcap: float = 0.0", "Any other than 0 is refused."),
-    description="Of inputs with four dimensions (batch, heads, length, size), without a past.",
+    attribute("is_causal: bool = False", "Query i attends to keys 0 to i."),
+    attribute("scale: float = None", "Factor of the scores; 1/√E by default."),
+    attribute("softcap: float = 0.0", "Only 0 is accepted."),
+    description="Inputs have four dimensions (batch, heads, length, size), without a past.",
 )
 def _attention(specs: Specs, attributes: Attributes) -> Call:
     query, key = input_of(specs, "Q"), given(specs, 1, "K")
     require_rank(query, "Q", 4)
     require_rank(key, "K", 4)
     if attributes["scale"] is not None and attributes["scale"] < 0:
-        raise UnfitArguments(f"scale is {attributes['scale']}, but should be 0 or more: ONNX takes its square root")
+        raise UnfitArguments(f"scale is {attributes['scale']}, expected 0 or more: ONNX takes its square root")
     mask = optional(specs, 3)
     if mask is not None and mask.rank and mask.shape[-1] != key.shape[2]:
         raise UnfitArguments(
-            f"attn_mask is {format_shape(mask.shape)}, but should end with {key.shape[2]}, the length of K: ONNX pads "
-            "a shorter one with -inf, which scaled_dot_product_attention broadcasts"
+            f"attn_mask is {format_shape(mask.shape)}, expected a last size of {key.shape[2]}, the length of K: ONNX "
+            "pads a shorter mask with -inf, but scaled_dot_product_attention broadcasts it"
         )
-    refuse("softcap", attributes["softcap"], 0.0, "scaled_dot_product_attention has none")
+    refuse("softcap", attributes["softcap"], 0.0, "scaled_dot_product_attention has no softcap")
     return Call(
         operator="scaled_dot_product_attention",
         attributes={

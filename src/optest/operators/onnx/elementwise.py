@@ -7,26 +7,22 @@ from optest.operators.onnx.spelling import input_of, refuse, refuse_bool, requir
 from optest.operators.shapes import Attributes, Specs, given, promote_tensors
 from optest.spec import Call, Kind, UnfitArguments
 
-_BEYOND_ROUNDING = 40.0
-"""From here on log(1 + exp(x)) is x, in float64 too: exp(-40) is less than an eighth of its last place."""
 
-
-@spelled("Div", "div", "A, B -> C", description="Integers give integers, rounded towards zero.")
+@spelled("Div", "div", "A, B -> C", description="Quotients of integers are integers, rounded towards zero.")
 def _div(specs: Specs, _: Attributes) -> Call:
-    """Integers divide to integers, rounded towards zero."""
-    both = input_of(specs, "A"), given(specs, 1, "B")
-    for each in both:
-        refuse_bool(each, "Div", "div")
-    return Call(operator="div", attributes={"rounding_mode": "trunc" if promote_tensors(both).is_integer else None})
+    operands = input_of(specs, "A"), given(specs, 1, "B")
+    for operand in operands:
+        refuse_bool(operand, "Div", "div")
+    return Call(operator="div", attributes={"rounding_mode": "trunc" if promote_tensors(operands).is_integer else None})
 
 
-@spelled("Pow", "pow", "X, Y -> Z", description="The result has the dtype of X; where torch's is wider, it is refused.")
+@spelled("Pow", "pow", "X, Y -> Z", description="The result has the dtype of X; refused if torch's dtype is wider.")
 def _pow(specs: Specs, _: Attributes) -> Call:
     base, exponent = input_of(specs), given(specs, 1, "Y")
     if (promoted := promote_tensors((base, exponent))) != base.dtype:
         raise UnfitArguments(
-            f"Pow of {base.dtype} and {exponent.dtype} gives {base.dtype} in ONNX, but pow gives {promoted}; "
-            "state `op: pow`"
+            f"Pow of {base.dtype} and {exponent.dtype} returns {base.dtype} in ONNX, but pow returns {promoted}: write "
+            "`op: pow` to test torch's"
         )
     return Call(operator="pow")
 
@@ -35,16 +31,16 @@ def _pow(specs: Specs, _: Attributes) -> Call:
     "Clip",
     "clip",
     "input -> output",
-    attribute("min: float = None", "Lower bound; none is no bound."),
-    attribute("max: float = None", "Upper bound; none is no bound, below min it wins."),
-    description="Bounds of integers are whole numbers.",
+    attribute("min: float = None", "Lower bound."),
+    attribute("max: float = None", "Upper bound; the result if it is below min."),
+    description="Bounds of integer tensors are integers.",
 )
 def _clip(specs: Specs, attributes: Attributes) -> Call:
     for name in ("min", "max"):
         if attributes[name] is not None:
             require_exact(name, attributes[name], input_of(specs, "input"))
     if attributes["min"] is None and attributes["max"] is None:
-        raise UnfitArguments("min and max are both left out, but one should be stated; without any it is `op: clone`")
+        raise UnfitArguments("min and max are missing, expected one or both; without bounds write `op: clone`")
     return Call(operator="clip", attributes=attributes)
 
 
@@ -52,25 +48,25 @@ def _clip(specs: Specs, attributes: Attributes) -> Call:
     "Softplus",
     "softplus",
     "X -> Y",
-    description="Without torch's threshold, beyond which float64 would show the difference.",
+    description="log(1 + exp(X)) without torch's threshold of 20, whose effect is visible in float64.",
 )
 def _softplus(_: Specs, __: Attributes) -> Call:
-    """torch's threshold of 20 would leave out what float64 still shows."""
-    return Call(operator="softplus", attributes={"threshold": _BEYOND_ROUNDING})
+    # From 40 on, log(1 + exp(x)) is x, in float64, too: exp(-40) is less than an eighth of its last place.
+    return Call(operator="softplus", attributes={"threshold": 40.0})
 
 
 @spelled(
     "Mod",
     ("remainder", "fmod"),
     "A, B -> C",
-    attribute("fmod: bool = False", "1 has the sign of the dividend; 0 that of the divisor, of integers alone."),
+    attribute("fmod: bool = False", "1: sign of the dividend. 0: sign of the divisor, for integers only."),
 )
 def _mod(specs: Specs, attributes: Attributes) -> Call:
     if attributes["fmod"]:
         return Call(operator="fmod")
     if input_of(specs, "A").dtype.kind is Kind.FLOAT:
         raise UnfitArguments(
-            "fmod is 0, but should be 1: ONNX takes 0 of integers alone; what has the sign of a float divisor is "
+            "fmod is 0, expected 1 for floats: ONNX accepts 0 for integers only; for the sign of the divisor write "
             "`op: remainder`"
         )
     return Call(operator="remainder")
@@ -80,14 +76,14 @@ def _mod(specs: Specs, attributes: Attributes) -> Call:
     "Cast",
     "cast",
     "input -> output",
-    attribute("to|dtype: dtype", "Dtype of the result, by its name."),
-    attribute("saturate: bool = True", "float8 results stop at the largest finite value."),
+    attribute("to|dtype: dtype", "Name of the result's dtype."),
+    attribute("saturate: bool = True", "Clamp float8 results to the largest finite value."),
 )
 def _cast(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="cast", attributes={"dtype": attributes["to"], "saturate": attributes["saturate"]})
 
 
-@spelled("Swish", "silu", "X -> Y", attribute("alpha: float = 1.0", "Any other than 1 is refused."))
+@spelled("Swish", "silu", "X -> Y", attribute("alpha: float = 1.0", "Only 1 is accepted."))
 def _swish(_: Specs, attributes: Attributes) -> Call:
-    refuse("alpha", attributes["alpha"], 1.0, "silu has no other factor")
+    refuse("alpha", attributes["alpha"], 1.0, "silu has no alpha")
     return Call(operator="silu")

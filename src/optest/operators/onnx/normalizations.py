@@ -1,4 +1,4 @@
-"""Normalizations of ONNX: the normalized dimensions begin at ``axis``, and parameters come before statistics."""
+"""Normalizations of ONNX: the normalized dimensions begin at ``axis``, and parameters precede statistics."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from optest.operators.onnx.spelling import axis_of, input_of, refuse, spelled
 from optest.operators.shapes import Attributes, Specs, optional, require_dimensions
 from optest.spec import Call, UnfitArguments
 
-_EPSILON = attribute("epsilon|eps: float = 1e-05", "Added to variance.")
-_AXIS = attribute("axis: int = -1", "First of the normalized dimensions.")
-_STASH_TYPE = attribute("stash_type: int = 1", "It computes in float32 at least.", choices=(1,))
-_NORMALIZED_SHAPE = attribute("normalized_shape: ints = None", "In place of axis: the last sizes of the input.")
-
-
-_OVER_LAST = (_AXIS, _EPSILON, _STASH_TYPE, _NORMALIZED_SHAPE)
+_EPSILON = attribute("epsilon|eps: float = 1e-05", "Added to the variance.")
+_OVER_LAST = (
+    attribute("axis: int = -1", "First of the normalized dimensions."),
+    _EPSILON,
+    attribute("stash_type: int = 1", "1: compute in float32 at least.", choices=(1,)),
+    attribute("normalized_shape: ints = None", "In place of axis: the last sizes of the input."),
+)
 
 
 @spelled(
@@ -21,7 +21,7 @@ _OVER_LAST = (_AXIS, _EPSILON, _STASH_TYPE, _NORMALIZED_SHAPE)
     "layer_norm",
     "X, Scale?, B? -> Y",
     *_OVER_LAST,
-    description="Mean and InvStdDev are no results here.",
+    description="The outputs Mean and InvStdDev are not supported.",
 )
 def _layer_norm(specs: Specs, attributes: Attributes) -> Call:
     return _over_last("layer_norm", specs, attributes)
@@ -33,13 +33,14 @@ def _rms_norm(specs: Specs, attributes: Attributes) -> Call:
     require_dimensions(spec, "X", 1)
     if scale is not None and scale.dtype != spec.dtype:
         raise UnfitArguments(
-            f"X is {spec.dtype} and scale {scale.dtype}, but should be alike: in ONNX Y is {scale.dtype}, as "
-            f"scale, but rms_norm gives {spec.dtype}; state `op: rms_norm`"
+            f"X is {spec.dtype} and scale {scale.dtype}, expected one dtype: in ONNX Y is {scale.dtype}, as scale, but "
+            f"rms_norm returns {spec.dtype}; write `op: rms_norm` to test torch's"
         )
     return _over_last("rms_norm", specs, attributes)
 
 
 def _over_last(operator: str, specs: Specs, attributes: Attributes) -> Call:
+    """Return a call that normalizes over the dimensions from ``axis`` on, or over ``normalized_shape``."""
     spec = input_of(specs)
     require_dimensions(spec, "X", 1)
     shape = attributes["normalized_shape"] or spec.shape[axis_of(attributes["axis"], spec.rank) :]
@@ -51,12 +52,12 @@ def _over_last(operator: str, specs: Specs, attributes: Attributes) -> Call:
     "batch_norm",
     "X, scale, B, input_mean, input_var -> Y",
     _EPSILON,
-    attribute("momentum: float = 0.9", "Of training alone."),
-    attribute("training_mode: bool = False", "1 is refused."),
+    attribute("momentum: float = 0.9", "For training only."),
+    attribute("training_mode: bool = False", "Only 0 is accepted."),
     inputs=(0, 3, 4, 1, 2),
 )
 def _batch_norm(_: Specs, attributes: Attributes) -> Call:
-    reason = "its running statistics are results too, which `op: batch_norm` with `training: true` leaves out"
+    reason = "with 1 ONNX also returns running statistics; `op: batch_norm` with `training: true` does not"
     refuse("training_mode", attributes["training_mode"], False, reason)
     return Call(operator="batch_norm", attributes={"eps": attributes["epsilon"]})
 
@@ -69,7 +70,6 @@ def _batch_norm(_: Specs, attributes: Attributes) -> Call:
     description="One group for each channel.",
 )
 def _instance_norm(specs: Specs, attributes: Attributes) -> Call:
-    """Every channel is a group of its own."""
     spec = input_of(specs, "input")
     require_dimensions(spec, "input", 2)
     return Call(operator="group_norm", attributes={"num_groups": spec.shape[1], "eps": attributes["epsilon"]})

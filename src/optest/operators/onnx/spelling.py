@@ -1,4 +1,4 @@
-"""Records of ONNX's names, and what their meanings ask of inputs and attributes again and again."""
+"""Registry of ONNX's names, and the checks of inputs and attributes that their meanings share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from optest.operators.shapes import Specs, given
 from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments
 
+# By ONNX's name. Names of ONNX that differ from an operator's only in the name are aliases instead.
 SPELLINGS: dict[str, Spelling] = {}
-"""By ONNX's name; of a name that is not here and is no alias either, the catalogue has no operator."""
-_LAST_WHOLE = 2**53
-"""Up to here a float has every whole number."""
+# Largest integer up to which float64, in which plans hold numbers, has all of them.
+_LARGEST_EXACT = 2**53
 
 
 def spelled(
@@ -22,7 +22,7 @@ def spelled(
     inputs: tuple[int, ...] = (),
     description: str = "",
 ) -> Callable[[Meaning], Meaning]:
-    """The decorated function is the meaning of ONNX's ``name``; the fields are those of :class:`Spelling`."""
+    """Register the decorated function as the meaning of ONNX's ``name``; the fields are those of :class:`Spelling`."""
 
     def added(meaning: Meaning) -> Meaning:
         SPELLINGS[name] = Spelling(
@@ -40,57 +40,48 @@ def spelled(
 
 
 def input_of(specs: Specs, name: str = "X") -> TensorSpec:
-    """The first input."""
+    """Return the first input; ``name`` is for the message if it is left out."""
     return given(specs, 0, name)
 
 
-def refuse_bool(spec: TensorSpec, name: str, own: str) -> None:
-    """``name`` is that of ONNX, ``own`` the operator that gives numbers for bool.
-
-    Raises:
-        UnfitArguments: for bool, of which ONNX has no such operator.
-    """
+def refuse_bool(spec: TensorSpec, name: str, operator: str) -> None:
+    """Raise UnfitArguments for a bool input, which ONNX's ``name`` does not accept, but torch's ``operator`` does."""
     if spec.dtype.kind is Kind.BOOL:
-        raise UnfitArguments(f"ONNX has no {name} of bool; torch's is `op: {own}`")
+        raise UnfitArguments(f"ONNX has no {name} of bool; write `op: {operator}` to test torch's")
 
 
 def require_exact(name: str, value: float, spec: TensorSpec) -> None:
-    """A number that ONNX has in the dtype of ``spec``: of integers a whole one, of bool 0 or 1.
+    """Require a number that the dtype of ``spec`` holds: an integer for integers, 0 or 1 for bool.
 
     Raises:
-        UnfitArguments: for another, or one so large that a plan does not keep its last digits.
+        UnfitArguments: for another number, or an integer so large that a plan does not keep its last digits.
     """
     if spec.dtype.is_inexact:
         return
     if spec.dtype.kind is Kind.BOOL:
-        is_exact, wanted = value in (0.0, 1.0), "0 or 1"
+        is_exact, expected = value in (0.0, 1.0), "0 or 1"
     else:
-        is_exact, wanted = value.is_integer() and abs(value) <= _LAST_WHOLE, "a whole number from -2**53 to 2**53"
+        is_exact, expected = value.is_integer() and abs(value) <= _LARGEST_EXACT, "an integer from -2**53 to 2**53"
     if not is_exact:
-        raise UnfitArguments(
-            f"{name} is {value:.17g}, but should be {wanted}: in ONNX it is {spec.dtype}, as the input"
-        )
+        raise UnfitArguments(f"{name} is {value:.17g}, expected {expected}: in ONNX it is {spec.dtype}, as the input")
 
 
-def axis_of(stated: int, rank: int, name: str = "axis", *, last: int = -1) -> int:
-    """The axis counted from the front; ``last`` is added to the rank for the highest that is allowed.
+def axis_of(axis: int, rank: int, name: str = "axis", *, last: int = -1) -> int:
+    """Return the axis counted from the front; the highest allowed one is ``rank + last``.
 
     Raises:
-        UnfitArguments: if there is no such axis.
+        UnfitArguments: if it is out of range; ``name`` is the attribute in the message.
     """
     if rank + last < -rank:
-        raise UnfitArguments(f"{name} is {stated}, but the input is a scalar, which has no dimension")
-    if not -rank <= stated <= rank + last:
-        raise UnfitArguments(f"{name} is {stated}, but should be from {-rank} to {rank + last}")
-    return stated + rank if stated < 0 else stated
+        raise UnfitArguments(f"{name} is {axis}, expected an input with dimensions: it is a scalar")
+    if not -rank <= axis <= rank + last:
+        raise UnfitArguments(f"{name} is {axis}, expected {-rank} to {rank + last}")
+    return axis + rank if axis < 0 else axis
 
 
-def refuse(name: str, value: Any, only: Any, instead: str) -> None:
-    """Refuse any value but ``only``; ``instead`` says why, and what to do.
-
-    Raises:
-        UnfitArguments: for another value.
-    """
+def refuse(name: str, value: Any, only: Any, reason: str) -> None:
+    """Raise UnfitArguments for any value except ``only``; ``reason`` ends the message with why, or what to do."""
     if value != only:
-        shown, wanted = (int(each) if isinstance(each, bool) else each for each in (value, only))
-        raise UnfitArguments(f"{name} is {shown!r}, but should be {wanted!r}: {instead}")
+        # Plans write ONNX's flags as 1 and 0.
+        shown, expected = (int(number) if isinstance(number, bool) else number for number in (value, only))
+        raise UnfitArguments(f"{name} is {shown!r}, expected {expected!r}: {reason}")

@@ -1,4 +1,4 @@
-"""adamw."""
+"""Descriptor, inference and samples of adamw."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DESCRIPTORS = in_module(
         name="adamw",
         signature="param, grad, exp_avg, exp_avg_sq -> new_param, new_exp_avg, new_exp_avg_sq",
         attributes=(
-            attribute("step: int = 1", "The number of this step, from 1."),
+            attribute("step: int = 1", "Number of this step, from 1."),
             attribute("lr: float = 0.001", "Learning rate."),
             attribute("beta1: float = 0.9", "Decay of exp_avg."),
             attribute("beta2: float = 0.999", "Decay of exp_avg_sq."),
             attribute("eps: float = 1e-08", "Added to the root."),
-            attribute("weight_decay: float = 0.01", "Share of param that lr takes off."),
+            attribute("weight_decay: float = 0.01", "Decay of param, times lr."),
             attribute("maximize: bool = False", "Step along the gradient: −grad in place of grad."),
         ),
         dtype_variants=(*FLOATS, *_MOMENTS),
@@ -35,17 +35,18 @@ DESCRIPTORS = in_module(
         rule=composed("running errors of the formula: betas, their powers and lr rounded, root and quotients 2.5 ulp"),
         description="A step of AdamW (Loshchilov and Hutter, 2019, as torch.optim.AdamW has it): m = β₁·exp_avg + "
         "(1 − β₁)·grad and v = β₂·exp_avg_sq + (1 − β₂)·grad², then param·(1 − lr·weight_decay) − lr / (1 − β₁ᵗ) · m / "
-        "(√v / √(1 − β₂ᵗ) + eps). Outputs are of their inputs' dtypes; moments of 16 bits are used before they are "
-        "rounded.",
+        "(√v / √(1 − β₂ᵗ) + eps). Outputs have the dtypes of their inputs; moments of 16 bits are used before they "
+        "are rounded.",
     ),
 )
 
 
 def infer_adamw(specs: Specs, attributes: Attributes) -> Outputs:
     if attributes.get("step", 1) < 1:
-        raise UnfitArguments(f"step is {attributes['step']}, but should be 1 or more")
-    if wrong := [name for name in ("beta1", "beta2") if not 0 <= attributes.get(name, 0.5) < 1]:
-        raise UnfitArguments(f"{wrong[0]} is {attributes[wrong[0]]}, but should be at least 0 and below 1")
+        raise UnfitArguments(f"step is {attributes['step']}, expected 1 or more")
+    for name in ("beta1", "beta2"):
+        if not 0 <= attributes.get(name, 0.5) < 1:
+            raise UnfitArguments(f"{name} is {attributes[name]}, expected at least 0 and below 1")
     declared = "param: T[*shape], grad: T[*shape], exp_avg: M[*shape], exp_avg_sq: M[*shape]"
     return fitted(specs, f"{declared} -> T[*shape], M[*shape], M[*shape]")[1]
 
@@ -71,13 +72,15 @@ def adamw_samples() -> Iterator[Sample]:
         {"maximize": True},
         {"maximize": True, "weight_decay": 10.0, "lr": 0.05, "step": 3},
     ]
-    yield from variations("attributes", [_step(4, 33, **each) for each in attributes], dtypes=EVERY_FLOAT)
+    yield from variations("attributes", [_step(4, 33, **values) for values in attributes], dtypes=EVERY_FLOAT)
+    # The power 1 − βᵗ is near 0 for the first steps, and 1 for the last.
     steps = [_step(65, step=step, lr=0.1) for step in (1, 2, 3, 100, 100_000, 10_000_000)]
     yield from variations("steps", steps, dtypes=("float32", "bfloat16"))
+    # A first step divides a gradient by its own magnitude; a tiny or zero one is compared with eps.
     first = {"exp_avg": "zeros", "exp_avg_sq": "zeros"}
     small = {**first, "grad": {"fill": "randn", "std": 1e-6}}
     yield from variations(
-        "first", [_step(4, 33, generator=each, lr=0.1) for each in (first, small)], dtypes=EVERY_FLOAT
+        "first", [_step(4, 33, generator=fill, lr=0.1) for fill in (first, small)], dtypes=EVERY_FLOAT
     )
     nothing = {**first, "grad": "zeros"}
     yield from variations("first", [_step(17, generator=nothing)], dtypes=EVERY_FLOAT)

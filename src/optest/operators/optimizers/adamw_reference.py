@@ -1,4 +1,4 @@
-"""What a step of AdamW is, and what it may lose."""
+"""Reference and error terms of adamw; both evaluate the same formula."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from optest.spec import ErrorBudget
 
 
 def _adamw(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
-    param, grad, mean, square = (inputs[place] for place in range(4))
+    """Compute one step: the new param, exp_avg and exp_avg_sq."""
+    param, grad, mean, square = (inputs[index] for index in range(4))
     rate, decay = (constant(attributes[name], param) for name in ("lr", "weight_decay"))
     (first, first_left), (second, second_left) = (
         _decays(attributes[name], attributes["step"], param) for name in ("beta1", "beta2")
     )
     grad = -grad if attributes.get("maximize") else grad
-    # Kernels after torch.lerp interpolate, which rounds the former mean even if beta1 is 0.
+    # Kernels based on torch.lerp interpolate, which rounds the old mean even if beta1 is 0.
     mean = either(mean * first[0] + grad * first[1], mean + (grad - mean) * first[1])
     square = square * second[0] + grad * grad * second[1]
     divisor = sqrt(square) / sqrt(second_left) + constant(attributes["eps"], param)
@@ -26,23 +27,27 @@ def _adamw(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
 
 
 def _decays(beta: float, step: int, like: Number) -> tuple[tuple[Number, Number], Number]:
-    """β and 1 − β, and 1 − βᵗ, of which kernels have the power in double, or as pow (16 ulp) of a β that is rounded."""
+    """Return (β, 1 − β) and 1 − βᵗ in the arithmetic of ``like``."""
     power = beta**step
     if not isinstance(like, Bounded):
         wide = like.dtype.type(beta)
         return (wide, 1.0 - wide), 1.0 - wide**step
+    # Kernels compute the power in float64, or as pow (16 ulp, 32 u) of a rounded β, which adds t·u.
     rounded = constant(beta, like)
     return (rounded, 1.0 - rounded), 1.0 - Bounded(power, power * (step + 32.0), double=like.double)
 
 
 def adamw_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return the new param, exp_avg and exp_avg_sq."""
     inferred(infer_adamw, inputs, attributes)
     return exactly(_adamw, inputs, attributes)
 
 
 def adamw_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """The running errors of the formula, with m also as exp_avg + (1 − β₁)·(grad − exp_avg). 1 − β of a β that is
-    rounded is off by u, and 1 − βᵗ by (t + 33)·βᵗ·u."""
+    """Carry running errors through the formula, with m also as exp_avg + (1 − β₁)·(grad − exp_avg).
+
+    1 − β of a rounded β has an error of u, and 1 − βᵗ one of (t + 33)·βᵗ·u.
+    """
     return budgets(_adamw, inputs, attributes)
 
 

@@ -1,4 +1,4 @@
-"""What pooling computes, and the terms of its means."""
+"""References of pooling, and error terms of its means."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from optest.operators.budgets import terms_of_products
 from optest.operators.pooling.pooling import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
 from optest.spec import Terms
 
+# Elements of a window along one dimension from which NumPy's loop over the window is faster than one step per element.
 _MANY = 32
-"""Elements of a window above which a step for each of them costs more than NumPy's loop over one window."""
 
 
 def max_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Padding is −∞, the smallest integer for integers; a window with a NaN has NaN."""
+    """Return the maximum of each window, with padding of −∞ or the smallest integer; NaN if the window has one."""
     array = np.asarray(inputs[0])
     x = widen(array)
     lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
@@ -24,6 +24,7 @@ def max_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 
 
 def avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return the mean of each window."""
     array = np.asarray(inputs[0])
     windows = windows_of(spec_of(array), attributes)
     total = window_sums(wide(array), windows)
@@ -31,6 +32,7 @@ def avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 
 
 def adaptive_avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return the mean of each adaptive window."""
     array = np.asarray(inputs[0])
     windows = adaptive_windows_of(spec_of(array), attributes)
     total, count = adaptive_sums(wide(array), windows)
@@ -38,21 +40,23 @@ def adaptive_avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tup
 
 
 def window_sums(x: Array, windows: Windows) -> Array:
+    """Return the sum of each window, with padding of 0."""
     return _along_both(x, windows, np.add, 0)
 
 
 def divisors(windows: Windows, attributes: Attributes) -> Any:
-    """What the sums are divided by: one number, or one for each position."""
-    stated = attributes.get("divisor_override")
-    if stated is not None:
-        return float(stated)
+    """Return the divisor of the sums: ``divisor_override``, or an array with the number of elements of each window."""
+    override = attributes.get("divisor_override")
+    if override is not None:
+        return float(override)
     include = bool(attributes.get("count_include_pad", True))
     rows, columns = (np.array(windows.counts(axis, with_padding=include), np.float64) for axis in (0, 1))
     return np.multiply.outer(rows, columns)
 
 
 def _along_both(x: Array, windows: Windows, combine: np.ufunc, filling: Any) -> Array:
-    """Combine the elements of each window, first along the width, then along the height."""
+    """Reduce each window with ``combine``, first along the width, then along the height; pad with ``filling``."""
+    # Two passes take height + width steps per window, one pass height · width.
     filled = np.pad(x, (*((0, 0),) * (x.ndim - 2), *windows.filling()), constant_values=filling)
     for axis in (1, 0):
         filled = _along(filled, windows, axis, combine)
@@ -60,6 +64,7 @@ def _along_both(x: Array, windows: Windows, combine: np.ufunc, filling: Any) -> 
 
 
 def _along(x: Array, windows: Windows, axis: int, combine: np.ufunc) -> Array:
+    """Reduce each window along one dimension: 0 is the height, 1 the width."""
     moved = np.moveaxis(x, axis - 2, -1)
     stride, dilation, out = windows.stride[axis], windows.dilation[axis], windows.out[axis]
     reach = (out - 1) * stride + 1
@@ -75,7 +80,7 @@ def _along(x: Array, windows: Windows, axis: int, combine: np.ufunc) -> Array:
 
 
 def adaptive_sums(x: Array, windows: AdaptiveWindows) -> tuple[Array, Array]:
-    """The sum of each window, and over how many elements it is."""
+    """Return the sum of each adaptive window, and its number of elements."""
     counts = []
     for axis in (1, 0):
         starts, ends = np.array(windows.starts[axis], np.intp), np.array(windows.ends[axis], np.intp)
@@ -85,16 +90,17 @@ def adaptive_sums(x: Array, windows: AdaptiveWindows) -> tuple[Array, Array]:
 
 
 def _sums_between(x: Array, starts: Array, ends: Array) -> Array:
-    """Σ x[start:end] along the last dimension for each pair; none is empty."""
+    """Return Σ x[start:end] along the last dimension for each pair, none of which is empty."""
     if not starts.size:
         return x[..., :0]
-    closed = np.concatenate([x, np.zeros((*x.shape[:-1], 1), x.dtype)], axis=-1)  # so that an end has an element too
+    # reduceat needs an element at every index, also at an end.
+    closed = np.concatenate([x, np.zeros((*x.shape[:-1], 1), x.dtype)], axis=-1)
     borders = np.stack([starts, ends], axis=-1).reshape(-1)
     return np.asarray(np.add.reduceat(closed, borders, axis=-1)[..., ::2])
 
 
 def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the elements of the window, divided; the division's own rounding counts as a further term."""
+    """Return the terms of a mean: the window's elements, divided. The division's rounding is one term more."""
     x = np.abs(as_float64(inputs[0]))
     windows = windows_of(spec_of(np.asarray(inputs[0])), attributes)
     divisor = np.abs(divisors(windows, attributes))
@@ -104,7 +110,7 @@ def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...
 
 
 def adaptive_avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """As those of avg_pool2d, with as many terms as the largest window has."""
+    """Return the terms of a mean, as for avg_pool2d; the count is that of the largest window."""
     x = np.abs(as_float64(inputs[0]))
     windows = adaptive_windows_of(spec_of(np.asarray(inputs[0])), attributes)
     absolute, count = adaptive_sums(x, windows)

@@ -1,1 +1,1 @@
-"""What state space models are made of: descriptors, inference, references, error terms and case sets."""
+"""State space models: descriptors, inference, references, error terms and case sets."""

@@ -1,4 +1,4 @@
-"""What state space models are made of: causal_conv1d, causal_conv1d_update and selective_scan."""
+"""Descriptors, inference and samples of state space models: causal_conv1d, causal_conv1d_update, selective_scan."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
 from optest.spec.declared_shapes import fitted
 
-_ACTIVATION = attribute(
-    "activation: str = None", "silu (or swish, its other name) after it.", choices=("silu", "swish")
-)
+_ACTIVATION = attribute("activation: str = None", "Activation of the result; swish is silu.", choices=("silu", "swish"))
 _CONVOLVED = composed("running errors of the sum of width products and the bias; silu 4 ulp; 0 for the state")
 _NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state")
 _HALVES = ("float16", "bfloat16")
@@ -23,11 +21,12 @@ _FILTER = "weight: T[dim, width], bias?: T[dim]"
 
 
 def _dtypes(half: str, names: Sequence[str], wide: Sequence[str] = ()) -> list[str]:
-    """Of inputs with these names: parameters, and those in ``wide``, in float32."""
+    """Return the dtypes of inputs with these names: float32 for parameters and names in ``wide``, else ``half``."""
     return ["float32" if name in ("A", "D", "delta_bias", "initial_state", *wide) else half for name in names]
 
 
 def _variants() -> Iterator[tuple[str, ...]]:
+    """Yield the 16-bit combinations of dtypes: constant B and C are float32, and optional inputs may be left out."""
     for half, *flags in product(_HALVES, *[(False, True)] * 6):
         wide = [name for name, is_wide in zip("BC", flags[:2], strict=True) if is_wide]
         names = [*_NAMES[:5], *(name for name, is_given in zip(_NAMES[5:], flags[2:], strict=True) if is_given)]
@@ -40,13 +39,13 @@ DESCRIPTORS = in_module(
         name="causal_conv1d",
         signature="x, weight, bias?, initial_states? -> out, final_states?",
         aliases=("causal_conv1d_fn",),
-        attributes=(_ACTIVATION, attribute("return_final_states: bool = False", "Give final_states, too.")),
+        attributes=(_ACTIVATION, attribute("return_final_states: bool = False", "Return final_states, too.")),
         dtype_variants=FLOATS,
         sum_length="width",
         rule=_CONVOLVED,
         description="Each channel of x, batch x dim x length, convolved with its row of weight, dim x width, as in "
         "causal-conv1d: out[t] is bias + Σ weight[k] · x[t − width + 1 + k], where initial_states, batch x dim x "
-        "(width − 1), or zeros stand before x. final_states are the last width − 1 elements of all that.",
+        "(width − 1), or zeros precede x. final_states are the last width − 1 elements of both together.",
     ),
     OperatorDescriptor(
         name="causal_conv1d_update",
@@ -55,27 +54,27 @@ DESCRIPTORS = in_module(
         dtype_variants=FLOATS,
         sum_length="width",
         rule=_CONVOLVED,
-        description="causal_conv1d of x, batch x dim or batch x dim x length, behind the end of conv_state, batch x "
-        "dim x (width − 1 or more), which is moved on: new_conv_state is as long, and ends with x.",
+        description="causal_conv1d of x, batch x dim or batch x dim x length, which continues conv_state, batch x dim "
+        "x (width − 1 or more). new_conv_state is as long as conv_state and ends with x.",
     ),
     OperatorDescriptor(
         name="selective_scan",
         signature="u, delta, A, B, C, D?, z?, delta_bias?, initial_state? -> out, last_state?",
         aliases=("selective_scan_fn",),
         attributes=(
-            attribute("delta_softplus: bool = False", "softplus of delta, after delta_bias is added."),
-            attribute("return_last_state: bool = False", "Give last_state, batch x dim x states, too."),
+            attribute("delta_softplus: bool = False", "Apply softplus to delta, after delta_bias is added."),
+            attribute("return_last_state: bool = False", "Return last_state, batch x dim x states, too."),
         ),
         dtype_variants=(("float32",), ("float64",), *dict.fromkeys(_variants())),
         domain="selective_scan_domain",
         generator={"A": "uniform", "delta": "uniform"},
         sum_length="states",
         rule=composed("running errors of softplus, exp(δ·A), the recurrence step by step, Σ h·C, u·D and silu(z)"),
-        description="The scan of Mamba (Gu and Dao, 2023; layouts of mamba_ssm's selective_scan_fn): "
-        "h[t] = exp(δ[t]·A)·h[t − 1] + δ[t]·B[t]·u[t] from initial_state, batch x dim "
-        "x states, or 0, out[t] = Σ h[t]·C[t] + D·u[t], times silu(z[t]). u, "
-        "delta and z are batch x dim x length, A is dim x states, D and delta_bias dim. B and C are dim x states, or "
-        "change with time: batch x states x length, or batch x groups x states x length.",
+        description="Scan of Mamba (Gu and Dao, 2023; layouts of mamba_ssm's selective_scan_fn): "
+        "h[t] = exp(δ[t]·A)·h[t − 1] + δ[t]·B[t]·u[t] from initial_state, batch x dim x states, or 0, "
+        "out[t] = Σ h[t]·C[t] + D·u[t], times silu(z[t]). u, delta and z are batch x dim x length, A is dim x states, "
+        "D and delta_bias dim. B and C are dim x states, or change with time: batch x states x length, or batch x "
+        "groups x states x length.",
     ),
 )
 
@@ -88,22 +87,24 @@ def infer_causal_conv1d(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_causal_conv1d_update(specs: Specs, _attributes: Attributes) -> Outputs:
+    """Return the specs of out, like x, and of the new state, like conv_state."""
     require_rank(given(specs, 0, "x"), "x", 2, 3)
     declared = f"x: T[batch, dim, *length], conv_state: T[batch, dim, state], {_FILTER}"
     n, outputs = fitted(specs, f"{declared} -> T[batch, dim, *length], T[batch, dim, state]")
     _require_width(n.width)
     if n.state < n.width - 1:
-        raise UnfitArguments(f"conv_state has {n.state} elements, but should have {n.width - 1} or more")
+        raise UnfitArguments(f"conv_state has {n.state} elements per channel, expected {n.width - 1} or more")
     return outputs
 
 
 def _require_width(width: int) -> None:
     if not width:
-        raise UnfitArguments("weight has rows of 0, but should have rows of 1 or more")
+        raise UnfitArguments("weight has rows of 0 elements, expected 1 or more")
 
 
 def width(specs: Specs, _attributes: Attributes) -> int:
-    """And the bias."""
+    """Return the number of terms of a sum: the width of the filter, and the bias."""
+    # The weight is the second input of one operator and the third of the other.
     return 1 + max((each.shape[1] for each in specs[1:3] if each is not None and each.rank == 2), default=1)
 
 
@@ -130,10 +131,8 @@ def causal_conv1d_samples() -> Iterator[Sample]:
     ]
     yield from variations("attributes", more, dtypes=EVERY_FLOAT)
     yield from variations("sizes", [_conv(2, n, 5, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
-    steep = {
-        "x": {"fill": "uniform", "low": -60.0, "high": 10.0},
-        "weight": {"fill": "uniform", "low": 0.0, "high": 1.0},
-    }
+    # Sums far below 0, in the tail of silu.
+    steep = {"x": uniform(-60.0, 10.0), "weight": uniform(0.0, 1.0)}
     yield from variations("long tail", [{**calls[0], "generator": steep}], dtypes=EVERY_FLOAT)
     yield from refused(
         call(x=(2, 5, 9), weight=(4, 4)),
@@ -144,7 +143,7 @@ def causal_conv1d_samples() -> Iterator[Sample]:
 
 
 def _update(batch: int, dim: int, length: int, width: int = 4, state: int = 3, **attributes: Any) -> dict[str, Any]:
-    """A length of 0 is one token without a dimension of its own."""
+    """Build a call of causal_conv1d_update; a length of 0 is one token, with x of two dimensions."""
     x = (batch, dim, length) if length else (batch, dim)
     return call(attributes, x=x, conv_state=(batch, dim, state), weight=(dim, width), bias=(dim,))
 
@@ -178,24 +177,26 @@ def infer_selective_scan(specs: Specs, attributes: Attributes) -> Outputs:
         fixed, varied = (n.dim, n.states), (n.batch, n.states, n.length)
         if spec.shape not in (fixed, varied, (n.batch, groups, *varied[1:])) or not groups or n.dim % groups:
             raise UnfitArguments(
-                f"{name} is {format_shape(spec.shape)}, but should be {format_shape(fixed)} or {format_shape(varied)}, "
-                f"or have a divisor of {n.dim} for groups before the states"
+                f"{name} is {format_shape(spec.shape)}, expected {format_shape(fixed)}, {format_shape(varied)}, or "
+                f"{n.batch}xGROUPSx{n.states}x{n.length} with a divisor of {n.dim} for GROUPS"
             )
-        wanted = n.P if spec.rank == 2 else n.T
-        if spec.dtype != wanted:
-            raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}")
+        expected = n.P if spec.rank == 2 else n.T
+        if spec.dtype != expected:
+            raise UnfitArguments(f"{name} is {spec.dtype}, expected {expected}")
     if n.P != n.T and not (n.T.bits == 16 and dtype("float32") == n.P):
-        raise UnfitArguments(f"A is {n.P}, but should be float32 beside 16 bits, else {n.T}")
+        expected = f"{n.T} or float32" if n.T.bits == 16 else n.T
+        raise UnfitArguments(f"A is {n.P}, expected {expected}, as u is {n.T}")
     return outputs if attributes.get("return_last_state") else outputs[:1]
 
 
 def selective_scan_domain(_specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
-    """States that decay; steps are positive, by softplus or by themselves."""
+    """Return ranges with which states decay: A below 0, and delta from 0 to 1 unless softplus makes it positive."""
     steps = {} if attributes.get("delta_softplus") else {"delta": Interval(low=0.0, high=1.0)}
     return {"A": Interval(low=-4.0, high=-0.125), **steps}
 
 
 def states(specs: Specs, _attributes: Attributes) -> int:
+    """Return the number of terms of the sum over states."""
     _, _, a = all_given(specs, *_NAMES[:3])
     return a.shape[1] if a.rank == 2 else 1
 
@@ -203,11 +204,11 @@ def states(specs: Specs, _attributes: Attributes) -> int:
 def _scan(
     batch: int, dim: int, length: int, states: int, kind: str = "float32", *, groups: int = 0, **attributes: Any
 ) -> dict[str, Any]:
-    """A call with all inputs, and ``groups`` of B and C, or -1 for such as do not change."""
+    """Build a call with all inputs; ``groups`` is the dimension of B and C, 0 for none, -1 for constant B and C."""
     row, parameter = [batch, dim, length], [dim]
     varied = [dim, states] if groups < 0 else [batch, *([groups] if groups else []), states, length]
-    each = (row, row, [dim, states], varied, varied, parameter, row, parameter, [batch, dim, states])
-    shapes = dict(zip(_NAMES, each, strict=True))
+    in_order = (row, row, [dim, states], varied, varied, parameter, row, parameter, [batch, dim, states])
+    shapes = dict(zip(_NAMES, in_order, strict=True))
     wide = ("B", "C") if groups < 0 else ()
     dtypes = _dtypes(kind, _NAMES, wide) if kind in _HALVES else [kind]
     return {"shapes": shapes, "dtypes": dtypes, "attributes": {"delta_softplus": True, **attributes}}
@@ -216,22 +217,24 @@ def _scan(
 def selective_scan_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=_scan(2, 5, 17, 4), tier=Tier.SMOKE)
     for kind in ("float32", "float64", *_HALVES):
-        whole, grouped = _scan(2, 5, 17, 4, kind, return_last_state=True), _scan(1, 6, 9, 3, kind, groups=2)
-        calls = [whole, grouped, _scan(2, 3, 7, 16, kind, groups=-1), _scan(2, 4, 5, 1, kind, groups=1)]
+        full, grouped = _scan(2, 5, 17, 4, kind, return_last_state=True), _scan(1, 6, 9, 3, kind, groups=2)
+        calls = [full, grouped, _scan(2, 3, 7, 16, kind, groups=-1), _scan(2, 4, 5, 1, kind, groups=1)]
         yield from variations("ordinary", calls)
         optional = (("D",), ("z",), ("delta_bias",), ("initial_state",), _NAMES[5:], _NAMES[5:8])
-        plain = without(whole, "delta_bias", "initial_state")  # steps are positive by themselves
+        # Without softplus the domain makes the steps positive, but a bias could make them negative again.
+        plain = without(full, "delta_bias", "initial_state")
         plain_calls = [{**plain, "attributes": {"return_last_state": True}}, {**without(plain, "z"), "attributes": {}}]
-        yield from variations("attributes", [*(without(whole, *names) for names in optional), *plain_calls])
+        yield from variations("attributes", [*(without(full, *names) for names in optional), *plain_calls])
         drawn = [uniform(low, high) for low, high in ((-6.0, -2.0), (2.0, 30.0), (18.0, 22.0))]
-        yield from variations("steps", [{**whole, "generator": {"A": "uniform", "delta": each}} for each in drawn])
+        yield from variations("steps", [{**full, "generator": {"A": "uniform", "delta": fill}} for fill in drawn])
+        # States that hardly decay: errors of all steps add up.
         slow: dict[str, Any] = {"A": {"fill": "full", "value": -0.125}, "delta": uniform(-8.0, -5.0)}
         kept = {**slow, "initial_state": uniform(-60.0, 60.0)}
-        yield from variations("steps", [{**_scan(1, 3, 129, 2, kind), "generator": slow}, {**whole, "generator": kept}])
+        yield from variations("steps", [{**_scan(1, 3, 129, 2, kind), "generator": slow}, {**full, "generator": kept}])
         gate = {"A": "uniform", "delta": "randn", "z": uniform(-100.0, 20.0)}
-        yield from variations("long tail", [{**whole, "generator": gate}])
-        yield from in_layouts_at_once([whole, grouped])
-        yield from variations("special", [{**whole, "generator": {"A": "uniform", "delta": "uniform", "u": "special"}}])
+        yield from variations("long tail", [{**full, "generator": gate}])
+        yield from in_layouts_at_once([full, grouped])
+        yield from variations("special", [{**full, "generator": {"A": "uniform", "delta": "uniform", "u": "special"}}])
     yield from in_every_layout([_scan(2, 3, 5, 2), _scan(2, 4, 3, 2, "float16", groups=2)])
     lengths = [_scan(1, 3, n, 2, return_last_state=True) for n in (0, 1, 2, 16, 31, 33, 64, 65, 255, 257, 1025, 2049)]
     others = [_scan(1, n, 3, 2) for n in (1, 7, 33, 129, 257)] + [_scan(1, 2, 5, n) for n in (1, 8, 16, 17, 65, 256)]
@@ -239,4 +242,4 @@ def selective_scan_samples() -> Iterator[Sample]:
     wrong = [{"A": [4, 4]}, {"B": [2, 3, 17]}, {"C": [2, 2, 4, 17]}, {"D": [4]}, {"z": [2, 5, 16]}]
     wrong.append({"initial_state": [2, 4, 5]})
     ordinary = _scan(2, 5, 17, 4)
-    yield from refused(*(reshaped(ordinary, **each) for each in wrong))
+    yield from refused(*(reshaped(ordinary, **shapes) for shapes in wrong))

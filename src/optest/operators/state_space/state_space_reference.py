@@ -1,4 +1,4 @@
-"""What state space models compute, and what they may lose."""
+"""References and error terms of state space models; both evaluate the same formulas."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from optest.spec import ErrorBudget
 
 
 def _conv(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
-    x, weight, bias, state = (inputs[place] for place in range(4))
+    """Compute causal_conv1d: out, and with ``return_final_states`` the last width − 1 elements."""
+    x, weight, bias, state = (inputs[index] for index in range(4))
     kept = weight.shape[1] - 1
     if state is not None:
-        whole = _behind(state, x)
+        sequence = joined([state, x], lambda parts: np.concatenate(parts, -1))
     else:
-        whole = moved(x, lambda array: np.pad(array, ((0, 0), (0, 0), (kept, 0))))
-    out = _convolved(whole, weight, bias, x.shape[-1], attributes)
-    last = whole.shape[-1]
-    return (out, whole[:, :, last - kept :]) if attributes.get("return_final_states") else (out,)
+        sequence = moved(x, lambda array: np.pad(array, ((0, 0), (0, 0), (kept, 0))))
+    out = _convolved(sequence, weight, bias, x.shape[-1], attributes)
+    # Not [-kept:], which is everything for a width of 1.
+    end = sequence.shape[-1]
+    return (out, sequence[:, :, end - kept :]) if attributes.get("return_final_states") else (out,)
 
 
 def _update(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
-    x, state, weight, bias = (inputs[place] for place in range(4))
-    whole = _behind(state, x if len(x.shape) == 3 else x[:, :, None])
-    length = whole.shape[-1] - state.shape[-1]
-    out = _convolved(whole, weight, bias, length, attributes)
-    return out.reshape(x.shape), whole[:, :, length:]
+    """Compute causal_conv1d_update: out and the new state."""
+    x, state, weight, bias = (inputs[index] for index in range(4))
+    tokens = x if len(x.shape) == 3 else x[:, :, None]
+    sequence = joined([state, tokens], lambda parts: np.concatenate(parts, -1))
+    length = tokens.shape[-1]
+    out = _convolved(sequence, weight, bias, length, attributes)
+    return out.reshape(x.shape), sequence[:, :, length:]
 
 
-def _behind(state: Number, x: Number) -> Number:
-    return joined([state, x], lambda parts: np.concatenate(parts, -1))
-
-
-def _convolved(whole: Number, weight: Number, bias: Any, length: int, attributes: Attributes) -> Number:
-    """Of the last ``length`` places of ``whole``."""
-    first = whole.shape[-1] - length - weight.shape[1] + 1
-    terms = [whole[:, :, first + k : first + k + length] * weight[:, k, None] for k in range(weight.shape[1])]
+def _convolved(sequence: Number, weight: Number, bias: Any, length: int, attributes: Attributes) -> Number:
+    """Return bias plus convolution, and the activation, for the last ``length`` elements of the sequence."""
+    first = sequence.shape[-1] - length - weight.shape[1] + 1
+    terms = [sequence[:, :, first + k : first + k + length] * weight[:, k, None] for k in range(weight.shape[1])]
     out = joined(terms, lambda parts: np.stack(parts, -1)).sum(axis=-1)
     if bias is not None:
         out = out + bias[:, None]
@@ -52,28 +52,33 @@ def _convolved(whole: Number, weight: Number, bias: Any, length: int, attributes
 
 
 def causal_conv1d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return out, and with ``return_final_states`` the final states."""
     inferred(infer_causal_conv1d, inputs, attributes)
     return exactly(_conv, inputs, attributes)
 
 
 def causal_conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """The running errors of width products, their sum, 4√width·Σ|t|, and the bias; silu adds 4 ulp, and at most 1.1 of
-    what its argument is off. States are moved."""
+    """Carry running errors through width products, their sum (4√width·Σ|t|) and the bias; states have no error.
+
+    silu adds 4 ulp and at most 1.1 times the error of its argument.
+    """
     return budgets(_conv, inputs, attributes)
 
 
 def causal_conv1d_update_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return out and the new state."""
     inferred(infer_causal_conv1d_update, inputs, attributes)
     return exactly(_update, inputs, attributes)
 
 
 def causal_conv1d_update_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """As causal_conv1d."""
+    """Carry running errors through the formula, as for causal_conv1d."""
     return budgets(_update, inputs, attributes)
 
 
 def _scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
-    u, delta, a, b, c, d, z, bias, state = (inputs[place] for place in range(9))
+    """Compute selective_scan step by step: out, and with ``return_last_state`` the last state."""
+    u, delta, a, b, c, d, z, bias, state = (inputs[index] for index in range(9))
     if bias is not None:
         delta = delta + bias[:, None]
     if attributes.get("delta_softplus"):
@@ -95,7 +100,7 @@ def _scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
 
 
 def _at(values: Number, t: int, dim: int) -> Number:
-    """B or C at a time, in a shape that broadcasts with batch x dim x states."""
+    """Return B or C at time ``t`` in a shape that broadcasts with batch x dim x states."""
     if len(values.shape) == 2:
         return values[None]
     if len(values.shape) == 3:
@@ -104,14 +109,17 @@ def _at(values: Number, t: int, dim: int) -> Number:
 
 
 def selective_scan_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return out, and with ``return_last_state`` the last state."""
     inferred(infer_selective_scan, inputs, attributes)
     return exactly(_scan, inputs, attributes)
 
 
 def selective_scan_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """The running errors of the recurrence: at each step exp(δ·A) is off by (2·|δ·A| + 6) and what δ is, the state by
-    that, one product and one sum, all of which decays as the state does. The order in which chunks are scanned and
-    joined makes no difference to that: each step has its products and its sum in either."""
+    """Carry running errors through the recurrence: exp(δ·A) adds 2·|δ·A| + 6 and the error of δ, times itself.
+
+    Each step adds one product and one sum to the state's error, which decays as the state does. The order in which
+    kernels scan and join chunks makes no difference: each step has its products and its sum in either order.
+    """
     return budgets(_scan, inputs, attributes)
 
 

@@ -1,4 +1,4 @@
-"""The rules of activations: every usual formula stays inside, in any dtype and at any width."""
+"""Rules of activations: common formulas pass in every dtype and at every width, others fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
 def inputs_of(operator: str, name: str, width: int, seed: int) -> list[Array]:
-    """Half of them near 0, half from end to end; 65,536 of them reach where the exponential overflows."""
+    """Return random inputs, half of them near 0, half up to the overflow of the exponential."""
     rng = np.random.default_rng([seed, width])
     near, far = rng.standard_normal(width), rng.uniform(-110, 110, width)
     x = np.where(rng.random(width) < 0.5, near, far)
@@ -72,34 +72,34 @@ FORMULAS: dict[tuple[str, str], Callable[..., Any]] = {
     ("swiglu", "gate * up * sigmoid"): lambda gate, up: gate * up * stable_sigmoid(gate),
 }
 
+# They lose small results; of common libraries only a few functions do.
 CANCELLING: dict[tuple[str, str], Callable[..., Any]] = {
     ("silu", "by tanh"): lambda x: x * tanh_sigmoid(x),
     ("softplus", "log(1 + exp)"): lambda x: np.where(x > 20, x, np.log(1 + np.exp(x))),
     ("elu", "exp - 1"): lambda x: np.where(x > 0, x, np.exp(x) - 1),
     ("swiglu", "by tanh"): lambda gate, up: gate * tanh_sigmoid(gate) * up,
 }
-"""What loses small results, as no library in common use does but for single ones."""
 
 
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize(("operator", "formula"), FORMULAS)
-def test_usual_formulas_stay_inside(operator: str, formula: str, name: str) -> None:
+def test_common_formulas_pass(operator: str, formula: str, name: str) -> None:
     for width in (1, 17, 20000):
         for seed in range(3):
             inputs = inputs_of(operator, name, width, seed)
             wide = np.float64 if name == "float64" else np.float32
             with np.errstate(all="ignore"):
-                found = FORMULAS[operator, formula](*(widen(each).astype(wide) for each in inputs)).astype(wide)
-            verdict = verdict_of(operator, inputs, [round_to(found.astype(np.float64), dtype(name))])
+                output = FORMULAS[operator, formula](*(widen(each).astype(wide) for each in inputs)).astype(wide)
+            verdict = verdict_of(operator, inputs, [round_to(output.astype(np.float64), dtype(name))])
             assert verdict.status is Status.PASSED, (width, seed, verdict.message, verdict.measures)
 
 
 @pytest.mark.parametrize(("operator", "formula"), CANCELLING)
-def test_cancelling_formulas_are_rejected(operator: str, formula: str) -> None:
+def test_cancelling_formulas_fail(operator: str, formula: str) -> None:
     inputs = inputs_of(operator, "float32", 4096, 0)
     with np.errstate(all="ignore"):
-        found = CANCELLING[operator, formula](*inputs).astype(np.float32)
-    assert verdict_of(operator, inputs, [found]).status is Status.FAILED
+        output = CANCELLING[operator, formula](*inputs).astype(np.float32)
+    assert verdict_of(operator, inputs, [output]).status is Status.FAILED
 
 
 @pytest.mark.parametrize(
@@ -112,22 +112,22 @@ def test_cancelling_formulas_are_rejected(operator: str, formula: str) -> None:
         ("elu", -1e-6, -1e-9, 0.99),
     ],
 )
-def test_lost_tails_are_rejected(operator: str, low: float, high: float, factor: float) -> None:
+def test_lost_tails_fail(operator: str, low: float, high: float, factor: float) -> None:
     x = np.linspace(low, high, 100).astype(np.float32)
     (right,) = load_object(operators.get(operator).reference)([x], {})
     assert verdict_of(operator, [x], [right.astype(np.float32)]).status is Status.PASSED
     assert verdict_of(operator, [x], [(factor * right).astype(np.float32)]).status is Status.FAILED
 
 
-def test_swiglu_budgets_of_two_halves_are_those_of_two_tensors() -> None:
+def test_swiglu_budget_is_equal_for_split_gate() -> None:
     rng = np.random.default_rng(0)
     gate, up = rng.standard_normal((3, 4)), rng.standard_normal((3, 4))
     terms = load_object(str(operators.get("swiglu").terms))
-    (one,), (two,) = terms([np.concatenate([gate, up], -1)], {}), terms([gate, up], {})
-    assert np.array_equal(one.worst, two.worst)
+    (split,), (pair,) = terms([np.concatenate([gate, up], -1)], {}), terms([gate, up], {})
+    assert np.array_equal(split.worst, pair.worst)
 
 
-def test_where_an_exponential_overflows_zero_is_right_and_nothing_else_is() -> None:
+def test_only_zero_is_accepted_at_exponential_overflow() -> None:
     x = np.array([-89.0], np.float32)
     tail = float(np.exp(-89.0))
     assert verdict_of("sigmoid", [x], [np.array([0.0], np.float32)]).status is Status.PASSED
@@ -138,9 +138,9 @@ def test_where_an_exponential_overflows_zero_is_right_and_nothing_else_is() -> N
 
 
 @pytest.mark.parametrize("name", FLOATS[:3])
-def test_gelu_by_the_other_formula_is_rejected(name: str) -> None:
+def test_gelu_by_wrong_formula_fails(name: str) -> None:
     x = round_to(np.linspace(-8.0, 8.0, 4001), dtype(name))
     reference = load_object(str(operators.get("gelu").reference))
-    for asked, given in (("none", "tanh"), ("tanh", "none")):
-        (found,) = reference([x], {"approximate": given})
-        assert verdict_of("gelu", [x], [round_to(found, dtype(name))], approximate=asked).status is Status.FAILED
+    for requested, applied in (("none", "tanh"), ("tanh", "none")):
+        (output,) = reference([x], {"approximate": applied})
+        assert verdict_of("gelu", [x], [round_to(output, dtype(name))], approximate=requested).status is Status.FAILED

@@ -1,4 +1,4 @@
-"""References and inference of the poolings against torch: in float64, on special values, and in what is refused."""
+"""References and inference of pooling against torch: in float64 and for special values."""
 
 from __future__ import annotations
 
@@ -46,24 +46,15 @@ def poolings(draw: Any, *, dilated: bool) -> tuple[tuple[int, ...], dict[str, An
     return (*draw(st.sampled_from([(2,), (2, 3), (0, 2)])), *sizes), attributes
 
 
-def is_like_torch(operator: str, shape: tuple[int, ...], attributes: dict[str, Any]) -> None:
+@pytest.mark.torch
+@pytest.mark.parametrize("operator", ["max_pool2d", "avg_pool2d"])
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_pooling_equals_torch(operator: str, data: Any) -> None:
+    shape, attributes = data.draw(poolings(dilated=operator == "max_pool2d"))
     x = drawn(shape)
     want = of_torch(operator, x, **attributes)
     np.testing.assert_allclose(pooled(operator, x, **attributes), want, rtol=1e-13, atol=1e-13)
-
-
-@pytest.mark.torch
-@settings(max_examples=30, deadline=None)
-@given(poolings(dilated=True))
-def test_max_pool2d(call: Any) -> None:
-    is_like_torch("max_pool2d", *call)
-
-
-@pytest.mark.torch
-@settings(max_examples=30, deadline=None)
-@given(poolings(dilated=False))
-def test_avg_pool2d(call: Any) -> None:
-    is_like_torch("avg_pool2d", *call)
 
 
 @pytest.mark.torch
@@ -79,7 +70,7 @@ def test_adaptive_avg_pool2d(lead: Any, sizes: Any, output_size: Any) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int32", "int64"])
-def test_integers_are_padded_with_their_smallest(name: str) -> None:
+def test_integers_are_padded_with_smallest_value(name: str) -> None:
     x = drawn((1, 2, 5, 6), name)
     attributes = {"kernel_size": 3, "padding": 1, "stride": 2}
     assert np.array_equal(expected("max_pool2d", x, **attributes), of_torch("max_pool2d", x, **attributes))
@@ -87,7 +78,7 @@ def test_integers_are_padded_with_their_smallest(name: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("operator", ["max_pool2d", "avg_pool2d"])
-def test_special_values_are_torchs(operator: str) -> None:
+def test_special_values_equal_torch(operator: str) -> None:
     x = drawn((1, 3, 9, 9))
     x[0, 0, 4, 4], x[0, 1, 2, 3], x[0, 2, 5, 6], x[0, 1, 7, 7] = np.nan, np.inf, -np.inf, -np.inf
     attributes = {"kernel_size": 3, "padding": 1, "stride": 1}
@@ -95,7 +86,7 @@ def test_special_values_are_torchs(operator: str) -> None:
 
 
 @pytest.mark.torch
-def test_a_window_of_padding_alone_is_minus_infinity() -> None:
+def test_window_of_padding_is_minus_infinity() -> None:
     x = np.ones((1, 1, 1, 4), np.float32)
     attributes = {"kernel_size": 2, "padding": 1, "dilation": 2}
     got = expected("max_pool2d", x, **attributes)
@@ -114,7 +105,7 @@ def test_every_float(name: str) -> None:
         )
 
 
-def test_averages_of_doubles_are_exact_where_they_cancel() -> None:
+def test_averages_of_cancelling_doubles_are_exact() -> None:
     x = np.array([1e16, 1.0, -1e16, 1.0]).reshape(1, 1, 2, 2)
     assert expected_sum("avg_pool2d", x, kernel_size=2).item() == 0.5
     assert expected_sum("adaptive_avg_pool2d", x, output_size=1).item() == 0.5
