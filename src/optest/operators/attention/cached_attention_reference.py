@@ -1,4 +1,4 @@
-"""What attention over caches and packed sequences computes and may lose: that of what each query sees."""
+"""References, error terms and accepted alternatives of attention over caches and packed sequences."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from optest.operators.running_errors import Bounded, Number, budgets, either, ex
 from optest.operators.shapes import Inference
 from optest.spec import ErrorBudget, UnfitArguments
 
+# Inputs and attributes of scaled_dot_product_attention.
 Calls = Iterator[tuple[list[Any], dict[str, Any]]]
-"""Inputs and attributes of scaled_dot_product_attention."""
 
 
 def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     inferred(infer_attention, inputs, attributes)
-    call = _with_cache(inputs, attributes)
+    call = _cached_call(inputs, attributes)
     (out,) = scaled_dot_product_attention_reference(*call)
     lse = [log_sum_exp(*call)[0]] if attributes.get("return_lse") else []
     caches = [np.array(cache) for cache in inputs[3:]]
@@ -44,221 +44,239 @@ def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
 
 
 def attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Those of scaled_dot_product_attention over all tokens; the caches lose nothing."""
-    call = _with_cache(inputs, attributes)
+    """Return the budget of scaled_dot_product_attention over all tokens; the caches are exact."""
+    call = _cached_call(inputs, attributes)
     (budget,) = scaled_dot_product_attention_terms(*call)
     nothing = [np.zeros(np.asarray(cache).shape) for cache in inputs[3:]]
     return (
-        _each(lambda values: np.swapaxes(values, 0, 1), [budget]),
+        _map_budgets(lambda values: np.swapaxes(values, 0, 1), [budget]),
         *(ErrorBudget(zeros, zeros) for zeros in nothing),
         *([log_sum_exp(*call)[1]] if attributes.get("return_lse") else []),
     )
 
 
-def _with_cache(inputs: Inputs, attributes: Attributes) -> tuple[list[Any], dict[str, Any]]:
-    """query, all keys and values, and which of them each token sees."""
-    query, key, value, *caches = (np.asarray(each) for each in inputs)
+def _cached_call(inputs: Inputs, attributes: Attributes) -> tuple[list[Any], dict[str, Any]]:
+    """Return the scaled_dot_product_attention call of query over the cached and the new keys and values."""
+    query, key, value, *caches = (np.asarray(x) for x in inputs)
     pos = attributes["pos"]
-    whole = [np.concatenate([old[:, :pos], new], axis=1) for old, new in zip(caches, (key, value), strict=True)]
-    return _grouped(query, whole, attributes, first=pos)
+    tokens = [np.concatenate([old[:, :pos], new], axis=1) for old, new in zip(caches, (key, value), strict=True)]
+    return _sequence_call(query, tokens, attributes, first=pos)
 
 
-def _grouped(
+def _sequence_call(
     query: Array, key_and_value: Sequence[Array], attributes: Attributes, first: int, slopes: Array | None = None
 ) -> tuple[list[Any], dict[str, Any]]:
-    """A call of scaled_dot_product_attention for the heads of one sequence, whose first query has the place ``first``:
-    causal unless ``is_causal`` says otherwise, with the bias of ALiBi for ``slopes``."""
+    """Return the scaled_dot_product_attention call of the heads of one sequence.
+
+    The first query has the position `first`. It is causal unless is_causal is set to false; `slopes` add the bias of
+    ALiBi.
+    """
     causal = {**attributes, "is_causal": attributes.get("is_causal", True)}
     queries, keys = query.shape[1], key_and_value[0].shape[1]
+    # Masks are computed here, as positions start at `first` and not at 0.
     mask = seen_keys(queries, keys, causal, first)
     if slopes is not None:
+        # ALiBi: a slope per head times the (negative) distance to the query.
         distance = np.arange(keys) - first - np.arange(queries)[:, None]
         bias = as_float64(slopes)[:, None, None] * distance
         mask = bias if mask is None else np.where(mask, bias, -np.inf)
-    stated = {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
-    return [query, *key_and_value, mask], {"enable_gqa": True, **stated}
+    kept_attributes = {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
+    return [query, *key_and_value, mask], {"enable_gqa": True, **kept_attributes}
 
 
-def _paged(inputs: Inputs, attributes: Attributes) -> Calls:
+def _paged_calls(inputs: Inputs, attributes: Attributes) -> Calls:
+    """Yield the calls of a paged_attention, one query per sequence."""
     query = np.asarray(inputs[0])
-    return _sequences(inputs, attributes, np.arange(len(query) + 1), optional_input(inputs, 5))
+    return _calls_over_cache(inputs, attributes, np.arange(len(query) + 1), optional_input(inputs, 5))
 
 
-def _prefilled(inputs: Inputs, attributes: Attributes) -> Calls:
-    offsets = _offsets(inputs[5], len(np.asarray(inputs[0])), "cu_seqlens_q")
-    return _sequences(inputs, attributes, offsets, optional_input(inputs, 6))
+def _prefill_calls(inputs: Inputs, attributes: Attributes) -> Calls:
+    """Yield the calls of a paged_prefill_attention, with the queries between offsets."""
+    offsets = _checked_offsets(inputs[5], len(np.asarray(inputs[0])), "cu_seqlens_q")
+    return _calls_over_cache(inputs, attributes, offsets, optional_input(inputs, 6))
 
 
-def _packed(inputs: Inputs, attributes: Attributes) -> Calls:
-    query, key, value = (np.asarray(each) for each in inputs[:3])
-    of_queries, of_keys = _offsets(inputs[3], len(query), "cu_seqlens_q"), _offsets(inputs[4], len(key), "cu_seqlens_k")
+def _varlen_calls(inputs: Inputs, attributes: Attributes) -> Calls:
+    """Yield the calls of a varlen_attention, one per sequence."""
+    query, key, value = (np.asarray(x) for x in inputs[:3])
+    of_queries = _checked_offsets(inputs[3], len(query), "cu_seqlens_q")
+    of_keys = _checked_offsets(inputs[4], len(key), "cu_seqlens_k")
     for row in range(len(of_queries) - 1):
-        own = np.swapaxes(query[of_queries[row] : of_queries[row + 1]], 0, 1)
-        whole = [np.swapaxes(each[of_keys[row] : of_keys[row + 1]], 0, 1) for each in (key, value)]
-        yield _grouped(own, whole, {"is_causal": False, **attributes}, whole[0].shape[1] - own.shape[1])
+        queries = np.swapaxes(query[of_queries[row] : of_queries[row + 1]], 0, 1)
+        tokens = [np.swapaxes(x[of_keys[row] : of_keys[row + 1]], 0, 1) for x in (key, value)]
+        # The last query and the last key of a sequence have the same position.
+        yield _sequence_call(queries, tokens, {"is_causal": False, **attributes}, tokens[0].shape[1] - queries.shape[1])
 
 
-def _offsets(offsets: Any, tokens: int, name: str) -> Array:
-    """Where sequences begin and end, from 0 on, not beyond ``tokens``.
+def _checked_offsets(offsets: Any, tokens: int, name: str) -> Array:
+    """Return the boundaries of sequences as int64.
 
     Raises:
-        UnfitArguments: for offsets that fall or leave the tokens.
+        UnfitArguments: unless they rise from 0 to at most `tokens`.
     """
-    places = np.asarray(offsets).astype(np.int64)
-    if places[0] != 0 or places[-1] > tokens or (np.diff(places) < 0).any():
-        raise UnfitArguments(f"{name} is {places.tolist()}, but should rise from 0 to {tokens} at most")
-    return places
+    boundaries = np.asarray(offsets).astype(np.int64)
+    if boundaries[0] != 0 or boundaries[-1] > tokens or (np.diff(boundaries) < 0).any():
+        raise UnfitArguments(f"{name} is {boundaries.tolist()}, expected to rise from 0 to at most {tokens}")
+    return boundaries
 
 
-def _sequences(inputs: Inputs, attributes: Attributes, offsets: Array, slopes: Array | None) -> Calls:
-    """The queries of each sequence, which are its last tokens, with its keys and values."""
-    query, key_cache, value_cache, tables, lengths = (np.asarray(each) for each in inputs[:5])
+def _calls_over_cache(inputs: Inputs, attributes: Attributes, offsets: Array, slopes: Array | None) -> Calls:
+    """Yield the call of each sequence: its queries, which are its last tokens, over its cached keys and values."""
+    query, key_cache, value_cache, tables, lengths = (np.asarray(x) for x in inputs[:5])
     if attributes.get("kv_layout", "HND") == "NHD":
-        key_cache, value_cache = (np.swapaxes(each, 1, 2) for each in (key_cache, value_cache))
+        key_cache, value_cache = (np.swapaxes(x, 1, 2) for x in (key_cache, value_cache))
     require_range(lengths, tables.shape[1] * key_cache.shape[2] + 1, "seq_lens")
+    # A cache without slots has only empty sequences.
     size = max(key_cache.shape[2], 1)
     for row, (length, table) in enumerate(zip(lengths.tolist(), tables, strict=True)):
         blocks = table[: -(-length // size)]
         require_range(blocks, len(key_cache), "block_tables")
-        whole = [_tokens(cache[blocks])[:, :length] for cache in (key_cache, value_cache)]
-        own = np.swapaxes(query[offsets[row] : offsets[row + 1]], 0, 1)
-        if own.shape[1] > max(length, 1):
-            raise UnfitArguments(
-                f"seq_lens is {length} at [{row}], but should be {own.shape[1]} or more, as it has queries"
-            )
-        yield _grouped(own, whole, attributes, length - own.shape[1], slopes)
+        tokens = [_join_blocks(cache[blocks])[:, :length] for cache in (key_cache, value_cache)]
+        queries = np.swapaxes(query[offsets[row] : offsets[row + 1]], 0, 1)
+        # An empty sequence may have one query, which gives zeros.
+        if (count := queries.shape[1]) > max(length, 1):
+            raise UnfitArguments(f"seq_lens is {length} at [{row}], expected {count} or more, the number of queries")
+        yield _sequence_call(queries, tokens, attributes, length - count, slopes)
 
 
-def _tokens(blocks: Array) -> Array:
-    """heads x tokens x E of blocks x heads x tokens x E."""
+def _join_blocks(blocks: Array) -> Array:
+    """Reshape blocks x heads x tokens x E to heads x all tokens x E."""
     count, heads, tokens, size = blocks.shape
     return np.swapaxes(blocks, 0, 1).reshape(heads, count * tokens, size)
 
 
-def _of_sequences(
+def _reference_and_terms(
     infer: Inference, calls: Callable[[Inputs, Attributes], Calls]
 ) -> tuple[Reference, Callable[..., Any]]:
-    """The reference and the error terms of attention within each sequence; ``calls`` has that of each."""
+    """Return the reference and the error terms of an operator whose `calls` yields attention per sequence."""
 
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         _, (out, *lse) = inferred(infer, inputs, attributes)
-        every = list(calls(inputs, attributes))
-        rows = [[log_sum_exp(*call)[0] for call in every] for _ in lse]
-        outs = [scaled_dot_product_attention_reference(*call)[0] for call in every]
-        return _joined(out.shape, outs), *(_joined(out.shape[:2], each).T for each in rows)
+        sequence_calls = list(calls(inputs, attributes))
+        rows = [[log_sum_exp(*call)[0] for call in sequence_calls] for _ in lse]
+        outs = [scaled_dot_product_attention_reference(*call)[0] for call in sequence_calls]
+        return _join_sequences(out.shape, outs), *(_join_sequences(out.shape[:2], parts).T for parts in rows)
 
     def terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-        """Those of scaled_dot_product_attention over the keys of each sequence."""
+        """Return the budgets of scaled_dot_product_attention over the keys of each sequence."""
         _, (out, *lse) = inferred(infer, inputs, attributes)
-        every = list(calls(inputs, attributes))
-        if not every:
-            return tuple(ErrorBudget(np.zeros(each.shape), np.zeros(each.shape)) for each in (out, *lse))
-        budgets = [scaled_dot_product_attention_terms(*call)[0] for call in every]
-        rows = [[log_sum_exp(*call)[1] for call in every] for _ in lse]
-        of_lse = [_each(lambda *values: _joined(out.shape[:2], values).T, each) for each in rows]
-        return _each(lambda *values: _joined(out.shape, values), budgets), *of_lse
+        sequence_calls = list(calls(inputs, attributes))
+        # Without sequences there are no budgets to join.
+        if not sequence_calls:
+            return tuple(ErrorBudget(np.zeros(spec.shape), np.zeros(spec.shape)) for spec in (out, *lse))
+        budgets = [scaled_dot_product_attention_terms(*call)[0] for call in sequence_calls]
+        rows = [[log_sum_exp(*call)[1] for call in sequence_calls] for _ in lse]
+        of_lse = [_map_budgets(lambda *values: _join_sequences(out.shape[:2], values).T, parts) for parts in rows]
+        return _map_budgets(lambda *values: _join_sequences(out.shape, values), budgets), *of_lse
 
     return reference, terms
 
 
-paged_attention_reference, paged_attention_terms = _of_sequences(infer_paged_attention, _paged)
-paged_prefill_attention_reference, paged_prefill_attention_terms = _of_sequences(
-    infer_paged_prefill_attention, _prefilled
+paged_attention_reference, paged_attention_terms = _reference_and_terms(infer_paged_attention, _paged_calls)
+paged_prefill_attention_reference, paged_prefill_attention_terms = _reference_and_terms(
+    infer_paged_prefill_attention, _prefill_calls
 )
-varlen_attention_reference, varlen_attention_terms = _of_sequences(infer_varlen_attention, _packed)
+varlen_attention_reference, varlen_attention_terms = _reference_and_terms(infer_varlen_attention, _varlen_calls)
 
 
-def _joined(shape: tuple[int, ...], outs: Sequence[Array]) -> Array:
-    """The heads x tokens x E of each sequence as tokens x heads x E; 0 behind the last."""
-    whole = np.zeros(shape)
-    rows = [np.swapaxes(each, 0, 1) for each in outs]
+def _join_sequences(shape: tuple[int, ...], outs: Sequence[Array]) -> Array:
+    """Return heads x tokens x E outputs of sequences as one tokens x heads x E array, with zeros after the last."""
+    joined = np.zeros(shape)
+    rows = [np.swapaxes(out, 0, 1) for out in outs]
     if rows:
-        whole[: sum(map(len, rows))] = np.concatenate(rows)
-    return whole
+        joined[: sum(map(len, rows))] = np.concatenate(rows)
+    return joined
 
 
-def _behind_the_last(offsets: int) -> Callable[..., Sequence[Any]]:
-    """Anything is right behind the last sequence, by the input that has the offsets."""
+def _accept_after_last_sequence(offsets: int) -> Callable[..., Sequence[Any]]:
+    """Return an alternatives hook that accepts any value after the last sequence; `offsets` is an input index."""
 
     def alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
         rows = np.arange(len(actual[0])) >= int(np.asarray(inputs[offsets])[-1])
-        shaped = (rows[:, None, None], rows[None])
-        return tuple(np.broadcast_to(each, out.shape) for each, out in zip(shaped, actual, strict=False))
+        masks = (rows[:, None, None], rows[None])
+        return tuple(np.broadcast_to(mask, out.shape) for mask, out in zip(masks, actual, strict=False))
 
     return alternatives
 
 
-paged_prefill_attention_alternatives, varlen_attention_alternatives = _behind_the_last(5), _behind_the_last(3)
+paged_prefill_attention_alternatives = _accept_after_last_sequence(5)
+varlen_attention_alternatives = _accept_after_last_sequence(3)
 
 
-def _each(function: Callable[..., Array], budgets: Sequence[ErrorBudget]) -> ErrorBudget:
-    """``function`` of all their parts of each kind."""
-    worst = function(*(each.worst for each in budgets))
-    has_variance = all(each.variance is not None for each in budgets)
-    variance = function(*(each.variance for each in budgets)) if has_variance else None
-    cut = [each.of_operands for each in budgets if each.of_operands is not None]
-    of_operands = tuple(function(*parts) for parts in zip(*cut, strict=True)) if len(cut) == len(budgets) else None
+def _map_budgets(function: Callable[..., Array], budgets: Sequence[ErrorBudget]) -> ErrorBudget:
+    """Return the budget whose parts are `function` of that part of all `budgets`; a part that one lacks is None."""
+    worst = function(*(budget.worst for budget in budgets))
+    has_variance = all(budget.variance is not None for budget in budgets)
+    variance = function(*(budget.variance for budget in budgets)) if has_variance else None
+    of_operands = None
+    if all(budget.of_operands is not None for budget in budgets):
+        pairs = zip(*(budget.of_operands for budget in budgets if budget.of_operands), strict=True)
+        of_operands = tuple(function(*parts) for parts in pairs)
     return ErrorBudget(worst, variance, of_operands)  # type: ignore[arg-type]
 
 
 def paged_caching_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Where a slot repeats, the last token."""
+    """Return copies of the caches with the tokens in their slots; if a slot repeats, the last token wins."""
     inferred(infer_paged_caching, inputs, attributes)
     outs = []
-    for cache, places, tokens in _written(inputs, attributes):
+    for cache, indices, tokens in _writes(inputs, attributes):
         out = cache.copy()
-        _by_token(out, attributes)[places] = tokens
+        _in_token_order(out, attributes)[indices] = tokens
         outs.append(out)
     return tuple(outs)
 
 
 def paged_caching_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
-    """Any of the tokens that go to a slot."""
-    return tuple(
-        _by_token(is_one_of(_by_token(cache, attributes), places, tokens, _by_token(out, attributes)), attributes)
-        for (cache, places, tokens), out in zip(_written(inputs, attributes), actual, strict=True)
-    )
+    """Return masks that accept any of the tokens written to a slot."""
+    masks = []
+    for (cache, indices, tokens), out in zip(_writes(inputs, attributes), actual, strict=True):
+        cache, out = (_in_token_order(x, attributes) for x in (cache, out))
+        masks.append(_in_token_order(is_one_of(cache, indices, tokens, out), attributes))
+    return tuple(masks)
 
 
-def _by_token(cache: Array, attributes: Attributes) -> Array:
-    """blocks x tokens x heads x E of either layout, and back."""
+def _in_token_order(cache: Array, attributes: Attributes) -> Array:
+    """Return blocks x tokens x heads x E of a cache in either layout, or the inverse."""
     return cache if attributes.get("kv_layout", "HND") == "NHD" else np.swapaxes(cache, 1, 2)
 
 
-def _written(inputs: Inputs, attributes: Attributes) -> Iterator[tuple[Array, tuple[Array, Array], Array]]:
-    """Each cache, the blocks and places in them that are written, and what is."""
-    *_, slots = (np.asarray(each) for each in inputs)
+def _writes(inputs: Inputs, attributes: Attributes) -> Iterator[tuple[Array, tuple[Array, Array], Array]]:
+    """Yield each cache, the indices (block, token) that are written, and the tokens."""
+    *_, slots = (np.asarray(x) for x in inputs)
     for cache, tokens in zip(inputs[:2], inputs[2:4], strict=True):
-        cache = np.asarray(cache)
-        kept = slots >= 0
-        blocks, size = _by_token(cache, attributes).shape[:2]
-        require_range(slots[kept], blocks * size, "slot_mapping")
-        yield cache, np.divmod(slots[kept], max(size, 1)), np.asarray(tokens)[kept]
+        cache, is_written = np.asarray(cache), slots >= 0
+        blocks, size = _in_token_order(cache, attributes).shape[:2]
+        require_range(slots[is_written], blocks * size, "slot_mapping")
+        yield cache, np.divmod(slots[is_written], max(size, 1)), np.asarray(tokens)[is_written]
 
 
 @np.errstate(all="ignore")
-def _merged(inputs: Sequence[Any], _attributes: Attributes) -> tuple[Number, ...]:
-    prefix, prefix_lse, suffix, suffix_lse = (inputs[place] for place in range(4))
-    largest = np.maximum(*(each.value if isinstance(each, Bounded) else each for each in (prefix_lse, suffix_lse)))
+def _merged_states(inputs: Sequence[Any], _attributes: Attributes) -> tuple[Number, ...]:
+    """Compute the merged output and its log-sum-exp, with running errors for Bounded inputs."""
+    prefix, prefix_lse, suffix, suffix_lse = inputs
+    largest = np.maximum(*(x.value if isinstance(x, Bounded) else x for x in (prefix_lse, suffix_lse)))
     both_empty = largest == -np.inf
-    first, second = (exp(each - np.where(both_empty, 0.0, largest)) for each in (prefix_lse, suffix_lse))
+    first, second = (exp(x - np.where(both_empty, 0.0, largest)) for x in (prefix_lse, suffix_lse))
     total = moved(first + second, lambda values: np.where(both_empty, 1.0, values))
-    apart, lse = suffix_lse - prefix_lse, log(total) + largest
-    # Each share by itself, as kernels that divide the sum of the products lose less where the two cancel.
-    # FlashAttention takes the shares from the log-sum-exp of both, and ring attention moves the prefix by a sigmoid.
-    shares = [either(first / total, exp(prefix_lse - lse)), either(second / total, exp(suffix_lse - lse))]
-    first, second, step = (moved(each, lambda v: v.T[..., None]) for each in (*shares, 1.0 / (1.0 + exp(-apart))))
+    difference, lse = suffix_lse - prefix_lse, log(total) + largest
+    # Weights are separate quotients: kernels that divide the sum of both products lose less if the products cancel.
+    # FlashAttention computes weights from the merged log-sum-exp, ring attention moves the prefix by a sigmoid.
+    weights = [either(first / total, exp(prefix_lse - lse)), either(second / total, exp(suffix_lse - lse))]
+    first, second, step = (moved(x, lambda v: v.T[..., None]) for x in (*weights, 1.0 / (1.0 + exp(-difference))))
     out = either(prefix * first + suffix * second, prefix - step * (prefix - suffix))
-    return out, either(lse, prefix_lse + softplus(apart))
+    return out, either(lse, prefix_lse + softplus(difference))
 
 
 def merge_attention_states_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     inferred(infer_merge_attention_states, inputs, attributes)
-    return exactly(_merged, inputs, attributes)
+    return exactly(_merged_states, inputs, attributes)
 
 
 def merge_attention_states_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """The running errors of the shift by the larger log-sum-exp, exp, the sum of both and its logarithm, and of both
-    products of a share, which is a quotient or exp(each − lse), and an output; or those of prefix_output −
-    σ(suffix_lse − prefix_lse)·(prefix_output − suffix_output), as in ring attention, where they are larger."""
-    return budgets(_merged, inputs, attributes)
+    """Return the running errors of the formula, the larger ones of two ways to compute it.
+
+    One is the shift by the larger log-sum-exp, exp, the sum of both and its logarithm, and the products of the weights
+    (a quotient, or exp(x_lse − lse)) and the outputs. The other, of ring attention, is prefix_output − σ(suffix_lse −
+    prefix_lse)·(prefix_output − suffix_output).
+    """
+    return budgets(_merged_states, inputs, attributes)

@@ -1,4 +1,4 @@
-"""What rope and rotary_embedding compute, and their terms."""
+"""References and error terms of rope and rotary_embedding."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from optest.spec import Terms
 
 
 def rope_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """(x₁·cos − x₂·sin, x₂·cos + x₁·sin) for each pair; what is beyond the rotated part stays."""
+    """Return (x₁·cos − x₂·sin, x₂·cos + x₁·sin) for each pair; elements beyond the rotated part are unchanged."""
     first, second, cos, sin = rope_parts(inputs, attributes)
     x = as_float64(inputs[0])
-    return (rotated(x, first * cos - second * sin, second * cos + first * sin, attributes),)
+    return (with_pairs(x, first * cos - second * sin, second * cos + first * sin, attributes),)
 
 
 def rope_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array, Array]:
-    """The first and the second elements of the pairs, and cos and sin broadcast to them."""
-    x, cos, sin = (as_float64(each) for each in inputs[:3])
+    """Return the first and the second elements of all pairs, and cos and sin, shaped to broadcast to them."""
+    x, cos, sin = map(as_float64, inputs[:3])
     size = rotated_size(spec_of(np.asarray(inputs[0])), attributes)
+    # With positions, cos and sin are tables; without, they have one row per position already.
     positions = optional_input(inputs, 3)
     if positions is not None:
         cos, sin = (table[positions.astype(np.int64)] for table in (cos, sin))
-    if cos.ndim > 2:  # one set for each batch: the heads lie between
+    if cos.ndim > 2:  # one set per batch: insert the dimensions of heads
         between = (cos.shape[0], *(1,) * (x.ndim - 3), *cos.shape[1:])
         cos, sin = cos.reshape(between), sin.reshape(between)
     part = x[..., :size]
@@ -47,8 +48,8 @@ def rope_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Ar
     return part[..., : size // 2], part[..., size // 2 :], cos, sin
 
 
-def rotated(x: Array, first: Array, second: Array, attributes: Attributes) -> Array:
-    """``x`` with its pairs replaced."""
+def with_pairs(x: Array, first: Array, second: Array, attributes: Attributes) -> Array:
+    """Return a copy of `x` with its pairs replaced by `first` and `second`."""
     out: Array = x.copy()
     half = first.shape[-1]
     if attributes.get("interleaved"):
@@ -59,34 +60,36 @@ def rotated(x: Array, first: Array, second: Array, attributes: Attributes) -> Ar
 
 
 def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the two products of each element; what is not rotated has none and stays as it is."""
-    first, second, cos, sin = (np.abs(each) for each in rope_parts(inputs, attributes))
-    nothing = np.zeros(np.shape(inputs[0]))
-    squares = [each * each for each in (first, second, cos, sin)]
-    absolute = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
-    first, second, cos, sin = squares
-    squared = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
+    """Return the terms of each output: its two products. Elements that are not rotated are exact."""
+    parts = [np.abs(x) for x in rope_parts(inputs, attributes)]
+    zeros, sums = np.zeros(np.shape(inputs[0])), []
+    for first, second, cos, sin in (parts, [x * x for x in parts]):
+        sums.append(with_pairs(zeros, first * cos + second * sin, second * cos + first * sin, attributes))
+    absolute, squared = sums
     return (terms_of_products(absolute, squared, 2, np.asarray(inputs[0])),)
 
 
 def rotary_embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     inferred(infer_rotary_embedding, inputs, attributes)
-    return tuple(np.swapaxes(rope_reference(*each)[0], 0, 1) for each in _of_heads(inputs, attributes))
+    return tuple(np.swapaxes(rope_reference(*call)[0], 0, 1) for call in _rope_calls(inputs, attributes))
 
 
 def rotary_embedding_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    found = (rope_terms(*each)[0] for each in _of_heads(inputs, attributes))
-    return tuple(Terms(np.swapaxes(each.absolute, 0, 1), np.swapaxes(each.squared, 0, 1), each.count) for each in found)
+    """Return the terms of rope for query and for key, tokens x heads x E."""
+    terms = (rope_terms(*call)[0] for call in _rope_calls(inputs, attributes))
+    return tuple(Terms(np.swapaxes(x.absolute, 0, 1), np.swapaxes(x.squared, 0, 1), x.count) for x in terms)
 
 
-def _of_heads(inputs: Inputs, attributes: Attributes) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    """Inputs and attributes of rope, for query and key."""
-    positions, query, key, cache = (np.asarray(each) for each in inputs)
+def _rope_calls(inputs: Inputs, attributes: Attributes) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Yield inputs and attributes of rope for query and for key, heads x tokens x E."""
+    positions, query, key, cache = (np.asarray(x) for x in inputs)
+    # Shape inference cannot check the values of positions.
     require_range(positions, len(cache), "positions")
     half = cache.shape[1] // 2
-    stated = {"interleaved": not attributes.get("is_neox", True), "rotary_embedding_dim": 2 * half}
-    for each in (query, key):
-        yield [np.swapaxes(each, 0, 1), cache[:, :half], cache[:, half:], positions], stated
+    rope_attributes = {"interleaved": not attributes.get("is_neox", True), "rotary_embedding_dim": 2 * half}
+    # rope has heads before tokens, serving frameworks tokens before heads.
+    for heads in (query, key):
+        yield [np.swapaxes(heads, 0, 1), cache[:, :half], cache[:, half:], positions], rope_attributes
 
 
 quiet_hooks(globals())

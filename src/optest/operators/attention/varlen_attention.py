@@ -1,4 +1,4 @@
-"""varlen_attention: sequences of several lengths, packed one behind another."""
+"""The operator varlen_attention: attention within sequences of different lengths in one packed tensor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ DESCRIPTORS = in_module(
         aliases=("flash_attn_varlen_func: q, k, v, cu_seqlens_q, cu_seqlens_k -> out, softmax_lse?",),
         attributes=(
             attribute(
-                "is_causal|causal: bool = False", "The last query of a sequence sees its last key, and so on backwards."
+                "is_causal|causal: bool = False",
+                "The last query of a sequence attends to keys up to its last key, the one before to one key less, and "
+                "so on.",
             ),
             SCALE,
             WINDOW,
@@ -33,12 +35,11 @@ DESCRIPTORS = in_module(
         alternatives="varlen_attention_alternatives",
         generator={"cu_seqlens_q": "arange", "cu_seqlens_k": "arange"},
         rule=composed("as scaled_dot_product_attention"),
-        description="Attention within each of several sequences. query, key and value are tokens x heads x E, "
-        "value of its own E; sequence "
-        "i has the queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] and the keys cu_seqlens_k[i] to cu_seqlens_k[i + 1]. "
-        "Places are counted so that the last query and the last key of a sequence have one, as in FlashAttention since "
-        "2.1. Heads of query share those of key in groups; a query without any key gets zeros, and rows behind the "
-        "last sequence may hold anything.",
+        description="Attention within each of several sequences. query, key and value are tokens x heads x E; value "
+        "may have another E. Sequence i has the queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] and the keys "
+        "cu_seqlens_k[i] to cu_seqlens_k[i + 1]. The last query and the last key of a sequence have the same position, "
+        "as in FlashAttention since 2.1. Groups of heads of query share a head of key and value. A query without any "
+        "key gives zeros; rows after the last sequence are not compared.",
     ),
     twin="cached_attention_reference",
 )
@@ -53,7 +54,7 @@ def infer_varlen_attention(specs: Specs, attributes: Attributes) -> Outputs:
     return (*outputs, *log_sum_exps(outputs[0], n.heads, n.tokens, attributes))
 
 
-def _packed(
+def _varlen(
     queries: Sequence[int],
     keys: Sequence[int] | None = None,
     *,
@@ -66,10 +67,10 @@ def _packed(
     generator: Any = None,
     **attributes: Any,
 ) -> dict[str, Any]:
-    """A call of sequences with so many queries and keys each, as many of both without ``keys``."""
+    """Return a call with numbers of `queries` and `keys` of each sequence (equal if `keys` is None)."""
     keys, key_heads = queries if keys is None else keys, key_heads or heads
     offsets = {
-        name: data([sum(lengths[:place]) for place in range(len(lengths) + 1)])
+        name: data([sum(lengths[:row]) for row in range(len(lengths) + 1)])
         for name, lengths in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys))
     }
     return call(
@@ -90,61 +91,65 @@ def varlen_attention_samples() -> Iterator[Sample]:
         {"queries": (3, 17, 2), "keys": (7, 33, 2), "heads": 4, "key_heads": 2, "size": 37, "is_causal": True},
         {"queries": (4, 6), "keys": (9, 1), "heads": 6, "key_heads": 2, "size": 64, "width": 32},
     )
-    yield Sample(case_set="ordinary", case=_packed(**ordinary[0]), tier=Tier.SMOKE)
+    yield Sample(case_set="ordinary", case=_varlen(**ordinary[0]), tier=Tier.SMOKE)
     for dtype in (*MAIN_FLOATS, "float64"):
-        yield from variations("ordinary", [_packed(**each, dtype=dtype) for each in ordinary])
-    indices = [_packed(**each, dtype=dtype, index="int64") for each in ordinary for dtype in MAIN_FLOATS]
+        yield from variations("ordinary", [_varlen(**options, dtype=dtype) for options in ordinary])
+    indices = [_varlen(**options, dtype=dtype, index="int64") for options in ordinary for dtype in MAIN_FLOATS]
     yield from variations("dtypes", indices)
-    for dtype, each in zip(MAIN_FLOATS, ordinary, strict=True):
-        laid = [_packed(**each, dtype=dtype)]
+    for dtype, options in zip(MAIN_FLOATS, ordinary, strict=True):
+        laid = [_varlen(**options, dtype=dtype)]
         yield from in_every_layout(laid, names=["query", "key", "value"])
         yield from in_layouts_at_once(laid)
         yield from in_layouts_at_once(laid, names=["cu_seqlens_q", "cu_seqlens_k"])
     for dtype in ("float32", "float16"):
-        yield from variations("sizes", _sizes(dtype))
+        yield from variations("sizes", _size_calls(dtype))
     for dtype in MAIN_FLOATS:
+        # Empty sequences, sequences with fewer keys than queries, and grouped heads.
         unequal = [
-            _packed((0, 5, 0, 3), dtype=dtype, is_causal=True),
-            _packed((4, 3, 2), (6, 0, 5), dtype=dtype),
-            _packed((9, 2), (5, 2), dtype=dtype, is_causal=True),  # the first queries see nothing
-            _packed((1, 1, 1, 1), (33, 1, 65, 17), heads=8, key_heads=2, dtype=dtype, is_causal=True),
-            _packed((16, 16), (48, 16), heads=6, key_heads=2, dtype=dtype, is_causal=True),
-            _packed((7, 8), (8, 7), heads=6, key_heads=3, dtype=dtype),
+            _varlen((0, 5, 0, 3), dtype=dtype, is_causal=True),
+            _varlen((4, 3, 2), (6, 0, 5), dtype=dtype),
+            _varlen((9, 2), (5, 2), dtype=dtype, is_causal=True),  # the first queries have no key
+            _varlen((1, 1, 1, 1), (33, 1, 65, 17), heads=8, key_heads=2, dtype=dtype, is_causal=True),
+            _varlen((16, 16), (48, 16), heads=6, key_heads=2, dtype=dtype, is_causal=True),
+            _varlen((7, 8), (8, 7), heads=6, key_heads=3, dtype=dtype),
         ]
         yield from variations("lengths", unequal)
-        views = [_packed((33, 2, 40), heads=4, key_heads=2, dtype=dtype, is_causal=True, **each) for each in VIEWS]
+        views = [_varlen((33, 2, 40), heads=4, key_heads=2, dtype=dtype, is_causal=True, **view) for view in VIEWS]
+        # Windows that are unlimited on one side.
         open_windows = ((4, 0), (0, 3), (16, -1), (-1, 7))
-        views += [_packed((9, 5), (33, 7), dtype=dtype, window_size=each) for each in open_windows]
-        views += [_packed((9, 5), (17, 7), dtype=dtype, scale=each) for each in (1.0, -0.5)]
+        views += [_varlen((9, 5), (33, 7), dtype=dtype, window_size=window) for window in open_windows]
+        views += [_varlen((9, 5), (17, 7), dtype=dtype, scale=scale) for scale in (1.0, -0.5)]
         yield from variations("attributes", views)
         large = {name: {"fill": "uniform", "low": 4.0, "high": 8.0} for name in ("query", "key")}
-        for each in ({"is_causal": True}, {"scale": 0.3}, {"softcap": 2.0, "window_size": (4, 0)}):
-            lengths = [_packed((9, 2, 0, 5), (5, 0, 3, 33), heads=4, key_heads=2, dtype=dtype, return_lse=True, **each)]
-            lengths.append(_packed((7, 3), (17, 129), dtype=dtype, return_lse=True, generator=large, **each))
+        for view in ({"is_causal": True}, {"scale": 0.3}, {"softcap": 2.0, "window_size": (4, 0)}):
+            lengths = [_varlen((9, 2, 0, 5), (5, 0, 3, 33), heads=4, key_heads=2, dtype=dtype, return_lse=True, **view)]
+            lengths.append(_varlen((7, 3), (17, 129), dtype=dtype, return_lse=True, generator=large, **view))
             yield from variations("log-sum-exp", lengths)
+    # Values of one sign do not cancel, so that an error of the sum of weights is visible.
     positive = {"value": {"fill": "uniform", "low": 1.0, "high": 2.0}}
-    long = [_packed((9, 3), (129, 1025), dtype=name, generator=positive, is_causal=True) for name in MAIN_FLOATS]
+    long = [_varlen((9, 3), (129, 1025), dtype=name, generator=positive, is_causal=True) for name in MAIN_FLOATS]
     yield from variations("long", long)
-    # The sequence in the middle is NaN: a neighbour that reads one row of it shows it.
+    # The middle sequence is NaN: a neighbour that reads one of its rows becomes NaN.
     rows = [[[1.0, 0.5]], [["nan", "nan"]], [["nan", "nan"]], [[0.25, -1.0]], [[1.0, 2.0]]]
     for name in MAIN_FLOATS:
         fills = dict.fromkeys(("query", "key", "value"), data(rows))
-        case = _packed((1, 2, 2), heads=1, size=2, dtype=name, generator=fills, is_causal=True)
+        case = _varlen((1, 2, 2), heads=1, size=2, dtype=name, generator=fills, is_causal=True)
         yield from variations("special", [case])
     yield from refused(
-        _packed((5, 3), heads=4, key_heads=3),
-        {**_packed((5, 3)), "generator": {"cu_seqlens_q": data([0, 6, 5]), "cu_seqlens_k": data([0, 5, 8])}},
-        {**_packed((5, 3)), "generator": {"cu_seqlens_q": data([0, 5, 9]), "cu_seqlens_k": data([0, 5, 8])}},
-        _packed((5, 3), (5, 2, 1)),
+        _varlen((5, 3), heads=4, key_heads=3),
+        {**_varlen((5, 3)), "generator": {"cu_seqlens_q": data([0, 6, 5]), "cu_seqlens_k": data([0, 5, 8])}},
+        {**_varlen((5, 3)), "generator": {"cu_seqlens_q": data([0, 5, 9]), "cu_seqlens_k": data([0, 5, 8])}},
+        _varlen((5, 3), (5, 2, 1)),
     )
 
 
-def _sizes(dtype: str) -> Iterator[dict[str, Any]]:
+def _size_calls(dtype: str) -> Iterator[dict[str, Any]]:
+    """Yield numbers of queries, sizes of vectors and numbers of sequences around tile sizes."""
     for n in (1, 2, 15, 16, 17, 33, 63, 65, 129):
-        yield _packed((n, 3), dtype=dtype, is_causal=True)
+        yield _varlen((n, 3), dtype=dtype, is_causal=True)
     for n in (1, 7, 33, 129, 256):
-        yield _packed((5, 4), size=n, dtype=dtype)
-    yield _packed((2,) * 65, heads=1, size=8, dtype=dtype, is_causal=True)
-    yield _packed((1,), heads=1, size=1, dtype=dtype)
-    yield _packed((), dtype=dtype)
-    yield _packed((33,) * 33, heads=4, size=17, dtype=dtype, is_causal=True)
+        yield _varlen((5, 4), size=n, dtype=dtype)
+    yield _varlen((2,) * 65, heads=1, size=8, dtype=dtype, is_causal=True)
+    yield _varlen((1,), heads=1, size=1, dtype=dtype)
+    yield _varlen((), dtype=dtype)
+    yield _varlen((33,) * 33, heads=4, size=17, dtype=dtype, is_causal=True)

@@ -1,4 +1,4 @@
-"""What embedding_bag computes, and what it may lose."""
+"""Reference and error terms of embedding_bag."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from optest.spec import Rule, RuleClass, Terms, UnfitArguments
 
 
 class _Bags(NamedTuple):
-    rows: Array
-    """Of each index that counts, the row that it names, times its factor."""
-    bag: Array
-    """The bag of each of them."""
-    counts: Array
-    """How many of them each bag has, as a column."""
-    size: int
-    first: Array
-    """weight."""
+    """Selected rows of an embedding_bag call, with padding removed and factors applied."""
+
+    rows: Array  # selected rows x columns, in float64
+    bag: Array  # index of the bag of each selected row
+    counts: Array  # number of rows of each bag, bags x 1
+    size: int  # number of bags
+    first: Array  # weight as stored
 
 
-def _bags_of(inputs: Inputs, attributes: Attributes) -> _Bags:
+def _select_rows(inputs: Inputs, attributes: Attributes) -> _Bags:
+    """Select the rows of all bags; raise UnfitArguments for an index out of range or offsets that do not rise."""
     arrays, (out,) = inferred(infer_embedding_bag, inputs, attributes)
     weight, indices, offsets, factors = (*arrays, None, None)[:4]
     require_range(indices, len(weight), "indices")
@@ -36,25 +35,26 @@ def _bags_of(inputs: Inputs, attributes: Attributes) -> _Bags:
         ends = [*offsets[1:], *([] if attributes.get("include_last_offset") else [count])]
         lengths = np.asarray(ends[:bags], np.int64) - offsets[:bags]
         if bags and (offsets[0] != 0 or (lengths < 0).any() or ends[-1] > count):
-            raise UnfitArguments(f"offsets is {list(offsets)}, but should rise from 0 to {count} at most")
+            raise UnfitArguments(f"offsets is {list(offsets)}, expected to rise from 0 to at most {count}")
         bag = np.repeat(np.arange(bags), lengths)
-    places = indices.reshape(-1)[: len(bag)]
+    flat_indices = indices.reshape(-1)[: len(bag)]
     padding = attributes.get("padding_idx")
-    counts_in = np.ones(len(bag), bool) if padding is None else places != padding % len(weight)
-    rows = as_float64(weight)[places[counts_in]]
+    is_counted = np.ones(len(bag), bool) if padding is None else flat_indices != padding % len(weight)
+    rows = as_float64(weight)[flat_indices[is_counted]]
     if factors is not None:
-        rows = rows * as_float64(factors).reshape(-1)[: len(bag)][counts_in, None]
-    bag = bag[counts_in]
+        rows = rows * as_float64(factors).reshape(-1)[: len(bag)][is_counted, None]
+    bag = bag[is_counted]
     return _Bags(rows, bag, np.bincount(bag, minlength=bags)[:, None], bags, weight)
 
 
 def embedding_bag_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    bags = _bags_of(inputs, attributes)
+    bags = _select_rows(inputs, attributes)
     shape = (bags.size, bags.rows.shape[1])
     if attributes["mode"] == "max":
         out = np.full(shape, -np.inf)
         np.maximum.at(out, bags.bag, bags.rows)
         return (np.where(bags.counts > 0, out, 0.0),)
+    # A float64 output needs a sum that is more exact than float64.
     wide = np.longdouble if is_double(bags.first) else np.float64
     total = np.zeros(shape, wide)
     np.add.at(total, bags.bag, bags.rows.astype(wide))
@@ -63,22 +63,25 @@ def embedding_bag_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arr
 
 
 def embedding_bag_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms | Rule, ...]:
-    """The terms are the rows of a bag, for the mean divided by their number; a factor's product, or the quotient (2.5
-    ulp), counts as a further term. max is judged as exact."""
+    """Return the sums of |row| and row² of each bag and its number of terms; for mode max, the exact rule.
+
+    For the mean, rows are divided by their number. The product with a factor and the quotient (2.5 ulp) count as two
+    further terms.
+    """
     if attributes["mode"] == "max":
         return (Rule(kind=RuleClass.EXACT, source="one of the rows"),)
-    bags = _bags_of(inputs, attributes)
+    bags = _select_rows(inputs, attributes)
     absolute, squared = np.zeros((2, bags.size, bags.rows.shape[1]))
     np.add.at(absolute, bags.bag, np.abs(bags.rows))
     np.add.at(squared, bags.bag, bags.rows * bags.rows)
     is_mean = attributes["mode"] == "mean"
     divisor = np.maximum(bags.counts, 1) if is_mean else 1
     longest = int(bags.counts.max(initial=1))
-    found = terms_of_products(absolute / divisor, squared / divisor**2, longest, bags.first)
+    terms = terms_of_products(absolute / divisor, squared / divisor**2, longest, bags.first)
     sums = np.arange(absolute.size).reshape(absolute.shape)[bags.bag]
     repeats = repeats_of(sums, bags.rows, absolute.shape)
     counts = bags.counts + 2 * np.ones(absolute.shape)
-    return (Terms(found.absolute, found.squared, counts, divided=is_mean, repeats=repeats),)
+    return (Terms(terms.absolute, terms.squared, counts, divided=is_mean, repeats=repeats),)
 
 
 quiet_hooks(globals())

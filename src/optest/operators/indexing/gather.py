@@ -1,4 +1,4 @@
-"""Elements by index: gather, index_select, take, scatter_add and embedding."""
+"""Operators that read or add elements by index: gather, index_select, take, scatter_add and embedding."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from optest.spec.declared_shapes import fitted, inference
 
 MOVED = movement("elements move and never change; indices are exact")
 _INDEXED_DIM = attribute("dim|axis: int", "Dimension that is indexed.")
+# torch accepts int32 and int64 indices only.
 INDEXED = tuple((name, index) for index in ("int64", "int32") for (name,) in EVERY)
 SCATTERED = tuple((name, index, name) for index in ("int64", "int32") for (name,) in (*NUMBERS, *BOOL))
 
@@ -63,7 +64,7 @@ DESCRIPTORS = in_module(
         dtype_variants=SCATTERED,
         sum_length="longest_scatter",
         rule=accumulate(
-            "terms are the element and every src that names it, none where no index does; k is their number"
+            "terms are the element and every src element added to it; an element that no index selects is exact"
         ),
         description="A copy of input with out[index[i][j]][j] += src[i][j] for dim 0; indices may repeat, in any "
         "order. Integers wrap, bool is logical or.",
@@ -85,37 +86,46 @@ DESCRIPTORS = in_module(
 
 
 def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
-    """As large as index, which may be smaller than input in every dimension, and larger in dim."""
+    """Return the output spec, of the shape of index.
+
+    index may be smaller than input in every dimension, and larger along dim.
+    """
     source, index = given(specs, 0, "input"), given(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
-    if index.elements:  # torch looks at nothing of an index without elements
+    if index.elements:  # torch checks neither dtype nor rank of an empty index
         require_index(index, "index")
         require_same_rank(source, index, "index")
-        for each, (size, most) in enumerate(zip(sizes_of(index.shape), sizes_of(source.shape), strict=True)):
-            if each != dim and size > most:
+        for axis, (size, limit) in enumerate(zip(sizes_of(index.shape), sizes_of(source.shape), strict=True)):
+            if axis != dim and size > limit:
                 raise UnfitArguments(
-                    f"index is {format_shape(index.shape)}, but should be at most {most} at dimension {each}, as input"
+                    f"index is {format_shape(index.shape)}, expected at most {limit} at dimension {axis}, as input"
                 )
     return (dense(source.dtype, index.shape),)
 
 
 def infer_index_select(specs: Specs, attributes: Attributes) -> Outputs:
-    """The dimensions of index in place of dim; a scalar index is one of 1 element, and a scalar input too."""
+    """Return the output spec: the dimensions of index replace dim.
+
+    A 0-d index counts as 1 element. A 0-d input accepts only an index of 1 element and gives a 0-d output.
+    """
     source, index = given(specs, 0, "input"), given(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
     require_index(index, "index")
     if not source.rank:
         if index.elements != 1:
-            raise UnfitArguments(f"index is {format_shape(index.shape)}, but should have 1 element, as input has")
+            raise UnfitArguments(f"index is {format_shape(index.shape)}, expected 1 element, as input is a scalar")
         return (dense(source.dtype, ()),)
     return (dense(source.dtype, (*source.shape[:dim], *sizes_of(index.shape), *source.shape[dim + 1 :])),)
 
 
-infer_take = inference("input: T[*shape], index: index[*places] -> T[*places]")
+infer_take = inference("input: T[*shape], index: index[*sizes] -> T[*sizes]")
 
 
 def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
-    """As large as input; index is no larger than src, and than input in every dimension but dim."""
+    """Return the output spec, of the shape of input.
+
+    index must not be larger than src, nor than input except along dim.
+    """
     source, index, src = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "src")
     dim = normalize_dim(attributes["dim"], source.rank)
     require_same_dtype(source, src, "src")
@@ -124,24 +134,23 @@ def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
         require_same_rank(source, index, "index")
         require_same_rank(source, src, "src")
         sizes = zip(sizes_of(index.shape), sizes_of(source.shape), sizes_of(src.shape), strict=True)
-        for each, (size, in_input, in_src) in enumerate(sizes):
-            if (each != dim and size > in_input) or size > in_src:
+        for axis, (size, in_input, in_src) in enumerate(sizes):
+            if (axis != dim and size > in_input) or size > in_src:
                 raise UnfitArguments(
-                    f"index is {format_shape(index.shape)}, but should be no larger than src, "
-                    f"{format_shape(src.shape)}, and than input, {format_shape(source.shape)}, but for dimension {dim}"
+                    f"index is {format_shape(index.shape)}, expected no size larger than in src, "
+                    f"{format_shape(src.shape)}, or in input, {format_shape(source.shape)} (except along dim {dim})"
                 )
     return (dense(source.dtype, source.shape),)
 
 
 def require_same_rank(source: TensorSpec, spec: TensorSpec, name: str) -> None:
+    """Raise UnfitArguments unless `spec` has the rank of `source`; a scalar counts as 1 dimension."""
     if max(spec.rank, 1) != max(source.rank, 1):
-        raise UnfitArguments(
-            f"{name} is {format_shape(spec.shape)}, but should have {source.rank} dimensions, as input has"
-        )
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, expected {source.rank} dimensions, as input")
 
 
 def sizes_of(shape: Shape) -> Shape:
-    """A scalar counts as one dimension of 1, as in torch."""
+    """Return `shape`, or (1,) for a scalar, as torch counts it."""
     return shape or (1,)
 
 
@@ -152,13 +161,14 @@ def infer_embedding(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def require_padding(attributes: Attributes, rows: int) -> None:
+    """Raise UnfitArguments unless padding_idx is None or a row of weight, counted from either end."""
     padding = attributes.get("padding_idx")
     if padding is not None and not -rows <= padding < rows:
-        raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
+        raise UnfitArguments(f"padding_idx is {padding}, expected a row of weight, {-rows} to {rows - 1}")
 
 
 def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
-    """Indices into dimension ``dim`` of the first input; no limits where the arguments do not fit at all."""
+    """Return the valid range of index along dim of the first input; no range if input or dim is unusable."""
     source, dim = specs[0], attributes["dim"]
     if source is None or not -max(source.rank, 1) <= dim < max(source.rank, 1):
         return {}
@@ -166,15 +176,17 @@ def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]
 
 
 def take_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """Return the range of indices into the flattened input."""
     return {"index": below(specs[0].elements)} if specs[0] is not None else {}
 
 
 def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """Return the range of indices: the rows of weight."""
     return {"indices": below(rows_of(specs, 0))}
 
 
 def longest_scatter(specs: Specs, attributes: Attributes) -> int:
-    """All indices along ``dim`` may name one place, which holds an element already."""
+    """Return the maximum number of terms of an output: its own element and all indices along dim; 2 without shapes."""
     source, index = specs[0], specs[1]
     if source is None or index is None or not index.rank:
         return 2
@@ -183,20 +195,21 @@ def longest_scatter(specs: Specs, attributes: Attributes) -> int:
 
 
 BEYOND_16_BITS = 70001
+# A high rate, so that −0 and NaN are among the few elements that are selected.
 MOSTLY_SPECIAL = {"fill": "special", "rate": 0.9}
-"""So that −0 and NaN are among the few elements that are picked."""
 
 
 def of(source: str, dtypes: Sequence[str], calls: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
-    """Each call for each dtype of the input ``source``; the others' dtypes follow from it."""
-    for each in calls:
+    """Yield each call once per dtype of input `source`; the dtypes of the other inputs follow from the descriptor."""
+    for case in calls:
         for name in dtypes:
-            yield {**each, "dtypes": {source: name}}
+            yield {**case, "dtypes": {source: name}}
 
 
-def filled(calls: Iterable[Call], **fills: Any) -> Iterator[Call]:
-    for each in calls:
-        yield {**each, "generator": fills}
+def with_fills(calls: Iterable[Call], **fills: Any) -> Iterator[Call]:
+    """Yield each call with `fills` as its generator."""
+    for case in calls:
+        yield {**case, "generator": fills}
 
 
 def indexed(
@@ -206,15 +219,15 @@ def indexed(
     sized: Callable[[int], Call],
     fills: Mapping[str, Any],
 ) -> Iterator[Sample]:
-    """The case sets that no operator with an index goes without; ``fills`` are those of ``special``."""
+    """Yield the case sets that every operator with an index has; `fills` generates the inputs of set special."""
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
     yield from variations("ordinary", of(source, MAIN_FLOATS, calls))
     yield from in_every_dtype(calls[:1], variants)
     yield from in_every_layout(calls[:1])
     yield from variations("sizes", of(source, ("float32", "float16"), map(sized, SIZES)))
-    yield from variations("special", of(source, MAIN_FLOATS, filled(calls[:2], **fills)))
-    for each in in_layouts_at_once(calls[:1]):
-        yield from variations("layouts", of(source, ("float32", "float16"), [each.case]))
+    yield from variations("special", of(source, MAIN_FLOATS, with_fills(calls[:2], **fills)))
+    for sample in in_layouts_at_once(calls[:1]):
+        yield from variations("layouts", of(source, ("float32", "float16"), [sample.case]))
 
 
 def gather_samples() -> Iterator[Sample]:
@@ -247,6 +260,7 @@ def gather_samples() -> Iterator[Sample]:
     yield from variations("attributes", attributes)
     yield from variations("indices", index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,))])
+    # A kernel that truncates an index or offset to 16 bits reads a wrong element.
     far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
     yield from variations("indices", [far, call({"dim": 1}, input=(BEYOND_16_BITS, 3), index=(BEYOND_16_BITS, 2))])
     yield from refused(
@@ -259,13 +273,13 @@ def gather_samples() -> Iterator[Sample]:
     yield from outside(call({"dim": 1}, input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 5)
 
 
+# Only in the full tier: torch rejects an index of several dimensions, ONNX Gather accepts it.
 _IN_PLACE_OF_DIM = [
     call({"dim": 0}, input=(5, 3), index=(2, 4)),
     call({"dim": 1}, input=(4, 5), index=(2, 3)),
     call({"dim": -1}, input=(2, 3, 4), index=(2, 1, 2)),
     call({"dim": 1}, input=(2, 3, 4), index=(0, 2)),
 ]
-"""In full checks alone: torch's operator does not take them."""
 
 
 def index_select_samples() -> Iterator[Sample]:
@@ -277,6 +291,7 @@ def index_select_samples() -> Iterator[Sample]:
     yield from indexed(
         "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(n,)), {"input": MOSTLY_SPECIAL}
     )
+    # Rows of every size around vector widths: kernels copy whole rows.
     inner = [call({"dim": 0}, input=(7, n), index=(5,)) for n in CALM_SIZES]
     yield from variations("sizes", of("input", ("float32",), inner))
     attributes = [
@@ -322,7 +337,8 @@ def take_samples() -> Iterator[Sample]:
     yield from variations("indices", index_patterns(call(input=(4, 29), index=(4, 6)), 116))
     yield from variations("indices", [call(input=(BEYOND_16_BITS, 2), index=(64,))])
     yield from variations("indices", [call(input=(7, 2), index=(BEYOND_16_BITS,))])
-    from_end = filled([call(input=(2, 5), index=(2, 3))], index=data([[-1, -10, 0], [-4, 3, -9]]))
+    # take is the only operator here that counts negative indices from the end.
+    from_end = with_fills([call(input=(2, 5), index=(2, 3))], index=data([[-1, -10, 0], [-4, 3, -9]]))
     yield from variations("negative", of("input", ("float32", "int8"), from_end))
     yield from refused(
         call(input=(0,), index=(3,)),
@@ -332,24 +348,25 @@ def take_samples() -> Iterator[Sample]:
     yield from outside(call(input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 10, first=-10)
 
 
-def index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
-    """All the first, all the last, the ends among others, and one after the other; in both index dtypes."""
-    source = next(iter(each["shapes"]))
+def index_patterns(case: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
+    """Yield the call with indices all first, all last, mixed with both ends, and rising; in both index dtypes."""
+    source = next(iter(case["shapes"]))
     for fill in ("zeros", full(size - 1), {"fill": "special", "rate": 0.5}, "arange"):
         for index in ("int64", "int32"):
-            yield {**each, "generator": {name: fill}, "dtypes": {source: "float32", name: index}}
+            yield {**case, "generator": {name: fill}, "dtypes": {source: "float32", name: index}}
 
 
-def outside(each: Call, name: str, legal: Sequence[Sequence[int]], size: int, *, first: int = 0) -> Iterator[Sample]:
-    """One index before the ``first`` and one behind the last element: whoever reads there reads foreign memory.
+def outside(case: Call, name: str, legal: Sequence[Sequence[int]], size: int, *, first: int = 0) -> Iterator[Sample]:
+    """Yield cases that expect an error, each with one index below `first` or not below `size`.
 
-    A single row of indices is one for a tensor of one dimension.
+    `legal` are rows of valid indices, of which the last one is replaced; a single row makes a vector.
     """
+    # A kernel that does not check bounds reads foreign memory here. The last value overflows a 32-bit offset.
     for value in (first - 1, size, first - size, 2**31 - 1):
         rows = [*legal[:-1], [*legal[-1][:-1], value]]
         fill = data(rows if len(rows) > 1 else rows[0])
-        case = {**each, "generator": {name: fill}, "expects_error": {"type": "Exception"}}
-        yield Sample(case_set="outside", case=case)
+        failing = {**case, "generator": {name: fill}, "expects_error": {"type": "Exception"}}
+        yield Sample(case_set="outside", case=failing)
 
 
 def scatter_add_samples() -> Iterator[Sample]:
@@ -362,6 +379,7 @@ def scatter_add_samples() -> Iterator[Sample]:
     yield from indexed(
         "input", calls, SCATTERED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n), src=(3, n)), fills
     )
+    # Each element is selected once, so that the result does not depend on the order of additions.
     each_once = call({"dim": 0}, input=(37,), index=(37,), src=(37,), generator={"index": "arange"})
     yield from variations("ordinary", of("input", MAIN_FLOATS, [each_once]))
     attributes = [
@@ -381,13 +399,14 @@ def scatter_add_samples() -> Iterator[Sample]:
     yield from variations("indices", index_patterns(patterns, 53))
     far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), src=(64,))
     yield from variations("indices", [far])
+    # Many additions to one element: a float16 accumulator loses most of them.
     crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
     yield from variations("long", of("input", MAIN_FLOATS, [crowded]))
     one_place = call({"dim": 0}, input=(2,), index=(257,), src=(257,))
-    yield from variations("indices", of("input", ("float32", "int32"), filled([one_place], index=full(1))))
+    yield from variations("indices", of("input", ("float32", "int32"), with_fills([one_place], index=full(1))))
     exact = {"input": "integer-exact", "src": "integer-exact"}
-    yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*calls, one_place], **exact)))
-    yield from variations("zero-mean", of("input", MAIN_FLOATS, filled([calls[0]], input="randn", src="randn")))
+    yield from variations("integer-exact", of("input", MAIN_FLOATS, with_fills([*calls, one_place], **exact)))
+    yield from variations("zero-mean", of("input", MAIN_FLOATS, with_fills([calls[0]], input="randn", src="randn")))
     yield from wrong_scatters()
     long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
     yield from variations("long", [long], tier=Tier.FULL)
@@ -396,7 +415,7 @@ def scatter_add_samples() -> Iterator[Sample]:
 
 
 def wrong_scatters() -> Iterator[Sample]:
-    """What operators that scatter refuse, and indices that input does not have."""
+    """Yield calls that scatter operators must refuse, and calls with an index outside of input."""
     yield from refused(
         call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
@@ -422,7 +441,7 @@ def embedding_samples() -> Iterator[Sample]:
     yield from variations("sizes", of("weight", ("float32",), counts))
     rows = [call(weight=(n, 4), indices=(33,)) for n in (*CALM_SIZES[1:], 257, 1025)]
     yield from variations("sizes", of("weight", ("float32",), rows))
-    padding = [call({"padding_idx": each}, weight=(3, 5), indices=(4, 6)) for each in (0, 1, 2, -1, -3)]
+    padding = [call({"padding_idx": row}, weight=(3, 5), indices=(4, 6)) for row in (0, 1, 2, -1, -3)]
     shapes = [call(weight=(3, 5), indices=()), call(weight=(3, 0), indices=(2,)), call(weight=(0, 5), indices=(0,))]
     yield from variations("attributes", [*padding, *shapes])
     yield from variations("indices", index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))

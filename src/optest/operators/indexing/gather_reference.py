@@ -1,4 +1,4 @@
-"""What indexed operators compute, and the terms of scatter_add."""
+"""References of operators that read by index, and the error terms of scatter_add."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from optest.spec import Terms, UnfitArguments
 def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     (array, index), _ = inferred(infer_gather, inputs, attributes)
     if not index.size:
+        # torch checks nothing else of an empty index.
         return (np.empty(index.shape, array.dtype),)
     rows = np.atleast_1d(array)
-    places = scatter_places(rows.shape, np.atleast_1d(index), attributes["dim"])
-    return (rows[places].reshape(index.shape),)
+    coordinates = scatter_coordinates(rows.shape, np.atleast_1d(index), attributes["dim"])
+    return (rows[coordinates].reshape(index.shape),)
 
 
 def index_select_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -47,71 +48,75 @@ def embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
 
 
 def scatter_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Integers wrap, bool is logical or; float64 adds up in long double where there is one."""
+    """Return input with src added by index; integers wrap, bool is logical or."""
     (array, index, src), _ = inferred(infer_scatter_add, inputs, attributes)
     wide = widen(array)
+    # float64 needs a more exact sum; long double is float64 itself on some platforms.
     total = np.atleast_1d(wide).astype(np.longdouble if is_double(array) else wide.dtype)
     if index.size:
-        places, terms = scattered(array, index, src, attributes["dim"])
-        np.add.at(total, places, widen(terms))
+        coordinates, terms = scatter_pairs(array, index, src, attributes["dim"])
+        # np.add.at adds repeated indices, unlike total[...] += terms.
+        np.add.at(total, coordinates, widen(terms))
     return (total.astype(wide.dtype).reshape(array.shape),)
 
 
-def scattered(array: Array, index: Array, src: Array, dim: int) -> tuple[tuple[Array, ...], Array]:
-    """Where each term goes, and the terms: the corner of src that index covers."""
+def scatter_pairs(array: Array, index: Array, src: Array, dim: int) -> tuple[tuple[Array, ...], Array]:
+    """Return the coordinates of the outputs that are written, and the part of src that index covers."""
     rows = np.atleast_1d(index)
     terms = np.atleast_1d(src)[tuple(slice(size) for size in rows.shape)]
-    return scatter_places(np.atleast_1d(array).shape, rows, dim), terms
+    return scatter_coordinates(np.atleast_1d(array).shape, rows, dim), terms
 
 
-def scatter_places(shape: tuple[int, ...], index: Array, dim: int) -> tuple[Array, ...]:
-    """For each element of ``index`` its own coordinates, with the index itself in place of that along ``dim``.
+def scatter_coordinates(shape: tuple[int, ...], index: Array, dim: int) -> tuple[Array, ...]:
+    """Return coordinates for each element of `index`: its own, with the index value along `dim`.
 
     Raises:
-        UnfitArguments: for an index that is not in ``shape``; negative ones are not counted from the end.
+        UnfitArguments: if an index is negative or not below the size of `dim`.
     """
     require_range(index, shape[dim], "index")
-    places: list[Any] = list(np.indices(index.shape, sparse=True))
-    places[dim] = index.astype(np.int64)
-    return tuple(places)
+    coordinates: list[Any] = list(np.indices(index.shape, sparse=True))
+    coordinates[dim] = index.astype(np.int64)
+    return tuple(coordinates)
 
 
 def require_range(index: Array, size: int, name: str, *, first: int = 0) -> None:
+    """Raise UnfitArguments for the first element of `index` that is not in [first, size)."""
     outside = (index < first) | (index >= size)
     if not outside.any():
         return
-    place = np.unravel_index(int(np.argmax(outside)), outside.shape)
+    position = np.unravel_index(int(np.argmax(outside)), outside.shape)
     raise UnfitArguments(
-        f"{name} is {index[place]} at {[int(each) for each in place]}, but should be {first} to {size - 1}"
+        f"{name} is {index[position]} at {[int(i) for i in position]}, expected {first} to {size - 1}"
         if size
-        else f"{name} has elements, but should have none: the dimension is empty"
+        else f"{name} has {index.size} elements, expected 0, as the indexed dimension is empty"
     )
 
 
 def scatter_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms of an element are its own value and every src that names it; their number differs by element.
+    """Return the terms of each output: its own element and every src element added to it.
 
-    An element that no index names is not added to, so it has nothing to lose: its terms are 0.
+    An element that no index selects is not added to, so that its terms are 0. The number of terms differs by element.
     """
-    array, index, src = (np.asarray(each) for each in inputs)
-    places, terms = scattered(array, index, src, attributes["dim"]) if index.size else (None, src)
-    return (terms_of_added(array, places, magnitudes(terms)),)
+    array, index, src = (np.asarray(x) for x in inputs)
+    coordinates, terms = scatter_pairs(array, index, src, attributes["dim"]) if index.size else (None, src)
+    return (terms_of_added(array, coordinates, magnitudes(terms)),)
 
 
-def terms_of_added(array: Array, places: tuple[Any, ...] | None, sizes: Array) -> Terms:
-    """Those of an array to whose ``places`` terms of these ``sizes`` are added; None for none."""
-    own = magnitudes(np.atleast_1d(array))
-    absolute, squared, count = np.zeros(own.shape), np.zeros(own.shape), np.zeros(own.shape, np.int64)
-    repeats = np.ones(own.shape)
-    if places is not None:
-        sums = np.arange(own.size).reshape(own.shape)[places]
-        repeats = repeats_of(sums, np.broadcast_to(sizes, sums.shape), own.shape)
-        np.add.at(absolute, places, sizes)
-        np.add.at(squared, places, sizes * sizes)
-        np.add.at(count, places, 1)
-    named = count > 0
-    absolute += np.where(named, own, 0.0)
-    squared += np.where(named, own * own, 0.0)
+def terms_of_added(array: Array, coordinates: tuple[Any, ...] | None, sizes: Array) -> Terms:
+    """Return the terms of `array` with `sizes` added at `coordinates`; no additions if they are None."""
+    elements = magnitudes(np.atleast_1d(array))
+    absolute, squared, count = np.zeros(elements.shape), np.zeros(elements.shape), np.zeros(elements.shape, np.int64)
+    repeats = np.ones(elements.shape)
+    if coordinates is not None:
+        sums = np.arange(elements.size).reshape(elements.shape)[coordinates]
+        repeats = repeats_of(sums, np.broadcast_to(sizes, sums.shape), elements.shape)
+        np.add.at(absolute, coordinates, sizes)
+        np.add.at(squared, coordinates, sizes * sizes)
+        np.add.at(count, coordinates, 1)
+    # An element without additions is a copy, which has no error.
+    original = np.where(count > 0, elements, 0.0)
+    absolute += original
+    squared += original * original
     shape = array.shape
     count, repeats = (count + 1).reshape(shape), repeats.reshape(shape)
     return Terms(absolute.reshape(shape), squared.reshape(shape), count, repeats=repeats)

@@ -1,4 +1,4 @@
-"""Slices and elements that are written by index: index_add, index_copy and scatter."""
+"""Operators that write slices or elements by index: index_add, index_copy and scatter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from optest.operators.indexing.gather import (
     MOSTLY_SPECIAL,
     MOVED,
     SCATTERED,
-    filled,
     index_patterns,
     indexed,
     infer_scatter_add,
@@ -22,6 +21,7 @@ from optest.operators.indexing.gather import (
     outside,
     require_same_rank,
     sizes_of,
+    with_fills,
     wrong_scatters,
 )
 from optest.operators.samples import refused, variations
@@ -48,14 +48,17 @@ DESCRIPTORS = in_module(
         attributes=(_DIM, attribute("alpha: float = 1.0", "Factor of source.")),
         dtype_variants=SCATTERED,
         sum_length="longest_index_add",
-        rule=accumulate("terms are the element and alpha times every source that names it, none where no index does"),
-        description="A copy of input with the slices of alpha * source added to those that index names along dim; "
+        rule=accumulate(
+            "terms are the element and alpha times every source element added to it; an element that no index selects "
+            "is exact"
+        ),
+        description="A copy of input with the slices of alpha * source added to the slices that index selects; "
         "indices may repeat, in any order. Integers wrap, bool is logical or.",
     ),
     OperatorDescriptor(
         name="index_copy",
         alternatives="index_copy_alternatives",
-        description="A copy of input with the slices of source in place of those that index names along dim.",
+        description="A copy of input in which the slices of source replace the slices selected by index along dim.",
     ),
     OperatorDescriptor(
         name="scatter",
@@ -69,25 +72,29 @@ DESCRIPTORS = in_module(
     signature="input, index, source -> out",
     attributes=(_DIM,),
     dtype_variants=_WRITTEN,
-    rule=replace(MOVED, formula="where an index repeats, any of the elements that it names"),
+    rule=replace(MOVED, formula="if an index repeats, any of the elements written to it"),
 )
 
+# Both operators accept the same shapes.
 infer_scatter = infer_scatter_add
 
 
 def infer_index_copy(specs: Specs, attributes: Attributes) -> Outputs:
-    """As large as input; source has its sizes, but for dim that of index, which has one dimension or is a scalar."""
-    source, index, copied = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "source")
+    """Return the output spec, of the shape of input.
+
+    source has the sizes of input, but along dim that of index, which has one dimension or is a scalar.
+    """
+    source, index, written = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "source")
     dim = normalize_dim(attributes["dim"], source.rank)
-    require_same_dtype(source, copied, "source")
+    require_same_dtype(source, written, "source")
     require_index(index, "index")
-    require_same_rank(source, copied, "source")
+    require_same_rank(source, written, "source")
     if index.rank > 1:
-        raise UnfitArguments(f"index is {format_shape(index.shape)}, but should have 1 dimension")
+        raise UnfitArguments(f"index is {format_shape(index.shape)}, expected 1 dimension")
     sizes = sizes_of(source.shape)
-    fitting = (*sizes[:dim], *sizes_of(index.shape), *sizes[dim + 1 :])
-    if sizes_of(copied.shape) != fitting:
-        raise UnfitArguments(f"source is {format_shape(copied.shape)}, but should be {format_shape(fitting)}")
+    expected = (*sizes[:dim], *sizes_of(index.shape), *sizes[dim + 1 :])
+    if sizes_of(written.shape) != expected:
+        raise UnfitArguments(f"source is {format_shape(written.shape)}, expected {format_shape(expected)}")
     return (dense(source.dtype, source.shape),)
 
 
@@ -96,29 +103,31 @@ def infer_index_add(specs: Specs, attributes: Attributes) -> Outputs:
     return infer_index_copy(specs, attributes)
 
 
-def longest_index_add(specs: Specs, _attributes: Attributes) -> int:
-    """All indices may name one slice, which holds elements already."""
+def longest_index_add(specs: Specs, _dim_and_shape_calls: Attributes) -> int:
+    """Return the maximum number of terms of an output: its own element and one for each index."""
     return given(specs, 1, "index").elements + 1
 
 
-def _slices(dim: int, shape: Sequence[int], count: int, **attributes: Any) -> dict[str, Any]:
-    """A call that writes so many slices."""
+def _slice_call(dim: int, shape: Sequence[int], count: int, **attributes: Any) -> dict[str, Any]:
+    """Return a call that writes `count` slices along `dim`."""
     written = list(shape)
     written[dim : dim + 1 or None] = [count]
     return call({"dim": dim, **attributes}, input=shape, index=(count,), source=written)
 
 
-_ORDINARY = [_slices(1, (5, 37), 9), _slices(0, (9, 6), 20), _slices(1, (3, 7, 5), 6)]
+_ORDINARY = [_slice_call(1, (5, 37), 9), _slice_call(0, (9, 6), 20), _slice_call(1, (3, 7, 5), 6)]
 
 
-def _of_slices(variants: Sequence[Sequence[str]]) -> Iterator[Sample]:
+def _slice_samples(variants: Sequence[Sequence[str]]) -> Iterator[Sample]:
+    """Yield the case sets of an operator that writes slices, in every variant of dtypes."""
     special = {"input": MOSTLY_SPECIAL, "source": MOSTLY_SPECIAL}
-    yield from indexed("input", _ORDINARY, variants, lambda n: _slices(1, (3, n), n), special)
-    each_once = {**_slices(0, (37, 3), 37), "generator": {"index": "arange"}}
+    yield from indexed("input", _ORDINARY, variants, lambda n: _slice_call(1, (3, n), n), special)
+    # Each slice is written once, so that the result does not depend on the order of writes.
+    each_once = {**_slice_call(0, (37, 3), 37), "generator": {"index": "arange"}}
     yield from variations("ordinary", of("input", MAIN_FLOATS, [each_once]))
-    yield from variations("attributes", _attributes())
-    yield from variations("indices", index_patterns(_slices(1, (4, 29), 24), 29))
-    yield from variations("indices", [_slices(0, (BEYOND_16_BITS, 2), 64)])
+    yield from variations("attributes", _dim_and_shape_calls())
+    yield from variations("indices", index_patterns(_slice_call(1, (4, 29), 24), 29))
+    yield from variations("indices", [_slice_call(0, (BEYOND_16_BITS, 2), 64)])
     yield from refused(
         call({"dim": 2}, input=(3, 4), index=(3,), source=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(2,), source=(3, 4)),
@@ -127,33 +136,38 @@ def _of_slices(variants: Sequence[Sequence[str]]) -> Iterator[Sample]:
         call({"dim": 0}, input=(3, 4), index=(3,), source=(3, 4), dtypes=("float32", "float32", "float32")),
         call({"dim": 0}, input=(3, 4), index=(3,), source=(3, 4), dtypes=("float32", "int64", "float64")),
     )
-    yield from outside(_slices(1, (2, 5), 6), "index", [[0, 1, 2, 3, 4, 4]], 5)
+    yield from outside(_slice_call(1, (2, 5), 6), "index", [[0, 1, 2, 3, 4, 4]], 5)
 
 
-index_copy_samples = partial(_of_slices, _WRITTEN)
+index_copy_samples = partial(_slice_samples, _WRITTEN)
 
 
-def _attributes() -> Iterator[dict[str, Any]]:
+def _dim_and_shape_calls() -> Iterator[dict[str, Any]]:
+    """Yield calls along each dimension, and with empty, scalar and deep inputs."""
     for dim in (0, 1, 2, -1, -2, -3):
-        yield _slices(dim, (4, 5, 3), 2)
-        yield _slices(dim, (4, 5, 3), 17)
+        yield _slice_call(dim, (4, 5, 3), 2)
+        yield _slice_call(dim, (4, 5, 3), 17)
     for shape, dim, count in (((6,), 0, 9), ((4, 5), 1, 0), ((0, 5), 1, 3), ((1, 1), 0, 1), ((2, 7, 3, 2), 1, 5)):
-        yield _slices(dim, shape, count)
+        yield _slice_call(dim, shape, count)
     yield call({"dim": 0}, input=(), index=(1,), source=())
-    yield _slices(3, (2, 3, 2, 4, 3), 9)
+    yield _slice_call(3, (2, 3, 2, 4, 3), 9)
 
 
 def index_add_samples() -> Iterator[Sample]:
-    yield from _of_slices(SCATTERED)
-    scaled = [_slices(1, (5, 16), 37, alpha=alpha) for alpha in (2.0, -1.5, 0.3, 0.0)]
+    yield from _slice_samples(SCATTERED)
+    # A kernel that ignores alpha, or applies it to input, fails for these.
+    scaled = [_slice_call(1, (5, 16), 37, alpha=alpha) for alpha in (2.0, -1.5, 0.3, 0.0)]
     yield from variations("attributes", of("input", (*MAIN_FLOATS, "float64"), scaled))
-    yield from variations("attributes", of("input", ("int32", "int8"), [_slices(1, (5, 16), 37, alpha=-3.0)]))
-    crowds = [_slices(0, (2, 3), 257), _slices(0, (3,), 1500)]
+    yield from variations("attributes", of("input", ("int32", "int8"), [_slice_call(1, (5, 16), 37, alpha=-3.0)]))
+    # Many slices are added to one: narrow accumulators and lost atomic updates differ.
+    crowds = [_slice_call(0, (2, 3), 257), _slice_call(0, (3,), 1500)]
     yield from variations("long", of("input", (*MAIN_FLOATS, "int32", "bool"), crowds))
     exact = {"input": "integer-exact", "source": "integer-exact"}
-    yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*_ORDINARY, crowds[0]], **exact)))
-    yield from variations("zero-mean", of("input", MAIN_FLOATS, filled(_ORDINARY[:1], input="randn", source="randn")))
-    yield from refused({**_slices(0, (3, 4), 3, alpha=0.5), "dtypes": ["int32", "int64", "int32"]})
+    yield from variations("integer-exact", of("input", MAIN_FLOATS, with_fills([*_ORDINARY, crowds[0]], **exact)))
+    yield from variations(
+        "zero-mean", of("input", MAIN_FLOATS, with_fills(_ORDINARY[:1], input="randn", source="randn"))
+    )
+    yield from refused({**_slice_call(0, (3, 4), 3, alpha=0.5), "dtypes": ["int32", "int64", "int32"]})
 
 
 def scatter_samples() -> Iterator[Sample]:
@@ -163,11 +177,12 @@ def scatter_samples() -> Iterator[Sample]:
         call({"dim": 1}, input=(3, 7, 5), index=(2, 6, 4), src=(3, 9, 5)),
     ]
 
-    def rows(n: int) -> Call:
+    def row_call(n: int) -> Call:
         return call({"dim": 1}, input=(3, n), index=(3, n), src=(3, n))
 
-    yield from indexed("input", calls, _WRITTEN, rows, {"input": MOSTLY_SPECIAL, "src": MOSTLY_SPECIAL})
-    each_once = {**rows(37), "generator": {"index": {"fill": "data", "values": [list(range(36, -1, -1))] * 3}}}
+    yield from indexed("input", calls, _WRITTEN, row_call, {"input": MOSTLY_SPECIAL, "src": MOSTLY_SPECIAL})
+    # A permutation: every element is written exactly once.
+    each_once = {**row_call(37), "generator": {"index": {"fill": "data", "values": [list(range(36, -1, -1))] * 3}}}
     yield from variations("ordinary", of("input", MAIN_FLOATS, [each_once]))
     for dim in (0, 1, 2, -1, -2, -3):
         yield from variations("attributes", [call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3), src=(4, 5, 3))])
@@ -180,8 +195,8 @@ def scatter_samples() -> Iterator[Sample]:
         (3, (2, 3, 2, 4, 3), (2, 2, 2, 9, 3), (2, 3, 2, 9, 3)),
         (0, (1025, 3), (1025, 3), (1025, 3)),
     )
-    several = [call({"dim": dim}, input=source, index=index, src=src) for dim, source, index, src in shapes]
-    yield from variations("attributes", several)
+    cases = [call({"dim": dim}, input=source, index=index, src=src) for dim, source, index, src in shapes]
+    yield from variations("attributes", cases)
     patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
     yield from variations("indices", index_patterns(patterns, 53))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), src=(64,))])

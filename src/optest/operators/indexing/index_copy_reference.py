@@ -1,4 +1,4 @@
-"""What operators that write by index compute, what is as right where an index repeats, and the terms of index_add."""
+"""References and accepted alternatives of operators that write by index, and the error terms of index_add."""
 
 from __future__ import annotations
 
@@ -8,81 +8,88 @@ from typing import Any
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, inferred, is_double, magnitudes, quiet_hooks, widen
-from optest.operators.indexing.gather_reference import require_range, scattered, terms_of_added
+from optest.operators.indexing.gather_reference import require_range, scatter_pairs, terms_of_added
 from optest.operators.indexing.index_copy import infer_index_add, infer_index_copy, infer_scatter
-from optest.operators.indexing.sort_reference import same_bits
+from optest.operators.indexing.sort_reference import same_bits_or_nan
 from optest.spec import Terms
 
-Places = tuple[Any, ...]
+Coordinates = tuple[Any, ...]
 
 
 def index_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Integers wrap, bool is logical or; float64 adds up in long double where there is one."""
+    """Return input with alpha * source added by index; integers wrap, bool is logical or."""
     (array, index, source), _ = inferred(infer_index_add, inputs, attributes)
     wide = widen(array)
+    # float64 needs a more exact sum; long double is float64 itself on some platforms.
     total = np.atleast_1d(wide).astype(np.longdouble if is_double(array) else wide.dtype)
-    places, terms = _slices(array, index, source, attributes["dim"])
-    np.add.at(total, places, terms * total.dtype.type(attributes.get("alpha", 1.0)))
+    coordinates, terms = _slice_coordinates(array, index, source, attributes["dim"])
+    np.add.at(total, coordinates, terms * total.dtype.type(attributes.get("alpha", 1.0)))
     return (total.astype(wide.dtype).reshape(array.shape),)
 
 
 def index_copy_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Where an index repeats, the last slice."""
+    """Return input with slices of source written by index; if an index repeats, the last slice wins."""
     (array, index, source), _ = inferred(infer_index_copy, inputs, attributes)
-    return (_written(array, *_slices(array, index, source, attributes["dim"], stored=True)),)
+    return (_with_values(array, *_slice_coordinates(array, index, source, attributes["dim"], stored=True)),)
 
 
 def scatter_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Where an index repeats, the last element."""
+    """Return input with elements of src written by index; if an index repeats, the last element wins."""
     (array, index, src), _ = inferred(infer_scatter, inputs, attributes)
-    return (_written(array, *scattered(array, index, src, attributes["dim"])) if index.size else array.copy(),)
+    if not index.size:
+        return (array.copy(),)
+    return (_with_values(array, *scatter_pairs(array, index, src, attributes["dim"])),)
 
 
 def index_copy_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
-    """Any of the elements that are written to a place."""
-    array, index, source = (np.asarray(each) for each in inputs)
-    return (is_one_of(array, *_slices(array, index, source, attributes["dim"], stored=True), actual[0]),)
+    """Return masks that accept any of the elements that are written to an output."""
+    array, index, source = (np.asarray(x) for x in inputs)
+    return (is_one_of(array, *_slice_coordinates(array, index, source, attributes["dim"], stored=True), actual[0]),)
 
 
 def scatter_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
-    """Any of the elements that are written to a place."""
-    array, index, src = (np.asarray(each) for each in inputs)
+    """Return masks that accept any of the elements that are written to an output; None for an empty index."""
+    array, index, src = (np.asarray(x) for x in inputs)
     if not index.size:
         return (None,)
-    return (is_one_of(array, *scattered(array, index, src, attributes["dim"]), actual[0]),)
+    return (is_one_of(array, *scatter_pairs(array, index, src, attributes["dim"]), actual[0]),)
 
 
-def _slices(array: Array, index: Array, source: Array, dim: int, *, stored: bool = False) -> tuple[Places, Array]:
-    """Where each slice of source goes, and the slices, widened unless as they are ``stored``."""
+def _slice_coordinates(
+    array: Array, index: Array, source: Array, dim: int, *, stored: bool = False
+) -> tuple[Coordinates, Array]:
+    """Return the coordinates of the slices that are written, and source, widened unless `stored`."""
     rows = np.atleast_1d(array)
     indices = np.atleast_1d(index)
     require_range(indices, rows.shape[dim], "index")
-    places = (*[slice(None)] * (dim % rows.ndim), indices.astype(np.int64))
-    return places, np.atleast_1d(source if stored else widen(source))
+    coordinates = (*[slice(None)] * (dim % rows.ndim), indices.astype(np.int64))
+    return coordinates, np.atleast_1d(source if stored else widen(source))
 
 
-def _written(array: Array, places: Places, values: Array) -> Array:
+def _with_values(array: Array, coordinates: Coordinates, values: Array) -> Array:
+    """Return a copy of `array` with `values` written at `coordinates`."""
     out = np.array(np.atleast_1d(array))
-    out[places] = values
+    out[coordinates] = values
     return np.asarray(out.reshape(array.shape))
 
 
-def is_one_of(array: Array, places: Places, values: Array, actual: Array) -> Array:
-    """Where an actual element is one of the ``values`` that are written to its place."""
+def is_one_of(array: Array, coordinates: Coordinates, values: Array, actual: Array) -> Array:
+    """Return a mask of the elements of `actual` that equal one of the `values` written to their coordinates."""
+    # logical_or.at visits every write to an element; plain indexing would keep only the last.
     mask = np.zeros(np.atleast_1d(array).shape, np.bool_)
-    np.logical_or.at(mask, places, same_bits(np.atleast_1d(actual)[places], values))
+    np.logical_or.at(mask, coordinates, same_bits_or_nan(np.atleast_1d(actual)[coordinates], values))
     return np.asarray(mask.reshape(array.shape))
 
 
 def index_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms of an element are its own value and alpha times every source that names it.
+    """Return the terms of each output: its own element and alpha times every source element added to it.
 
-    Of the k there are two or more, so that their bound has room for rounding alpha and the product. An element that
-    no index names is not added to: its terms are 0.
+    An element that no index selects is not added to: its terms are 0. Any other has two terms or more, so that their
+    bound also covers rounding alpha and the product.
     """
-    array, index, source = (np.asarray(each) for each in inputs)
-    places, terms = _slices(array, index, source, attributes["dim"])
-    return (terms_of_added(array, places, abs(attributes.get("alpha", 1.0)) * magnitudes(terms)),)
+    array, index, source = (np.asarray(x) for x in inputs)
+    coordinates, terms = _slice_coordinates(array, index, source, attributes["dim"])
+    return (terms_of_added(array, coordinates, abs(attributes.get("alpha", 1.0)) * magnitudes(terms)),)
 
 
 quiet_hooks(globals())

@@ -1,4 +1,4 @@
-"""What random_sample draws, and what is as right."""
+"""Reference and accepted alternatives of random_sample."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from optest.operators.indexing.random_sample import infer_random_sample
 
 
 class _Draw(NamedTuple):
-    """Logits from the largest on, where they stand, how many are drawn from, and the first at which the sum of
-    probabilities reaches ``limit``; ``sums`` is None where the largest is drawn whatever they are."""
+    """Sorted logits of a random_sample call and the position at which the draw stops."""
 
-    logits: Array
-    order: Array
-    kept: int
-    sums: Array | None
-    limit: float
-    place: int
+    logits: Array  # in descending order, NaN first
+    order: Array  # original index of each
+    kept: int  # number of logits to draw from
+    sums: Array | None  # cumulative probabilities; None if the largest logit is always drawn
+    limit: float  # cumulative probability at which the draw stops
+    position: int  # first position whose sum reaches the limit
 
 
 def random_sample_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """The first index, from the largest logit on, at which the sum of the first probabilities of
-    softmax(logits / temperature) is at least random_value · min(top_p, sum of the first top_k)."""
+    """Return the index of the drawn logit.
+
+    In descending order, it is the first at which the sum of softmax(logits / temperature) is at least random_value ·
+    min(top_p, sum of the first top_k).
+    """
     _, (spec,) = inferred(infer_random_sample, inputs, attributes)
-    draw = _draw(inputs, attributes)
-    return (np.asarray(draw.order[draw.place], numpy_dtype(spec.dtype)),)
+    draw = _locate_draw(inputs, attributes)
+    return (np.asarray(draw.order[draw.position], numpy_dtype(spec.dtype)),)
 
 
-def _draw(inputs: Inputs, attributes: Attributes) -> _Draw:
+def _locate_draw(inputs: Inputs, attributes: Attributes) -> _Draw:
+    """Sort the logits and find the position at which the cumulative probability reaches the limit."""
     values = as_float64(inputs[0])
     order = np.argsort(-values, kind="stable")
     nans = np.isnan(values[order])
@@ -52,33 +55,29 @@ def _draw(inputs: Inputs, attributes: Attributes) -> _Draw:
 
 
 def random_sample_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Sequence[Any]:
-    """Any of equal logits, since their probabilities are equal; and the index at which the sum is within its error
-    of the limit, but not on it.
+    """Return a mask that accepts indices of equal logits, and an index at which the sum is close to the limit.
 
-    The error is that of a sum of exponentials, taken twice, for the sum and for the whole, and 16 u for the division,
-    the limit and attributes that are rounded, all of it times the limit.
+    Close means within the error of the sum, but not equal. The error is that of a sum of exponentials, taken twice (for
+    the partial and the total sum), and 16 u for the division, the limit and rounded attributes, all of it relative to
+    the limit.
     """
     array, index = np.asarray(inputs[0]), int(np.asarray(actual[0]))
-    return (_is_right(array, attributes, index),)
-
-
-def _is_right(array: Array, attributes: Attributes, index: int) -> Array:
-    draw = _draw((array,), attributes)
+    draw = _locate_draw((array,), attributes)
     if not 0 <= index < array.size:
-        return np.zeros((), np.bool_)
+        return (np.zeros((), np.bool_),)
     value = as_float64(array)[index]
-    same = (draw.logits == value) | (np.isnan(draw.logits) & np.isnan(value))
-    right = np.zeros(draw.logits.size, np.bool_)
-    right[draw.place] = True
-    if draw.sums is not None:  # an arithmetic with errors may stop elsewhere
+    is_equal = (draw.logits == value) | (np.isnan(draw.logits) & np.isnan(value))
+    is_accepted = np.zeros(draw.logits.size, np.bool_)
+    is_accepted[draw.position] = True
+    if draw.sums is not None:  # rounding may stop at another position
         row = (draw.logits / attributes.get("temperature", 1.0)).reshape(1, -1)
         worst = float(exponential_sum(row, 1, double=is_double(array)).worst.item())
-        allowed = unit_roundoff(array) * (2.0 * worst + 16.0) * draw.limit
+        margin = unit_roundoff(array) * (2.0 * worst + 16.0) * draw.limit
         before = np.concatenate(([-np.inf], draw.sums[:-1]))
-        starts = (before < draw.limit) | ((before > draw.limit) & (before - draw.limit <= allowed))
-        reaches = draw.sums >= draw.limit - allowed
-        right |= starts & reaches & (np.arange(draw.sums.size) < draw.kept)
-    return np.asarray((same & right).any())
+        starts = (before < draw.limit) | ((before > draw.limit) & (before - draw.limit <= margin))
+        reaches = draw.sums >= draw.limit - margin
+        is_accepted |= starts & reaches & (np.arange(draw.sums.size) < draw.kept)
+    return (np.asarray((is_equal & is_accepted).any()),)
 
 
 quiet_hooks(globals())

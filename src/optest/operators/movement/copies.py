@@ -1,4 +1,4 @@
-"""Copies, repetitions and triangles: clone, broadcast_to, tile, tril, triu, zeros_like and ones_like."""
+"""Operators that copy, repeat or fill: clone, broadcast_to, tile, tril, triu, zeros_like and ones_like."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from functools import partial
 from optest.operators.calls import LARGE_SIZE, MILLION, Call, call
 from optest.operators.derived_samples import further_layouts
 from optest.operators.describe import EVERY, attribute, in_module, movement
-from optest.operators.movement.helpers import MOVED, SOME, moved
+from optest.operators.movement.helpers import MOVED, SOME, movement_samples
 from optest.operators.samples import in_every_layout, of_one_element, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_dimensions
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
-_FILLED = movement("one value everywhere, whatever stood in the input")
-_DIAGONAL = attribute("diagonal: int = 0", "Diagonal that is the border; positive ones lie above the main.")
+_FILLED = movement("one value everywhere, for any input")
+_DIAGONAL = attribute(
+    "diagonal: int = 0", "Diagonal at the border of the triangle; positive ones are above the main diagonal."
+)
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="broadcast_to",
         aliases=("expand",),
-        attributes=(attribute("size|shape: ints", "The new sizes; -1 keeps the own."),),
-        description="Sizes of 1 repeated, and new dimensions in front; one-way, unlike ONNX Expand.",
+        attributes=(attribute("size|shape: ints", "The new sizes; -1 keeps a size."),),
+        description="Dimensions of size 1 are repeated, and new ones added in front; one-way, unlike ONNX Expand.",
     ),
     OperatorDescriptor(
         name="tile",
         aliases=("Tile: input -> output",),
-        attributes=(attribute("dims|repeats: ints", "How often each dimension repeats."),),
-        description="The whole tensor repeated; the shorter of shape and dims gets ones in front.",
+        attributes=(attribute("dims|repeats: ints", "Number of repetitions of each dimension."),),
+        description="The whole tensor is repeated; the shorter of shape and dims gets ones in front.",
     ),
     OperatorDescriptor(
         name="tril",
@@ -69,39 +71,40 @@ DESCRIPTORS = in_module(
 
 
 def infer_broadcast_to(specs: Specs, attributes: Attributes) -> Outputs:
-    """Sizes are aligned at the end; -1 keeps the input's own, which a new leading dimension does not have."""
+    """Return the output spec; sizes are aligned at the end, and -1 keeps the input's size of a dimension."""
     spec = given(specs, 0, "input")
     size: Shape = attributes["size"]
     added = len(size) - spec.rank
     if added < 0:
-        raise UnfitArguments(f"size is {list(size)}, but should have {spec.rank} entries or more, as input has")
+        raise UnfitArguments(f"size is {list(size)}, expected {spec.rank} entries or more, as input")
     shape = []
-    for position, wanted in enumerate(size):
-        own = spec.shape[position - added] if position >= added else None
-        if own is not None and wanted in (-1, own):
-            shape.append(own)
-        elif wanted < 0 or own not in (None, 1):
-            kept = "0 or more" if own is None else f"{own} or -1" if own != 1 else "0 or more, or -1"
-            raise UnfitArguments(f"size at dimension {position} is {wanted}, but should be {kept}")
+    for position, requested in enumerate(size):
+        present = spec.shape[position - added] if position >= added else None
+        # -1 of a new leading dimension has no size to keep.
+        if present is not None and requested in (-1, present):
+            shape.append(present)
+        elif requested < 0 or present not in (None, 1):
+            expected = "0 or more" if present is None else f"{present} or -1" if present != 1 else "0 or more, or -1"
+            raise UnfitArguments(f"size at dimension {position} is {requested}, expected {expected}")
         else:
-            shape.append(wanted)
+            shape.append(requested)
     return (dense(spec.dtype, tuple(shape)),)
 
 
 def infer_tile(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    own, repeats = tiled(spec.shape, attributes["dims"])
-    return (dense(spec.dtype, tuple(size * count for size, count in zip(own, repeats, strict=True))),)
+    sizes, repeats = padded_repeats(spec.shape, attributes["dims"])
+    return (dense(spec.dtype, tuple(size * count for size, count in zip(sizes, repeats, strict=True))),)
 
 
-def tiled(shape: Shape, dims: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
-    """Shape and repeats, the shorter of them preceded by ones, as torch.tile has it.
+def padded_repeats(shape: Shape, dims: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
+    """Return shape and repeats, the shorter of them preceded by ones, as in torch.tile.
 
     Raises:
         UnfitArguments: for a negative count.
     """
     if any(count < 0 for count in dims):
-        raise UnfitArguments(f"dims is {list(dims)}, but should hold counts of 0 or more")
+        raise UnfitArguments(f"dims is {list(dims)}, expected counts of 0 or more")
     rank = max(len(shape), len(dims))
     return (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(dims)) + tuple(dims)
 
@@ -120,23 +123,25 @@ def clone_samples() -> Iterator[Sample]:
     yield from (*like, *further_layouts(like))
     ranks = [call(input=(2, 3, 2, 4, 3)), call(input=(2, 1, 3, 1, 2, 2)), call(input=(33, 65))]
     yield from variations("ordinary", ranks, dtypes=SOME)
-    ends = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]  # random integers have 63 bits
+    ends = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]  # random integers have only 63 bits
     yield from variations("special", [call(input=(7,), generator={"fill": "data", "values": ends})], dtypes=("uint64",))
     yield from in_every_layout([call(input=(2, 3, 9, 7), dtypes=("int8",))])
+    # A stride of 0 repeats rows; the copy must be dense.
     repeated = {"shape": [3, 5, 17], "strides": [17, 0, 1]}
     deep = {"shape": [2, 3, 2, 4, 3], "strides": [1, 2, 24, 6, 48]}
     yield from variations("layouts", [call(input=repeated), call(input=deep)], dtypes=SOME)
 
 
 def like_samples() -> Iterator[Sample]:
-    """Of operators that give a tensor like their input, and have no attributes."""
+    """Yield the case sets of operators without attributes whose output has the shape and dtype of input."""
     calls = [call(input=(3, 5, 17)), call(input=(2, 3, 9, 7)), call(input=(1, 7))]
-    yield from moved(calls, lambda n: call(input=(3, n)), (), (), large=[call(input=MILLION)])
+    yield from movement_samples(calls, lambda n: call(input=(3, n)), (), (), large=[call(input=MILLION)])
     ranks = [call(input=()), call(input=(0,)), call(input=(2, 0, 3)), call(input=(2, 3, 2, 1, 4, 3))]
     yield from variations("sizes", ranks, dtypes=SOME)
 
 
 def broadcast_to_samples() -> Iterator[Sample]:
+    # Every position of a repeated dimension, several at once, none, and new dimensions.
     pairs: list[tuple[tuple[int, ...], list[int]]] = [
         ((1, 5), [3, 5]),
         ((3, 1), [3, 5]),
@@ -159,7 +164,7 @@ def broadcast_to_samples() -> Iterator[Sample]:
         ((2, 1, 3), [2, 1, 2, 2, 4, 3]),
         ((1,), [5000]),
     ]
-    yield from moved(
+    yield from movement_samples(
         [call({"size": [4, 3, 37]}, input=(3, 37)), call({"size": [5, 17]}, input=(5, 1))],
         lambda n: call({"size": [3, n]}, input=(1, n)),
         [*(call({"size": size}, input=shape) for shape, size in pairs), call({"size": [3, 129]}, input=(3, 1))],
@@ -188,7 +193,7 @@ def tile_samples() -> Iterator[Sample]:
         ((5,), [3]),
         ((2, 3, 1, 4), [2, 3, 2, 2]),
     ]
-    yield from moved(
+    yield from movement_samples(
         [call({"dims": [2, 3]}, input=(5, 17)), call({"dims": [2, 1, 2]}, input=(3, 4, 5))],
         lambda n: call({"dims": [2, 2]}, input=(2, n)),
         [call({"dims": dims}, input=shape) for shape, dims in pairs],
@@ -198,9 +203,9 @@ def tile_samples() -> Iterator[Sample]:
 
 
 def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
-    """``sized`` keeps almost every element."""
+    """Yield the case sets of tril or triu; `sized(n)` keeps almost every element."""
     shapes = ((4, 4), (3, 6), (6, 3))
-    yield from moved(
+    yield from movement_samples(
         [call(input=(17, 19)), call({"diagonal": 1}, input=(2, 5, 7))],
         sized,
         [

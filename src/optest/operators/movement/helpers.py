@@ -1,4 +1,4 @@
-"""What movement operators share: their rule, and calls that each is asked."""
+"""Rule, dtypes and case sets that movement operators share."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from optest.operators.shapes import normalize_dim
 from optest.spec import Sample, Tier, UnfitArguments
 
 MOVED = movement("elements move and never change")
+# A 4-byte and a 1-byte dtype: kernels move words, and need a tail for bytes that do not fill one.
 SOME = ("float32", "int8")
-"""A 4-byte and a 1-byte type: kernels move words, and tails come where bytes do not fill one."""
 _SPECIAL = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
 def distinct_dims(dims: Sequence[int], rank: int, name: str = "dims") -> tuple[int, ...]:
-    """Dimensions counted from the front, in the order in which they are named.
+    """Return non-negative dimensions in the order of `dims`.
 
     Raises:
-        UnfitArguments: for one out of range, or named twice.
+        UnfitArguments: for one that is out of range or repeated.
     """
-    found = tuple(normalize_dim(dim, rank, name) for dim in dims)
-    if len(set(found)) < len(found):
-        raise UnfitArguments(f"{name} is {list(dims)}, but should name a dimension once")
-    return found
+    normalized = tuple(normalize_dim(dim, rank, name) for dim in dims)
+    if len(set(normalized)) < len(normalized):
+        raise UnfitArguments(f"{name} is {list(dims)}, expected each dimension at most once")
+    return normalized
 
 
-def moved(
+def movement_samples(
     calls: Sequence[Call],
     sized: Callable[[int], Call],
     attributes: Iterable[Call],
@@ -36,9 +36,14 @@ def moved(
     *,
     large: Iterable[Call] = (),
 ) -> Iterator[Sample]:
-    """The case sets of one movement operator. The first call is laid out in every way, and asked in every dtype."""
+    """Yield the case sets of a movement operator.
+
+    The first of `calls` is used for the smoke test, all layouts and all dtypes. `sized(n)` builds a call of size n,
+    `attributes` are calls for attributes, `wrong` calls to refuse, `large` calls of a million elements.
+    """
     yield from standard(calls, EVERY)
     yield from of_every_size(sized, (*SIZES, LARGE_SIZE), dtypes=SOME)
+    # Payloads of NaN and the sign of 0 must survive the move.
     mostly_special = {**calls[0], "generator": {"fill": "special", "rate": 0.9}}
     yield from variations("special", [mostly_special], dtypes=_SPECIAL)
     yield from variations("attributes", attributes, dtypes=("float32",))

@@ -1,4 +1,4 @@
-"""What the movement operators give: elements as they were, in other places."""
+"""References of the movement operators: the same elements at other positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from optest.operators.movement.concat import (
     section_sizes,
     slice_ranges,
 )
-from optest.operators.movement.copies import infer_broadcast_to, infer_tril, tiled
+from optest.operators.movement.copies import infer_broadcast_to, infer_tril, padded_repeats
 from optest.operators.movement.helpers import distinct_dims
 from optest.operators.movement.transpose import infer_permute, infer_reshape, infer_roll
 from optest.operators.shapes import normalize_dim
@@ -42,6 +42,7 @@ def transpose_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
     array = np.asarray(inputs[0])
     if not array.ndim:
         return (array.copy(),)
+    # A copy: outputs must not share memory with inputs.
     return (np.swapaxes(array, attributes["dim0"], attributes["dim1"]).copy(),)
 
 
@@ -62,7 +63,7 @@ def broadcast_to_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arra
 
 def tile_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
-    shape, repeats = tiled(array.shape, attributes["dims"])
+    shape, repeats = padded_repeats(array.shape, attributes["dims"])
     return (np.tile(array.reshape(shape), repeats),)
 
 
@@ -88,27 +89,30 @@ def triu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return _triangle(inputs, lambda rows, columns: columns - rows >= attributes.get("diagonal", 0))
 
 
-def _triangle(inputs: Inputs, kept: Callable[[Array, Array], Array]) -> tuple[Array, ...]:
-    """The elements that are kept, and zeros, whatever the others are: NaN, infinity and −0 leave no trace."""
+def _triangle(inputs: Inputs, is_kept: Callable[[Array, Array], Array]) -> tuple[Array, ...]:
+    """Return the elements at positions that `is_kept` selects, and +0 elsewhere."""
     (array,), _ = inferred(infer_tril, inputs, {})
-    mask = kept(np.arange(array.shape[-2])[:, None], np.arange(array.shape[-1])[None, :])
+    mask = is_kept(np.arange(array.shape[-2])[:, None], np.arange(array.shape[-1])[None, :])
+    # A product with the mask would leave NaN, infinity and −0.
     result = np.zeros(array.shape, array.dtype)
     result[..., mask] = array[..., mask]
     return (result,)
 
 
 def concat_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Tensors of several dtypes are converted to the common one: exactly, or rounded once."""
+    """Return the joined tensors in their common dtype, converted exactly or rounded once."""
     arrays, (result,) = inferred(infer_concat, inputs, attributes)
-    parts = [_as_dtype(array, result.dtype) for array in arrays if not is_legacy_empty(array.shape)]
+    parts = [_in_common_dtype(array, result.dtype) for array in arrays if not is_legacy_empty(array.shape)]
     if not parts:
         return (np.empty(result.shape, numpy_dtype(result.dtype)),)
     return (np.concatenate(parts, normalize_dim(attributes.get("dim", 0), parts[0].ndim)),)
 
 
-def _as_dtype(array: Array, target: DType) -> Array:
+def _in_common_dtype(array: Array, target: DType) -> Array:
+    """Return `array` in dtype `target`, rounded once."""
     if array.dtype == numpy_dtype(target):
         return array
+    # round_to takes complex128 for complex targets.
     if target.is_complex:
         return round_to(array.astype(np.complex128), target)
     return round_to(converted(array, target), target)
@@ -133,51 +137,53 @@ def pad_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     pads = pads_by_dim(array.shape, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode == "constant":
-        framed = np.empty(result.shape, array.dtype)
-        framed[...] = _fill_value(attributes.get("value", 0.0), result.dtype)
-        # A negative pad crops.
-        inner = tuple(
+        padded = np.empty(result.shape, array.dtype)
+        padded[...] = _fill_value(attributes.get("value", 0.0), result.dtype)
+        # A negative pad crops, so that only a part of the input is copied.
+        target = tuple(
             slice(max(before, 0), size - max(after, 0))
             for size, (before, after) in zip(result.shape, pads, strict=True)
         )
-        kept = tuple(
+        source = tuple(
             slice(max(-before, 0), size - max(-after, 0))
             for size, (before, after) in zip(array.shape, pads, strict=True)
         )
-        if all(where.start < where.stop for where in (*inner, *kept)):
-            framed[inner] = array[kept]
-        return (framed,)
+        if all(part.start < part.stop for part in (*target, *source)):
+            padded[target] = array[source]
+        return (padded,)
     for dim, (before, after) in enumerate(pads):
         if before or after:
-            array = array.take(_SOURCES[mode](array.shape[dim], before, after), dim)
+            array = array.take(_SOURCE_INDICES[mode](array.shape[dim], before, after), dim)
     return (array.copy(),)
 
 
 def _fill_value(value: float, target: DType) -> Array:
-    """The value as the dtype holds it: rounded once, without its fraction for integers, true unless it is 0."""
+    """Return `value` as the dtype holds it: rounded once, truncated for integers, true unless 0 for bool."""
     if target.kind is Kind.BOOL:
         return np.asarray(value != 0)
     return round_to(np.asarray(float(value) if target.is_inexact else int(value)), target)
 
 
-def _reflected(size: int, before: int, after: int) -> Array:
-    places = np.abs(np.arange(-before, size + after))
-    return np.where(places >= size, 2 * (size - 1) - places, places)
+def _mirrored_indices(size: int, before: int, after: int) -> Array:
+    """Return the index of the input element at each position of a dimension with mirrored pads."""
+    positions = np.abs(np.arange(-before, size + after))
+    return np.where(positions >= size, 2 * (size - 1) - positions, positions)
 
 
-def _wrapped(size: int, before: int, after: int) -> Array:
-    """Cropped first, as torch does it: what is repeated is what is left."""
+def _circular_indices(size: int, before: int, after: int) -> Array:
+    """Return the index of the input element at each position of a dimension with circular pads."""
+    # Negative pads crop first, as in torch: only the rest is repeated.
     begin, end = max(-before, 0), size + min(after, 0)
-    places = np.arange(-max(before, 0), end - begin + max(after, 0))
-    return begin + places % max(end - begin, 1)
+    positions = np.arange(-max(before, 0), end - begin + max(after, 0))
+    return begin + positions % max(end - begin, 1)
 
 
-_SOURCES: Mapping[str, Callable[[int, int, int], Array]] = {
-    "reflect": _reflected,
+# By mode, a function of size and pads that returns the index of the input element at each position.
+_SOURCE_INDICES: Mapping[str, Callable[[int, int, int], Array]] = {
+    "reflect": _mirrored_indices,
     "replicate": lambda size, before, after: np.clip(np.arange(-before, size + after), 0, size - 1),
-    "circular": _wrapped,
+    "circular": _circular_indices,
 }
-"""By mode, the index of the input from which each place along a dimension is taken."""
 
 
 quiet_hooks(globals())

@@ -1,4 +1,4 @@
-"""Normalisations of rows: layer_norm, rms_norm, add_rms_norm and normalize."""
+"""Operators that normalise rows: layer_norm, rms_norm, add_rms_norm and normalize."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NORMALIZED_SHAPE = replace(
 MEAN_SQUARE_EPS = replace(
     attribute(
         "eps|epsilon: float = None",
-        "Added to the mean square; none is 2⁻²³ for 16-bit inputs too, as torch computes it; 2⁻⁵² for float64.",
+        "Number added to the mean square; None is 2⁻²³ (also for 16-bit inputs, as in torch), 2⁻⁵² for float64.",
     ),
     implied=lambda spec: 2.0 ** (-52 if spec.dtype.name == "float64" else -23),
 )
-_STATISTICS = attribute("statistics: bool = False", "Give standardization and std beside the result.")
+_STATISTICS = attribute("statistics: bool = False", "Return standardization and std, too.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -54,17 +54,17 @@ DESCRIPTORS = in_module(
         signature="input, other, weight? -> out, residual",
         aliases=("fused_add_rms_norm",),
         dtype_variants=(*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16"))),
-        rule=composed("as rms_norm, 2·|y| and what rounding x to the dtype changes more; 0 for residual"),
-        description="rms_norm of x = input + other, and x itself. It may be rounded to the dtype before it is "
-        "normalised, or before it is scaled alone.",
+        rule=composed("as rms_norm, plus 2·|y| and the change by rounding x to the dtype; 0 for residual"),
+        description="rms_norm of x = input + other, and x itself. x may be rounded to the dtype before it is "
+        "normalised, or only before it is scaled.",
     ),
     OperatorDescriptor(
         name="normalize",
         aliases=("lp_norm",),
         attributes=(
-            attribute("p: float = 2.0", "Order of the norm, as of norm."),
+            attribute("p: float = 2.0", "Order of the norm, as in the operator norm."),
             attribute("dim|axis: int = 1", "Dimension of the vectors."),
-            attribute("eps: float = 1e-12", "Least divisor."),
+            attribute("eps: float = 1e-12", "Minimum divisor."),
         ),
         dtype_variants=FLOATS,
         sum_length="..shapes:length_of_dim",
@@ -103,42 +103,41 @@ _PARAMETER = "T|float32[*normalized_shape]"
 def infer_normalize(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     normalize_dim(attributes.get("dim", 1), spec.rank)
+    # Raises for attributes that the norm itself refuses.
     infer_norm(specs, {**attributes, "keepdim": True})
     return (dense(spec.dtype, spec.shape),)
 
 
 def terms_of_normalized_shape(_specs: Specs, attributes: Attributes) -> int:
+    """Return the number of values of a row, which the mean sums."""
     return prod(attributes["normalized_shape"])
 
 
 def normalized_shape(spec: TensorSpec, attributes: Attributes) -> Shape:
+    """Return the attribute as a shape; raise UnfitArguments unless it is the last sizes of input."""
     normalized = tuple(attributes["normalized_shape"])
     if not normalized:
-        raise UnfitArguments("normalized_shape is empty, but should have 1 size or more")
+        raise UnfitArguments("normalized_shape is empty, expected 1 size or more")
     if spec.shape[max(0, spec.rank - len(normalized)) :] != normalized:
         raise UnfitArguments(
-            f"normalized_shape is {format_shape(normalized)}, but should be the last sizes of input "
+            f"normalized_shape is {format_shape(normalized)}, expected the last sizes of input, "
             f"{format_shape(spec.shape)}"
         )
     return normalized
 
 
 def layer_norm_samples() -> Iterator[Sample]:
-    def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
-        stated = {"normalized_shape": list(shape), **attributes}
-        return call(stated, input=(*rows, *shape), weight=shape, bias=shape)
+    def norm(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+        all_attributes = {"normalized_shape": list(shape), **attributes}
+        return call(all_attributes, input=(*rows, *shape), weight=shape, bias=shape)
 
-    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16)]
-    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+    calls = [norm((4,), 37), norm((3,), 5, 7), norm((2, 3), 16)]
+    yield from standard(calls, FLOATS, sized=lambda n: norm((3,), n), special=False)
     yield from of_weight_and_bias(calls)
-    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
-    yield from of_rows(whole)
-    # Three outputs: of every dtype, size and kind of input, since none of them shows in the result alone.
-    with_statistics = [
-        whole((4,), 37, statistics=True),
-        whole((3,), 5, 7, statistics=True),
-        whole((2, 3), 16, statistics=True),
-    ]
+    yield from variations("attributes", [norm((), 3, 5), norm((2,), 3, 1, 5), norm((4, 3), 1)])
+    yield from of_rows(norm)
+    # With three outputs, kernels take another path; errors of statistics are not visible in out.
+    with_statistics = [norm(*sizes, statistics=True) for sizes in (((4,), 37), ((3,), 5, 7), ((2, 3), 16))]
     yield from variations("statistics", with_statistics, dtypes=(*MAIN_FLOATS, "float64"))
     yield from variations(
         "statistics", [without(with_statistics[0], "bias"), without(with_statistics[0], "weight", "bias")]
@@ -146,15 +145,15 @@ def layer_norm_samples() -> Iterator[Sample]:
     yield from in_every_layout(with_statistics[:1])
     for half in ("float16", "bfloat16"):
         yield from variations("statistics", [{**with_statistics[0], "dtypes": [half, "float32", "float32"]}])
-    yield from variations("statistics", [whole((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
+    yield from variations("statistics", [norm((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
     for eps, fill in ((1e-5, normal(0.0, 1e-3)), (0.125, normal(0.0, 0.5)), (1e-5, {"fill": "full", "value": 7.25})):
-        rows = filled(whole((4,), 65, eps=eps, statistics=True), fill)
+        rows = filled(norm((4,), 65, eps=eps, statistics=True), fill)
         yield from variations("statistics", [rows], dtypes=MAIN_FLOATS)
-    far = filled(whole((4,), 257, statistics=True), normal(30.0, 0.5))
-    yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=MAIN_FLOATS)
-    yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
-    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
-    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
+    far = filled(norm((4,), 257, statistics=True), normal(30.0, 0.5))
+    yield from variations("statistics", [far, norm((64,), 33, statistics=True)], dtypes=MAIN_FLOATS)
+    yield from variations("statistics", [norm((0,), 4, statistics=True), norm((), 5, statistics=True)])
+    yield from variations("empty", [norm((0,), 4), norm((2, 0), 3)])
+    yield from of_one_element(norm((1,), 1), dtypes=("float32",))
     yield from refused(
         call({"normalized_shape": [5]}, input=(3, 4)),
         call({"normalized_shape": [3]}, input=(3, 4)),
@@ -165,13 +164,13 @@ def layer_norm_samples() -> Iterator[Sample]:
 
 
 def add_rms_norm_samples() -> Iterator[Sample]:
-    def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+    def norm(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         sizes = (*rows, *shape)
         return call({"normalized_shape": list(shape), **attributes}, input=sizes, other=sizes, weight=shape)
 
-    yield from _of_mean_squares(whole)
-    yield from variations("long", [whole((LARGE_SIZE,), 17)], dtypes=("float32",))
-    opposed = whole((4,), 65)  # what is left of 300 and -300 has lost nothing yet
+    yield from _rms_samples(norm)
+    yield from variations("long", [norm((LARGE_SIZE,), 17)], dtypes=("float32",))
+    opposed = norm((4,), 65)  # the sum of 300 and -300 is exact
     opposed["generator"] = {"input": normal(300.0, 1.0), "other": normal(-300.0, 1.0)}
     yield from variations("cancellation", [opposed], dtypes=(*MAIN_FLOATS, "float64"))
     yield from refused(
@@ -202,12 +201,12 @@ def normalize_samples() -> Iterator[Sample]:
 
 
 def rms_norm_samples() -> Iterator[Sample]:
-    def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+    def norm(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         return call({"normalized_shape": list(shape), **attributes}, input=(*rows, *shape), weight=shape)
 
-    yield from _of_mean_squares(whole)
-    tiny = [filled(whole((4,), 65), normal(0.0, std)) for std in (1e-3, 3e-4)]
-    yield from variations("epsilon", tiny, dtypes=MAIN_FLOATS)  # of none
+    yield from _rms_samples(norm)
+    tiny = [filled(norm((4,), 65), normal(0.0, std)) for std in (1e-3, 3e-4)]
+    yield from variations("epsilon", tiny, dtypes=MAIN_FLOATS)  # with the default eps
     yield from refused(
         call({"normalized_shape": [5]}, input=(3, 4)),
         call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
@@ -215,14 +214,15 @@ def rms_norm_samples() -> Iterator[Sample]:
     )
 
 
-def _of_mean_squares(whole: Callable[..., Call]) -> Iterator[Sample]:
-    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
-    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+def _rms_samples(norm: Callable[..., Call]) -> Iterator[Sample]:
+    """Yield the case sets that rms_norm and add_rms_norm share; `whole` builds their calls."""
+    calls = [norm((4,), 37), norm((3,), 5, 7), norm((2, 3), 16, eps=1e-6)]
+    yield from standard(calls, FLOATS, sized=lambda n: norm((3,), n), special=False)
     for half in MAIN_FLOATS[1:]:
         halves = [half] * (len(calls[0]["shapes"]) - 1)
         yield from variations("dtypes", [{**calls[0], "dtypes": [*halves, "float32"]}])
     yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=MAIN_FLOATS)
-    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
-    yield from of_rows(whole, has_mean=False)
-    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
-    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
+    yield from variations("attributes", [norm((), 3, 5), norm((2,), 3, 1, 5), norm((4, 3), 1)])
+    yield from of_rows(norm, has_mean=False)
+    yield from variations("empty", [norm((0,), 4), norm((2, 0), 3)])
+    yield from of_one_element(norm((1,), 1), dtypes=("float32",))

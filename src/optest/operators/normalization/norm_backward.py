@@ -1,4 +1,4 @@
-"""Gradients of normalisations of rows: rms_norm_backward and layer_norm_backward."""
+"""Gradients of row normalisations: rms_norm_backward and layer_norm_backward."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="layer_norm_backward",
         signature="grad_output, input, weight? -> grad_input, grad_weight?, grad_bias?",
-        attributes=(NORMALIZED_SHAPE, EPS, attribute("bias: bool = True", "Give grad_bias beside grad_weight.")),
+        attributes=(
+            NORMALIZED_SHAPE,
+            EPS,
+            attribute("bias: bool = True", "Return grad_bias in addition to grad_weight."),
+        ),
         description="Gradients of layer_norm. With r = 1 / √(variance + eps), z = (x − mean) · r and "
         "g = grad_output · weight, grad_input is r · (g − mean g − z · mean(g · z)); with a weight, grad_weight is the "
         "sum of grad_output · z over the rows and grad_bias that of grad_output, in the dtype of weight.",
@@ -50,36 +54,48 @@ def infer_rms_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_layer_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
-    out, *more = infer_rms_norm_backward(specs, attributes)
-    return (out, *more, *(more if attributes.get("bias", True) else ()))
+    # grad_bias has the spec of grad_weight.
+    out, *weight_gradient = infer_rms_norm_backward(specs, attributes)
+    return (out, *weight_gradient, *(weight_gradient if attributes.get("bias", True) else ()))
 
 
 def longest_sum(specs: Specs, attributes: Attributes) -> int:
+    """Return the length of the longer sum: over the columns of a row, or over the rows."""
     columns = prod(attributes["normalized_shape"])
     return max(columns, given(specs, 0, "grad_output").elements // max(columns, 1))
 
 
-def _samples(whole: Callable[..., Call], *calls: Call) -> Iterator[Sample]:
-    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
-    yield from variations("sizes", [whole((n,), 5) for n in (1, 17, 129, 1025)])
+def _gradient_samples(norm_gradient: Callable[..., Call], *calls: Call) -> Iterator[Sample]:
+    """Yield the case sets that both operators share; `whole` builds calls, `calls` are the ordinary ones."""
+    yield from standard(calls, FLOATS, sized=lambda n: norm_gradient((3,), n), special=False)
+    yield from variations("sizes", [norm_gradient((n,), 5) for n in (1, 17, 129, 1025)])
     for half in MAIN_FLOATS[1:]:
-        mixed = [{**each, "dtypes": [half, half, "float32"]} for each in calls[:2]]
+        mixed = [{**case, "dtypes": [half, half, "float32"]} for case in calls[:2]]
         yield from variations("dtypes", mixed)
         yield from in_layouts_at_once(mixed[:1])
-    yield from variations("attributes", [without(each, "weight") for each in calls[:2]], dtypes=MAIN_FLOATS)
-    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
+    yield from variations("attributes", [without(case, "weight") for case in calls[:2]], dtypes=MAIN_FLOATS)
+    yield from variations(
+        "attributes", [norm_gradient((), 3, 5), norm_gradient((2,), 3, 1, 5), norm_gradient((4, 3), 1)]
+    )
     for std, eps in ((1e-3, 1e-5), (0.5, 0.1)):
-        yield from variations("epsilon", [filled(whole((4,), 65, eps=eps), normal(0.0, std))], dtypes=MAIN_FLOATS)
-    far = [filled(whole((4,), 257), normal(mean, std)) for mean, std in ((-300.0, 2.0), (30.0, 0.5), (1500.0, 300.0))]
+        yield from variations(
+            "epsilon", [filled(norm_gradient((4,), 65, eps=eps), normal(0.0, std))], dtypes=MAIN_FLOATS
+        )
+    far = [
+        filled(norm_gradient((4,), 257), normal(mean, std))
+        for mean, std in ((-300.0, 2.0), (30.0, 0.5), (1500.0, 300.0))
+    ]
     yield from variations("mean beside std", far, dtypes=MAIN_FLOATS)
-    yield from variations("long", [whole((2,), 65536), whole((LARGE_SIZE,), 3)], dtypes=("float32",))
-    yield from variations("long", [whole((300,), 17)], dtypes=MAIN_FLOATS)
-    large = {**whole((65,), 33), "generator": {"grad_output": normal(8.0, 1.0)}}  # sums over rows grow
+    yield from variations("long", [norm_gradient((2,), 65536), norm_gradient((LARGE_SIZE,), 3)], dtypes=("float32",))
+    yield from variations("long", [norm_gradient((300,), 17)], dtypes=MAIN_FLOATS)
+    # A mean of 8 makes the sums over rows large.
+    large = {**norm_gradient((65,), 33), "generator": {"grad_output": normal(8.0, 1.0)}}
     yield from variations("long", [large], dtypes=MAIN_FLOATS)
+    # NaN and infinity must stay in their row of grad_input; weight is left out, as its gradient sums over rows.
     odd = [[1.0, 2.0, 3.0], ["nan", 1.0, 2.0], [0.5, "inf", 1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]
-    rows = filled(whole((5,), 3), {"fill": "data", "values": odd})
+    rows = filled(norm_gradient((5,), 3), {"fill": "data", "values": odd})
     yield from variations("special", [without(rows, "weight")], dtypes=MAIN_FLOATS)
-    yield from variations("empty", [whole((0,), 4)])
+    yield from variations("empty", [norm_gradient((0,), 4)])
     yield from refused(
         call({"normalized_shape": [4]}, grad_output=(3, 4), input=(4, 4)),
         call({"normalized_shape": [3]}, grad_output=(3, 4), input=(3, 4)),
@@ -87,14 +103,22 @@ def _samples(whole: Callable[..., Call], *calls: Call) -> Iterator[Sample]:
     )
 
 
-def _whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+def _norm_gradient(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+    """Return a call with a weight of `shape` and `rows` of that shape."""
     sizes = (*rows, *shape)
     return call({"normalized_shape": list(shape), **attributes}, grad_output=sizes, input=sizes, weight=shape)
 
 
 def rms_norm_backward_samples() -> Iterator[Sample]:
-    yield from _samples(_whole, _whole((4,), 37), _whole((3,), 5, 7), _whole((2, 3), 16, eps=1e-6))
+    yield from _gradient_samples(
+        _norm_gradient, _norm_gradient((4,), 37), _norm_gradient((3,), 5, 7), _norm_gradient((2, 3), 16, eps=1e-6)
+    )
 
 
 def layer_norm_backward_samples() -> Iterator[Sample]:
-    yield from _samples(_whole, _whole((4,), 37), _whole((3,), 5, 7, bias=False), _whole((2, 3), 16, bias=False))
+    yield from _gradient_samples(
+        _norm_gradient,
+        _norm_gradient((4,), 37),
+        _norm_gradient((3,), 5, 7, bias=False),
+        _norm_gradient((2, 3), 16, bias=False),
+    )

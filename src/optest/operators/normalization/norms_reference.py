@@ -1,4 +1,4 @@
-"""What normalisations of rows and channels compute, and what they may lose."""
+"""References and error terms of normalisations of rows and of channels."""
 
 from __future__ import annotations
 
@@ -24,31 +24,34 @@ from optest.spec import ErrorBudget
 
 
 def parameter(inputs: Inputs, index: int) -> Array | None:
-    """One input, widened, None where it is left out."""
-    given = optional_input(inputs, index)
-    return None if given is None else widen(given)
+    """Return the input at `index`, widened; None if it is missing."""
+    stored = optional_input(inputs, index)
+    return None if stored is None else widen(stored)
 
 
 def affine_parameters(inputs: Inputs) -> tuple[Array | None, Array | None]:
-    """weight and bias of a normalisation, widened, None where left out."""
+    """Return weight and bias (inputs 1 and 2), widened; None if missing."""
     return parameter(inputs, 1), parameter(inputs, 2)
 
 
-def scaled(y: Array, weight: Array | None, bias: Array | None) -> Array:
+def affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    """Return y · weight + bias, without a factor or addend that is None."""
     y = y if weight is None else y * weight
     return np.asarray(y if bias is None else y + bias)
 
 
 def moments(x: Array, dims: tuple[int, ...], *, extended: bool = False) -> tuple[Array, Array, Array]:
-    """x − mean, the mean and the biased variance over ``dims``, kept with size 1."""
+    """Return x − mean, the mean and the biased variance over `dims`, kept with size 1."""
     mean = mean_of(x, dims, extended=extended)
     centred = x - mean
-    rest = mean_of(centred, dims, extended=extended)  # what rounding the mean left over
+    # The mean of the centred values is the rounding error of the mean.
+    rest = mean_of(centred, dims, extended=extended)
     centred = centred - rest
     return centred, mean + rest, mean_of(centred * centred, dims, extended=extended)
 
 
 def mean_of(values: Array, dims: tuple[int, ...], *, extended: bool) -> Array:
+    """Return the mean over `dims`, kept with size 1; `extended` sums in long double."""
     count: Any = np.prod([values.shape[i] for i in dims])
     return np.asarray(np.expand_dims(sum_over(values, dims, extended=extended), dims) / float(count))
 
@@ -63,25 +66,31 @@ def normalized_budget(
     double: bool,
     is_folded: bool = False,
 ) -> tuple[Array, Array]:
+    """Return the worst error of (x − mean)·r·weight + bias and its variance, in units of u (see layer_norm_terms).
+
+    `is_folded` adds the errors of kernels that compute x·scale + shift (see group_norm_terms).
+    """
     count = float(np.prod([x.shape[i] for i in dims]))
     centred, mean, variance = moments(x, dims)
     total = variance + eps
     r = 1.0 / np.sqrt(total)
     z, s = np.abs(centred) * r, variance / total
-    condition = np.sqrt(variance * (variance + mean * mean)) / total  # κ·s, finite where the variance is 0
+    # κ itself is infinite for a variance of 0.
+    condition = np.sqrt(variance * (variance + mean * mean)) / total  # κ·s, finite for a variance of 0
     size = np.abs(x).mean(dims, keepdims=True)
     square = (x * x).mean(dims, keepdims=True)
     growth, growth_variance = growth_of_sum(x, count, dims)
 
     shift = (growth * size + np.abs(mean)) * r
     stretch = z * (s * (growth / 2.0 + 2.0) + 2.0 * condition)
-    own = (np.abs(x) + np.abs(mean)) * r + 7.0 * z
-    worst = shift + stretch + own
+    rounding = (np.abs(x) + np.abs(mean)) * r + 7.0 * z
+    worst = shift + stretch + rounding
 
     shift_variance = (growth_variance * (mean * mean / 3.0 + square / (2.0 * count)) + mean * mean / 3.0) * r * r
     stretch_variance = z * z * (s * s * (growth_variance / 12.0 + 1.0) + condition * condition)
-    own_variance = (x * x + mean * mean) * r * r / 3.0 + 4.0 * z * z
-    expected = 4.0 * shift_variance + 4.0 * stretch_variance + own_variance
+    rounding_variance = (x * x + mean * mean) * r * r / 3.0 + 4.0 * z * z
+    # Errors common to a row do not average out over it and count with twice their deviation.
+    expected = 4.0 * shift_variance + 4.0 * stretch_variance + rounding_variance
     if is_folded:
         worst = worst + 2.0 * np.abs(mean) * r
         expected = expected + 4.0 * (2.0 * mean * mean) * r * r / 3.0
@@ -102,16 +111,16 @@ def normalized_budget(
 
 
 def layer_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """The result and, if asked for, the values before weight and bias, and √(variance + eps) of each row."""
+    """Return the output; with statistics also the values before weight and bias, and √(variance + eps) of each row."""
     array = np.asarray(inputs[0])
     x, dims = widen(array), trailing_dims(array, attributes)
-    if not x.size:  # rows without elements have no mean
+    if not x.size:  # the mean of an empty row is NaN
         return (x, x, np.full(x.shape[: dims[0]], np.nan)) if attributes.get("statistics") else (x,)
     weight, bias = affine_parameters(inputs)
     centred, _, variance = moments(x, dims, extended=is_double(array))
     std = np.sqrt(variance + attributes.get("eps", 1e-5))
     z = centred / std
-    out = scaled(z, weight, bias)
+    out = affine(z, weight, bias)
     return (out, z, np.asarray(std.reshape(x.shape[: dims[0]]))) if attributes.get("statistics") else (out,)
 
 
@@ -121,25 +130,22 @@ def rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, .
 
 
 def _rms_normalized(x: Array, weight: Array | None, attributes: Attributes, *, double: bool) -> Array:
+    """Return x / √(mean x² + eps) · weight; `x` if it is empty."""
     if not x.size:
         return x
     square = mean_of(x * x, trailing_dims(x, attributes), extended=double)
-    return scaled(x / np.sqrt(square + rms_epsilon(attributes, double=double)), weight, None)
+    return affine(x / np.sqrt(square + rms_epsilon(attributes, double=double)), weight, None)
 
 
 def rms_epsilon(attributes: Attributes, *, double: bool) -> float:
-    """``eps``; without one, the spacing of 1 in the arithmetic: 2⁻⁵² for float64, 2⁻²³ for all others.
-
-    torch documents finfo(input.dtype).eps, but takes that of float32, in which it computes, for 16-bit inputs too.
-    """
-    stated = attributes.get("eps")
-    if stated is not None:
-        return float(stated)
-    return 2.0**-52 if double else 2.0**-23
+    """Return eps; if it is None, the spacing of 1 in the arithmetic: 2⁻⁵² for float64, else 2⁻²³."""
+    eps = attributes.get("eps")
+    # torch documents finfo(input.dtype).eps, but uses that of float32, its arithmetic, for 16-bit inputs.
+    return float(eps) if eps is not None else 2.0**-52 if double else 2.0**-23
 
 
 def add_rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Of the sum as it is before it is rounded, and that sum."""
+    """Return the norm of input + other, not rounded in between, and that sum."""
     first = np.asarray(inputs[0])
     total = widen(first) + widen(np.asarray(inputs[1]))
     return _rms_normalized(total, parameter(inputs, 2), attributes, double=is_double(first)), total
@@ -147,56 +153,56 @@ def add_rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arra
 
 def normalize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
-    (norm,) = norm_reference([array], _of_vectors(attributes))
+    (norm,) = norm_reference([array], _norm_attributes(attributes))
     return (np.asarray(widen(array) / np.maximum(norm, attributes.get("eps", 1e-12))),)
 
 
-def _of_vectors(attributes: Attributes) -> dict[str, Any]:
+def _norm_attributes(attributes: Attributes) -> dict[str, Any]:
+    """Return the attributes of norm for a normalize call."""
     return {"p": attributes.get("p", 2.0), "dim": (attributes.get("dim", 1),), "keepdim": True}
 
 
 def trailing_dims(x: Array, attributes: Attributes) -> tuple[int, ...]:
-    """The last dimensions, as many as ``normalized_shape`` has."""
+    """Return the last dimensions of `x`, as many as normalized_shape has."""
     return tuple(range(x.ndim - len(attributes["normalized_shape"]), x.ndim))
 
 
 def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Errors of the mean, the variance, the square root, the products and the bias, first order.
+    """Return the first-order error budget of the mean, the variance, the square root, the products and the bias.
 
-    With r = 1/√(var + eps), z = |x − mean|·r, s = var/(var + eps), κ = √(1 + mean²/var), a = mean|x| and n elements
-    in a row, in units of u:
+    With r = 1/√(var + eps), z = |x − mean|·r, s = var/(var + eps), κ = √(1 + mean²/var), a = mean|x| and n elements in
+    a row, in units of u:
 
     - mean, common to the row: ``(4√n·a + |mean|)·r``;
-    - variance, common to the row: ``z·s·(2√n + 2κ + 2)``; κ is what updating formulas lose, κ² would admit
+    - variance, common to the row: ``z·s·(2√n + 2κ + 2)``; κ is the loss of updating formulas, κ² would accept
       E[x²] − E[x]²;
     - rsqrt (2 ulp) and the sum under it: ``5·z``;
     - x − mean, or x·r − mean·r: ``(|x| + |mean|)·r``, and two products: ``2·z``;
 
-    all of it times |weight|, and ``|y|`` for adding the bias. What is common to a row does not average out over it
-    and counts with twice its deviation. Where a row repeats few values, n takes the place of 4√n. Every product may
-    be rounded to a subnormal number, before it is multiplied by r or weight.
+    all of it times |weight|, and ``|y|`` for adding the bias. Errors common to a row do not average out over it and
+    count with twice their deviation. If a row repeats few values, n replaces 4√n. Every product may be rounded to a
+    subnormal number before it is multiplied by r or weight.
 
-    standardization is z, judged as without weight and bias. std is off by what the variance is, and by ``10·std`` for
-    the sum under the root and the root itself, of which 1/rsqrt is the coarsest (2 and 2.5 ulp).
+    standardization is z, with the budget of an output without weight and bias. std has the error of the variance, and
+    ``10·std`` for the sum under the root and the root itself, of which 1/rsqrt is the coarsest (2 and 2.5 ulp).
     """
     x = as_float64(inputs[0])
     dims, eps = trailing_dims(x, attributes), attributes.get("eps", 1e-5)
     has_statistics = attributes.get("statistics")
     if not x.size:
-        nothing = ErrorBudget(x, x)
-        none = np.zeros(x.shape[: dims[0]])
-        return (nothing, nothing, ErrorBudget(none, none)) if has_statistics else (nothing,)
+        exact, zeros = ErrorBudget(x, x), np.zeros(x.shape[: dims[0]])
+        return (exact, exact, ErrorBudget(zeros, zeros)) if has_statistics else (exact,)
     weight, bias = affine_parameters(inputs)
     double = is_double(inputs[0])
     out = ErrorBudget(*normalized_budget(x, dims, eps, weight, bias, double=double))
     if not has_statistics:
         return (out,)
-    own = ErrorBudget(*normalized_budget(x, dims, eps, None, None, double=double))
-    return (out, own, deviation_budget(x, dims, eps, double=double))
+    of_standardization = ErrorBudget(*normalized_budget(x, dims, eps, None, None, double=double))
+    return (out, of_standardization, deviation_budget(x, dims, eps, double=double))
 
 
 def deviation_budget(x: Array, dims: tuple[int, ...], eps: float, *, double: bool) -> ErrorBudget:
-    """Of √(variance + eps); the variance loses what it loses in :func:`normalized_budget`."""
+    """Return the budget of √(variance + eps) per row; for the error of the variance see normalized_budget."""
     count = float(np.prod([x.shape[i] for i in dims]))
     _, mean, variance = moments(x, dims)
     total = variance + eps
@@ -211,18 +217,19 @@ def deviation_budget(x: Array, dims: tuple[int, ...], eps: float, *, double: boo
 
 
 def rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Errors of the mean square, the square root and the products, all relative to the result y, first order.
+    """Return the first-order error budget of the mean square, the square root and the products, relative to output y.
 
     With q the mean of x², s = q/(q + eps) and n elements in a row, in units of u: the squares, their sum and the
     division are off by ``4√n + 4`` of q, of which the root takes ``s·(2√n + 2)``; the sum with eps, rsqrt (2 ulp) and
-    two products add ``7``. What is common to a row counts with twice its deviation. Where a row repeats few values,
-    n takes the place of 4√n. The first product may be rounded to a subnormal number, before it is multiplied again.
+    two products add ``7``. Errors common to a row count with twice their deviation. If a row repeats few values, n
+    replaces 4√n. The first product may be rounded to a subnormal number before it is multiplied again.
     """
     array = np.asarray(inputs[0])
     return (_rms_budget(as_float64(array), parameter(inputs, 1), attributes, double=is_double(array)),)
 
 
 def _rms_budget(x: Array, weight: Array | None, attributes: Attributes, *, double: bool) -> ErrorBudget:
+    """Return the error budget of _rms_normalized (see rms_norm_terms)."""
     if not x.size:
         return ErrorBudget(x, x)
     dims = trailing_dims(x, attributes)
@@ -234,7 +241,7 @@ def _rms_budget(x: Array, weight: Array | None, attributes: Attributes, *, doubl
     growth, growth_variance = growth_of_sum(squares, count, dims)
     y = np.abs(x) / np.sqrt(total) * (1.0 if weight is None else np.abs(weight))
     fourth = (squares * squares).mean(dims, keepdims=True)
-    spread = np.where(np.isinf(total), 1.0, fourth / (count * total * total))  # Σt²/2 beside s²/3
+    spread = np.where(np.isinf(total), 1.0, fourth / (count * total * total))  # Σt²/2, next to s²/3
     shared = growth_variance * (s * s / 3.0 + spread / 2.0) / 4.0 + s * s + 2.0
     lost = half_subnormal(double=double) * (1.0 if weight is None else np.abs(weight) + 1.0 / np.sqrt(total))
     worst = y * (s * (growth / 2.0 + 2.0) + 7.0) + lost
@@ -242,34 +249,39 @@ def _rms_budget(x: Array, weight: Array | None, attributes: Attributes, *, doubl
 
 
 def add_rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """As rms_norm of x = input + other, and 2·|y| for rounding x, in its own place and in the mean square.
+    """Return the budget of rms_norm of x = input + other, plus 2·|y| for rounding x twice; residual has no error.
 
-    Where the dtype is narrower than the arithmetic, kernels differ in what they round to it: nothing, x where it is
-    scaled, or x in the mean square, too. The larger of both differences is added as it is. The residual is one sum,
-    which is rounded once.
+    x is rounded itself and in the mean square. If the dtype is narrower than the arithmetic, kernels differ in what
+    they round to it: nothing, x as a factor, or x in the mean square, too. The larger of both differences is added. The
+    residual is one sum, which is rounded once.
     """
     first = np.asarray(inputs[0])
     total, weight = as_float64(first) + as_float64(inputs[1]), parameter(inputs, 2)
     double = is_double(first)
-    own = _rms_budget(total, weight, attributes, double=double)
+    of_norm = _rms_budget(total, weight, attributes, double=double)
+    # Kernels that write the residual first may read it back in its dtype.
     stored = as_float64(round_to(total, dtype_of(first.dtype)))
     y = _rms_normalized(total, weight, attributes, double=double)
     changed = np.abs(_rms_normalized(stored, weight, attributes, double=double) - y)
+    # Kernels may round x only as the factor of r.
     scaled_alone = np.where(total == 0.0, 0.0, np.abs(y * (stored - total) / total))
     u = unit_roundoff(first)
-    more = 2.0 * np.abs(y) + np.nan_to_num(np.maximum(changed, scaled_alone)) / u
-    nothing = np.zeros(total.shape)
-    return ErrorBudget(own.worst + more, own.variance + more * more), ErrorBudget(nothing, nothing)
+    rounding_of_x = 2.0 * np.abs(y) + np.nan_to_num(np.maximum(changed, scaled_alone)) / u
+    zeros = np.zeros(total.shape)
+    return ErrorBudget(of_norm.worst + rounding_of_x, of_norm.variance + rounding_of_x * rounding_of_x), ErrorBudget(
+        zeros, zeros
+    )
 
 
 def normalize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """What the norm loses of itself, the rounding of eps and the quotient (2.5 ulp), all of |y|.
-
-    Squares that are subnormal are rounded, not lost: vectors that are so short have eps for a divisor, unless it is 0.
-    """
+    """Return the errors of the norm, of rounding eps and of the quotient (2.5 ulp), relative to |y|."""
     array = np.asarray(inputs[0])
-    stated = _of_vectors(attributes)
-    (norm,), (lost, variance, _) = norm_reference([array], stated), norm_budget([array], stated, 2.0**-150)
+    norm_attributes = _norm_attributes(attributes)
+    # Subnormal squares are rounded, not lost: such short vectors are divided by eps, unless it is 0.
+    (norm,), (lost, variance, _) = (
+        norm_reference([array], norm_attributes),
+        norm_budget([array], norm_attributes, 2.0**-150),
+    )
     y, divisor = np.abs(normalize_reference(inputs, attributes)[0]), np.maximum(norm, attributes.get("eps", 1e-12))
     tiny = half_subnormal(double=is_double(array))
     expected = np.asarray(variance) / (divisor * divisor)
@@ -288,7 +300,7 @@ def group_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 
 
 def batch_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """By the running statistics or, in training, those of the batch (with the biased variance)."""
+    """Return the output by the running statistics or, in training, by those of the batch with the biased variance."""
     array = np.asarray(inputs[0])
     x, eps = widen(array), attributes.get("eps", 1e-5)
     if not x.size:
@@ -297,11 +309,11 @@ def batch_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     if attributes.get("training"):
         return (_normalized(x, split.dims, eps, split.weight, split.bias, extended=is_double(array)),)
     mean, variance = running_statistics(inputs, x.ndim)
-    return (scaled((x - mean) / np.sqrt(variance + eps), split.weight, split.bias),)
+    return (affine((x - mean) / np.sqrt(variance + eps), split.weight, split.bias),)
 
 
 class Channels(NamedTuple):
-    """An input with the dimensions that are normalised over, and its parameters shaped to broadcast with it."""
+    """Input values, the dimensions to normalise over, and parameters shaped to broadcast with them."""
 
     values: Array
     dims: tuple[int, ...]
@@ -310,41 +322,48 @@ class Channels(NamedTuple):
 
 
 def by_group(x: Array, inputs: Inputs, groups: int) -> Channels:
-    """(batch, groups, channels of a group, everything else), of which the last two are normalised over."""
+    """Reshape to (batch, groups, channels of a group, rest), to normalise over the last two dimensions."""
     batch, channels = x.shape[:2]
     values = x.reshape(batch, groups, channels // groups, -1)
-    weight, bias = (None if each is None else each.reshape(1, groups, -1, 1) for each in affine_parameters(inputs))
+    weight, bias = (
+        None if values is None else values.reshape(1, groups, -1, 1) for values in affine_parameters(inputs)
+    )
     return Channels(values, (2, 3), weight, bias)
 
 
 def by_channel(x: Array, inputs: Inputs) -> Channels:
-    """weight and bias of a batch_norm, which follow the running statistics; normalised over all but dimension 1."""
+    """Return a batch_norm input with its weight and bias (inputs 3 and 4), to normalise over all but dimension 1."""
     dims = (0, *range(2, x.ndim))
-    return Channels(x, dims, _spread(parameter(inputs, 3), x.ndim), _spread(parameter(inputs, 4), x.ndim))
+    return Channels(
+        x, dims, _broadcast_channels(parameter(inputs, 3), x.ndim), _broadcast_channels(parameter(inputs, 4), x.ndim)
+    )
 
 
 def running_statistics(inputs: Inputs, rank: int) -> tuple[Array, Array]:
-    """running_mean and running_var, shaped to broadcast over the channels; inference has seen to it that both are."""
+    """Return running_mean and running_var, shaped to broadcast over the channels."""
+    # Shape inference has checked that both are given.
     mean, variance = (widen(np.asarray(inputs[index])).reshape(-1, *(1,) * (rank - 2)) for index in (1, 2))
     return mean, variance
 
 
-def _spread(values: Array | None, rank: int) -> Array | None:
+def _broadcast_channels(values: Array | None, rank: int) -> Array | None:
+    """Return one value per channel, shaped to broadcast with an input of `rank`; None stays None."""
     return None if values is None else values.reshape(-1, *(1,) * (rank - 2))
 
 
 def _normalized(
     x: Array, dims: tuple[int, ...], eps: float, weight: Array | None, bias: Array | None, *, extended: bool
 ) -> Array:
+    """Return the values normalised over `dims`, times weight, plus bias."""
     centred, _, variance = moments(x, dims, extended=extended)
-    return scaled(centred / np.sqrt(variance + eps), weight, bias)
+    return affine(centred / np.sqrt(variance + eps), weight, bias)
 
 
 def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """As layer_norm over a group, plus the error of a kernel that folds everything into x·scale + shift.
+    """Return the budget of layer_norm over a group, plus the errors of a kernel that computes x·scale + shift.
 
-    With scale = weight·r and shift = bias − mean·scale, the product mean·scale adds ``|weight·mean|·r``, and shift
-    adds ``|bias| + |weight·mean|·r``.
+    With scale = weight·r and shift = bias − mean·scale, the product mean·scale adds ``|weight·mean|·r``, and shift adds
+    ``|bias| + |weight·mean|·r``.
     """
     x = as_float64(inputs[0])
     if not x.size:
@@ -363,10 +382,10 @@ def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
 
 
 def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """By running statistics: errors of the square root and of x·scale + shift; in training as group_norm.
+    """Return the budget of x·scale + shift by the running statistics, or that of group_norm in training.
 
     With r = 1/√(running_var + eps), z = |x − running_mean|·r, scale = weight·r and shift = bias − running_mean·scale,
-    in units of u: the sum under the root (1/2), rsqrt (2 ulp) and the product with weight stretch z by ``6·z``, the
+    in units of u: the sum under the root (1/2), rsqrt (2 ulp) and the product with weight scale z by ``6·z``, the
     products x·scale and running_mean·scale and the shift round ``(|x| + 2|running_mean|)·r``, all of it times |weight|;
     ``|bias|`` is in the shift and ``|y|`` is the last sum. Errors of scale and shift are common to a channel and count
     with twice their deviation.

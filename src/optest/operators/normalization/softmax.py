@@ -1,4 +1,4 @@
-"""softmax, log_softmax and causal_softmax."""
+"""The operators softmax, log_softmax and causal_softmax: descriptors, shape inference and samples."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="causal_softmax",
         alternatives="causal_softmax_alternatives",
-        rule=composed("as softmax over the columns that are seen; 0 for the others"),
-        description="softmax over the last dimension, where row i of the last two dimensions sees the columns up to "
-        "i + (columns − rows); the others are 0, whatever stands in them (or NaN in a row "
-        "that sees NaN). There are no fewer columns than rows.",
+        rule=composed("as softmax over the unmasked columns; 0 for the others"),
+        description="softmax over the last dimension. Row i of the last two dimensions uses the columns up to "
+        "i + (columns − rows); outputs of the other columns are 0 for any input (or NaN in a row that is NaN). There "
+        "are at least as many columns as rows.",
     ),
     dtype_variants=FLOATS,
     generator=NEAR_OVERFLOW,
@@ -49,21 +49,21 @@ def infer_softmax(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
-    """Queries by keys in the last two dimensions; every query has to see a key, so there are no fewer keys."""
+    """Return the spec of input; raise UnfitArguments if it has fewer columns than rows."""
     spec = given(specs, 0, "input")
     require_dimensions(spec, "input", 2)
     if spec.shape[-1] < spec.shape[-2]:
         raise UnfitArguments(
-            f"input is {format_shape(spec.shape)}, but should have as many columns as rows or more: "
-            "the first rows would see none"
+            f"input is {format_shape(spec.shape)}, expected at least as many columns as rows, "
+            "as the first rows would have no column"
         )
     return (dense(spec.dtype, spec.shape),)
 
 
+# Without a shift by the maximum, exp underflows, is harmless, loses small terms, and overflows in every dtype.
 _RANGES = (uniform(-110.0, -95.0), uniform(-1.0, 1.0), uniform(-200.0, 200.0), uniform(900.0, 1000.0))
-"""Where exp underflows without a shift, plain ones, shares that vanish, where exp overflows in every type."""
+# exp overflows unless it is shifted by the maximum of the whole row, which is the last element.
 _RISING = {"fill": "arange", "start": -200.0, "step": 0.5}
-"""So far that exp overflows unless it is shifted by the largest of all, which is the last."""
 _MASKED: list[list[Any]] = [
     ["-inf", 1.0, "-inf", 2.0],
     ["-inf", "-inf", "-inf", -3.0],
@@ -77,7 +77,7 @@ _MASKED: list[list[Any]] = [
 
 def log_softmax_samples() -> Iterator[Sample]:
     yield from softmax_samples()
-    # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
+    # exp(−90) is subnormal in float32, but the logarithm of this share is an ordinary number.
     low: list[list[Any]] = [[0.0, -90.0, -100.0, -103.0], [0.0, -200.0, -1000.0, -60000.0], [0.0, -17.0, -20.0, -30.0]]
     yield from variations("special", [table(low, {"dim": 1})], dtypes=MAIN_FLOATS)
 
@@ -94,8 +94,8 @@ def softmax_samples() -> Iterator[Sample]:
         yield from variations("attributes", [call({"dim": dim}, input=(2, 3, 5))], dtypes=("float32", "float16"))
     yield from variations("attributes", [call({"dim": 0}, input=()), call({"dim": -1}, input=())])
     for fill in _RANGES:
-        each = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 4))]
-        yield from variations("special", each, dtypes=MAIN_FLOATS)
+        cases = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 4))]
+        yield from variations("special", cases, dtypes=MAIN_FLOATS)
     yield from variations("special", [table(_MASKED, {"dim": 1})], dtypes=MAIN_FLOATS)
     rising = [call({"dim": 1}, generator=_RISING, input=(1, 801)), call({"dim": 0}, generator=_RISING, input=(801, 1))]
     yield from variations("long", rising, dtypes=MAIN_FLOATS)
@@ -106,14 +106,14 @@ def softmax_samples() -> Iterator[Sample]:
     yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32", "float16"))
     yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
     yield from zero_mean([call({"dim": 1}, input=(3, 4097)), call({"dim": 1}, input=(64, 33))])
-    nothing = [call({"dim": 1}, input=(0, 3)), call({"dim": 0}, input=(3, 0)), call({"dim": 0}, input=(0,))]
-    yield from variations("empty", nothing)
+    empty = [call({"dim": 1}, input=(0, 3)), call({"dim": 0}, input=(3, 0)), call({"dim": 0}, input=(0,))]
+    yield from variations("empty", empty)
     yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=()))
-    between = [call({"dim": 1}, input=(3, n)) for n in (513, 781)]  # odd, between two sizes of a block
+    between = [call({"dim": 1}, input=(3, n)) for n in (513, 781)]  # odd sizes between two block sizes
     yield from variations("long", between, dtypes=("float32", "float64", "float16"))
     yield from variations("long", [call({"dim": 0}, input=(257,))], dtypes=MAIN_FLOATS)
-    low = call({"dim": 1}, generator=uniform(-210.0, -190.0), input=(2, 1500))  # a maximum that begins at 0
-    far = call({"dim": 1}, generator=uniform(-30000.0, -29000.0), input=(3, 33))  # or at some other finite number
+    low = call({"dim": 1}, generator=uniform(-210.0, -190.0), input=(2, 1500))  # for a maximum that starts at 0
+    far = call({"dim": 1}, generator=uniform(-30000.0, -29000.0), input=(3, 33))  # or at another finite number
     yield from variations("long", [low, far], dtypes=MAIN_FLOATS)
     yield from variations("long", [call({"dim": 0}, input=(2, LARGE_SIZE))], dtypes=("float32",))
 
@@ -124,19 +124,20 @@ def causal_softmax_samples() -> Iterator[Sample]:
     yield from variations("sizes", [call(input=(n, n)) for n in (1, 2, 16, 33, 65)], dtypes=("float32",))
     for fill in _RANGES:
         yield from variations("special", [call(generator=fill, input=(2, 17, 33))], dtypes=MAIN_FLOATS)
-    # NaN, infinity and the largest values above the diagonal must not reach the visible elements.
-    unseen: list[list[Any]] = [[1.0, 2.0, "nan", 60000.0], [0.5, -1.0, 3.0, "inf"], [0.5, -1.0, 3.0, 1.5]]
-    yield from variations("special", [table(unseen, {})], dtypes=MAIN_FLOATS)
+    # NaN, infinity and large values above the diagonal must not reach the unmasked elements.
+    masked_values: list[list[Any]] = [[1.0, 2.0, "nan", 60000.0], [0.5, -1.0, 3.0, "inf"], [0.5, -1.0, 3.0, 1.5]]
+    yield from variations("special", [table(masked_values, {})], dtypes=MAIN_FLOATS)
     yield from with_special_values([call(input=(33, 37))])
-    low: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
-    yield from variations("special", [table(low, {})], dtypes=MAIN_FLOATS)  # a mask that is finite outweighs these
+    below_finite_masks: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
+    # A finite mask value does not hide these.
+    yield from variations("special", [table(below_finite_masks, {})], dtypes=MAIN_FLOATS)
     yield from variations("long", [call(generator=_RISING, input=(1, 801))], dtypes=MAIN_FLOATS)
-    lower = [[-1e30, 1.0, 2.0], [-1e30, -1e30, 3.0], [-3e38, -3e38, -3e38]]
-    yield from variations("special", [table(lower, {})], dtypes=("float32", "bfloat16"))
+    far_below_masks = [[-1e30, 1.0, 2.0], [-1e30, -1e30, 3.0], [-3e38, -3e38, -3e38]]
+    yield from variations("special", [table(far_below_masks, {})], dtypes=("float32", "bfloat16"))
     yield from variations("long", [call(input=(LARGE_SIZE, 2, 2))], dtypes=("float32",))
     yield from variations("long", [call(input=(3, 65536)), call(input=(129, 257))], dtypes=MAIN_FLOATS)
     yield from variations("long", [call(input=(2, 1025, 1025))], dtypes=("float32", "float16"), tier=Tier.FULL)
     yield from zero_mean([call(input=(4, 33, 65))])
-    nothing = [call(input=(0, 3)), call(input=(0, 3, 3)), call(input=(0, 0))]
-    yield from variations("empty", nothing)
+    empty = [call(input=(0, 3)), call(input=(0, 3, 3)), call(input=(0, 0))]
+    yield from variations("empty", empty)
     yield from refused(call(input=(4, 3)), call(input=(3,)))

@@ -1,4 +1,4 @@
-"""What packed weights of four bits and products with them are, and what they may lose."""
+"""References of packed 4-bit weights and of products with them, and the error terms of the products."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ from optest.operators.quantization.awq_and_gptq import (
 )
 from optest.spec import ErrorBudget
 
-_SHIFTS = 4 * np.arange(PACKED, dtype=np.int32)
-_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
-"""Where each of eight columns is in an int32, in units of four bits."""
+_GPTQ_SHIFTS = 4 * np.arange(PACKED, dtype=np.int32)
+# Bit of each of eight columns in an int32 of AWQ.
+_AWQ_SHIFTS = 4 * np.array((0, 4, 1, 5, 2, 6, 3, 7), np.int32)
 
 
 def dequantize_awq_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Exact: five bits of a difference times the bits of a scale."""
+    """Return (weight − zero) · scale."""
     (weight, scales, zeros), _ = inferred(infer_dequantize_awq, inputs, attributes)
+    # Exact in float64: a difference has 5 bits, a scale at most 24.
     size = len(weight) // len(scales)
-    zero, scale = (np.repeat(each, size, axis=0) for each in (_unpacked(zeros), as_float64(scales)))
-    return ((_unpacked(weight) - zero) * scale,)
+    zero, scale = (np.repeat(x, size, axis=0) for x in (_unpack_awq(zeros), as_float64(scales)))
+    return ((_unpack_awq(weight) - zero) * scale,)
 
 
-def _unpacked(packed: Array) -> Array:
-    shifts = 4 * np.array(_PLACES, np.int32)
-    return np.asarray((packed[:, :, None] >> shifts & 15).reshape(len(packed), packed.shape[1] * PACKED))
+def _unpack_awq(packed: Array) -> Array:
+    """Return the 4-bit weights of AWQ's packed int32, eight columns for each."""
+    return np.asarray((packed[:, :, None] >> _AWQ_SHIFTS & 15).reshape(len(packed), packed.shape[1] * PACKED))
 
 
 def dequantize_gptq_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Exact: five bits of a difference times the bits of a scale."""
+    """Return (weight − zero) · scale; the zero is one more than stored unless use_v2_format is set."""
     (packed, zeros, scales, *_), (out,) = inferred(infer_dequantize_gptq, inputs, attributes)
     rows, columns = out.shape
-    weight = (packed[:, None, :] >> _SHIFTS[:, None] & 15).reshape(rows, columns)
-    zero = (zeros[:, :, None] >> _SHIFTS & 15).reshape(len(zeros), columns)
+    weight = (packed[:, None, :] >> _GPTQ_SHIFTS[:, None] & 15).reshape(rows, columns)
+    zero = (zeros[:, :, None] >> _GPTQ_SHIFTS & 15).reshape(len(zeros), columns)
     group_of = optional_input(inputs, 3)
     if group_of is None:
         group_of = np.arange(rows) // max(1, rows // len(scales))
     require_range(group_of, len(scales), "g_idx")
-    more = 0 if attributes.get("use_v2_format") else 1
-    return ((weight - (zero + more)[group_of]) * as_float64(scales)[group_of],)
+    zero_offset = 0 if attributes.get("use_v2_format") else 1
+    return ((weight - (zero + zero_offset)[group_of]) * as_float64(scales)[group_of],)
 
 
 def gptq_gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -61,11 +62,12 @@ def awq_gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, .
     return (as_float64(inputs[0]) @ weight,)
 
 
-def _product_terms(inputs: Inputs, weight: Array) -> tuple[ErrorBudget, ...]:
-    """A sum of k products t loses 4√k·Σ|t|, where the scale's product is one of k + 2 terms.
+def _product_budget(inputs: Inputs, weight: Array) -> tuple[ErrorBudget, ...]:
+    """Return the error budget of input @ weight, a sum of k products t: 4√(k + 2)·Σ|t|, plus rounding of the weights.
 
-    Weights that are rounded to 16 bits are off by up to v = u₁₆/u each: of signs that differ 4√Σt²·v. A weight of four
-    bits has few values, so that roundings repeat: another quarter of Σ|t|·v, and all of it where that is less.
+    The product with scale is one of the k + 2 terms. Weights that are rounded to 16 bits are off by up to v = u₁₆/u
+    each: with random signs 4√Σt²·v. 4-bit weights have few values, so that roundings repeat: another Σ|t|·v/4, and at
+    most Σ|t|·v in all.
     """
     x = as_float64(inputs[0])
     absolute, squared = np.abs(x) @ np.abs(weight), (x * x) @ (weight * weight)
@@ -79,14 +81,13 @@ def _product_terms(inputs: Inputs, weight: Array) -> tuple[ErrorBudget, ...]:
 
 
 def gptq_gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    return _product_terms(inputs, *dequantize_gptq_reference(inputs[1:], attributes))
+    """Return the budget of a product with packed weights: 4√k·Σ|t|, plus the rounding of weights (_product_budget)."""
+    return _product_budget(inputs, *dequantize_gptq_reference(inputs[1:], attributes))
 
 
 def awq_gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    return _product_terms(inputs, *dequantize_awq_reference(inputs[1:], attributes))
-
-
-gptq_gemm_terms.__doc__ = awq_gemm_terms.__doc__ = _product_terms.__doc__
+    """Return the budget of a product with packed weights: 4√k·Σ|t|, plus the rounding of weights (_product_budget)."""
+    return _product_budget(inputs, *dequantize_awq_reference(inputs[1:], attributes))
 
 
 quiet_hooks(globals())

@@ -1,11 +1,11 @@
-"""Float8 in blocks: per_token_group_quant_fp8 and fp8_block_scaled_matmul."""
+"""Operators on float8 in blocks: per_token_group_quant_fp8 and fp8_block_scaled_matmul."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.calls import CALM_SIZES, LARGE_SIZE, MAIN_FLOATS, call, reshaped
+from optest.operators.calls import CALM_SIZES, LARGE_SIZE, MAIN_FLOATS, call, full, reshaped, uniform
 from optest.operators.describe import accumulate, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions
@@ -20,13 +20,18 @@ DESCRIPTORS = in_module(
         name="per_token_group_quant_fp8",
         signature="input -> out, scale",
         attributes=(
-            attribute("group_size: int = 128", "Elements of a row that share a scale; the last group may have fewer."),
-            attribute("eps: float = 1e-10", "The least maximum."),
-            attribute("use_ue8m0: bool = False", "Scales are rounded up to powers of two."),
+            attribute(
+                "group_size: int = 128",
+                "Number of elements of a row that share a scale; the last group may have fewer.",
+            ),
+            attribute("eps: float = 1e-10", "Lower limit of the maximum of a group."),
+            attribute("use_ue8m0: bool = False", "Round scales up to powers of two."),
         ),
         dtype_variants=tuple((name,) for name in MAIN_FLOATS),
         alternatives="per_token_group_quant_fp8_alternatives",
-        rule=composed("|scale|·5; |out|·11 by the inverse of the scale; or out by a power of two that is as near"),
+        rule=composed(
+            "|scale|·5; |out|·11, as by the inverse of the scale; with use_ue8m0 also the neighbouring power of two"
+        ),
         description="Rows in groups, each divided by scale = max(|x|, eps) / 448 and rounded to float8_e4m3fn, as in "
         "vLLM and DeepGEMM. scale is float32, with a column for each group.",
     ),
@@ -48,9 +53,9 @@ DESCRIPTORS = in_module(
         sum_length="..shapes:length_of_dim",
         operations="operations_of_product",
         rule=accumulate("products times both scales"),
-        description="input @ weightᵀ of rows x depth and columns x depth in float8_e4m3fn, where input has a scale for "
-        "each row and block of the depth, and weight one for each block of columns and depth (the layout of "
-        "DeepSeek-V3 and DeepGEMM). The last block of each dimension may be smaller. Sums are those of float32.",
+        description="input @ weightᵀ of rows x depth and columns x depth in float8_e4m3fn. input has one "
+        "scale per row and block of the depth, and weight one per block of columns and depth (the layout of "
+        "DeepSeek-V3 and DeepGEMM). The last block of each dimension may be smaller. Sums are accumulated in float32.",
     ),
 )
 
@@ -60,31 +65,33 @@ def infer_per_token_group_quant_fp8(specs: Specs, attributes: Attributes) -> Out
     require_dimensions(spec, "input", 1)
     size = attributes.get("group_size", 128)
     if size < 1:
-        raise UnfitArguments(f"group_size is {size}, but should be 1 or more")
+        raise UnfitArguments(f"group_size is {size}, expected 1 or more")
     return (dense(_FLOAT8, spec.shape), dense(_FLOAT32, (*spec.shape[:-1], -(-spec.shape[-1] // size))))
 
 
 def infer_fp8_block_scaled_matmul(specs: Specs, attributes: Attributes) -> Outputs:
     block = tuple(attributes.get("block_size", (128, 128)))
     if len(block) != 2 or min(block) < 1:
-        raise UnfitArguments(f"block_size is {list(block)}, but should be two sizes of 1 or more")
+        raise UnfitArguments(f"block_size is {list(block)}, expected two sizes of 1 or more")
     tensors = "input: [rows, depth], weight: [columns, depth]"
     scales = "input_scale: [rows, blocks], weight_scale: [column_blocks, blocks]"
     result = dtype(attributes.get("out_dtype", "bfloat16"))
     n, outputs = fitted(specs, f"{tensors}, {scales} -> R[rows, columns]", R=result)
-    wanted = (-(-n.columns // block[0]), -(-n.depth // block[1]))
-    if (n.column_blocks, n.blocks) != wanted:
-        got = format_shape((n.column_blocks, n.blocks))
-        raise UnfitArguments(f"weight_scale is {got}, but should be {format_shape(wanted)}, a scale for each block")
+    expected = (-(-n.columns // block[0]), -(-n.depth // block[1]))
+    if (n.column_blocks, n.blocks) != expected:
+        actual = format_shape((n.column_blocks, n.blocks))
+        raise UnfitArguments(f"weight_scale is {actual}, expected {format_shape(expected)}, a scale for each block")
     return outputs
 
 
 def operations_of_product(specs: Specs, _attributes: Attributes) -> int:
+    """Return 2 · rows · depth · columns."""
     a, b = all_given(specs, "input", "weight")
     return 2 * a.elements * (b.shape[0] if b.rank else 1)
 
 
 def _groups(*shape: int, generator: Any = None, **attributes: Any) -> dict[str, Any]:
+    """Return a per_token_group_quant_fp8 call for input of `shape`."""
     return call({"group_size": 16, **attributes}, generator=generator, input=shape)
 
 
@@ -95,33 +102,28 @@ def per_token_group_quant_fp8_samples() -> Iterator[Sample]:
     yield from in_every_layout(calls[:2])
     for name in MAIN_FLOATS:
         yield from in_layouts_at_once(calls[1:3], dtype=name)
-    sizes = [
-        _groups(3, n, use_ue8m0=rounded) for n in (0, 1, 7, 16, 17, 63, 65, 257, 1025) for rounded in (False, True)
-    ]
-    sizes += [_groups(n, 16, group_size=8) for n in (0, 1, 17, 129)] + [
-        _groups(37),
-        _groups(1, 1),
-        _groups(3, 5, group_size=1),
-    ]
+    lengths = (0, 1, 7, 16, 17, 63, 65, 257, 1025)
+    sizes = [_groups(3, n, use_ue8m0=rounded) for n in lengths for rounded in (False, True)]
+    sizes += [_groups(n, 16, group_size=8) for n in (0, 1, 17, 129)]
+    sizes += [_groups(37), _groups(1, 1), _groups(3, 5, group_size=1)]
     yield from variations("sizes", sizes, dtypes=MAIN_FLOATS)
     yield from variations("sizes", [_groups(LARGE_SIZE, 16, group_size=8), _groups(2, 4099, group_size=128)])
-    fills: list[Any] = [
-        "zeros",
-        {"fill": "full", "value": -3.5},
-        {"fill": "randn", "std": 1e-6},
-        {"fill": "randn", "std": 200.0},
-    ]
-    fills += [{"fill": "uniform", "low": -9.0, "high": -1.0}, {"fill": "full", "value": 2.0**-12}]
-    several = [_groups(4, 48, generator=fill, use_ue8m0=rounded) for fill in fills for rounded in (False, True)]
-    yield from variations("special", several, dtypes=MAIN_FLOATS)
+    fills: list[Any] = ["zeros", full(-3.5), {"fill": "randn", "std": 1e-6}, {"fill": "randn", "std": 200.0}]
+    fills += [uniform(-9.0, -1.0), full(2.0**-12)]
+    cases = [_groups(4, 48, generator=fill, use_ue8m0=rounded) for fill in fills for rounded in (False, True)]
+    yield from variations("special", cases, dtypes=MAIN_FLOATS)
     small = [_groups(4, 48, generator={"fill": "randn", "std": 1e-3}, eps=eps) for eps in (0.5, 1e-4)]
     yield from variations("epsilon", small, dtypes=MAIN_FLOATS)
+    # One large element per group: the others become small or subnormal float8 numbers.
     outlier = {"fill": "data", "values": [[1e-3] * 15 + [448.0], [448.0, *[0.25] * 15], [-448.0, *[1.0] * 15]]}
     yield from variations("special", [_groups(3, 16, generator=outlier)], dtypes=MAIN_FLOATS)
     yield from refused(call(input=()), _groups(3, 16, group_size=0))
 
 
-def _product(rows: int, columns: int, depth: int, block: Sequence[int] = (8, 16), **attributes: Any) -> dict[str, Any]:
+def _scaled_matmul(
+    rows: int, columns: int, depth: int, block: Sequence[int] = (8, 16), **attributes: Any
+) -> dict[str, Any]:
+    """Return an fp8_block_scaled_matmul call with scales for blocks of `block` columns x depth."""
     blocks = -(-depth // block[1])
     shapes: dict[str, Any] = {"input": (rows, depth), "weight": (columns, depth)}
     scales = {"input_scale": (rows, blocks), "weight_scale": (-(-columns // block[0]), blocks)}
@@ -130,26 +132,32 @@ def _product(rows: int, columns: int, depth: int, block: Sequence[int] = (8, 16)
 
 
 def fp8_block_scaled_matmul_samples() -> Iterator[Sample]:
-    yield Sample(case_set="ordinary", case=_product(5, 24, 48), tier=Tier.SMOKE)
+    yield Sample(case_set="ordinary", case=_scaled_matmul(5, 24, 48), tier=Tier.SMOKE)
     for result in ("bfloat16", "float16", "float32"):
-        calls = [_product(5, 24, 48, out_dtype=result), _product(7, 37, 65, (16, 8), out_dtype=result)]
-        whole = _product(3, 300, 257, (128, 128), out_dtype=result)
-        yield from variations("ordinary", [*calls, whole])
+        calls = [_scaled_matmul(5, 24, 48, out_dtype=result), _scaled_matmul(7, 37, 65, (16, 8), out_dtype=result)]
+        full_blocks = _scaled_matmul(3, 300, 257, (128, 128), out_dtype=result)
+        yield from variations("ordinary", [*calls, full_blocks])
         yield from in_layouts_at_once(calls)
-        # Scales far apart, so that one of another block shows; whole numbers, so that a product that is lost does.
+        # Scales that differ widely make the scale of a wrong block visible; integers make a lost product visible.
         far = {name: {"fill": "uniform", "low": 2.0**-9, "high": 8.0} for name in ("input_scale", "weight_scale")}
-        yield from variations("scales", [{**each, "generator": far} for each in calls])
+        yield from variations("scales", [{**case, "generator": far} for case in calls])
+        # Products and sums of small integers are exact in every order.
         small = {name: {"fill": "randint", "low": -4, "high": 5} for name in ("input", "weight")}
-        ones = {name: {"fill": "full", "value": 0.5} for name in ("input_scale", "weight_scale")}
-        yield from variations("integer-exact", [{**each, "generator": {**small, **ones}} for each in calls])
-        ends = {name: {"fill": "uniform", "low": 200.0, "high": 448.0} for name in ("input", "weight")}
-        yield from variations("large", [{**calls[0], "generator": ends}])
-    yield from in_every_layout([_product(5, 24, 48), _product(3, 17, 33, out_dtype="float32")])
+        halves = {name: {"fill": "full", "value": 0.5} for name in ("input_scale", "weight_scale")}
+        yield from variations("integer-exact", [{**case, "generator": {**small, **halves}} for case in calls])
+        # Products of numbers near the largest float8.
+        near_limit = {name: {"fill": "uniform", "low": 200.0, "high": 448.0} for name in ("input", "weight")}
+        yield from variations("large", [{**calls[0], "generator": near_limit}])
+    yield from in_every_layout([_scaled_matmul(5, 24, 48), _scaled_matmul(3, 17, 33, out_dtype="float32")])
     for n in CALM_SIZES:
-        sizes = [_product(n, 9, 17), _product(5, n, 17, (16, 8)), _product(5, 9, n, (4, 32))]
-        yield from variations("sizes", [*sizes, _product(3, n, 33, out_dtype="float32")])
-    large = [_product(2, 129, 1025, (128, 128)), _product(129, 130, 4, (128, 128)), _product(3, 1025, 65, (64, 32))]
-    yield from variations("sizes", [_product(1, 1, 1), _product(1025, 3, 65), *large])
+        sizes = [_scaled_matmul(n, 9, 17), _scaled_matmul(5, n, 17, (16, 8)), _scaled_matmul(5, 9, n, (4, 32))]
+        yield from variations("sizes", [*sizes, _scaled_matmul(3, n, 33, out_dtype="float32")])
+    large = [
+        _scaled_matmul(2, 129, 1025, (128, 128)),
+        _scaled_matmul(129, 130, 4, (128, 128)),
+        _scaled_matmul(3, 1025, 65, (64, 32)),
+    ]
+    yield from variations("sizes", [_scaled_matmul(1, 1, 1), _scaled_matmul(1025, 3, 65), *large])
     wrong = [{"weight": [24, 47]}, {"input_scale": [5, 2]}, {"weight_scale": [2, 3]}, {"input": [48]}]
-    ordinary = _product(5, 24, 48)
-    yield from refused(*(reshaped(ordinary, **each) for each in wrong))
+    ordinary = _scaled_matmul(5, 24, 48)
+    yield from refused(*(reshaped(ordinary, **shapes) for shapes in wrong))

@@ -1,4 +1,4 @@
-"""The samples of attention and rope have nothing against kernels that compute in float32."""
+"""Samples of attention and rope pass for correct kernels in float32."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
 
 
-def half(values: Any, like: Any) -> Any:
-    """Rounded to the dtype of 16-bit inputs; as they are for others."""
+def in_input_dtype(values: Any, like: Any) -> Any:
+    """Return `values` rounded to the dtype of `like` if it has 16 bits, else unchanged."""
     if np.asarray(like).dtype.itemsize != 2:
         return values
     return widen(round_to(values.astype(np.float64), dtype_of(np.asarray(like).dtype))).astype(values.dtype)
 
 
-def attention(inputs: Inputs, attributes: Attributes, way: str = "") -> Any:
-    q, k, v = (working(each) for each in inputs[:3])
+def attention(inputs: Inputs, attributes: Attributes, variant: str = "") -> Any:
+    q, k, v = (working(x) for x in inputs[:3])
     mask = inputs[3] if len(inputs) > 3 else None
     if attributes["enable_gqa"]:
-        k, v = (np.repeat(each, q.shape[-3] // each.shape[-3], axis=-3) for each in (k, v))
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
     scale = 1.0 / math.sqrt(q.shape[-1]) if attributes["scale"] is None else attributes["scale"]
-    if way == "scale on both sides" and scale > 0:
+    if variant == "scale on both sides" and scale > 0:
         root = q.dtype.type(math.sqrt(scale))
         scores = (q * root) @ (k * root).swapaxes(-1, -2)
     else:
         scores = q.dtype.type(scale) * (q @ k.swapaxes(-1, -2))
     if attributes["softcap"]:
-        scores = capped(scores, q.dtype.type(attributes["softcap"]), way)
-    (left, right), behind = attributes["window_size"], np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None]
+        scores = cap_scores(scores, q.dtype.type(attributes["softcap"]), variant)
+    (left, right), distance = attributes["window_size"], np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None]
     right = 0 if attributes["is_causal"] else right
-    scores = np.where(((behind < -left) & (left >= 0)) | ((behind > right) & (right >= 0)), -np.inf, scores)
+    scores = np.where(((distance < -left) & (left >= 0)) | ((distance > right) & (right >= 0)), -np.inf, scores)
     if mask is not None and np.asarray(mask).dtype == np.bool_:
         scores = np.where(np.asarray(mask), scores, -np.inf)
     elif mask is not None:
@@ -54,37 +54,37 @@ def attention(inputs: Inputs, attributes: Attributes, way: str = "") -> Any:
     shift: Any = scores.max(-1, keepdims=True, initial=-np.inf)
     shift = np.where(shift == -np.inf, 0, shift)
     p = np.exp(scores - shift)
-    if way == "powers of two":
+    if variant == "powers of two":
         p = np.exp2((scores - shift) * q.dtype.type(1.4426950408889634))
     total = p.sum(-1, keepdims=True)
     total = np.where(total == 0, 1, total)
-    if way == "weights in 16 bits, normalised":
-        return half(p / total, inputs[0]) @ v
-    return (half(p, inputs[0]) if way == "weights in 16 bits" else p) @ v / total
+    if variant == "weights in 16 bits, normalised":
+        return in_input_dtype(p / total, inputs[0]) @ v
+    return (in_input_dtype(p, inputs[0]) if variant == "weights in 16 bits" else p) @ v / total
 
 
-def capped(scores: Any, cap: Any, way: str) -> Any:
-    """By exponentials as vLLM's kernels do."""
-    if way != "powers of two":
+def cap_scores(scores: Any, cap: Any, variant: str) -> Any:
+    """Return cap · tanh(scores / cap), for powers of two by exponentials as in vLLM."""
+    if variant != "powers of two":
         return cap * np.tanh(scores / cap)
     up, down = np.exp(scores / cap), np.exp(-scores / cap)
     return cap * ((up - down) / (up + down))
 
 
 @pytest.mark.parametrize(
-    "way", ["", "powers of two", "scale on both sides", "weights in 16 bits", "weights in 16 bits, normalised"]
+    "variant", ["", "powers of two", "scale on both sides", "weights in 16 bits", "weights in 16 bits, normalised"]
 )
-def test_attention(way: str) -> None:
-    """Rounding the weights to the inputs' 16 bits is what units for 16-bit matrices ask for."""
-    assert wrong_answers("sdpa", lambda inputs, attributes: attention(inputs, attributes, way)) == []
+def test_attention_variants_pass(variant: str) -> None:
+    # Units for 16-bit matrices require weights in 16 bits.
+    assert wrong_answers("sdpa", lambda inputs, attributes: attention(inputs, attributes, variant)) == []
 
 
-def online(inputs: Inputs, attributes: Attributes, block: int) -> Any:
-    """Attention in blocks of keys with a running maximum, weights in 16 bits, as fused kernels compute it."""
+def attention_in_blocks(inputs: Inputs, attributes: Attributes, block: int) -> Any:
+    """Return attention in blocks of keys with a running maximum and 16-bit weights, as in fused kernels."""
     plain = attributes["window_size"] == (-1, -1) and not attributes["softcap"]
     if not plain or attributes["enable_gqa"] or attributes["is_causal"] or (len(inputs) > 3 and inputs[3] is not None):
         return attention(inputs, attributes)
-    q, k, v = (working(each) for each in inputs[:3])
+    q, k, v = (working(x) for x in inputs[:3])
     kind = q.dtype.type
     scale = kind(attributes["scale"] if attributes["scale"] is not None else 1.0 / math.sqrt(q.shape[-1]))
     largest = np.full((*q.shape[:-1], 1), -np.inf, q.dtype)
@@ -95,14 +95,14 @@ def online(inputs: Inputs, attributes: Attributes, block: int) -> Any:
         p = np.exp(scores - np.where(above == -np.inf, 0, above))
         rescale = np.exp(largest - np.where(above == -np.inf, 0, above))
         total = total * rescale + p.sum(-1, keepdims=True)
-        result = result * rescale + half(p, inputs[0]) @ v[..., start : start + block, :]
+        result = result * rescale + in_input_dtype(p, inputs[0]) @ v[..., start : start + block, :]
         largest = above
     return result / np.where(total == 0, 1, total)
 
 
 @pytest.mark.parametrize("block", [16, 64])
-def test_attention_with_a_running_maximum(block: int) -> None:
-    assert wrong_answers("sdpa", lambda inputs, attributes: online(inputs, attributes, block)) == []
+def test_attention_in_blocks_passes(block: int) -> None:
+    assert wrong_answers("sdpa", lambda inputs, attributes: attention_in_blocks(inputs, attributes, block)) == []
 
 
 def rope(inputs: Inputs, attributes: Attributes) -> Any:
@@ -124,56 +124,56 @@ def rope(inputs: Inputs, attributes: Attributes) -> Any:
     return x
 
 
-def test_rope() -> None:
+def test_rope_passes() -> None:
     assert wrong_answers("rope", rope) == []
 
 
 def test_prefill_samples_have_no_more_queries_than_tokens() -> None:
-    """A kernel may refuse the others, which the operator's description excludes, and so does its reference."""
+    # More queries than tokens are outside of the description; kernels may refuse them, and the reference does.
     for case in sample_cases("paged_prefill_attention"):
         if case.expects_error is None:
             for seed in (0, 1, 2):
                 inputs = make_inputs(dataclasses.replace(case, seed=seed))[0]
                 assert (np.diff(inputs[5].astype(int)) <= inputs[4]).all(), case.id
     early = [np.ones((3, 1, 2), np.float32), *[np.ones((1, 1, 4, 2), np.float32)] * 2]
-    tables, lengths, offsets = (np.array(each, np.int64) for each in ([[0]], [2], [0, 3]))
+    tables, lengths, offsets = (np.array(x, np.int64) for x in ([[0]], [2], [0, 3]))
     reference = load_object(str(operators.get("paged_prefill_attention").reference))
     with pytest.raises(UnfitArguments, match="seq_lens is 2"):
         reference([*early, tables, lengths, offsets], {"window_size": (-1, -1), "softcap": 0.0})
 
 
-def merged(inputs: Inputs, attributes: Attributes, way: str) -> tuple[Any, ...]:
+def merge(inputs: Inputs, attributes: Attributes, variant: str) -> tuple[Any, ...]:
     prefix, a, suffix, b = map(working, inputs)
-    if way == "by a sigmoid":  # ring attention keeps the first and moves it towards the second
+    if variant == "by a sigmoid":  # as in ring attention
         apart = np.where(a == b, 0, b - a).astype(a.dtype)
         share = 1 / (1 + np.exp(-apart))
         lse = np.where(a == -np.inf, b, a + np.maximum(apart, 0) + np.log1p(np.exp(-np.abs(apart))))
         return prefix - share.T[..., None] * (prefix - suffix), np.where(b == -np.inf, a, lse)
-    base = a.dtype.type(math.log(2) if way == "base 2" else 1)
+    base = a.dtype.type(math.log(2) if variant == "base 2" else 1)
     empty = np.maximum(a, b) == -np.inf
     shift = np.where(empty, 0, np.maximum(a, b))
-    power = np.exp2 if way == "base 2" else np.exp
-    first, second = (power((each - shift) / base) for each in (a, b))
+    power = np.exp2 if variant == "base 2" else np.exp
+    first, second = (power((x - shift) / base) for x in (a, b))
     total = np.where(empty, 1, first + second)
     lse = np.where(empty, -np.inf, np.log(total) + shift)
-    if way == "by the result's log-sum-exp":  # as FlashAttention joins its splits, and the description has it
-        first, second = (np.exp(np.where(empty, -np.inf, each - lse)) for each in (a, b))
+    if variant == "by the result's log-sum-exp":  # as in FlashAttention and in the description
+        first, second = (np.exp(np.where(empty, -np.inf, x - lse)) for x in (a, b))
         return prefix * first.T[..., None] + suffix * second.T[..., None], lse
-    if way == "divided at the end":
+    if variant == "divided at the end":
         return (prefix * first.T[..., None] + suffix * second.T[..., None]) / total.T[..., None], lse
     return prefix * (first / total).T[..., None] + suffix * (second / total).T[..., None], lse
 
 
-@pytest.mark.parametrize("way", ["", "base 2", "divided at the end", "by the result's log-sum-exp", "by a sigmoid"])
+@pytest.mark.parametrize("variant", ["", "base 2", "divided at the end", "by the result's log-sum-exp", "by a sigmoid"])
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.heavy)])
-def test_merged_states(way: str, seed: int) -> None:
-    assert wrong_answers("merge_attention_states", lambda *call: merged(*call, way), seed) == []
+def test_merge_variants_pass(variant: str, seed: int) -> None:
+    assert wrong_answers("merge_attention_states", lambda *call: merge(*call, variant), seed) == []
 
 
 def varlen(inputs: Inputs, attributes: Attributes, block: int) -> tuple[Any, ...]:
-    """One sequence after another in blocks of keys with a running maximum, the log-sum-exp from that and the sum."""
+    """Return attention per sequence in blocks of keys with a running maximum, and its log-sum-exp."""
     query, key, value = map(working, inputs[:3])
-    of_queries, of_keys = (np.asarray(each).astype(int) for each in inputs[3:5])
+    of_queries, of_keys = (np.asarray(x).astype(int) for x in inputs[3:5])
     kind = query.dtype.type
     out = np.zeros((*query.shape[:2], value.shape[2]), kind)
     lse = np.zeros(query.shape[1::-1], kind)
@@ -181,31 +181,31 @@ def varlen(inputs: Inputs, attributes: Attributes, block: int) -> tuple[Any, ...
     left, right = attributes["window_size"]
     right = 0 if attributes["is_causal"] else right
     for start, stop, first, last in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
-        q, k, v = (np.swapaxes(each, 0, 1) for each in (query[start:stop], key[first:last], value[first:last]))
-        k, v = (np.repeat(each, len(q) // len(each), 0) for each in (k, v))
-        behind = np.arange(last - first) - (last - first - stop + start) - np.arange(stop - start)[:, None]
-        seen = ((behind >= -left) | (left < 0)) & ((behind <= right) | (right < 0))
+        q, k, v = (np.swapaxes(x, 0, 1) for x in (query[start:stop], key[first:last], value[first:last]))
+        k, v = (np.repeat(x, len(q) // len(x), 0) for x in (k, v))
+        distance = np.arange(last - first) - (last - first - stop + start) - np.arange(stop - start)[:, None]
+        is_visible = ((distance >= -left) | (left < 0)) & ((distance <= right) | (right < 0))
         largest = np.full((*q.shape[:2], 1), -np.inf, kind)
-        total, held = np.zeros_like(largest), np.zeros((*q.shape[:2], v.shape[2]), kind)
+        total, result = np.zeros_like(largest), np.zeros((*q.shape[:2], v.shape[2]), kind)
         for tile in range(0, last - first, block):
-            places = slice(tile, tile + block)
-            scores = q @ k[:, places].swapaxes(1, 2) * scale
-            scores = capped(scores, kind(attributes["softcap"]), "") if attributes["softcap"] else scores
-            scores = np.where(seen[:, places], scores, -np.inf)
+            keys = slice(tile, tile + block)
+            scores = q @ k[:, keys].swapaxes(1, 2) * scale
+            scores = cap_scores(scores, kind(attributes["softcap"]), "") if attributes["softcap"] else scores
+            scores = np.where(is_visible[:, keys], scores, -np.inf)
             higher = np.maximum(largest, scores.max(-1, keepdims=True))
             shift = np.where(higher == -np.inf, 0, higher)
-            weights, kept = np.exp(scores - shift), np.exp(largest - shift)
-            total, held = (
-                total * kept + weights.sum(-1, keepdims=True),
-                held * kept + half(weights, inputs[0]) @ v[:, places],
+            weights, rescale = np.exp(scores - shift), np.exp(largest - shift)
+            total, result = (
+                total * rescale + weights.sum(-1, keepdims=True),
+                result * rescale + in_input_dtype(weights, inputs[0]) @ v[:, keys],
             )
             largest = higher
-        out[start:stop] = np.swapaxes(held / np.where(total == 0, 1, total), 0, 1)
+        out[start:stop] = np.swapaxes(result / np.where(total == 0, 1, total), 0, 1)
         lse[:, start:stop] = (largest + np.log(np.where(total == 0, 1, total)))[..., 0]
     return (out, lse)[: 1 + attributes["return_lse"]]
 
 
 @pytest.mark.parametrize("block", [16, 1000])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.heavy)])
-def test_varlen_attention_with_its_log_sum_exps(block: int, seed: int) -> None:
+def test_varlen_attention_in_blocks_passes(block: int, seed: int) -> None:
     assert wrong_answers("varlen_attention", lambda *call: varlen(*call, block), seed) == []

@@ -1,4 +1,4 @@
-"""The samples of operators that index and order let every right answer be where there are several."""
+"""Samples of indexing operators accept every valid result of correct kernels."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def reference(operator: str, inputs: Inputs, attributes: Attributes) -> tuple[Ar
     return tuple(load_object(str(operators.get(operator).reference))(inputs, attributes))
 
 
-def ordered(source: Array, dim: int, *, count: int | None, descending: bool) -> tuple[Array, ...]:
-    """Elements in order; equal ones, and NaN, against the order of their places."""
+def order_with_reversed_ties(source: Array, dim: int, *, count: int | None, descending: bool) -> tuple[Array, ...]:
+    """Return elements in order and their indices; equal ones, and NaN, in reverse order of position."""
     if not np.ndim(source):
         return source.copy(), np.zeros((), np.int64)
     rows = np.moveaxis(widen(source), dim, -1)
@@ -37,55 +37,57 @@ def ordered(source: Array, dim: int, *, count: int | None, descending: bool) -> 
     return np.take_along_axis(source, chosen, dim), chosen
 
 
-def test_another_choice_among_equals_is_right() -> None:
+def test_topk_accepts_any_of_equal_elements() -> None:
     def kernel(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-        return ordered(inputs[0], attributes["dim"], count=attributes["k"], descending=attributes["largest"])
+        return order_with_reversed_ties(
+            inputs[0], attributes["dim"], count=attributes["k"], descending=attributes["largest"]
+        )
 
     assert wrong_answers("topk", kernel) == []
 
 
-def test_any_order_is_right_where_it_is_free() -> None:
+def test_unsorted_topk_accepts_reversed_rows() -> None:
     def backwards(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         right = reference("topk", inputs, attributes)
         if attributes["sorted"] or not right[0].ndim:
             return right
-        return tuple(np.flip(each, attributes["dim"]) for each in right)
+        return tuple(np.flip(x, attributes["dim"]) for x in right)
 
     assert wrong_answers("topk", backwards) == []
 
 
 @pytest.mark.heavy
-def test_without_stable_equal_elements_come_in_any_order() -> None:
+def test_unstable_sort_accepts_any_tie_order() -> None:
     def unstable_where_allowed(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         if attributes["stable"]:
             return reference("sort", inputs, attributes)
-        return ordered(inputs[0], attributes["dim"], count=None, descending=attributes["descending"])
+        return order_with_reversed_ties(inputs[0], attributes["dim"], count=None, descending=attributes["descending"])
 
     assert wrong_answers("sort", unstable_where_allowed) == []
 
 
-def test_a_sum_in_another_order_is_right() -> None:
+def test_scatter_add_accepts_reversed_additions() -> None:
     def backwards(inputs: Inputs, attributes: Attributes) -> Array | tuple[Array, ...]:
-        array, index, src = (np.asarray(each) for each in inputs)
+        array, index, src = (np.asarray(x) for x in inputs)
         if array.dtype != np.float32 or not index.size or not array.ndim or attributes["dim"] not in (0, -array.ndim):
             return reference("scatter_add", inputs, attributes)
         total = array.copy()
-        places = np.indices(index.shape, sparse=True)
-        np.add.at(total, (index[::-1].astype(np.int64), *places[1:]), src[tuple(map(slice, index.shape))][::-1])
+        coordinates = np.indices(index.shape, sparse=True)
+        np.add.at(total, (index[::-1].astype(np.int64), *coordinates[1:]), src[tuple(map(slice, index.shape))][::-1])
         return total
 
     assert wrong_answers("scatter_add", backwards) == []
 
 
 def _sums_of_equal_rows(op: str, seed: int) -> tuple[list[Array], dict[str, Any], Array, Array]:
-    """Inputs that name 9 or fewer rows often, attributes, float32 terms and the output row of each."""
+    """Return inputs that select 9 or fewer rows often, attributes, float32 terms and the output row of each term."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((int(rng.integers(1, 10)), 5), np.float32)
     count = int(rng.integers(200, 2000))
-    places, bags = rng.integers(0, len(rows), (3, count)), np.repeat(np.arange(3), count)
-    terms = rows[places.reshape(-1)]
+    indices, bags = rng.integers(0, len(rows), (3, count)), np.repeat(np.arange(3), count)
+    terms = rows[indices.reshape(-1)]
     if op == "embedding_bag":
-        return [rows, places], {"mode": "mean" if seed % 2 else "sum"}, terms, bags
+        return [rows, indices], {"mode": "mean" if seed % 2 else "sum"}, terms, bags
     target, order = np.zeros((3, 5), np.float32), rng.permutation(len(bags))
     terms, bags = terms[order], bags[order]
     if op == "index_add":
@@ -93,18 +95,18 @@ def _sums_of_equal_rows(op: str, seed: int) -> tuple[list[Array], dict[str, Any]
     return [target, np.repeat(bags[:, None], 5, 1), terms], {"dim": 0}, terms, bags
 
 
-def _summed(terms: Array, bags: Array, divisor: int) -> Array:
+def _sum_bags(terms: Array, bags: Array, divisor: int) -> Array:
     total = np.zeros((3, 5), np.float32)
     np.add.at(total, bags, terms)
     return total / np.float32(divisor)
 
 
 @pytest.mark.parametrize("op", ["embedding_bag", "index_add", "scatter_add"])
-def test_sums_of_equal_rows_pass_in_float32_only(op: str) -> None:
+def test_float32_sums_pass_bfloat16_terms_fail(op: str) -> None:
     for seed in range(12):
         inputs, attributes, terms, bags = _sums_of_equal_rows(op, seed)
         divisor = len(bags) // 3 if attributes.get("mode") == "mean" else 1
-        assert_right(_summed(terms, bags, divisor), op, inputs, attributes=attributes)
-    wrong = _summed(round_to(terms, dtype("bfloat16")).astype(np.float32), bags, divisor)
+        assert_right(_sum_bags(terms, bags, divisor), op, inputs, attributes=attributes)
+    wrong = _sum_bags(round_to(terms, dtype("bfloat16")).astype(np.float32), bags, divisor)
     with pytest.raises(AssertionError):
         assert_right(wrong, op, inputs, attributes=attributes)

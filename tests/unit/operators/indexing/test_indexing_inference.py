@@ -1,4 +1,4 @@
-"""Shapes, dtypes and refusals of the operators that index and order are torch's; domains keep indices legal."""
+"""Shapes, dtypes and refusals of indexing operators equal torch's; domains contain only valid indices."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def zeros(shape: Shape, name: str = "float32") -> Any:
 @example((3, 4), (0, 9), "int64", 0)
 @many
 def test_gather(shape: Shape, index: Shape, name: str, dim: int) -> None:
-    filled = tuple(max(size, 1) for size in shape)  # an index into nothing is refused for its value
-    assert inferred("gather", spec(filled), spec(index, name), dim=dim) == of_torch(
-        lambda: torch.gather(zeros(filled), dim, zeros(index, name))
+    nonempty = tuple(max(size, 1) for size in shape)  # torch refuses the value of an index into an empty dimension
+    assert inferred("gather", spec(nonempty), spec(index, name), dim=dim) == of_torch(
+        lambda: torch.gather(zeros(nonempty), dim, zeros(index, name))
     )
 
 
@@ -47,37 +47,37 @@ def test_gather(shape: Shape, index: Shape, name: str, dim: int) -> None:
 @example((3, 4), (), "int64", 1)
 @many
 def test_index_select(shape: Shape, index: Shape, name: str, dim: int) -> None:
-    filled = tuple(max(size, 1) for size in shape)
-    kept = index[:1]  # torch takes one dimension
-    assert inferred("index_select", spec(filled), spec(kept, name), dim=dim) == of_torch(
-        lambda: torch.index_select(zeros(filled), dim, zeros(kept, name))
+    nonempty = tuple(max(size, 1) for size in shape)
+    vector = index[:1]  # torch takes one dimension
+    assert inferred("index_select", spec(nonempty), spec(vector, name), dim=dim) == of_torch(
+        lambda: torch.index_select(zeros(nonempty), dim, zeros(vector, name))
     )
 
 
 @given(SHAPES, st.data())
 @many
-def test_gather_of_what_fits(shape: Shape, data: st.DataObject) -> None:
-    filled = tuple(max(size, 1) for size in shape)
+def test_gather_with_fitting_index(shape: Shape, data: st.DataObject) -> None:
+    nonempty = tuple(max(size, 1) for size in shape)
     index = tuple(data.draw(st.integers(0, 3)) for _ in shape)
     dim = data.draw(st.integers(0, max(len(shape) - 1, 0)))
-    assert inferred("gather", spec(filled), spec(index, "int64"), dim=dim) == of_torch(
-        lambda: torch.gather(zeros(filled), dim, zeros(index, "int64"))
+    assert inferred("gather", spec(nonempty), spec(index, "int64"), dim=dim) == of_torch(
+        lambda: torch.gather(zeros(nonempty), dim, zeros(index, "int64"))
     )
 
 
 @given(SHAPES, SHAPES, SHAPES, INDEX_NAMES, NAMES, NAMES, DIMS)
 @many
 def test_scatter_add(shape: Shape, index: Shape, src: Shape, name: str, source: str, added: str, dim: int) -> None:
-    filled = tuple(max(size, 1) for size in shape)
-    assert inferred("scatter_add", spec(filled, source), spec(index, name), spec(src, added), dim=dim) == of_torch(
-        lambda: torch.scatter_add(zeros(filled, source), dim, zeros(index, name), zeros(src, added))
+    nonempty = tuple(max(size, 1) for size in shape)
+    assert inferred("scatter_add", spec(nonempty, source), spec(index, name), spec(src, added), dim=dim) == of_torch(
+        lambda: torch.scatter_add(zeros(nonempty, source), dim, zeros(index, name), zeros(src, added))
     )
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 3)), max_size=3), st.integers(0, 2))
 @many
-def test_scatter_add_of_what_nearly_fits(sizes: list[tuple[int, int, int]], dim: int) -> None:
-    shape, index, src = (tuple(each) for each in zip(*sizes, strict=True)) if sizes else ((), (), ())
+def test_scatter_add_with_nearly_fitting_shapes(sizes: list[tuple[int, int, int]], dim: int) -> None:
+    shape, index, src = map(tuple, zip(*sizes, strict=True)) if sizes else ((), (), ())
     dim %= max(len(shape), 1)
     assert inferred("scatter_add", spec(shape), spec(index, "int64"), spec(src), dim=dim) == of_torch(
         lambda: torch.scatter_add(zeros(shape), dim, zeros(index, "int64"), zeros(src))
@@ -87,9 +87,9 @@ def test_scatter_add_of_what_nearly_fits(sizes: list[tuple[int, int, int]], dim:
 @given(SHAPES, SHAPES, INDEX_NAMES, st.one_of(st.none(), st.integers(-4, 4)))
 @many
 def test_embedding(shape: Shape, indices: Shape, name: str, padding: int | None) -> None:
-    filled = tuple(max(size, 1) for size in shape)
-    assert inferred("embedding", spec(filled), spec(indices, name), padding_idx=padding) == of_torch(
-        lambda: torch.nn.functional.embedding(zeros(indices, name), zeros(filled), padding_idx=padding)
+    nonempty = tuple(max(size, 1) for size in shape)
+    assert inferred("embedding", spec(nonempty), spec(indices, name), padding_idx=padding) == of_torch(
+        lambda: torch.nn.functional.embedding(zeros(indices, name), zeros(nonempty), padding_idx=padding)
     )
 
 
@@ -101,14 +101,14 @@ def test_topk_and_sort(shape: Shape, k: int, dim: int, name: str) -> None:
     assert inferred("sort", spec(shape, name), dim=dim) == of_torch(lambda: torch.sort(zeros(shape, name), dim=dim))
 
 
-def test_dtypes_are_those_that_torch_orders() -> None:
+def test_sort_and_topk_dtypes_equal_torchs() -> None:
     for operator, call in (("sort", torch.sort), ("topk", lambda tensor: torch.topk(tensor, 1))):
         names = {variant[0] for variant in operators.get(operator).dtype_variants}
         for name in ("float32", "float64", "bfloat16", "int8", "int64", "bool", "uint16", "complex64"):
             assert (of_torch(lambda name=name, call=call: call(zeros((3,), name))) is not None) == (name in names), name
 
 
-def test_domains_hold_the_indices_of_the_dimension() -> None:
+def test_domains_contain_valid_indices() -> None:
     assert index_domain((spec((3, 7)), spec((2,), "int64")), {"dim": -1}) == {"index": Interval(low=0, high=6)}
     assert index_domain((spec(()), spec((2,), "int64")), {"dim": 0}) == {"index": Interval(low=0, high=0)}
     assert index_domain((spec((0,)), spec((0,), "int64")), {"dim": 0}) == {"index": Interval(low=0, high=0)}

@@ -1,4 +1,4 @@
-"""References that index and order against torch; which other orders are as right; what a scattered sum may lose."""
+"""References of indexing operators against torch and definitions, accepted alternatives, and error terms."""
 
 from __future__ import annotations
 
@@ -40,30 +40,28 @@ SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 @pytest.mark.torch
 @given(SIZES, st.data())
 @many
-def test_gather_and_scatter_add_as_torch(sizes: list[int], data: st.DataObject) -> None:
+def test_gather_and_scatter_add_equal_torch(sizes: list[int], data: st.DataObject) -> None:
     dim = data.draw(st.integers(-len(sizes), len(sizes) - 1))
     at = dim % len(sizes)
-    shape = tuple(data.draw(st.integers(0, size)) if each != at else data.draw(st.integers(0, 6))
-                  for each, size in enumerate(sizes))  # fmt: skip
+    shape = tuple(data.draw(st.integers(0, size if axis != at else 6))
+                  for axis, size in enumerate(sizes))  # fmt: skip
     index = np.random.default_rng(sum(sizes)).integers(0, sizes[at], shape)
     index = index.astype(data.draw(st.sampled_from((np.int64, np.int32))))
     name = data.draw(st.sampled_from(TORCH))
     array, src = strided(drawn(tuple(sizes), name)), drawn(tuple(size + 1 for size in shape), name, 1)
     same(expected_all("gather", array, index, dim=dim), by_torch("gather", array, index, dim=dim))
-    found, wanted = (
-        expected_all("scatter_add", array, index, src, dim=dim),
-        by_torch("scatter_add", array, index, src, dim=dim),
-    )
+    output = expected_all("scatter_add", array, index, src, dim=dim)
+    expected_output = by_torch("scatter_add", array, index, src, dim=dim)
     if dtype(name).is_inexact:
-        np.testing.assert_allclose(found[0], widen(wanted[0]), rtol=0.03, atol=0.03)
+        np.testing.assert_allclose(output[0], widen(expected_output[0]), rtol=0.03, atol=0.03)
     else:
-        same(found, wanted)
+        same(output, expected_output)
 
 
 @pytest.mark.torch
 @given(SIZES, st.data())
 @many
-def test_index_select_as_torch(sizes: list[int], data: st.DataObject) -> None:
+def test_index_select_equals_torch(sizes: list[int], data: st.DataObject) -> None:
     dim = data.draw(st.integers(-len(sizes), len(sizes) - 1))
     index = np.array(data.draw(st.lists(st.integers(0, sizes[dim] - 1), max_size=6)), np.int64)
     index = index.astype(data.draw(st.sampled_from((np.int64, np.int32))))
@@ -71,34 +69,36 @@ def test_index_select_as_torch(sizes: list[int], data: st.DataObject) -> None:
     same(expected_all("index_select", array, index, dim=dim), by_torch("index_select", array, index, dim=dim))
 
 
-def test_an_index_of_several_dimensions_puts_them_in_place_of_dim() -> None:
+def test_index_select_replaces_dim_by_index_dims() -> None:
     array, index = drawn((4, 5, 3), "float16"), np.array([[0, 4, 4], [1, 0, 2]])
     same(expected_all("index_select", array, index, dim=1), [array[:, index]])
     same(expected_all("index_select", array, index[:, :2] % 3, dim=-1), [array[..., index[:, :2] % 3]])
     same(expected_all("index_select", array, np.array(2), dim=0), [array[2:3]])
 
 
-def test_scatter_add_is_the_definition() -> None:
+def test_scatter_add_equals_its_definition() -> None:
     array, src = drawn((4, 5), "float64"), drawn((6, 7), "float64", 1)
     index = np.random.default_rng(2).integers(0, 4, (6, 3))
-    wanted = array.copy()
+    expected_output = array.copy()
     for i in range(6):
         for j in range(3):
-            wanted[index[i, j], j] += src[i, j]
-    np.testing.assert_allclose(expected_all("scatter_add", array, index, src, dim=0)[0], wanted, rtol=1e-15, atol=1e-15)
+            expected_output[index[i, j], j] += src[i, j]
+    np.testing.assert_allclose(
+        expected_all("scatter_add", array, index, src, dim=0)[0], expected_output, rtol=1e-15, atol=1e-15
+    )
 
 
-def test_scatter_add_of_integers_wraps_and_of_bool_is_or() -> None:
+def test_scatter_add_wraps_integers_and_ors_bools() -> None:
     index = np.zeros(3, np.int64)
-    (found,) = expected_all("scatter_add", np.array([100], np.int8), index, np.array([100, 100, 1], np.int8), dim=0)
-    assert found.tolist() == [45]
-    (found,) = expected_all("scatter_add", np.array([False, True]), index, np.array([True, True, False]), dim=0)
-    assert found.tolist() == [True, True]
-    (found,) = expected_all("scatter_add", np.array([1e16]), index, np.array([1.0, 1.0, 1.0]), dim=0)
-    assert found.tolist() == [1e16 + 4]  # 1e16 + 3, rounded once; float64 would lose every 1
+    (output,) = expected_all("scatter_add", np.array([100], np.int8), index, np.array([100, 100, 1], np.int8), dim=0)
+    assert output.tolist() == [45]
+    (output,) = expected_all("scatter_add", np.array([False, True]), index, np.array([True, True, False]), dim=0)
+    assert output.tolist() == [True, True]
+    (output,) = expected_all("scatter_add", np.array([1e16]), index, np.array([1.0, 1.0, 1.0]), dim=0)
+    assert output.tolist() == [1e16 + 4]  # 1e16 + 3, rounded once; float64 would lose every 1
 
 
-def test_embedding_is_rows() -> None:
+def test_embedding_selects_rows() -> None:
     weight = drawn((5, 3), "float16")
     indices = np.array([[0, 4], [4, 2]], np.int32)
     same(expected_all("embedding", weight, indices, padding_idx=4), [weight[indices]])
@@ -107,15 +107,15 @@ def test_embedding_is_rows() -> None:
 
 @pytest.mark.parametrize("operator", ["gather", "index_select", "scatter_add", "embedding"])
 @pytest.mark.parametrize("value", [-1, 3, 2**31])
-def test_indices_outside_are_refused_with_their_place(operator: str, value: int) -> None:
+def test_index_error_names_value_and_position(operator: str, value: int) -> None:
     array, index = np.zeros((3, 2)), np.array([[0, 1], [2, value]])
     inputs = [array, index, np.zeros((2, 2))][: 3 if operator == "scatter_add" else 2]
     attributes = {} if operator == "embedding" else {"dim": 0}
-    with pytest.raises(UnfitArguments, match=rf"{value} at \[1, 1\], but should be 0 to 2"):
+    with pytest.raises(UnfitArguments, match=rf"{value} at \[1, 1\], expected 0 to 2"):
         expected_all(operator, *inputs, **attributes)
 
 
-def test_an_index_into_nothing_is_refused() -> None:
+def test_gather_refuses_index_into_empty_dimension() -> None:
     with refusal(UnfitArguments, "operators.the_dimension_is_empty"):
         expected_all("gather", np.zeros((0, 2)), np.zeros((1, 2), np.int64), dim=0)
 
@@ -123,14 +123,14 @@ def test_an_index_into_nothing_is_refused() -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "int8", "uint8", "bool", "float64"])
 @pytest.mark.parametrize("descending", [False, True])
-def test_stable_sort_as_torch(name: str, descending: bool) -> None:
+def test_stable_sort_equals_torch(name: str, descending: bool) -> None:
     for shape, dim in (((), -1), ((0,), 0), ((1,), 0), ((40,), 0), ((3, 17), 1), ((17, 3), 0), ((2, 9, 4), -2)):
-        array = _tied(shape, name)
-        found = expected_all("sort", array, dim=dim, descending=descending, stable=True)
-        same(found, by_torch("sort", array, dim=dim, descending=descending, stable=True))
+        array = _with_ties(shape, name)
+        output = expected_all("sort", array, dim=dim, descending=descending, stable=True)
+        same(output, by_torch("sort", array, dim=dim, descending=descending, stable=True))
 
 
-def _tied(shape: tuple[int, ...], name: str) -> Array:
+def _with_ties(shape: tuple[int, ...], name: str) -> Array:
     rng = np.random.default_rng(len(shape))
     if not dtype(name).is_inexact:
         return rng.integers(0, 2 if name == "bool" else 4, shape).astype(numpy_dtype(dtype(name)))
@@ -141,7 +141,7 @@ def _tied(shape: tuple[int, ...], name: str) -> Array:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["float32", "float16", "int8", "int64", "float64"])
 @pytest.mark.parametrize("largest", [False, True])
-def test_topk_as_torch_where_nothing_is_tied(name: str, largest: bool) -> None:
+def test_topk_without_ties_equals_torch(name: str, largest: bool) -> None:
     rng = np.random.default_rng(1)
     for shape, dim, k in (((40,), 0, 7), ((3, 17), 1, 17), ((17, 3), 0, 2), ((2, 9, 4), -2, 1), ((4, 5), -1, 0)):
         array = np.argsort(rng.random(shape), axis=dim)  # a permutation along dim: no two elements are equal
@@ -154,7 +154,7 @@ def test_topk_as_torch_where_nothing_is_tied(name: str, largest: bool) -> None:
         )
 
 
-def test_int64_is_ordered_beyond_float64() -> None:
+def test_sort_orders_integers_beyond_float64() -> None:
     array = np.array([2**53, 2**53 + 1, 2**53 - 1, -(2**63), 2**63 - 1])
     assert expected_all("sort", array)[1].tolist() == [3, 2, 0, 1, 4]
     assert expected_all("sort", array, descending=True)[1].tolist() == [4, 1, 0, 2, 3]
@@ -162,56 +162,56 @@ def test_int64_is_ordered_beyond_float64() -> None:
     assert expected_all("sort", wide)[1].tolist() == [2, 1, 0]
 
 
-def masks(operator: str, array: Array, values: Any, indices: Any, **attributes: Any) -> list[bool]:
+def accepted(operator: str, array: Array, values: Any, indices: Any, **attributes: Any) -> list[bool]:
     hook = sort_alternatives if operator == "sort" else topk_alternatives
     bound = operators.get(operator).bind(attributes)
     of_values, of_indices = hook([array], bound, [np.array(values, array.dtype), np.array(indices, np.int64)])
     assert of_values is of_indices or np.array_equal(of_values, of_indices)
-    found: list[bool] = np.asarray(of_values).reshape(-1).tolist()
-    return found
+    mask: list[bool] = np.asarray(of_values).reshape(-1).tolist()
+    return mask
 
 
-def test_of_equal_elements_any_may_come_first() -> None:
+def test_ties_accept_any_distinct_indices() -> None:
     array = np.array([3.0, 1.0, 3.0, 2.0, 3.0], np.float32)
-    assert masks("topk", array, [3, 3], [4, 2], k=2) == [True, True]
-    assert masks("topk", array, [3, 3], [2, 2], k=2) == [False, False]  # one twice
-    assert masks("topk", array, [3, 2], [0, 3], k=2) == [True, False]  # not among the largest
-    assert masks("topk", array, [3, 3], [0, 3], k=2) == [True, False]  # points at 2
-    assert masks("topk", array, [3, 3], [0, -1], k=2) == [True, False]
-    assert masks("topk", array, [3, 3], [0, 5], k=2) == [True, False]
-    assert masks("sort", array, [1, 2, 3, 3, 3], [1, 3, 4, 0, 2]) == [True] * 5
-    assert masks("sort", array, [1, 2, 3, 3, 3], [1, 3, 4, 4, 2]) == [True, True, False, False, True]
+    assert accepted("topk", array, [3, 3], [4, 2], k=2) == [True, True]
+    assert accepted("topk", array, [3, 3], [2, 2], k=2) == [False, False]  # one index twice
+    assert accepted("topk", array, [3, 2], [0, 3], k=2) == [True, False]  # not among the largest
+    assert accepted("topk", array, [3, 3], [0, 3], k=2) == [True, False]  # points at 2
+    assert accepted("topk", array, [3, 3], [0, -1], k=2) == [True, False]
+    assert accepted("topk", array, [3, 3], [0, 5], k=2) == [True, False]
+    assert accepted("sort", array, [1, 2, 3, 3, 3], [1, 3, 4, 0, 2]) == [True] * 5
+    assert accepted("sort", array, [1, 2, 3, 3, 3], [1, 3, 4, 4, 2]) == [True, True, False, False, True]
 
 
-def test_stable_leaves_no_choice() -> None:
+def test_stable_sort_accepts_no_alternative() -> None:
     array = np.array([3.0, 3.0], np.float32)
     bound = operators.get("sort").bind({"stable": True})
     assert sort_alternatives([array], bound, [array, np.array([1, 0])]) == (None, None)
 
 
-def test_zeros_of_either_sign_are_equal_but_have_to_be_the_ones_pointed_at() -> None:
+def test_signed_zeros_tie_but_keep_their_sign() -> None:
     array = np.array([0.0, -0.0], np.float32)
-    assert masks("sort", array, [-0.0, 0.0], [1, 0]) == [True, True]
-    assert masks("sort", array, [0.0, -0.0], [1, 0]) == [False, False]
+    assert accepted("sort", array, [-0.0, 0.0], [1, 0]) == [True, True]
+    assert accepted("sort", array, [0.0, -0.0], [1, 0]) == [False, False]
     nans = np.array([NAN, 1.0, NAN], np.float32)
-    assert masks("topk", nans, [NAN, NAN], [2, 0], k=2) == [True, True]
-    assert masks("topk", nans, [NAN, 1.0], [2, 1], k=2) == [True, False]
+    assert accepted("topk", nans, [NAN, NAN], [2, 0], k=2) == [True, True]
+    assert accepted("topk", nans, [NAN, 1.0], [2, 1], k=2) == [True, False]
 
 
-def test_without_sorted_a_row_is_right_as_a_whole() -> None:
+def test_unsorted_rows_are_accepted_as_a_whole() -> None:
     array = np.array([[5.0, 4.0, 4.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
-    assert masks("topk", array, [[4, 5], [3, 4]], [[1, 0], [2, 3]], k=2, sorted=False) == [True] * 4
-    assert masks("topk", array, [[4, 4], [4, 3]], [[1, 2], [3, 2]], k=2, sorted=False) == [False, False, True, True]
-    assert masks("topk", array, [[4, 5], [3, 4]], [[1, 0], [2, 2]], k=2, sorted=False) == [True, True, False, False]
-    assert masks("topk", array, [[4, 5], [3, 4]], [[0, 1], [2, 3]], k=2, sorted=False) == [False, False, True, True]
-    assert masks("topk", array, [[5, 4], [4, 3]], [[0, 1], [3, 2]], k=2, sorted=False, dim=-1) == [True] * 4
-    assert masks("topk", array.T, [[4, 3], [5, 4]], [[1, 2], [0, 3]], k=2, sorted=False, dim=0) == [True] * 4
+    assert accepted("topk", array, [[4, 5], [3, 4]], [[1, 0], [2, 3]], k=2, sorted=False) == [True] * 4
+    assert accepted("topk", array, [[4, 4], [4, 3]], [[1, 2], [3, 2]], k=2, sorted=False) == [False, False, True, True]
+    assert accepted("topk", array, [[4, 5], [3, 4]], [[1, 0], [2, 2]], k=2, sorted=False) == [True, True, False, False]
+    assert accepted("topk", array, [[4, 5], [3, 4]], [[0, 1], [2, 3]], k=2, sorted=False) == [False, False, True, True]
+    assert accepted("topk", array, [[5, 4], [4, 3]], [[0, 1], [3, 2]], k=2, sorted=False, dim=-1) == [True] * 4
+    assert accepted("topk", array.T, [[4, 3], [5, 4]], [[1, 2], [0, 3]], k=2, sorted=False, dim=0) == [True] * 4
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("width", [1, 17, 4096, 65536])
-def test_torch_scatters_within_the_terms(name: str, width: int) -> None:
+def test_torch_scatter_add_is_within_the_terms(name: str, width: int) -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         array, src = drawn((2, 5), name, seed), drawn((2, width), name, seed + 9)
@@ -220,11 +220,11 @@ def test_torch_scatters_within_the_terms(name: str, width: int) -> None:
         (terms,) = scatter_add_terms([array, index, src], {"dim": 1})
         allowed = 4 * np.sqrt(terms.count) * 2.0**-24 * terms.absolute
         allowed += 2.0 ** -dtype(name).precision * (np.abs(exact) + allowed)
-        (found,) = by_torch("scatter_add", array, index, src, dim=1)
-        assert (np.abs(widen(found) - exact) <= allowed).all()
+        (output,) = by_torch("scatter_add", array, index, src, dim=1)
+        assert (np.abs(widen(output) - exact) <= allowed).all()
 
 
-def test_terms_count_what_names_an_element_and_nothing_else() -> None:
+def test_scatter_add_terms_skip_unselected_elements() -> None:
     array, src = np.array([1.0, -2.0, 4.0], np.float32), np.array([3.0, -5.0, 7.0], np.float32)
     (terms,) = scatter_add_terms([array, np.array([1, 1]), src], {"dim": 0})
     assert np.asarray(terms.absolute).tolist() == [0.0, 10.0, 0.0]

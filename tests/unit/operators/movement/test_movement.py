@@ -1,4 +1,4 @@
-"""Movements put every element where torch puts it, refuse what it refuses, and leave bits alone in every dtype."""
+"""Movement operators equal torch in results and refusals, and keep all bits in every dtype."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Array = np.ndarray[Any, Any]
 many = settings(deadline=None, max_examples=40)
 
 
-def moved(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
-    found = expected_all(operator, *inputs, **attributes)
-    assert not any(np.shares_memory(out, each) for out in found for each in inputs)
-    return found
+def outputs_of(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
+    outputs = expected_all(operator, *inputs, **attributes)
+    assert not any(np.shares_memory(out, array) for out in outputs for array in inputs)
+    return outputs
 
 
 def of_bits(shape: tuple[int, ...], name: str, seed: int = 0) -> Array:
-    """Every pattern of bits that the dtype has, NaN with payloads and −0 among them."""
+    """Return random bit patterns of the dtype, with NaN payloads and −0 among them."""
     target = numpy_dtype(dtype(name))
     rng = np.random.default_rng(seed)
     if name == "bool":
@@ -74,18 +74,17 @@ CALLS: list[tuple[str, list[tuple[int, ...]], Mapping[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("name", [each.name for each in DTYPES])
-def test_bits_move_as_bytes_do(name: str) -> None:
-    """Moving elements and looking at their bits are the same in either order, with 64-bit integers as the judge."""
+@pytest.mark.parametrize("name", [entry.name for entry in DTYPES])
+def test_movement_keeps_bits_of_every_dtype(name: str) -> None:
     for operator, shapes, attributes in CALLS:
         inputs = [of_bits(shape, name, seed) for seed, shape in enumerate(shapes)]
-        as_integers = [_codes(each) for each in inputs]
-        found = [_codes(each) for each in moved(operator, *inputs, **attributes)]
-        same(found, moved(operator, *as_integers, **attributes))
+        # Moving elements and reading their bits commute; 64-bit integers are trusted.
+        outputs = [_codes(array) for array in outputs_of(operator, *inputs, **attributes)]
+        same(outputs, outputs_of(operator, *map(_codes, inputs), **attributes))
 
 
 def _codes(array: Array) -> Array:
-    """One 64-bit integer for each element; complex128 by a sum that tells real from imaginary parts."""
+    """Return one 64-bit integer per element; complex128 by a sum that distinguishes real from imaginary parts."""
     raw = bits(np.ascontiguousarray(array))
     if raw.dtype.names:
         with np.errstate(over="ignore"):
@@ -96,12 +95,12 @@ def _codes(array: Array) -> Array:
 @pytest.mark.torch
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("operator", "shapes", "attributes"), CALLS)
-def test_every_layout_as_torch(
+def test_every_layout_equals_torch(
     operator: str, shapes: list[tuple[int, ...]], attributes: Mapping[str, Any], layout: str
 ) -> None:
     for name in ("float32", "int8", "bfloat16", "float64"):
         inputs = [in_layout(of_bits(shape, name, seed), layout) for seed, shape in enumerate(shapes)]
-        same(moved(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes))
+        same(outputs_of(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes))
 
 
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
@@ -109,13 +108,13 @@ DIMS = st.integers(-4, 4)
 
 
 def agree(operator: str, *inputs: Array, **attributes: Any) -> None:
-    """Both move alike, or both refuse."""
+    """Assert that reference and torch give equal outputs, or that both refuse."""
     try:
-        wanted = by_torch(operator, *inputs, **attributes)
+        expected = by_torch(operator, *inputs, **attributes)
     except REFUSALS:
         assert inferred(operator, *specs_of(inputs), **attributes) is None
         return
-    same(moved(operator, *inputs, **attributes), wanted)
+    same(outputs_of(operator, *inputs, **attributes), expected)
 
 
 @pytest.mark.torch
@@ -131,7 +130,7 @@ def test_transpose(shape: tuple[int, ...], first: int, second: int) -> None:
 def test_permute_and_flip(shape: tuple[int, ...], dims: list[int], order: list[int]) -> None:
     array = of_bits(shape, "float32")
     agree("permute", array, dims=dims)
-    agree("permute", array, dims=[each for each in order if each < len(shape)])
+    agree("permute", array, dims=[dim for dim in order if dim < len(shape)])
     agree("flip", array, dims=dims)
 
 
@@ -152,7 +151,7 @@ def test_reshape(shape: tuple[int, ...], new: list[int]) -> None:
 @many
 def test_broadcast_to_and_tile(shape: tuple[int, ...], sizes: list[int]) -> None:
     agree("broadcast_to", of_bits(shape, "float32"), size=sizes)
-    if 0 not in shape or min(sizes, default=0) >= 0:  # torch lets a negative count through where nothing repeats
+    if 0 not in shape or min(sizes, default=0) >= 0:  # torch accepts a negative count for an empty tensor
         agree("tile", of_bits(shape, "float32"), dims=sizes)
 
 
@@ -160,7 +159,7 @@ def test_broadcast_to_and_tile(shape: tuple[int, ...], sizes: list[int]) -> None
 @given(SHAPES, st.lists(DIMS, max_size=3), st.lists(DIMS, max_size=3), st.integers(-9, 9))
 @many
 def test_roll(shape: tuple[int, ...], shifts: list[int], dims: list[int], flat: int) -> None:
-    # A tensor without elements takes dimensions that do not exist in torch, which is of no use to anybody.
+    # For an empty tensor, torch accepts dimensions that do not exist.
     array = of_bits(tuple(max(size, 1) for size in shape), "float32")
     agree("roll", array, shifts=shifts, dims=dims)
     agree("roll", array, shifts=[*shifts, flat], dims=[*dims, 0][: len(shifts) + 1])
@@ -183,14 +182,14 @@ NAMES = ("float32", "float16", "float64", "int8", "uint8", "int64", "bool", "com
 @example([((0,), "float64"), ((2, 3), "float32")], 1)
 @example([((0,), "float32"), ((0,), "float32")], 1)
 @many
-def test_concat_of_anything(tensors: list[tuple[tuple[int, ...], str]], dim: int) -> None:
+def test_concat_of_any_shapes(tensors: list[tuple[tuple[int, ...], str]], dim: int) -> None:
     agree("concat", *(np.ones(shape, name) for shape, name in tensors), dim=dim)
 
 
 @pytest.mark.torch
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=3), st.lists(st.integers(0, 4), min_size=1, max_size=3), DIMS)
 @many
-def test_concat_of_what_fits(shape: list[int], sizes: list[int], dim: int) -> None:
+def test_concat_of_fitting_shapes(shape: list[int], sizes: list[int], dim: int) -> None:
     dim %= len(shape)
     arrays = [of_bits((*shape[:dim], size, *shape[dim + 1 :]), "float32") for size in sizes]
     agree("concat", *arrays, dim=dim)
@@ -202,8 +201,8 @@ def test_concat_of_what_fits(shape: list[int], sizes: list[int], dim: int) -> No
 @example((4, 3), [1, 0, 3], 0)
 @example((0, 3), 0, 0)
 @many
-def test_split(shape: tuple[int, ...], stated: Any, dim: int) -> None:
-    agree("split", of_bits(shape, "float32"), split_size_or_sections=stated, dim=dim)
+def test_split(shape: tuple[int, ...], sections: Any, dim: int) -> None:
+    agree("split", of_bits(shape, "float32"), split_size_or_sections=sections, dim=dim)
 
 
 BOUND = st.one_of(st.none(), st.integers(-9, 9), st.sampled_from((2**63 - 1, -(2**63))))
@@ -213,17 +212,17 @@ BOUND = st.one_of(st.none(), st.integers(-9, 9), st.sampled_from((2**63 - 1, -(2
 @given(SHAPES, DIMS, BOUND, BOUND, st.integers(-3, 5))
 @many
 def test_slice_along_one_dim(shape: tuple[int, ...], dim: int, start: Any, end: Any, step: int) -> None:
-    stated = {name: value for name, value in (("start", start), ("end", end)) if value is not None}
+    bounds = {name: value for name, value in (("start", start), ("end", end)) if value is not None}
     array = of_bits(shape, "float32")
-    agree("slice", array, dim=dim, step=step, **stated)
+    agree("slice", array, dim=dim, step=step, **bounds)
     if dim == -1 and shape and (step > 0 or (step < 0 and (start is None or start >= -shape[-1]))):
-        same(moved("slice", array, dim=dim, step=step, **stated), [array[..., start:end:step].copy()])
+        same(outputs_of("slice", array, dim=dim, step=step, **bounds), [array[..., start:end:step].copy()])
 
 
-def test_slices_of_several_dims_and_backwards() -> None:
-    def sliced(shape: tuple[int, ...], **stated: Any) -> Any:
-        found = inferred("slice", spec(shape), **stated)
-        return found and found[0][1]
+def test_slice_of_several_dims_and_negative_steps() -> None:
+    def sliced(shape: tuple[int, ...], **attributes: Any) -> Any:
+        outputs = inferred("slice", spec(shape), **attributes)
+        return outputs and outputs[0][1]
 
     assert sliced((5, 7, 9), start=[1, 2], end=[4, -1], step=[2, 3]) == (2, 2, 9)
     assert sliced((5, 7), dim=[1, 0], start=[0, 1], end=[3, 5]) == (4, 3)
@@ -246,62 +245,62 @@ def test_constant_pad(shape: tuple[int, ...], pad: list[int]) -> None:
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5).map(tuple), st.data())
 @many
-def test_pads_that_repeat(mode: str, shape: tuple[int, ...], data: st.DataObject) -> None:
+def test_repeating_pad_modes(mode: str, shape: tuple[int, ...], data: st.DataObject) -> None:
     dims = data.draw(st.integers(1, 3))
     pad = data.draw(st.lists(st.integers(-2, 4), min_size=2 * dims, max_size=2 * dims))
     if mode == "circular" and min(pad) < 0 and inferred("pad", spec(shape, "int32"), pad=pad, mode=mode) is None:
-        return  # torch repeats more than it has left, reading memory that it has not written
+        return  # torch repeats more than is left after cropping and reads uninitialised memory
     agree("pad", of_bits(shape, "int32"), pad=pad, mode=mode)
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["int8", "uint8", "int64", "bool", "float16", "bfloat16", "float32", "complex64"])
 @pytest.mark.parametrize("value", [0.0, -1.0, 1.5, 127.9, 128.0, 255.0, 300.0, -129.0, 7e4, 1e39, 1e300, float("inf")])
-def test_pad_values(name: str, value: float) -> None:
+def test_pad_accepts_the_values_torch_accepts(name: str, value: float) -> None:
     agree("pad", np.zeros(3, numpy_dtype(dtype(name))), pad=[1, 1], value=value)
 
 
 @pytest.mark.torch
-def test_concat_converts_as_torch() -> None:
+def test_concat_of_mixed_dtypes_equals_torch() -> None:
     pairs = [v for v in operators.get("concat").dtype_variants if len(v) == 2]
     for first, second in pairs:
         inputs = [np.arange(5).reshape(1, 5).astype(numpy_dtype(dtype(name))) for name in (first, second)]
-        same(moved("concat", *inputs), by_torch("concat", *inputs))
+        same(outputs_of("concat", *inputs), by_torch("concat", *inputs))
     large = np.array([2**24 + 1, 2**24 + 3, -(2**30) - 65, 2**31 - 1], np.int32)
     inputs = [large, np.array([0.5], np.float32)]
-    same(moved("concat", *inputs), by_torch("concat", *inputs))
+    same(outputs_of("concat", *inputs), by_torch("concat", *inputs))
 
 
-def test_masked_elements_leave_no_trace() -> None:
+def test_triangles_write_positive_zeros() -> None:
     array = np.array([[np.nan, -0.0], [np.inf, -1.0]], np.float32)
-    (lower,) = moved("tril", array, diagonal=-1)
+    (lower,) = outputs_of("tril", array, diagonal=-1)
     assert bits(lower).tolist() == [[0, 0], [0x7F800000, 0]]
-    (upper,) = moved("triu", array, diagonal=0)
+    (upper,) = outputs_of("triu", array, diagonal=0)
     assert bits(upper).tolist() == [[0x7FC00000, 0x80000000], [0, 0xBF800000]]
 
 
-def test_legacy_empty_tensors_are_skipped_but_promote() -> None:
-    (found,) = moved("concat", np.zeros(0, np.float64), np.ones((2, 3), np.float32), dim=1)
-    assert (found.dtype, found.shape) == (np.float64, (2, 3))
-    (found,) = moved("concat", np.zeros(0, np.int8), np.zeros(0, np.int16))
-    assert (found.dtype, found.shape) == (np.int16, (0,))
+def test_concat_skips_empty_vectors_but_promotes() -> None:
+    (outputs,) = outputs_of("concat", np.zeros(0, np.float64), np.ones((2, 3), np.float32), dim=1)
+    assert (outputs.dtype, outputs.shape) == (np.float64, (2, 3))
+    (outputs,) = outputs_of("concat", np.zeros(0, np.int8), np.zeros(0, np.int16))
+    assert (outputs.dtype, outputs.shape) == (np.int16, (0,))
     with pytest.raises(UnfitArguments, match="tensors1 is a scalar"):
-        moved("concat", np.zeros(3), np.zeros(()))
+        outputs_of("concat", np.zeros(3), np.zeros(()))
 
 
-def test_pad_values_are_held_by_the_dtype() -> None:
-    for name, value, wanted in (("int8", 1.9, 1), ("int8", -1.9, -1), ("bool", 0.5, True), ("int4", 7.0, 7)):
-        (found,) = moved("pad", np.zeros(1, numpy_dtype(dtype(name))), pad=[1, 0], value=value)
-        assert found[0] == wanted, name
-    (found,) = moved("pad", np.zeros(1, numpy_dtype(dtype("bfloat16"))), pad=[1, 0], value=0.1)
-    assert float(found[0]) == 0.10009765625
+def test_pad_value_is_converted_to_the_dtype() -> None:
+    for name, value, expected in (("int8", 1.9, 1), ("int8", -1.9, -1), ("bool", 0.5, True), ("int4", 7.0, 7)):
+        (outputs,) = outputs_of("pad", np.zeros(1, numpy_dtype(dtype(name))), pad=[1, 0], value=value)
+        assert outputs[0] == expected, name
+    (outputs,) = outputs_of("pad", np.zeros(1, numpy_dtype(dtype("bfloat16"))), pad=[1, 0], value=0.1)
+    assert float(outputs[0]) == 0.10009765625
     with refusal(UnfitArguments, "operators.value_is_but_should"):
-        moved("pad", np.zeros(1, np.int8), pad=[1, 0], value=300.0)
+        outputs_of("pad", np.zeros(1, np.int8), pad=[1, 0], value=300.0)
 
 
-@pytest.mark.parametrize("name", [each.name for each in DTYPES])
-def test_ones_are_one_whatever_stood_there(name: str) -> None:
-    (found,) = moved("ones_like", of_bits((2, 3), name))
-    assert found.shape == (2, 3)
-    assert found.dtype == of_bits((2, 3), name).dtype
-    assert (found.astype(np.complex128) == 1).all()
+@pytest.mark.parametrize("name", [entry.name for entry in DTYPES])
+def test_ones_like_ignores_its_input(name: str) -> None:
+    (outputs,) = outputs_of("ones_like", of_bits((2, 3), name))
+    assert outputs.shape == (2, 3)
+    assert outputs.dtype == of_bits((2, 3), name).dtype
+    assert (outputs.astype(np.complex128) == 1).all()

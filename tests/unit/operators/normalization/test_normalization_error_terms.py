@@ -1,4 +1,4 @@
-"""Right float32 kernels of normalisations stay inside of what their rules allow."""
+"""Correct float32 kernels of normalisations are within the error budgets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def layer_norm(x: Array, w: Array, b: Array, eps: float, add: Kernel) -> Array:
 
 
 def folded(x: Array, w: Array, b: Array, eps: float, add: Kernel) -> Array:
-    """x·scale + shift, for one weight and bias for each row (a group of one channel)."""
+    """Return x·scale + shift, with one weight and bias per row (a group of one channel)."""
     mean, r = row_statistics(x, eps, add)
     scale = w[: len(x), None] * r
     return np.asarray(x * scale + (b[: len(x), None] - mean * scale))
@@ -68,38 +68,38 @@ def softmax(x: Array, add: Kernel) -> Array:
 @pytest.mark.parametrize("add", [one_by_one, pairwise])
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("kind", FILLS)
-def test_right_norms_stay_inside(kind: str, name: str, add: Kernel) -> None:
+def test_correct_norms_are_within_budget(kind: str, name: str, add: Kernel) -> None:
     for width in WIDTHS:
         x, (w, b) = rows(kind, width, name), parameters(width, name)
         values, eps = (wide(x), wide(w), wide(b)), 1e-5
-        stated = {"normalized_shape": [width], "eps": eps}
-        asked = [
-            ("layer_norm", [x, w, b], layer_norm(*values, eps, add), stated),
-            ("rms_norm", [x, w], rms_norm(values[0], values[1], eps, add), stated),
+        row_attributes = {"normalized_shape": [width], "eps": eps}
+        calls = [
+            ("layer_norm", [x, w, b], layer_norm(*values, eps, add), row_attributes),
+            ("rms_norm", [x, w], rms_norm(values[0], values[1], eps, add), row_attributes),
         ]
         if width >= len(x):
             w, b = w[: len(x)], b[: len(x)]
             y = folded(values[0], wide(w), wide(b), eps, add)
-            asked.append(("group_norm", [x[None], w, b], y[None], {"num_groups": len(x), "eps": eps}))
+            calls.append(("group_norm", [x[None], w, b], y[None], {"num_groups": len(x), "eps": eps}))
             channels = np.ascontiguousarray(x[:, None].swapaxes(0, 1))
             training = {"training": True, "eps": eps}
-            asked.append(("batch_norm", [channels, None, None, w, b], y[None], training))
-        for operator, inputs, values_, attributes in asked:
-            passed, measure = measured(operator, inputs, values_, **attributes)
+            calls.append(("batch_norm", [channels, None, None, w, b], y[None], training))
+        for operator, inputs, output, attributes in calls:
+            passed, measure = measured(operator, inputs, output, **attributes)
             assert passed, (operator, width, measure)
             assert share_of_limit(measure) <= 0.81, (operator, width, measure)
 
 
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("is_folded", [False, True])
-def test_batch_norm_by_running_statistics_stays_inside(is_folded: bool, name: str) -> None:
+def test_batch_norm_by_running_statistics_within_budget(is_folded: bool, name: str) -> None:
     for seed in range(10):
         rng = np.random.default_rng(seed)
         channels = int(rng.integers(1, 40))
         x = rounded(rng.standard_normal((4, channels, 9)) * 3 + rng.choice([0.0, 30.0]), name)
         mean, w, b = (rounded(rng.standard_normal(channels), name) for _ in range(3))
         variance = rounded(rng.random(channels) * rng.choice([1.0, 1e-4]), name)
-        m, v, weight, bias = (wide(each)[:, None] for each in (mean, variance, w, b))
+        m, v, weight, bias = (wide(a)[:, None] for a in (mean, variance, w, b))
         scale = weight * (f4(1) / np.sqrt(v + f4(1e-5)))
         y = wide(x) * scale + (bias - m * scale) if is_folded else (wide(x) - m) * scale + bias
         passed, measure = measured("batch_norm", [x, mean, variance, w, b], y)
@@ -110,7 +110,7 @@ def test_batch_norm_by_running_statistics_stays_inside(is_folded: bool, name: st
 @pytest.mark.parametrize("add", [one_by_one, pairwise])
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("kind", ["normal", "uniform", "offset", "constant", "few", "exponents", "wide"])
-def test_right_softmaxes_stay_inside(kind: str, name: str, add: Kernel) -> None:
+def test_correct_softmaxes_are_within_budget(kind: str, name: str, add: Kernel) -> None:
     for width in WIDTHS:
         x = rows(kind, width, name)
         values = wide(x)
@@ -126,22 +126,22 @@ def test_right_softmaxes_stay_inside(kind: str, name: str, add: Kernel) -> None:
             assert share_of_limit(measure) <= 0.81
 
 
-def test_softmax_through_powers_of_two_stays_inside() -> None:
+def test_softmax_by_exp2_is_within_budget() -> None:
     for kind in ("normal", "constant", "wide", "exponents"):
         x = rows(kind, 4096, "float32")
         e = np.exp2((x - x.max(-1, keepdims=True)) * f4(1.4426950408889634))
         assert measured("softmax", [x], e * (f4(1) / pairwise(e)))[0]
 
 
-def test_softmax_of_terms_that_vanish_one_by_one_stays_inside() -> None:
+def test_softmax_with_vanishing_terms_within_budget() -> None:
     x = np.random.default_rng(0).uniform(80.0, 100.0, (2, 65536)).astype(f4)
     assert measured("softmax", [x], softmax(x, one_by_one))[0]
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_right_causal_softmaxes_stay_inside(name: str) -> None:
+def test_correct_causal_softmax_is_within_budget(name: str) -> None:
     for count, width in ((5, 37), (33, 33), (129, 257)):
         x = rounded(np.random.default_rng(width).uniform(84.0, 92.0, (2, count, width)), name)
-        seen = np.tri(count, width, width - count, dtype=bool)
-        y = softmax(np.where(seen, wide(x), -np.inf).astype(f4), pairwise)
+        visible = np.tri(count, width, width - count, dtype=bool)
+        y = softmax(np.where(visible, wide(x), -np.inf).astype(f4), pairwise)
         assert measured("causal_softmax", [x], y)[0]

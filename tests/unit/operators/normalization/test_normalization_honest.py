@@ -1,4 +1,4 @@
-"""The samples of normalisations have nothing against kernels that compute in float32."""
+"""Samples of normalisations pass for correct kernels in float32."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Kernel = Callable[[Inputs, Attributes], Any]
 
 
 def eps_of(inputs: Inputs, attributes: Attributes) -> float:
-    stated = attributes["eps"]
-    return float(stated if stated is not None else 2.0**-52 if inputs[0].dtype == np.float64 else 2.0**-23)
+    eps = attributes["eps"]
+    return float(eps if eps is not None else 2.0**-52 if inputs[0].dtype == np.float64 else 2.0**-23)
 
 
 def rows_of(inputs: Inputs, attributes: Attributes) -> tuple[Array, tuple[int, ...]]:
-    """layer_norm's and rms_norm's input as rows, with its shape."""
+    """Return the input of layer_norm or rms_norm as rows, and its shape."""
     x = np.asarray(inputs[0])
     width = int(np.prod(attributes["normalized_shape"]))
     return x.reshape(x.size // max(width, 1), width), x.shape
 
 
-def affine(y: Array, shape: tuple[int, ...], weight: Any, bias: Any = None) -> Array:
+def scaled_and_shifted(y: Array, shape: tuple[int, ...], weight: Any, bias: Any = None) -> Array:
     y = y.reshape(shape)
     y = y if weight is None else y * single(weight)
     return np.asarray(y if bias is None else y + single(bias))
@@ -43,7 +43,7 @@ def layer_norm_by(formula: Formula) -> Kernel:
     def call(inputs: Inputs, attributes: Attributes) -> Any:
         rows, shape = rows_of(inputs, attributes)
         weight, bias = (*inputs, None, None)[1:3]
-        return affine(formula(single(rows), attributes["eps"]), shape, weight, bias)
+        return scaled_and_shifted(formula(single(rows), attributes["eps"]), shape, weight, bias)
 
     return call
 
@@ -51,7 +51,7 @@ def layer_norm_by(formula: Formula) -> Kernel:
 def rms_norm_by(formula: Formula) -> Kernel:
     def call(inputs: Inputs, attributes: Attributes) -> Any:
         rows, shape = rows_of(inputs, attributes)
-        return affine(formula(single(rows), eps_of(inputs, attributes)), shape, (*inputs, None)[1])
+        return scaled_and_shifted(formula(single(rows), eps_of(inputs, attributes)), shape, (*inputs, None)[1])
 
     return call
 
@@ -67,7 +67,7 @@ def rms(x: Array, eps: float) -> Array:
 
 
 def softmax_by(formula: Callable[[Array], Array]) -> Kernel:
-    """A kernel of the last axis for softmax and log_softmax."""
+    """Return a softmax or log_softmax kernel that applies `formula` along the last axis."""
 
     def call(inputs: Inputs, attributes: Attributes) -> Any:
         x = single(inputs[0])
@@ -80,18 +80,18 @@ def softmax_by(formula: Callable[[Array], Array]) -> Kernel:
     return call
 
 
-def shares(x: Array) -> Array:
+def softmax_rows(x: Array) -> Array:
     e = np.exp(x - x.max(-1, keepdims=True))
     return np.asarray(e / e.sum(-1, keepdims=True))
 
 
-def logarithms(x: Array) -> Array:
+def log_softmax_rows(x: Array) -> Array:
     d = x - x.max(-1, keepdims=True)
     return np.asarray(d - np.log(np.exp(d).sum(-1, keepdims=True)))
 
 
-def folded(inputs: Inputs, attributes: Attributes) -> Any:
-    """Honest: batch_norm as x·scale + shift in float32."""
+def folded_batch_norm(inputs: Inputs, attributes: Attributes) -> Any:
+    """Return batch_norm by running statistics as x·scale + shift in float32; in training the reference."""
     x, mean, variance, weight, bias = (*inputs, None, None, None, None)[:5]
     if attributes["training"]:
         return by_reference("batch_norm")(inputs, attributes)
@@ -104,8 +104,8 @@ def folded(inputs: Inputs, attributes: Attributes) -> Any:
     return x * scale.reshape(shape) + shift.reshape(shape)
 
 
-def groups_folded(inputs: Inputs, attributes: Attributes) -> Any:
-    """group_norm as x·scale + shift in float32."""
+def folded_group_norm(inputs: Inputs, attributes: Attributes) -> Any:
+    """Return group_norm as x·scale + shift in float32."""
     x, weight, bias = single(inputs[0]), *(*inputs, None, None)[1:3]
     if not x.size:
         return x
@@ -113,20 +113,21 @@ def groups_folded(inputs: Inputs, attributes: Attributes) -> Any:
     t = x.dtype.type
     mean = rows.sum(-1, keepdims=True) / t(rows.shape[-1])
     variance = ((rows - mean) ** 2).sum(-1, keepdims=True) / t(rows.shape[-1])
-    each = x.shape[1] // attributes["num_groups"]
-    spread = (len(x), x.shape[1], *(1,) * (x.ndim - 2))
+    channels_per_group = x.shape[1] // attributes["num_groups"]
+    by_channel = (len(x), x.shape[1], *(1,) * (x.ndim - 2))
     mean, r = (
-        np.repeat(v, each, axis=1).reshape(spread) for v in (mean, t(1) / np.sqrt(variance + t(attributes["eps"])))
+        np.repeat(v, channels_per_group, axis=1).reshape(by_channel)
+        for v in (mean, t(1) / np.sqrt(variance + t(attributes["eps"])))
     )
     channel = (1, -1, *(1,) * (x.ndim - 2))
     scale = r if weight is None else single(weight).reshape(channel) * r
     return x * scale + ((t(0) if bias is None else single(bias).reshape(channel)) - mean * scale)
 
 
-def trained_folded(inputs: Inputs, attributes: Attributes) -> Any:
-    """batch_norm in training as x·scale + shift in float32."""
+def folded_training_batch_norm(inputs: Inputs, attributes: Attributes) -> Any:
+    """Return batch_norm as x·scale + shift in float32, in training by the statistics of the batch."""
     if not attributes["training"]:
-        return folded(inputs, attributes)
+        return folded_batch_norm(inputs, attributes)
     x, t = single(inputs[0]), single(inputs[0]).dtype.type
     if not x.size:
         return x
@@ -136,11 +137,11 @@ def trained_folded(inputs: Inputs, attributes: Attributes) -> Any:
     centred = x - mean.reshape(-1, *(1,) * (x.ndim - 2))
     variance = (centred * centred).sum(dims) / count
     weight, bias = (*inputs, None, None, None, None)[3:5]
-    return folded([x, mean, variance, weight, bias], {**attributes, "training": False})
+    return folded_batch_norm([x, mean, variance, weight, bias], {**attributes, "training": False})
 
 
 def layer_norm_with_statistics(inputs: Inputs, attributes: Attributes) -> Any:
-    """All three outputs in the arithmetic of float32."""
+    """Return all outputs of layer_norm in float32 arithmetic."""
     out = layer_norm_by(two_pass)(inputs, attributes)
     if not attributes["statistics"]:
         return out
@@ -155,21 +156,21 @@ def layer_norm_with_statistics(inputs: Inputs, attributes: Attributes) -> Any:
 
 def causal(inputs: Inputs, _: Attributes) -> Any:
     x = single(inputs[0])
-    return shares(np.where(seen(*x.shape[-2:]), x, x.dtype.type(-np.inf))) if x.size else x
+    return softmax_rows(np.where(seen(*x.shape[-2:]), x, x.dtype.type(-np.inf))) if x.size else x
 
 
-HONEST: dict[str, Kernel] = {
-    "group_norm": groups_folded,
-    "batch_norm": trained_folded,
+KERNELS: dict[str, Kernel] = {
+    "group_norm": folded_group_norm,
+    "batch_norm": folded_training_batch_norm,
     "layer_norm": layer_norm_with_statistics,
     "rms_norm": rms_norm_by(rms),
-    "softmax": softmax_by(shares),
-    "log_softmax": softmax_by(logarithms),
+    "softmax": softmax_by(softmax_rows),
+    "log_softmax": softmax_by(log_softmax_rows),
     "causal_softmax": causal,
 }
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("operator", HONEST)
-def test_honest_kernels_raise_no_alarm(operator: str) -> None:
-    assert wrong_answers(operator, HONEST[operator]) == []
+@pytest.mark.parametrize("operator", KERNELS)
+def test_correct_kernels_pass(operator: str) -> None:
+    assert wrong_answers(operator, KERNELS[operator]) == []

@@ -1,4 +1,4 @@
-"""Normalisations against torch in float64, against their definitions, and at the values where kernels break."""
+"""References of normalisations against torch in float64, against definitions, and for extreme values."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ any_shape = arrays.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=7)
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @settings(max_examples=40, deadline=None)
-@given(shape=any_shape, place=st.integers(0, 3), seed=st.integers(0, 99), scale=st.sampled_from([1.0, 50.0, 1000.0]))
-def test_softmax_against_torch(name: str, shape: tuple[int, ...], place: int, seed: int, scale: float) -> None:
+@given(shape=any_shape, dim=st.integers(0, 3), seed=st.integers(0, 99), scale=st.sampled_from([1.0, 50.0, 1000.0]))
+def test_softmax_equals_torch(name: str, shape: tuple[int, ...], dim: int, seed: int, scale: float) -> None:
     x = np.random.default_rng(seed).standard_normal(shape) * scale
-    close(name, x, dim=place % len(shape))
-    close(name, np.asfortranarray(x)[::-1], dim=place % len(shape) - len(shape))
+    close(name, x, dim=dim % len(shape))
+    close(name, np.asfortranarray(x)[::-1], dim=dim % len(shape) - len(shape))
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-def test_softmax_of_odd_rows(name: str) -> None:
+def test_softmax_of_special_rows_equals_torch(name: str) -> None:
     rows = [
         [-INF, 1.0, -INF],
         [-INF, -INF, -INF],
@@ -66,12 +66,12 @@ def test_softmax_of_odd_rows(name: str) -> None:
 @pytest.mark.torch
 @settings(max_examples=40, deadline=None)
 @given(rows=st.integers(1, 9), more=st.integers(0, 9), batch=st.integers(0, 3), seed=st.integers(0, 99))
-def test_causal_softmax_against_torch(rows: int, more: int, batch: int, seed: int) -> None:
+def test_causal_softmax_equals_torch(rows: int, more: int, batch: int, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((batch, rows, rows + more)) * 10.0
     close("causal_softmax", x)
 
 
-def test_causal_softmax_sees_the_columns_before_it_alone() -> None:
+def test_causal_softmax_ignores_masked_columns() -> None:
     x = np.array([[1.0, 2.0, NAN, INF], [1.0, 2.0, 3.0, NAN], [1.0, 2.0, 3.0, 4.0]])
     y = expected("causal_softmax", x)
     np.testing.assert_array_equal(y == 0.0, [[0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]])
@@ -85,15 +85,13 @@ def test_causal_softmax_sees_the_columns_before_it_alone() -> None:
 @given(
     shape=any_shape,
     trailing=st.integers(1, 3),
-    given_=st.sampled_from(["", "w", "b", "wb"]),
+    parameters=st.sampled_from(["", "w", "b", "wb"]),
     eps=st.sampled_from([1e-5, 0.1, 0.0]),
     seed=st.integers(0, 99),
 )
-def test_layer_and_rms_norm_against_torch(
-    shape: tuple[int, ...], trailing: int, given_: str, eps: float, seed: int
-) -> None:
+def test_row_norms_equal_torch(shape: tuple[int, ...], trailing: int, parameters: str, eps: float, seed: int) -> None:
     normalized = shape[-min(trailing, len(shape)) :]
-    weight, bias = normalized if "w" in given_ else None, normalized if "b" in given_ else None
+    weight, bias = normalized if "w" in parameters else None, normalized if "b" in parameters else None
     x, w, b = draws(shape, weight, bias, seed=seed)
     eps = 1e-5 if math.prod(normalized) == 1 else eps
     close("layer_norm", x, w, b, normalized_shape=list(normalized), eps=eps, rtol=1e-10)
@@ -105,23 +103,28 @@ def test_layer_and_rms_norm_against_torch(
 @given(
     batch=st.integers(1, 4),
     groups=st.integers(1, 4),
-    each=st.integers(1, 4),
+    per_group=st.integers(1, 4),
     rest=st.lists(st.integers(1, 5), max_size=3),
-    given_=st.sampled_from(["", "w", "b", "wb"]),
+    parameters=st.sampled_from(["", "w", "b", "wb"]),
     seed=st.integers(0, 99),
 )
-def test_group_norm_against_torch(batch: int, groups: int, each: int, rest: list[int], given_: str, seed: int) -> None:
-    channels = (groups * each,)
+def test_group_norm_equals_torch(
+    batch: int, groups: int, per_group: int, rest: list[int], parameters: str, seed: int
+) -> None:
+    channels = (groups * per_group,)
     x, w, b = draws(
-        (batch, *channels, *rest), channels if "w" in given_ else None, channels if "b" in given_ else None, seed=seed
+        (batch, *channels, *rest),
+        channels if "w" in parameters else None,
+        channels if "b" in parameters else None,
+        seed=seed,
     )
-    if batch * each * math.prod(rest) > 1:
+    if batch * per_group * math.prod(rest) > 1:
         assert x is not None
-        # torch takes x·s + t, whose terms cancel where a group has one element: s is up to |w| / √ε
+        # torch computes x·s + t, whose terms cancel if a group has one element; s is up to |w| / √ε
         largest_scale = (1.0 if w is None else float(np.abs(w).max())) / math.sqrt(1e-5)
         rounding = 4 * np.finfo(np.float64).eps * float(np.abs(x).max()) * largest_scale
         close("group_norm", x, w, b, num_groups=groups, rtol=1e-9, atol=1e-13 + rounding)
-        if each * math.prod(rest) == 1 and b is None:
+        if per_group * math.prod(rest) == 1 and b is None:
             np.testing.assert_array_equal(expected("group_norm", x, w, None, num_groups=groups), 0.0)
 
 
@@ -131,23 +134,28 @@ def test_group_norm_against_torch(batch: int, groups: int, each: int, rest: list
     batch=st.integers(1, 4),
     channels=st.integers(1, 6),
     rest=st.lists(st.integers(1, 5), max_size=3),
-    given_=st.sampled_from(["", "w", "b", "wb"]),
+    parameters=st.sampled_from(["", "w", "b", "wb"]),
     training=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_batch_norm_against_torch(
-    batch: int, channels: int, rest: list[int], given_: str, training: bool, seed: int
+def test_batch_norm_equals_torch(
+    batch: int, channels: int, rest: list[int], parameters: str, training: bool, seed: int
 ) -> None:
     of = (channels,)
     x, mean, variance, w, b = draws(
-        (batch, channels, *rest), of, of, of if "w" in given_ else None, of if "b" in given_ else None, seed=seed
+        (batch, channels, *rest),
+        of,
+        of,
+        of if "w" in parameters else None,
+        of if "b" in parameters else None,
+        seed=seed,
     )
     assert variance is not None
     if not training or batch * math.prod(rest) > 1:
         close("batch_norm", x, mean, np.abs(variance), w, b, training=training, rtol=1e-9)
 
 
-def test_running_statistics_do_not_matter_in_training() -> None:
+def test_training_ignores_running_statistics() -> None:
     x, mean, variance = draws((5, 3), (3,), (3,))
     ours = expected("batch_norm", x, None, None, training=True)
     np.testing.assert_array_equal(expected("batch_norm", x, mean, variance, training=True), ours)
@@ -155,7 +163,7 @@ def test_running_statistics_do_not_matter_in_training() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
-def test_odd_rows(name: str) -> None:
+def test_row_norms_of_special_rows_equal_torch(name: str) -> None:
     rows = [[NAN, 1.0, 2.0], [INF, 0.0, 1.0], [0.0, -0.0, 0.0], [7.25, 7.25, 7.25], [0.0, 0.0, 1e3]]
     close(name, np.array(rows), normalized_shape=[3], eps=1e-5)
     close(name, np.zeros((0, 3)), normalized_shape=[3])
@@ -163,21 +171,21 @@ def test_odd_rows(name: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "epsilon"), [("float64", 2.0**-52), ("float32", 2.0**-23), ("float16", 2.0**-23)])
-def test_the_epsilon_of_rms_norm_where_none_is_stated(name: str, epsilon: float) -> None:
-    """torch's default is that of float32 for 16 bits too, whatever its page says."""
+def test_default_epsilon_of_rms_norm(name: str, epsilon: float) -> None:
     import torch
 
+    # torch uses the epsilon of float32 for 16-bit inputs, other than documented.
     tiny = round_to(np.full((1, 4), 1e-3), dtype(name))
     q = float(widen(tiny)[0, 0]) ** 2
-    wanted = math.sqrt(q) / math.sqrt(q + epsilon)
-    assert expected("rms_norm", tiny, normalized_shape=[4])[0, 0] == pytest.approx(wanted, rel=1e-12)
-    got = torch.nn.functional.rms_norm(torch.from_numpy(tiny), (4,))
-    assert float(got[0, 0]) == pytest.approx(wanted, rel=1e-3)
+    expected_output = math.sqrt(q) / math.sqrt(q + epsilon)
+    assert expected("rms_norm", tiny, normalized_shape=[4])[0, 0] == pytest.approx(expected_output, rel=1e-12)
+    output = torch.nn.functional.rms_norm(torch.from_numpy(tiny), (4,))
+    assert float(output[0, 0]) == pytest.approx(expected_output, rel=1e-3)
 
 
 @settings(max_examples=40, deadline=None)
 @given(x=arrays.arrays(np.float64, (3, 9), elements=st.floats(-1e3, 1e3)), shift=st.floats(-1e3, 1e3))
-def test_what_normalised_rows_are(x: Array, shift: float) -> None:
+def test_normalised_rows_have_their_invariants(x: Array, shift: float) -> None:
     y = expected("layer_norm", x, normalized_shape=[9], eps=1e-5)
     np.testing.assert_allclose(y.mean(-1), 0.0, atol=1e-9)
     assert (np.square(y).mean(-1) <= 1.0 + 1e-9).all()
@@ -190,20 +198,20 @@ def test_what_normalised_rows_are(x: Array, shift: float) -> None:
 LAYER_NORM = operators.get("layer_norm")
 
 
-def attributes(**stated: Any) -> dict[str, Any]:
-    return LAYER_NORM.bind({"normalized_shape": [6], **stated})
+def attributes(**options: Any) -> dict[str, Any]:
+    return LAYER_NORM.bind({"normalized_shape": [6], **options})
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6), (6,), (0, 6)])
-def test_three_outputs_with_statistics_and_one_without(shape: tuple[int, ...]) -> None:
+def test_statistics_add_two_outputs(shape: tuple[int, ...]) -> None:
     x = np.ones(shape, np.float16)
-    assert [each.shape for each in expected_all("layer_norm", x, **attributes())] == [shape]
-    wanted = [shape, shape, shape[:-1]]
-    assert [each.shape for each in expected_all("layer_norm", x, **attributes(statistics=True))] == wanted
-    assert [np.shape(each.worst) for each in layer_norm_terms((x,), attributes(statistics=True))] == wanted
+    assert [output.shape for output in expected_all("layer_norm", x, **attributes())] == [shape]
+    expected_output = [shape, shape, shape[:-1]]
+    assert [output.shape for output in expected_all("layer_norm", x, **attributes(statistics=True))] == expected_output
+    assert [np.shape(budget.worst) for budget in layer_norm_terms((x,), attributes(statistics=True))] == expected_output
 
 
-def test_statistics_are_those_of_the_rows() -> None:
+def test_statistics_equal_their_definition() -> None:
     x = np.random.default_rng(0).normal(3.0, 2.0, (5, 6)).astype(np.float32)
     weight, bias = np.arange(6, dtype=np.float32), np.full(6, 2.0, np.float32)
     out, standardization, std = layer_norm_reference((x, weight, bias), attributes(eps=0.5, statistics=True))
@@ -214,11 +222,11 @@ def test_statistics_are_those_of_the_rows() -> None:
     assert np.allclose(out, standardization * weight + bias, rtol=1e-12)
 
 
-def test_a_wrong_divisor_is_far_outside_of_the_budget_and_float32_within() -> None:
+def test_std_budget_rejects_a_wrong_divisor() -> None:
     x = np.random.default_rng(1).normal(0.0, 1.0, (50, 37)).astype(np.float32)
-    stated = LAYER_NORM.bind({"normalized_shape": [37], "statistics": True})
-    _, _, std = layer_norm_reference((x,), stated)
-    budget = layer_norm_terms((x,), stated)[2]
+    bound = LAYER_NORM.bind({"normalized_shape": [37], "statistics": True})
+    _, _, std = layer_norm_reference((x,), bound)
+    budget = layer_norm_terms((x,), bound)[2]
     unit = 2.0**-24
     assert (np.abs(np.sqrt(x.astype(np.float64).var(-1, ddof=1) + 1e-5) - std) > 20 * unit * budget.worst).all()
     single = np.sqrt(x.var(-1) + np.float32(1e-5))
@@ -228,7 +236,7 @@ def test_a_wrong_divisor_is_far_outside_of_the_budget_and_float32_within() -> No
     assert np.sqrt((error**2).mean() / ((unit * unit) * np.asarray(budget.variance)).mean()) < 1.0
 
 
-def test_what_a_row_does_not_see_is_0_or_nan_beside_nan() -> None:
+def test_masked_columns_are_zero_or_spread_nan() -> None:
     x = np.array([[np.nan, 1.0, 2.0], [0.5, 1.0, np.nan], [0.0, 1.0, 2.0]], np.float32)
     (right,) = causal_softmax_reference((x,), {})
     assert np.isnan(right[0, 0])
