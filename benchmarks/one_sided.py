@@ -32,7 +32,7 @@ from optest.numerics import round_to, ulp, widen
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
 from optest.registry import load_object
-from optest.reporting.bias import leans, sentence
+from optest.reporting.bias import bias_text, operator_biases
 from optest.spec import BAD_STATUSES, CaseResult, DType, Numerics, RuleClass, TestCase
 
 __all__ = ["ROUNDINGS", "Rounded", "ask"]
@@ -157,7 +157,7 @@ def ask(backend: str, op: str, seed: int) -> Found:
                 seed=seed,
             )
         )
-    found.lines = {which: sentence(lean) for which, lean in leans(results)}
+    found.lines = {name: bias_text(bias) for name, bias in operator_biases(results)}
     return found
 
 

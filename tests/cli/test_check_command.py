@@ -28,7 +28,7 @@ def test_a_fault_is_found_and_its_line_finds_it_again(optest: Shell) -> None:
     assert ended.status == 1, ended.text
     assert "FAILED  sum/attributes/" in ended.out
     assert says(ended.out, "cli.more_like_it_sum")
-    (again,) = [line for line in ended.out.splitlines() if line.startswith("  again: ")][:1]
+    (again,) = [line for line in ended.out.splitlines() if line.startswith("  reproduce: ")][:1]
     words = again.partition("optest ")[2].replace("'", "").split()
     assert optest(*words, env=plugin).status == 1
 
@@ -91,7 +91,7 @@ OF_EVERY_KIND = ("div", "gelu", "logsumexp", "softmax", "layer_norm", "gemm", "s
 def test_torch_passes_the_catalogue(optest: Shell, some: tuple[str, ...]) -> None:
     ended = optest("check", "--backend", "torch", *some, timeout=600)
     assert ended.status == 0, ended.text[-8000:]
-    assert "nothing ran" not in ended.out
+    assert "no case ran" not in ended.out
     assert ("expected differences" in ended.out) is ("smoke" not in some)
 
 

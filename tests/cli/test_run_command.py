@@ -136,7 +136,7 @@ def test_faults_in_workers_end_their_case_alone(optest: Shell, plan: Write, tmp_
     assert [result.reason.value if result.reason else "-" for result in results] == [
         *("-", "SIGNAL", "EXIT_CODE", "VALUE", "RAISED", "-")
     ]
-    assert "optest run" in ended.out.partition("again: ")[2]
+    assert "optest run" in ended.out.partition("reproduce: ")[2]
 
 
 @pytest.mark.parametrize("isolate", ["none", "worker", "case"])
@@ -268,8 +268,8 @@ def test_a_full_disk_keeps_the_journal(plan: Write, tmp_path: Path) -> None:
 
 def again_line(ended: Ended) -> tuple[list[str], dict[str, str]]:
     """Arguments and variables of the line that runs the first failure again."""
-    line = next(line for line in ended.out.splitlines() if line.strip().startswith("again: "))
-    words = shlex.split(line.partition("again: ")[2])
+    line = next(line for line in ended.out.splitlines() if line.strip().startswith("reproduce: "))
+    words = shlex.split(line.partition("reproduce: ")[2])
     start = words.index("optest")
     return words[start + 1 :], dict(word.split("=", 1) for word in words[:start])
 
@@ -328,7 +328,7 @@ def test_repro_lines_of_cases_that_differ_in_options_alone_run_different_cases(
     file = plan(text)
     for status in (3, 4):
         first = optest("run", "--plan", file, "--case", f"exit {status}")
-        (line,) = [line.partition("again: optest ")[2] for line in first.out.splitlines() if "again: " in line]
+        (line,) = [line.partition("reproduce: optest ")[2] for line in first.out.splitlines() if "reproduce: " in line]
         assert f"status {status}" in optest(*shlex.split(line), "--runs-dir", tmp_path / str(status)).out
 
 

@@ -21,7 +21,7 @@ def test_what_changed_between_runs(optest: Shell, plan: Callable[[str], Path]) -
     ended = optest("report", "--trend")
     assert ended.status == 0, ended.text
     assert ended.out.startswith("3 runs, ")
-    assert "nothing changed" in ended.out
+    assert "no changes" in ended.out
     assert says(ended.out, "cli.case_failed_before_too")
     ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
     data = json.loads(optest("report", "--trend", ids[1], ids[0], "--format", "json").out)
@@ -66,7 +66,7 @@ def test_diff_is_of_two_runs(optest: Shell, plan: Callable[[str], Path]) -> None
     ended = optest("diff")
     assert (ended.status, ended.out.startswith("2 runs, "), "fixed: 1" in ended.out) == (0, True, True)
     ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
-    assert "nothing changed" in optest("diff", ids[0]).out
+    assert "no changes" in optest("diff", ids[0]).out
     data = json.loads(optest("diff", ids[0], ids[1], "--format", "json").out)
     assert [each["kind"] for each in data["changes"]] == ["new_failure"]
     assert [optest("diff", ids[0], ids[1], *more).status for more in ([], ["--exit-code"])] == [0, 1]

@@ -109,7 +109,7 @@ def test_thirty_operators_pass_on_torch(tmp_path: Path) -> None:
     assert {name.split("::")[3][:5] for name in left_out} == {"error"}
     refused = [each for each in found.values() if each.verdict.evidence is Evidence.RAISED_AS_EXPECTED]
     assert len(refused) > 30
-    assert f"{len(refused)} of the passed were refused, as is right for them" in text
+    assert f"{len(refused)} of the passed calls were refused, as expected" in text
 
 
 @pytest.mark.heavy

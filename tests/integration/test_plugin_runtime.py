@@ -366,7 +366,7 @@ def test_mistakes_have_their_reason(folder: Path, file: str, text: str, reason: 
     (folder / file).write_text(text)
     output = optest(folder, "run")
     assert f"TestAdd[a2a3sim]::default  {reason}" in output, output
-    assert f"again: PYTHONPATH={EXAMPLE}:{folder / 'vendor'}" in output  # the plug-in imports from the second
+    assert f"reproduce: PYTHONPATH={EXAMPLE}:{folder / 'vendor'}" in output  # the plug-in imports from the second
 
 
 @pytest.mark.heavy

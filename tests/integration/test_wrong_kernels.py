@@ -50,7 +50,7 @@ def test_check_finds_a_fault_and_says_how_to_see_it_again(name: str, tmp_path: P
     assert outcome.exit_status == 1, f"{name} was not found in {len(outcome.results)} cases"
     assert {result.status for result in bad} == {Status.FAILED}
     assert {result.reason for result in bad} <= set(fault.reasons)
-    assert "  again: optest run" in text
+    assert "  reproduce: optest run" in text
     assert f"{len(bad)} failed" in text
 
 

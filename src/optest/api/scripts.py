@@ -138,7 +138,7 @@ def _through_optest(replayed: Replayed, why: str, beside: Path) -> WrittenScript
 def _docstring(result: CaseResult, how: str) -> list[str]:
     """The first lines of the failure block, and what the script needs."""
     title, *more = explain(result)
-    headline = next((line.strip() for line in more if not line.strip().startswith(("case: ", "again: "))), "")
+    headline = next((line.strip() for line in more if not line.strip().startswith(("case: ", "reproduce: "))), "")
     return [f'"""{_one_line(title)}', *([_one_line(headline)] if headline else []), "", _one_line(how), '"""', ""]
 
 

@@ -1,4 +1,4 @@
-"""Reports: they hear the engine's events or read a journal, and never decide anything."""
+"""Reports: receivers of the engine's events, or readers of a journal. They never change a verdict."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = [
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Hears a run from start to end, in one thread."""
+    """Receiver of the events of one run; all calls come from one thread."""
 
     def on_start(self, info: RunInfo) -> None: ...
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
-        """``index`` counts finished cases from 0."""
+        """Receive a finished case; ``index`` counts finished cases from 0."""
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
-        """Called also when the run was interrupted; ``results`` are all of them, with those of a resumed run."""
+        """End the report, also of an interrupted run; ``results`` include those of the run that was resumed."""
 
 
 class ReporterFactory(Protocol):
-    """What the registry holds under the name of a report; ``path`` None lets the report choose where it is written."""
+    """Factory in the registry of reports; with ``path`` None the report chooses its file or stream."""
 
     def __call__(self, *, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> Reporter: ...
 
@@ -61,28 +61,29 @@ def make_reporter(
     verbosity: int = 0,
     color: bool | None = None,
 ) -> Reporter:
-    """Return a new reporter; installed packages add theirs as entry points of the group ``optest.reporters``.
+    """Return a new reporter; installed packages register theirs as entry points of the group ``optest.reporters``.
 
     Raises:
         UnknownName: with the nearest known name.
-        UsageError: if its path cannot be written.
+        UsageError: if ``path`` cannot be written.
     """
     require_report(name)
     return reporters.get(name)(stream=stream, path=path, verbosity=verbosity, color=color)
 
 
 def require_report(name: str, *, where: str = "") -> None:
-    """See that there is a report of this name, without making one; ``where`` says where somebody asked for it.
+    """Raise an error unless a report of this name is registered; ``where`` is the option or line that names it.
 
     Raises:
         UnknownName: with the nearest known name.
     """
+    # Entry points are loaded only for a name that is not built in: it takes tens of milliseconds.
     if name not in reporters and name not in report_names():
         raise UnknownName("report", name, reporters.names(), where=where)
 
 
 def report_names() -> tuple[str, ...]:
-    """The reports of optest and of installed packages."""
+    """Register the reports of installed packages, and return the names of all reports."""
     for name, import_path in load_entry_points("optest.reporters"):
         if name not in reporters:
             reporters.register(name, import_path)
@@ -91,7 +92,7 @@ def report_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReporterFailure:
-    """A reporter that raised; it hears nothing more of the run, and the run ends with exit status 3."""
+    """Exception of a reporter, which receives no more events; the run ends with exit status 3."""
 
     reporter: str
     event: str
@@ -102,7 +103,7 @@ class ReporterFailure:
 
 
 class ReportManager:
-    """Hands every event to every reporter; one that raises is dropped and named at the end, on ``stream``."""
+    """Dispatcher of events to all reporters. One that raises is removed, and named at the end on ``stream``."""
 
     def __init__(self, reporters: Iterable[Reporter] = (), *, stream: TextIO | None = None) -> None:
         self._reporters = list(reporters)
@@ -118,19 +119,19 @@ class ReportManager:
         self._reporters.append(reporter)
 
     def on_start(self, info: RunInfo) -> None:
-        self._tell("on_start", info)
+        self._dispatch("on_start", info)
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
         self._results.append(result)
-        self._tell("on_case_result", result, index, total)
+        self._dispatch("on_case_result", result, index, total)
 
     def on_wait(self, case: str, seconds: float, done: int, total: int) -> None:
-        """Hand the name of a case that has been running for ``seconds`` to the reporters that have this method."""
-        self._tell("on_wait", case, seconds, done, total)
+        """Pass the name of a case that has been running for ``seconds`` to the reporters that have this method."""
+        self._dispatch("on_wait", case, seconds, done, total)
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] | None = None) -> None:
-        """End the reports; ``results`` None stands for those that were handed in."""
-        self._tell("on_complete", summary, tuple(self._results) if results is None else results)
+        """End the reports, with the received results if ``results`` is None; print failed reporters on the stream."""
+        self._dispatch("on_complete", summary, tuple(self._results) if results is None else results)
         stream = sys.stderr if self._stream is None else self._stream
         for failure in self._failures:
             stream.write(f"optest: {failure}\n")
@@ -139,27 +140,18 @@ class ReportManager:
     handle_result = on_case_result
     complete = on_complete
 
-    def _tell(self, event: str, *arguments: object) -> None:
+    def _dispatch(self, event: str, *arguments: object) -> None:
         for reporter in tuple(self._reporters):
+            # `on_wait` is newer than the protocol: reporters of installed packages may lack it.
             if event == "on_wait" and not hasattr(reporter, event):
                 continue
-            error = _call(reporter, event, arguments)
-            if error is not None:
+            try:
+                getattr(reporter, event)(*arguments)
+            except Exception as error:  # noqa: BLE001 - border: a report must not end the run
                 self._reporters.remove(reporter)
                 kind = type(reporter)
+                text = str(error)
+                if not isinstance(error, OptestError):
+                    text = f"{type(error).__name__}: {error}" if text else type(error).__name__
                 name = f"{kind.__module__}.{kind.__qualname__}"
-                self._failures.append(ReporterFailure(reporter=name, event=event, error=_text(error)))
-
-
-def _call(reporter: Reporter, event: str, arguments: tuple[object, ...]) -> Exception | None:
-    try:
-        getattr(reporter, event)(*arguments)
-    except Exception as error:  # noqa: BLE001 - border: a report must not end the run
-        return error
-    return None
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, OptestError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                self._failures.append(ReporterFailure(reporter=name, event=event, error=text))

@@ -1,6 +1,6 @@
-"""Annotations for GitHub Actions: one line for each case that is not well, shown beside the plan's line.
+"""Annotations for GitHub Actions: one line for each failing case, which GitHub shows next to the plan's line.
 
-https://docs.github.com/actions/reference/workflow-commands-for-github-actions says how such lines are read.
+Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import printable
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary
 
-_MOST = 10
-"""GitHub shows so many of a step."""
+# GitHub shows at most ten annotations of a step.
+_MAX_ANNOTATIONS = 10
 
 
 def annotations_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:  # noqa: ARG001 - every format's
-    """``::error file=plan.yaml,line=7,title=…::the failure block``; at most ten, the last says what is left out."""
+    """Return lines ``::error file=plan.yaml,line=7,title=…::the failure block``, one for each failing case.
+
+    There are at most ten; if there are more failures, the last line has the number of the rest.
+    """
     bad = [result for result in in_plan_order(results) if result.status in BAD_STATUSES]
-    lines = [_annotation(result) for result in (bad if len(bad) <= _MOST else bad[: _MOST - 1])]
+    lines = [_annotation(result) for result in (bad if len(bad) <= _MAX_ANNOTATIONS else bad[: _MAX_ANNOTATIONS - 1])]
     if left := len(bad) - len(lines):
-        more = f"and {plural(left, 'more case')} failing: optest report {info.run_id}"
-        lines.append(f"::error title=optest::{_data(more)}")
+        more = f"{plural(left, 'more case')} failed; to show all: optest report {info.run_id}"
+        lines.append(f"::error title=optest::{_escaped(more)}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -33,9 +36,12 @@ def _annotation(result: CaseResult) -> str:
     facts = {"title": f"{result.status.value.upper()}{reason}: {printable(result.id)}"}
     if line.isdigit():
         facts = {"file": file, "line": line, **facts}
-    stated = ",".join(f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in facts.items())
-    return f"::error {stated}::{_data(block(result))}"
+    # Values of properties, unlike the text, must not contain the separators of properties.
+    properties = ",".join(
+        f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in facts.items()
+    )
+    return f"::error {properties}::{_escaped(block(result))}"
 
 
-def _data(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,4 +1,4 @@
-"""What a check adds up to: a line for each operator, gaps by their reasons, and the sum of it in one line."""
+"""Summary of a check: a row for each operator, skipped cases by their reasons, and all in one line."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from optest.reporting.failure_groups import merged_text, skeleton
 from optest.reporting.typography import by_invariants_text, clip, counted, duration
 from optest.spec import BAD_STATUSES, MERGED_TAGS, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
+# Prefix of the tag that names the case set.
 _SET_TAG = "set:"
-_FEW_IDLE = 5
-"""Up to so many operators of which nothing ran for the same reason have lines of their own."""
+# Maximum number of operators skipped for the same reason that have rows of their own.
+_MAX_SKIPPED_ROWS = 5
 
 
 @dataclass(slots=True)
 class OperatorLine:
-    """What was found of one operator, each count by case set. A gap is a case that the backend says it cannot run."""
+    """Results of one operator: numbers of cases by case set, and the reasons of failed and skipped cases."""
 
     operator: str
     passed: Counter[str] = field(default_factory=Counter)
-    gaps: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
     expected: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     unchecked: Counter[str] = field(default_factory=Counter)
-    gap_reasons: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)  # of failed cases
+    skip_reasons: Counter[str] = field(default_factory=Counter)
+    failure_reasons: Counter[str] = field(default_factory=Counter)
+    # Number of passed cases that have no reference.
     by_invariants: int = 0
-    """How many of the passed have no reference."""
 
     @property
     def ran(self) -> bool:
@@ -42,32 +43,32 @@ class OperatorLine:
         for tag, number in result.verdict.details.get(MERGED_TAGS, {case_set_of(result): 1}).items():
             column[tag.removeprefix(_SET_TAG)] += number
         if column is self.failed and result.reason:
-            self.reasons[result.reason.value] += len(result.keys)
+            self.failure_reasons[result.reason.value] += len(result.keys)
         self.by_invariants += column is self.passed and result.verdict.evidence is Evidence.INVARIANT
-        if column is self.gaps:
-            # As "UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0".
+        if column is self.skipped:
+            # Such as "UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0".
             reason = f"{result.reason.value}: " if result.reason else ""
             message = result.verdict.message.removesuffix(f" ({len(result.keys):,} cases)")
-            self.gap_reasons[f"{reason}{message.partition(chr(10))[0]}"] += len(result.keys)
+            self.skip_reasons[f"{reason}{message.partition(chr(10))[0]}"] += len(result.keys)
 
     def _column(self, status: Status) -> Counter[str]:
         if status in BAD_STATUSES:
             return self.failed
-        known = {Status.PASSED: self.passed, Status.SKIPPED: self.gaps, Status.XFAILED: self.expected}
+        known = {Status.PASSED: self.passed, Status.SKIPPED: self.skipped, Status.XFAILED: self.expected}
         return known.get(status, self.unchecked)
 
     def remark(self) -> str:
-        """Where it is not all passed: in which case sets; for an operator of which nothing ran, why."""
+        """Return the case sets of the cases that did not pass; for an operator of which no case ran, the reason."""
         if not self.ran:
-            (why, _), *_ = _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})
-            return f"nothing ran: {why}"
-        shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "gaps": self.gaps}
+            (why, _), *_ = _merged_reasons({text: Counter({"": n}) for text, n in self.skip_reasons.items()})
+            return f"no case ran: {why}"
+        shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "skipped": self.skipped}
         by_set = {word: [f"{name} {n}" for name, n in counts.most_common()] for word, counts in shown.items() if counts}
         return "; ".join(f"{word} in {', '.join(texts)}" for word, texts in by_set.items())
 
 
 def case_set_of(result: CaseResult) -> str:
-    """The case set that a result belongs to, empty for a case that comes from none."""
+    """Return the name of the case set of a result, "" for a case that is from no set."""
     return next((tag.removeprefix(_SET_TAG) for tag in result.tags if tag.startswith(_SET_TAG)), "")
 
 
@@ -75,45 +76,44 @@ def is_check(info: RunInfo) -> bool:
     return info.options.get("command") == "check"
 
 
+# The number of a case in ids such as `sum/layouts/3`.
 _NUMBERED = re.compile(r"[^/]*/[^/]*/(\d+)")
 
 
-def _place(result: CaseResult) -> tuple[str, str, int, int]:
-    number = _NUMBERED.match(result.id)
-    return (result.operator, case_set_of(result), int(number[1]) if number else 0, result.round)
-
-
 def in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
-    """Operators by the alphabet, their cases in the order in which they are written, however they finished."""
-    return sorted(results, key=_place)
+    """Return the results sorted by operator, case set, number of the case and round."""
+
+    def sort_key(result: CaseResult) -> tuple[str, str, int, int]:
+        number = _NUMBERED.match(result.id)
+        return (result.operator, case_set_of(result), int(number[1]) if number else 0, result.round)
+
+    return sorted(results, key=sort_key)
 
 
 def operator_lines(results: Iterable[CaseResult]) -> list[OperatorLine]:
-    """One line for each operator, in the order in which their results come."""
+    """Return one line for each operator, in the order of the results."""
     lines: dict[str, OperatorLine] = {}
     for result in results:
-        line = lines.get(result.operator)
-        if line is None:
-            line = lines[result.operator] = OperatorLine(result.operator)
-        line.add(result)
+        lines.setdefault(result.operator, OperatorLine(result.operator)).add(result)
     return list(lines.values())
 
 
-def gap_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]:
-    """Why cases were not run and of which operators, the commonest first. Where nothing ran for one, its line says so.
+def skip_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]:
+    """Return the reasons of skipped cases with the numbers of their cases by operator, the commonest first.
 
-    Reasons that differ in values alone are one.
+    Reasons that differ only in values are merged. An operator of which no case ran for only one reason is left out:
+    its row in the table has the reason.
     """
     reasons: dict[str, Counter[str]] = {}
     for line in lines:
-        says_all = not line.ran and len(set(map(skeleton, line.gap_reasons))) == 1
-        for reason, count in () if says_all else line.gap_reasons.items():
+        is_in_table = not line.ran and len(set(map(skeleton, line.skip_reasons))) == 1
+        for reason, count in () if is_in_table else line.skip_reasons.items():
             reasons.setdefault(reason, Counter())[line.operator] += count
-    return _grouped(reasons)
+    return _merged_reasons(reasons)
 
 
-def _grouped(reasons: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
-    """Each group with one text and the sum of its counts, the commonest first."""
+def _merged_reasons(reasons: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
+    """Merge reasons that differ only in values: return each merged text with the sum of its counts, largest first."""
     alike: dict[tuple[str, ...], dict[str, Counter[str]]] = {}
     for text, counts in reasons.items():
         alike.setdefault(skeleton(text), {})[text] = counts
@@ -124,42 +124,38 @@ def _grouped(reasons: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str
     return sorted(groups, key=lambda group: -group[1].total())
 
 
-HEAD = ("operator", "passed", "gaps", "expected", "failed")
-"""The columns of :func:`columns_of`, after the name; behind them stands the remark."""
+# Columns of the table of operators: the name, then `columns_of`. The column of remarks has no title.
+HEAD = ("operator", "passed", "skipped", "expected", "failed")
 
 
 def columns_of(line: OperatorLine) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
-    return (line.passed, line.gaps, line.expected, line.failed)
-
-
-def count_text(counts: Counter[str]) -> str:
-    return str(counts.total()) if counts else "-"
+    return (line.passed, line.skipped, line.expected, line.failed)
 
 
 def folded(lines: Sequence[OperatorLine]) -> list[OperatorLine]:
-    """The same lines, but one at the end for many operators of which nothing ran for the same reason."""
+    """Merge the lines of more than five operators of which no case ran for the same reason into one at the end."""
     alike: dict[str, list[OperatorLine]] = {}
     for line in lines:
         if not line.ran:
             alike.setdefault(line.remark(), []).append(line)
-    many = {why: group for why, group in alike.items() if len(group) > _FEW_IDLE}
+    many = {why: group for why, group in alike.items() if len(group) > _MAX_SKIPPED_ROWS}
     kept = [line for line in lines if line.ran or line.remark() not in many]
     for group in many.values():
         total = OperatorLine(plural(len(group), "operator"))
         for line in group:
-            total.gaps += line.gaps
-            total.gap_reasons += line.gap_reasons
+            total.skipped += line.skipped
+            total.skip_reasons += line.skip_reasons
         kept.append(total)
     return kept
 
 
 def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSummary) -> list[str]:
-    """What was asked and what came of it in one line; then, where there are some, the gaps and what never ran."""
-    passed, gaps, expected, failed = (
-        sum(columns_of(line)[place].total() for line in lines) for place in range(len(HEAD) - 1)
+    """Return one line with the scope and the result of a check, then lines for skipped cases and operators."""
+    passed, skipped, expected, failed = (
+        sum(columns_of(line)[column].total() for line in lines) for column in range(len(HEAD) - 1)
     )
     unchecked = sum(line.unchecked.total() for line in lines)
-    done = passed + gaps + expected + failed + unchecked
+    done = passed + skipped + expected + failed + unchecked
     missing = summary.total - summary.finished
     parts = [f"{passed:,} passed" if passed else "nothing passed"]
     if by_invariants := sum(line.by_invariants for line in lines):
@@ -168,6 +164,7 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     parts += [counted(expected, "expected difference")] if expected else []
     parts += [f"{unchecked:,} not compared"] if unchecked else []
     parts += [f"{missing:,} not run"] if missing > 0 else []
+    # The duration of a killed run is unknown: NaN.
     took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
     stopped = "interrupted: " if summary.interrupted else ""
     target = info.target if info is not None else "the backend"
@@ -176,7 +173,7 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     scope = f"{counted(done + missing, 'case')} of {plural(len(lines), 'operator')} on {target}{tier}{group}"
     paragraph = [f"{stopped}{scope}: {', '.join(parts)}{took}"]
     idle = [line.operator for line in lines if not line.ran]
-    is_declared = all(text.startswith(Reason.UNSUPPORTED.value) for line in lines for text in line.gap_reasons)
-    paragraph += [f"{counted(gaps, 'case')} skipped{' as unsupported' * is_declared}"] if gaps else []
-    paragraph += [f"of {plural(len(idle), 'operator')} nothing ran: {clip(', '.join(idle), 120)}"] if idle else []
+    is_unsupported = all(text.startswith(Reason.UNSUPPORTED.value) for line in lines for text in line.skip_reasons)
+    paragraph += [f"{counted(skipped, 'case')} skipped{' as unsupported' * is_unsupported}"] if skipped else []
+    paragraph += [f"no case ran of {plural(len(idle), 'operator')}: {clip(', '.join(idle), 120)}"] if idle else []
     return paragraph

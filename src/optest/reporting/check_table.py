@@ -1,4 +1,4 @@
-"""What a check found, on the terminal: one line for each operator, failures told once for all that are alike."""
+"""Report of a check on the terminal: one row for each operator, and one block for each group of similar failures."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from optest.errors import plural
-from optest.reporting.bias import leans, sentence
+from optest.reporting.bias import bias_text, operator_biases
 from optest.reporting.check_summary import (
     HEAD,
     OperatorLine,
     columns_of,
-    count_text,
     folded,
-    gap_reasons,
     in_order,
     operator_lines,
+    skip_reasons,
     sum_up,
 )
 from optest.reporting.failure_groups import failure_groups
@@ -24,18 +23,20 @@ from optest.reporting.terminal import TerminalReporter
 from optest.reporting.typography import clip, columns
 from optest.spec import CaseResult, RunSummary
 
-_GAP_ROWS, _GAP_ROWS_WITH_FAILURES = 12, 4
-_LINES, _LINES_OF_EACH = 42, 12
-"""Approximate number of lines for the blocks of one failing operator, so that the report has some 60, and for each
-further operator."""
+_SKIP_ROWS, _SKIP_ROWS_WITH_FAILURES = 12, 4
+# Approximate number of lines for the failure blocks of one operator, so that the report has some 60 lines, and for
+# those of each further operator.
+_LINES, _LINES_PER_FURTHER_OPERATOR = 42, 12
+# Number of lines after which the table has scrolled out of sight, and failing operators are listed again.
 _SCROLLED = 20
-"""Number of lines after which the table has scrolled out of sight, and a list of operators with reasons is printed."""
-_REPEATED = 40
-"""Maximum number of operators in the list after the failure blocks."""
+_MAX_LISTED_OPERATORS = 40
 
 
 class CheckReporter(TerminalReporter):
-    """Hears a check. ``afterwards`` gives lines about the whole of it with their styles; one that is bad fails it."""
+    """Reporter of a check: table of operators, reasons of skipped cases, biases, failure blocks, then the summary.
+
+    ``afterwards`` returns further lines about all results, with their styles; the style "bad" fails the check.
+    """
 
     def __init__(
         self,
@@ -52,29 +53,27 @@ class CheckReporter(TerminalReporter):
         if not self._results:
             self._done_before = index
         self._count(result)
+        # The table counts all cases, of which a check has thousands: single ones have lines only if verbose.
         if self._verbosity > 0:
             self._page.lines(self._case_lines(result, index + 1, total))
         if self._verbosity >= 0:
             self._progress(result, index + 1, total)
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
+        # A resumed check has more results than this reporter received.
         ordered = in_order(results if len(results) > len(self._results) else self._results)
         self._page.clear_status()
         lines = operator_lines(ordered)
         if self._verbosity >= -1:
             self._operators(lines)
-            self._gap_reasons(lines)
-            self._leans(ordered)
+            self._skip_reasons(lines)
+            self._biases(ordered)
         groups, failing = failure_groups(ordered), [line for line in lines if line.failed]
         if self._verbosity >= 0 and groups:
-            room = _LINES + _LINES_OF_EACH * (len(failing) - 1)
+            room = _LINES + _LINES_PER_FURTHER_OPERATOR * (len(failing) - 1)
             left = self._blocks(groups, math.inf if self._block_limit is None else room)
             if left < room - _SCROLLED or (self._block_limit is None and len(failing) > 1):
-                for line in failing[:_REPEATED]:
-                    reasons = ", ".join(f"{count} {reason}" for reason, count in line.reasons.most_common())
-                    self._page.line(f"{line.operator}: {clip(reasons, 130)}", "bad")
-                if len(failing) > _REPEATED:
-                    self._page.line(f"and {plural(len(failing) - _REPEATED, 'more operator')} with failures", "bad")
+                self._failing_operators(failing)
         further = list(self._afterwards(ordered, summary))
         self._page.lines(further)
         first, *rest = sum_up(self._info, lines, summary)
@@ -84,35 +83,41 @@ class CheckReporter(TerminalReporter):
         self._journal()
 
     def _operators(self, lines: Sequence[OperatorLine]) -> None:
-        """Every operator, many of which nothing ran for one reason in one row; with ``-q`` those alone that did not
-        pass in all they were asked.
-        """
+        """Print the table of operators; with ``-q`` without those of which all cases passed."""
         shown = [line for line in lines if self._verbosity >= 0 or line.remark()]
         shown = shown if self._verbosity > 0 else folded(shown)
         if not shown:
             return
         rows = [
-            [each.operator, *map(count_text, columns_of(each)), clip(each.remark(), 110 if each.ran else 200)]
-            for each in shown
+            [
+                line.operator,
+                *(str(counts.total()) if counts else "-" for counts in columns_of(line)),
+                clip(line.remark(), 110 if line.ran else 200),
+            ]
+            for line in shown
         ]
         text = columns([[*HEAD, ""], *rows], left=frozenset({0, len(HEAD)}))
-        styles = ["dim", *("bad" if each.failed else "" if each.ran else "warn" for each in shown)]
+        styles = ["dim", *("bad" if line.failed else "" if line.ran else "warn" for line in shown)]
         self._page.line()
         self._page.lines([*zip(text, styles, strict=True), ("", "")])
 
-    def _gap_reasons(self, lines: Sequence[OperatorLine]) -> None:
+    def _skip_reasons(self, lines: Sequence[OperatorLine]) -> None:
         reasons = [
             f"{operators.total()} × {clip(reason, 120)} ({clip(', '.join(operators), 50)})"
-            for reason, operators in gap_reasons(lines)
+            for reason, operators in skip_reasons(lines)
         ]
-        is_well = self._verbosity > 0 or not any(line.failed for line in lines)
-        self._counted("skipped", reasons, _GAP_ROWS if is_well else _GAP_ROWS_WITH_FAILURES)
+        shows_most = self._verbosity > 0 or not any(line.failed for line in lines)
+        self._reason_list("skipped", reasons, _SKIP_ROWS if shows_most else _SKIP_ROWS_WITH_FAILURES)
 
-    def _leans(self, results: Sequence[CaseResult]) -> None:
-        """What passed, but lies on one side of the true values; it fails nothing."""
-        biased = leans(results)
-        if not biased:
-            return
-        self._page.line("on one side of the true values, inside the rule")
-        self._page.lines([(f"  {which}: {sentence(lean)}", "warn") for which, lean in biased])
-        self._page.line()
+    def _biases(self, results: Sequence[CaseResult]) -> None:
+        if biases := operator_biases(results):
+            self._page.line("biased results, within the rule: they fail nothing")
+            self._page.lines([(f"  {name}: {bias_text(bias)}", "warn") for name, bias in biases])
+            self._page.line()
+
+    def _failing_operators(self, failing: Sequence[OperatorLine]) -> None:
+        for line in failing[:_MAX_LISTED_OPERATORS]:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in line.failure_reasons.most_common())
+            self._page.line(f"{line.operator}: {clip(reasons, 130)}", "bad")
+        if (left := len(failing) - _MAX_LISTED_OPERATORS) > 0:
+            self._page.line(f"and {plural(left, 'more operator')} with failures", "bad")

@@ -1,4 +1,4 @@
-"""Figures of a run: what model cases add up to by model, by operator and in all, and the slowest cases."""
+"""Figures of a run: numbers of cases by model, by operator and in all, coverage, and the slowest cases."""
 
 from __future__ import annotations
 
@@ -12,49 +12,54 @@ from optest.reporting.tally import UNNAMED, GroupTally, Tally, spent_s
 from optest.reporting.typography import duration
 from optest.spec import CaseResult, RunInfo, RunSummary, Status
 
+# Key in the options of a run: `{"count": 1432, "others": [operators of cases that the backend does not declare]}`.
 DECLARED = "operators_declared"
-"""Where a run says what its backend declares: ``{"count": 1432, "others": [operators of the cases beyond these]}``."""
 
 
-def group_cells(word: str, groups: Mapping[str, GroupTally], *, with_operators: bool) -> list[list[str]]:
-    """A table, its head first: what was executed, how it ended, and how long it took."""
-    shown = [status for status in Status if any(each.statuses[status] for each in groups.values())]
-    counted = ("operators", "signatures") if with_operators else ("signatures",)
-    lacks_some = any(each.not_run.keys() - {UNNAMED} for each in groups.values())
-    behind = ("pass rate", *(("not run",) if lacks_some else ()), "time")
-    rows = [[word, *counted, "executed", "shared", *(each.value for each in shown), *behind]]
-    for name, each in groups.items():
-        numbers = (len(each.operators), len(each.keys)) if with_operators else (len(each.keys),)
+def group_cells(title: str, groups: Mapping[str, GroupTally], *, with_operators: bool) -> list[list[str]]:
+    """Return a table of groups of cases, its head first: executed cases, statuses, pass rate, time.
+
+    ``title`` is that of the first column; ``with_operators`` adds a column with the number of operators.
+    """
+    shown = [status for status in Status if any(group.statuses[status] for group in groups.values())]
+    numbers = ("operators", "signatures") if with_operators else ("signatures",)
+    has_not_run = any(group.not_run.keys() - {UNNAMED} for group in groups.values())
+    last = ("pass rate", *(("not run",) if has_not_run else ()), "time")
+    rows = [[title, *numbers, "executed", "shared", *(status.value for status in shown), *last]]
+    for name, group in groups.items():
+        counts = (len(group.operators), len(group.keys)) if with_operators else (len(group.keys),)
         rows.append(
             [
                 name,
-                *map(str, (*numbers, each.executed, each.shared)),
-                *(str(each.statuses[status] or "-") for status in shown),
-                "-" if each.pass_rate is None else f"{each.pass_rate:.1%}",
-                *((not_run_text(each) or "-",) if lacks_some else ()),
-                duration(each.spent_s) if each.spent_s else "-",
+                *map(str, (*counts, group.executed, group.shared)),
+                *(str(group.statuses[status] or "-") for status in shown),
+                "-" if group.pass_rate is None else f"{group.pass_rate:.1%}",
+                *((not_run_text(group) or "-",) if has_not_run else ()),
+                duration(group.spent_s) if group.spent_s else "-",
             ]
         )
     return rows
 
 
 def status_cells(tally: Tally, *, none: str) -> list[list[str]]:
-    """A table by operator, the worst first, its head first: how many cases ended how, ``none`` for 0, and why."""
+    """Return a table of operators, its head first, the worst operator first: cases by status, and reasons.
+
+    ``none`` is the text for 0 cases.
+    """
     shown = [status for status in Status if tally.statuses[status]]
     rows = [["operator", *(status.value for status in shown), "reasons"]]
-    for name, each in tally.worst_first():
-        reasons = ", ".join(f"{count} {reason}" for reason, count in each.reasons.most_common())
-        rows.append([name, *(str(each.statuses[status] or none) for status in shown), reasons])
+    for name, group in tally.worst_first():
+        rows.append([name, *(str(group.statuses[status] or none) for status in shown), group.reasons_text()])
     return rows
 
 
 def not_run_text(group: GroupTally) -> str:
-    """``6 too large, 1 not an operator``: what a pass rate says nothing of."""
+    """Return ``6 too large, 1 not an operator``: the cases that a pass rate does not count."""
     return ", ".join(f"{count} {kind}" for kind, count in group.not_run.most_common())
 
 
 def outcome_text(tally: Tally, summary: RunSummary) -> str:
-    """``12 passed, 2 failed, 3 not run in 0.41 s``: what a run comes to."""
+    """Return ``12 passed, 2 failed, 3 not run in 0.41 s``."""
     missing = summary.total - tally.finished
     text = tally.phrase() + (f", {missing} not run" if missing > 0 else "")
     spent = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
@@ -62,7 +67,7 @@ def outcome_text(tally: Tally, summary: RunSummary) -> str:
 
 
 def provenance(info: RunInfo, summary: RunSummary) -> list[tuple[str, str]]:
-    """What a run was and where, by name; without what is not known."""
+    """Return names and texts of the run's properties: id, plan, target, seed, versions, host; without unknown ones."""
     facts = [
         ("run", info.run_id),
         ("plan", info.plan),
@@ -78,32 +83,35 @@ def provenance(info: RunInfo, summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def total_text(tally: Tally) -> str:
-    """``612 executed, 389 shared; 57 operators, 601 signatures; 92 s of executions, 150 ms each``."""
-    every = tally.all
+    """Return ``612 executed, 389 shared; 57 operators, 601 signatures; 92 s of execution, 150 ms each``."""
+    total = tally.all
     text = (
-        f"{every.executed} executed, {every.shared} shared; "
-        f"{plural(len(every.operators), 'operator')}, {plural(len(every.keys), 'signature')}"
+        f"{total.executed} executed, {total.shared} shared; "
+        f"{plural(len(total.operators), 'operator')}, {plural(len(total.keys), 'signature')}"
     )
-    if every.not_run:
-        count = sum(every.statuses.values())
-        text += f"; {count - every.not_run.total()} of {plural(count, 'case')} ran: {not_run_text(every)}"
-    if every.executed:
-        text += f"; {duration(every.spent_s)} of executions, {duration(every.spent_s / every.executed)} each"
+    if total.not_run:
+        count = sum(total.statuses.values())
+        text += f"; {count - total.not_run.total()} of {plural(count, 'case')} ran (not run: {not_run_text(total)})"
+    if total.executed:
+        text += f"; {duration(total.spent_s)} of execution, {duration(total.spent_s / total.executed)} each"
     return text
 
 
 def coverage(info: RunInfo | None, tally: Tally) -> tuple[int, int] | None:
-    """How many operators were executed of those that the backend declares, and how many these are; None if it does
-    not declare any."""
+    """Return the number of executed operators among those that the backend declares, and the number of these.
+
+    Return None if the backend does not declare its operators.
+    """
     declared: Any = info.options.get(DECLARED) if info is not None else None
     if not isinstance(declared, Mapping) or not isinstance(declared.get("count"), int):
         return None
-    executed = {name for name, each in tally.operators.items() if each.executed or each.shared}
+    # An operator that was only skipped is not covered.
+    executed = {name for name, group in tally.operators.items() if group.executed or group.shared}
     return len(executed - set(declared.get("others", ()))), declared["count"]
 
 
 def coverage_text(info: RunInfo | None, tally: Tally) -> str:
-    """``31 of the 1432 operators that the backend declares (2.2%)``, or nothing."""
+    """Return ``31 of the 1432 operators that the backend declares (2.2%)``; "" if it declares none."""
     figures = coverage(info, tally)
     if figures is None or not figures[1]:
         return ""
@@ -112,18 +120,18 @@ def coverage_text(info: RunInfo | None, tally: Tally) -> str:
 
 
 def figures_of(info: RunInfo, tally: Tally) -> dict[str, Any]:
-    """The same as plain data, for reports that machines read."""
+    """Return the figures of all cases, each operator and each model as plain data, for the JSON report."""
     covered = coverage(info, tally)
     return {
-        **_group(tally.all),
+        **_group_data(tally.all),
         "operators_declared": covered and covered[1],
         "operators_declared_covered": covered and covered[0],
-        "by_operator": {name: _group(each) for name, each in tally.operators.items()},
-        "by_model": {name: _group(each) for name, each in tally.models.items()},
+        "by_operator": {name: _group_data(group) for name, group in tally.operators.items()},
+        "by_model": {name: _group_data(group) for name, group in tally.models.items()},
     }
 
 
-def _group(group: GroupTally) -> dict[str, Any]:
+def _group_data(group: GroupTally) -> dict[str, Any]:
     return {
         "executed": group.executed,
         "shared": group.shared,
@@ -146,17 +154,23 @@ _PHASES = (
 
 
 def slowest(results: Sequence[CaseResult], count: int) -> Iterator[str]:
-    """Yield a heading and a line for each of the ``count`` slowest cases; cases that share an execution count once."""
-    own = [result for result in results if result.duplicate_of is None and spent_s(result) > 0]
-    if not own or not count:
+    """Yield a heading and a line for each of the ``count`` slowest cases, with the two longest phases of each.
+
+    Cases that share the execution of another case are left out.
+    """
+    executed = [result for result in results if result.duplicate_of is None and spent_s(result) > 0]
+    if not executed or not count:
         return
-    shown = heapq.nlargest(count, own, key=spent_s)
-    yield f"slowest {len(shown)} of {len(own)} cases"
+    shown = heapq.nlargest(count, executed, key=spent_s)
+    yield f"slowest {len(shown)} of {len(executed)} cases"
     for result in shown:
         phases = [(getattr(result.timings, name) or 0.0, word) for name, word in _PHASES]
-        parts = ", ".join(f"{word} {_time(seconds)}" for seconds, word in sorted(phases, reverse=True)[:2] if seconds)
-        yield f"  {_time(spent_s(result)):>8}  {result.id}  ({parts})"
+        parts = ", ".join(
+            f"{word} {_fixed_time(seconds)}" for seconds, word in sorted(phases, reverse=True)[:2] if seconds
+        )
+        yield f"  {_fixed_time(spent_s(result)):>8}  {result.id}  ({parts})"
 
 
-def _time(seconds: float) -> str:
+def _fixed_time(seconds: float) -> str:
+    # Fixed decimals, unlike `duration`: the times of a column can be compared by eye.
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"

@@ -1,4 +1,4 @@
-"""A report that is one file, written in one piece when the run ends: a format is a text of the results."""
+"""Reports that are one file, written when the run ends."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ TextOf = Callable[[RunInfo, Iterable[CaseResult], RunSummary], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFormat:
-    """One format: where its text is made, its name in a folder of reports, and whether it is printed if there is none.
+    """Format of a report: ``text`` is the import path of its function, ``file_name`` its name in a folder of reports.
 
-    Every text of it begins with one of ``begins``; ``printed`` formats are read on standard output by whoever runs
-    optest.
+    Each text begins with one of ``begins``. A ``printed`` format is written to standard output unless a path is given.
     """
 
     text: str
@@ -30,11 +29,12 @@ class FileFormat:
     printed: bool = False
 
     def text_of(self) -> TextOf:
-        """The function that makes the text; its module is imported now, since schemas take a while to build."""
+        """Import and return the function that builds the text."""
         text: TextOf = load_object(self.text)
         return text
 
 
+# By the name for `--report`; no two have the same file name or the same suffix.
 FILE_FORMATS = {
     "json": FileFormat(
         text="optest.reporting.json_report:report_text", file_name="report.json", begins=('{\n "schema_version": ',)
@@ -66,35 +66,35 @@ FILE_FORMATS = {
         printed=True,
     ),
 }
-"""By the word of ``--report``; no two have the same file name or the same ending."""
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file holds nothing, or a report in one of the formats: what may be written over unseen."""
-    begins = tuple(begin.encode() for each in FILE_FORMATS.values() for begin in each.begins)
+    """Return whether a file is empty or begins like a report, so that a new report may replace it."""
+    begins = tuple(begin.encode() for file_format in FILE_FORMATS.values() for begin in file_format.begins)
     with path.open("rb") as file:
         head = file.read(max(map(len, begins)))
     return not head or head.startswith(begins)
 
 
 def format_of_suffix(path: Path) -> str | None:
-    """The format that a path's ending stands for, None if for none."""
-    by_suffix = {Path(each.file_name).suffix: name for name, each in FILE_FORMATS.items()}
+    """Return the name of the format with the suffix of a path, None if there is none."""
+    by_suffix = {Path(file_format.file_name).suffix: name for name, file_format in FILE_FORMATS.items()}
     return by_suffix.get(path.suffix.lower())
 
 
 class FileReporter:
-    """Writes ``text_of`` the whole run to ``path`` when the run ends, and says so on ``stream``.
+    """Reporter that writes a run in one ``format`` to ``path`` when the run ends, and prints the path on ``stream``.
 
-    ``path`` None is standard output for what is ``printed``, else ``optest_<file name>`` with the start in UTC before
-    its ending, in the current folder.
+    With ``path`` None, a printed format is written to standard output, another one to
+    ``optest_<file name>_<start in UTC><suffix>`` in the current folder.
 
     Raises:
-        UsageError: from the constructor, if the path cannot be written: better before the run than after it.
+        UsageError: from the constructor, if the path cannot be written.
     """
 
     def __init__(self, path: Path | None, format: FileFormat, *, stream: TextIO | None = None) -> None:  # noqa: A002
         self._is_printed = format.printed and path is None
+        # Both fail before the run rather than after it: a path that is not writable, a module that is not importable.
         if not self._is_printed:
             check_writable(path or Path(f"optest_{format.file_name}"))
         self._path = path
@@ -120,6 +120,7 @@ class FileReporter:
         # 20260131_235959 for a run that began at 2026-01-31T23:59:59.123+00:00.
         digits = re.sub(r"[^0-9T]", "", self._info.started_at.partition(".")[0].partition("+")[0]).replace("T", "_")
         path = self._path or Path(f"optest_{self._file_name.stem}_{digits}{self._file_name.suffix}")
+        # A reader of the file, or an interrupt, must not see half a report.
         write_atomically(path, text.encode())
         if self._stream is not None:
             self._stream.write(f"report: {path}\n")
@@ -133,6 +134,6 @@ def make_file_reporter(
     verbosity: int,
     color: bool | None,  # noqa: ARG001 - of the protocol
 ) -> FileReporter:
-    """A reporter of one of the formats as the registry makes it; it names its path unless the run is very quiet."""
+    """Create a :class:`FileReporter` for the registry of reports; with a verbosity of -2 it does not print its path."""
     output = (stream or sys.stdout) if verbosity > -2 else None
     return FileReporter(path, FILE_FORMATS[name], stream=output)

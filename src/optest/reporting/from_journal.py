@@ -1,4 +1,4 @@
-"""Every report again, from a journal: the run itself is long over, or was killed in the middle."""
+"""Reports from the journal of a run that ended or was killed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def report_from_journal(
     width: int | None = None,
     block_limit: int | None = None,
 ) -> str:
-    """The text of a report; it says so if the run did not end. Every failure is explained unless limited.
+    """Return the text of a report, with a note if the run did not end.
 
-    ``color`` None means "if stdout is a terminal", where the text will most likely go.
+    All failures have blocks unless ``block_limit`` limits them. With ``color`` None, colours are used if stdout is a
+    terminal.
 
     Raises:
-        UnknownName: for another format.
+        UnknownName: for an unknown format.
     """
     if format not in FORMATS:
         raise UnknownName("report format", format, FORMATS)
@@ -49,7 +50,7 @@ def report_from_journal(
         live=False,
         width=width,
         block_limit=block_limit,
-        clock=lambda: 0.0,  # nothing is running, so there is no progress to tell
+        clock=lambda: 0.0,  # no time passes, so no progress is printed
     )
     reporter.on_start(info)
     for index, result in enumerate(journal.results):
@@ -59,20 +60,21 @@ def report_from_journal(
 
 
 def exit_status_of(journal: Journal) -> int:
-    """The exit status that the run ended with; of one that did not end that of an interrupted one."""
+    """Return the exit status of a run; for one that did not end, that of an interrupted run."""
     return _summary(journal).exit_status
 
 
 def _info(journal: Journal) -> RunInfo:
+    """Return the start of a run with notes about missing lines; without a start line, take it from the first result."""
     count = sum(len(result.keys) for result in journal.results)
     notes = []
     if journal.torn:
-        notes.append("the last line of the journal was cut off; a result that it held is not shown")
+        notes.append("the last line of the journal is incomplete; its result is not shown")
     if journal.info is not None and journal.summary is None:
-        notes.append(f"the run did not end; {count} of {journal.info.total} results were kept")
+        notes.append(f"the run did not end; the journal has {count} of {journal.info.total} results")
     if journal.info is not None:
         return replace(journal.info, notes=(*journal.info.notes, *notes))
-    notes.append("the journal has no start line; its options are not known")
+    notes.append("the journal has no start line; the options of the run are unknown")
     first: CaseResult | None = journal.results[0] if journal.results else None
     return RunInfo(
         run_id="unknown",
@@ -85,7 +87,7 @@ def _info(journal: Journal) -> RunInfo:
 
 
 def _summary(journal: Journal) -> RunSummary:
-    """The last line of the journal, else what can be said without it: the run was interrupted, nobody knows when."""
+    """Return the summary of a run; without one, that of an interrupted run of unknown duration."""
     if journal.summary is not None:
         return journal.summary
     total = journal.info.total if journal.info is not None else len(journal.results)

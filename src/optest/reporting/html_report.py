@@ -1,6 +1,6 @@
-"""The report as one page for a browser: what failed and a picture of it, all cases to search, where it ran.
+"""HTML report: one page with failures and pictures of wrong outputs, a searchable table of cases, and the environment.
 
-The page asks nothing of any network. What it shows is data, compressed; its script makes text of it, never markup.
+The page loads nothing from a network. Its data are compressed JSON, which its script inserts as text, never as markup.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from optest.spec import (
     format_shape,
 )
 
-_MOST_TRENDS = 20
+_MAX_TRENDS = 20
 _PAGE = Path(__file__).parent / "html_page"
 
 
 def html_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
-    """One file with its style, script and data in it."""
+    """Return the page as one text with style, script and data."""
     ordered = in_order(results) if is_check(info) else in_plan_order(results)
     tally = Tally()
     for result in ordered:
@@ -64,26 +64,30 @@ def html_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary)
 
 
 def _trend(info: RunInfo, results: Sequence[CaseResult]) -> dict[str, list[tuple[int, float, str]]]:
-    """Passes, times and the largest errors of operators over the runs: place of the run, value, and that in words."""
+    """Return the passes, times and largest errors of operators over this run and earlier ones, by a title.
+
+    Each point has the index of the run, a value and its text. Without earlier runs, return {}.
+    """
     runs = runs_until(info, results)
     if len(runs) < 2:
         return {}
     trend: dict[str, list[tuple[int, float, str]]] = {"passed": [], "time": []}
-    for place, run in enumerate(runs):
+    for index, run in enumerate(runs):
         passed = sum(run.word(name) == Status.PASSED.value for name in run.results)
-        spent = sum(each.seconds or 0.0 for rounds in run.results.values() for each in rounds)
-        trend["passed"].append((place, passed / len(run.results), f"{passed} of {len(run.results)}"))
-        trend["time"].append((place, spent, duration(spent)))
-    places = {run.info.run_id: place for place, run in enumerate(runs)}
-    for (operator, _), by_run in islice(history_of(runs).errors.items(), _MOST_TRENDS):
-        points = [(places[run], used, number(used, 2)) for run, used in by_run.items() if math.isfinite(used)]
-        trend[f"{printable(operator)}: error / allowance of what passed"] = points
+        spent = sum(result.seconds or 0.0 for of_case in run.results.values() for result in of_case)
+        trend["passed"].append((index, passed / len(run.results), f"{passed} of {len(run.results)}"))
+        trend["time"].append((index, spent, duration(spent)))
+    indices = {run.info.run_id: index for index, run in enumerate(runs)}
+    for (operator, _), by_run in islice(history_of(runs).errors.items(), _MAX_TRENDS):
+        points = [(indices[run], used, number(used, 2)) for run, used in by_run.items() if math.isfinite(used)]
+        trend[f"{printable(operator)}: error / allowance of passed cases"] = points
     return trend
 
 
 def _data(results: Sequence[CaseResult], tally: Tally) -> dict[str, Any]:
-    """Cases as rows of numbers that name words of lists: a run of 20,000 cases has a few hundred words."""
-    place = {id(result): number for number, result in enumerate(results)}
+    """Return the data of the page: cases as rows, pictures, reproduction commands, operators and groups of failures."""
+    index = {id(result): number for number, result in enumerate(results)}
+    # Texts are stored once, and rows have their numbers: a run of 20,000 cases has a few hundred different texts.
     words: dict[str, int] = {}
 
     def word(text: str) -> int:
@@ -91,35 +95,38 @@ def _data(results: Sequence[CaseResult], tally: Tally) -> dict[str, Any]:
 
     groups: dict[str, list[Any]] = {}
     for group in failure_groups(results):
-        members = [place[id(each)] for each in (group.first, *group.others)]
+        members = [index[id(result)] for result in (group.first, *group.others)]
         groups.setdefault(group.first.operator, []).append({"members": members, "pattern": printable(group.pattern)})
     return {
         "scale": {"limit": LIMIT, "noMultiple": NO_MULTIPLE, "perDoubling": PER_DOUBLING},
         "statuses": [[status.value, status in BAD_STATUSES] for status in Status],
         "cases": [_row(result, word) for result in results],
         "pictures": {
-            place[id(result)]: [_picture(each, result) for each in result.verdict.pictures]
+            index[id(result)]: [_picture(picture, result) for picture in result.verdict.pictures]
             for result in results
             if result.verdict.pictures
         },
-        "again": {place[id(result)]: printable(result.repro) for result in results if result.repro},
+        "repro": {index[id(result)]: printable(result.repro) for result in results if result.repro},
         "operators": [
             {
                 "name": word(name),
-                "counts": [each.statuses[status] for status in Status],
-                "reasons": ", ".join(f"{count} {reason}" for reason, count in each.reasons.most_common()),
-                "spent": each.spent_s,
+                "counts": [operator.statuses[status] for status in Status],
+                "reasons": operator.reasons_text(),
+                "spent": operator.spent_s,
                 "groups": groups.get(name, []),
             }
-            for name, each in tally.worst_first()
+            for name, operator in tally.worst_first()
         ],
         "words": list(words),
     }
 
 
 def _row(result: CaseResult, word: Any) -> list[Any]:
-    """Id, operator, status, reason, dtypes, share of the allowance, seconds, what is to be said of it."""
-    used = [each.worst_used for each in result.verdict.measures if each.worst_used is not None]
+    """Return id, operator, status, reason, dtypes, error / allowance, seconds and text of a case.
+
+    ``word`` returns the number of a text. The page's script has the same order.
+    """
+    used = [measure.worst_used for measure in result.verdict.measures if measure.worst_used is not None]
     worst = max(filter(math.isfinite, used), default=None)
     return [
         printable(result.id),
@@ -127,20 +134,22 @@ def _row(result: CaseResult, word: Any) -> list[Any]:
         list(Status).index(result.status),
         word(result.reason.value if result.reason else ""),
         word(", ".join(dict.fromkeys(result.dtypes))),
+        # Three digits suffice for the table, and keep the page small.
         None if worst is None else float(f"{worst:.3g}"),
         float(f"{spent_s(result):.3g}"),
-        word(block(result) if result.status in BAD_STATUSES else _told(result)),
+        word(block(result) if result.status in BAD_STATUSES else _message_and_rules(result)),
     ]
 
 
-def _told(result: CaseResult) -> str:
-    """What there is to say of a case that is well: why it was left out, by which rule it was judged."""
-    rules = dict.fromkeys(f"rule: {each.rule.text or each.rule.name}" for each in result.verdict.measures if each.rule)
-    return "\n".join(filter(None, (result.verdict.message, *rules)))
+def _message_and_rules(result: CaseResult) -> str:
+    rules = [measure.rule for measure in result.verdict.measures if measure.rule]
+    rule_lines = dict.fromkeys(f"rule: {rule.text or rule.name}" for rule in rules)
+    return "\n".join(filter(None, (result.verdict.message, *rule_lines)))
 
 
 def _picture(picture: Picture, result: CaseResult) -> dict[str, Any]:
-    measure = next((each for each in result.verdict.measures if each.output == picture.output), None)
+    """Return the data of a picture, with the shape, locations and tiles of its output."""
+    measure = next((measure for measure in result.verdict.measures if measure.output == picture.output), None)
     return {
         **asdict(picture),
         "output": printable(picture.output),
@@ -149,5 +158,5 @@ def _picture(picture: Picture, result: CaseResult) -> dict[str, Any]:
         "isOff": bool(measure and measure.mismatched),
         "tile": tile_of(picture),
         "grid": [list(row) for row in picture.grid()],
-        "levels": "",
+        "levels": "",  # the same as the grid, encoded
     }

@@ -1,4 +1,4 @@
-"""The JSON report of a run: built from its results, validated, then written in one piece."""
+"""JSON report of a run, validated against its schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from optest.store import codec
 
 
 def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
-    """The validated report as strict JSON in ASCII, which any reader can take; one line for each case."""
+    """Return the validated report as strict JSON in ASCII, with one line for each case.
+
+    Raises:
+        InternalError: if the report does not fit its schema.
+    """
     report = build_report(info, results, summary)
     require_fit(report)
     parts = [
@@ -32,25 +36,25 @@ def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummar
 
 
 def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> dict[str, Any]:
-    """The report as plain data that fits :data:`optest.reporting.schema.REPORT_SCHEMA`.
+    """Return the report as plain data that fits :data:`optest.reporting.schema.REPORT_SCHEMA`.
 
-    Cases stand in the order of the rounds and the plan, however they finished, so that reports can be compared.
+    Cases are in the order of :func:`in_plan_order`, so that reports can be compared.
     """
     tally = Tally()
     cases = []
     for result in in_plan_order(results):
         tally.add(result)
-        case = _plain(result)
+        case = _plain_data(result)
         case |= case["verdict"]
         case["tolerance"] = rules_text(result.verdict.measures)
         case["layouts"] = layouts_data(result)
         cases.append({name: case[name] for name in CaseEntry.__struct_fields__})
-    run, counts = _plain(info), _plain(summary)
+    run, counts = _plain_data(info), _plain_data(summary)
     run["id"] = run["run_id"]
     counts["duration_s"] = summary.duration_s if math.isfinite(summary.duration_s) else None
     counts["by_operator"] = {
-        name: {status.value: each.statuses[status] for status in Status if each.statuses[status]}
-        for name, each in tally.operators.items()
+        name: {status.value: group.statuses[status] for status in Status if group.statuses[status]}
+        for name, group in tally.operators.items()
     }
     counts["figures"] = figures_of(info, tally)
     return {
@@ -61,6 +65,7 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
     }
 
 
-def _plain(noun: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.json.decode(codec.encode(noun))
-    return plain
+def _plain_data(record: Any) -> dict[str, Any]:
+    """Convert a record to plain data by the codec of the journal, which has the forms of non-finite numbers."""
+    data: dict[str, Any] = msgspec.json.decode(codec.encode(record))
+    return data

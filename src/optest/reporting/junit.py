@@ -1,4 +1,4 @@
-"""The JUnit XML report, for CI services. docs/reports.md says which form it follows and how statuses map to it."""
+"""JUnit XML report, for CI services; docs/reports.md has its form and the mapping of statuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from optest.reporting.bias import leans, sentence
+from optest.reporting.bias import bias_text, operator_biases
 from optest.reporting.check_summary import HEAD, columns_of, in_order, is_check, operator_lines
 from optest.reporting.explain import brief, headline, rules_text
 from optest.reporting.failure_groups import FailureGroup, block, by_operator, failure_groups, group_block, plain
@@ -16,6 +16,7 @@ from optest.reporting.tally import in_plan_order, spent_s
 from optest.reporting.typography import number, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary, Status, format_shape
 
+# JUnit has no more kinds of results. A case without a comparison is no pass there either.
 ELEMENT_OF: Mapping[Status, str | None] = {
     Status.PASSED: None,
     Status.FAILED: "failure",
@@ -28,21 +29,20 @@ ELEMENT_OF: Mapping[Status, str | None] = {
     Status.XFAILED: "skipped",
     Status.UNCHECKED: "skipped",
 }
-"""What a status is in JUnit, which knows no more; what was not compared is no pass there either."""
 
-_HOSTNAME = "localhost"  # a report can be made on another machine than the run, whose journal keeps no name
+# The journal does not have the name of the machine of the run, and a report may be built on another one.
+_HOSTNAME = "localhost"
 _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
-    """The report as XML: a suite of one test for each case, since only suites may have properties.
+    """Return the report as XML text: a suite of one test for each case, in the order of the plan.
 
-    Cases stand in the order of the rounds and the plan. A check has a suite for each operator, and tells failures that
-    are alike once.
+    A check has a suite for each operator, in which groups of failures are explained once.
     """
     ordered = in_order(results) if is_check(info) else in_plan_order(results)
     root = ET.Element("testsuites")  # the schemas disagree whether it has attributes, so it has none
-    # A suite without tests has the properties of the run.
+    # The properties of the run are those of a suite without tests, since only suites may have properties.
     suite = _empty_suite("optest run", (), info, 0)
     facts = {
         "run": info.run_id,
@@ -57,9 +57,9 @@ def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
         "duration_s": f"{summary.duration_s:.6f}" if math.isfinite(summary.duration_s) else "",
         **{f"version.{name}": version for name, version in info.versions.items()},
         **{f"host.{name}": str(fact) for name, fact in info.host.items()},
-        **{f"note.{place}": note for place, note in enumerate(info.notes, start=1)},
+        **{f"note.{number}": note for number, note in enumerate(info.notes, start=1)},
     }
-    _add(suite, facts)
+    _add_properties(suite, facts)
     root.append(_closed(suite))
     if is_check(info):
         root.extend(list(_suites_of_check(ordered, info)))
@@ -69,10 +69,10 @@ def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 
 
-def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
-    suite = _empty_suite(_name(result), [result], info, place)
-    # What a person or a query wants to know of one case; empty ones are left out.
-    used = [each.worst_used for each in result.verdict.measures if each.worst_used is not None]
+def _suite(result: CaseResult, info: RunInfo, number_of_suite: int) -> ET.Element:
+    """Return a suite with one test and the properties of its case, without empty ones."""
+    suite = _empty_suite(_name(result), [result], info, number_of_suite)
+    used = [measure.worst_used for measure in result.verdict.measures if measure.worst_used is not None]
     shapes = (f"{name}={format_shape(tuple(shape))}" for name, shape in result.shapes.items())
     properties = {
         "status": result.status.value,
@@ -86,7 +86,8 @@ def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
         "layouts": "; ".join(f"{path}={layout_text(spec)}" for path, spec in layouts_of(result).items()),
         "attributes": " ".join(f"{name}={value}" for name, value in result.attributes.items()),
         "rule": rules_text(result.verdict.measures),
-        "allowance_used": number(max(used, key=lambda each: math.inf if math.isnan(each) else each), 4) if used else "",
+        # NaN counts as the largest error.
+        "allowance_used": number(max(used, key=lambda use: math.inf if math.isnan(use) else use), 4) if used else "",
         "evidence": result.verdict.evidence.value if result.verdict.evidence else "",
         "backend": result.backend,
         "chip": result.chip or "",
@@ -102,64 +103,68 @@ def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
         "where": result.where,
         "repro": result.repro,
     }
-    _add(suite, properties)
+    _add_properties(suite, properties)
     _add_case(suite, result, block(result))
     return _closed(suite)
 
 
 def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[ET.Element]:
-    """One for each operator, with the counts of its line in the check's table."""
+    """Yield a suite for each operator, with the counts of its row in the check's table and its biases."""
     groups = failure_groups(results)
-    group_of = {id(each): group for group in groups for each in (group.first, *group.others)}
-    sides = leans(results)
+    group_of = {id(result): group for group in groups for result in (group.first, *group.others)}
+    biases = operator_biases(results)
     pairs = zip(operator_lines(results), by_operator(results).values(), strict=True)
-    for place, (line, of) in enumerate(pairs, start=1):
-        suite = _empty_suite(line.operator, of, info, place)
+    for number_of_suite, (line, of_operator) in enumerate(pairs, start=1):
+        suite = _empty_suite(line.operator, of_operator, info, number_of_suite)
         facts = {name: str(counts.total()) for name, counts in zip(HEAD[1:], columns_of(line), strict=True)}
         facts["remark"] = line.remark()
-        here = [(which, lean) for which, lean in sides if which.split()[0].partition(".")[0] == line.operator]
-        facts |= {f"one side, {which}": sentence(lean) for which, lean in here}
-        _add(suite, facts)
-        for result in of:
-            _add_case(suite, result, _text_of_group(result, group_of.get(id(result))))
+        facts |= {
+            f"bias, {name}": bias_text(bias)
+            for name, bias in biases
+            if name.split()[0].partition(".")[0] == line.operator
+        }
+        _add_properties(suite, facts)
+        for result in of_operator:
+            _add_case(suite, result, _text_in_group(result, group_of.get(id(result))))
         yield _closed(suite)
 
 
-def _text_of_group(result: CaseResult, group: FailureGroup | None) -> str:
-    """The block of the case that stands for those like it; of the others what tells them apart."""
+def _text_in_group(result: CaseResult, group: FailureGroup | None) -> str:
+    """Return the failure block of a group for its first result; for others the headline and reproduction command."""
     if group is None or not group.others:
         return block(result)
     if result is group.first:
         return group_block(group)
-    again = f"\n  again: {result.repro}" if result.repro else ""
-    return f"{headline(plain(result))}\n  as {group.first.id}{again}"
+    repro = f"\n  reproduce: {result.repro}" if result.repro else ""
+    return f"{headline(plain(result))}\n  fails like {group.first.id}{repro}"
 
 
 def _name(result: CaseResult) -> str:
     return f"{result.id}, round {result.round + 1}" if result.round else result.id
 
 
-def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, place: int) -> ET.Element:
+def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, number_of_suite: int) -> ET.Element:
+    """Return a suite with the counts and the time of ``results``, still without properties and tests."""
     time = _seconds(math.fsum(map(spent_s, results)))
-    where = _attributes(package=info.target, id=str(place), hostname=_HOSTNAME)
+    origin = _attributes(package=info.target, id=str(number_of_suite), hostname=_HOSTNAME)
     return ET.Element(
         "testsuite",
-        # the time is UTC without a fraction or a zone, as readers expect it
-        {**_attributes(name=name, **_counts(results), time=time, timestamp=info.started_at[:19]), **where},
+        # Readers expect the start in UTC without a fraction or a zone.
+        {**_attributes(name=name, **_counts(results), time=time, timestamp=info.started_at[:19]), **origin},
     )
 
 
 def _closed(suite: ET.Element) -> ET.Element:
-    """``suite`` with the two elements at its end that Ant's schema demands, and that hold nothing here."""
+    # Ant's schema requires both elements at the end of a suite.
     ET.SubElement(suite, "system-out")
     ET.SubElement(suite, "system-err")
     return suite
 
 
 def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
-    """``text`` is what is told of it if it is no pass."""
+    """Add a test to a suite; ``text`` is the content of its failure, error or skip."""
     time = _seconds(spent_s(result))
-    # ``torch:cpu.matmul``: readers group by what stands before the last dot, so there is no other one
+    # Readers group by the part before the last dot, so `torch:cpu.matmul` must have no other dot.
     group = f"{result.target}.{result.operator}".replace(".", "_", result.target.count("."))
     case = ET.SubElement(suite, "testcase", _attributes(name=_name(result), classname=group, time=time))
     element = ELEMENT_OF[result.status]
@@ -167,11 +172,11 @@ def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
         kind = result.reason.value if result.reason else result.status.value.upper()
         if result.verdict.message and result.status is not Status.FAILED:
             why = brief(plain(result))
-        else:  # the first line below the header that is not about the name of the case
+        else:  # the first line below the headline that is not about the identity of the case
             lines = (line.strip() for line in block(result).split("\n")[1:])
-            why = next((line for line in lines if not line.startswith(("case: ", "again: "))), "")
+            why = next((line for line in lines if not line.startswith(("case: ", "reproduce: "))), "")
         node = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
-        node.text = _legal(text)
+        node.text = _xml_text(text)
 
 
 def _counts(results: Iterable[CaseResult]) -> dict[str, str]:
@@ -181,11 +186,10 @@ def _counts(results: Iterable[CaseResult]) -> dict[str, str]:
 
 
 def _seconds(seconds: float) -> str:
-    """Three decimals, as Surefire writes them and the schemas made after it demand."""
-    return f"{seconds:.3f}"
+    return f"{seconds:.3f}"  # Surefire writes three decimals, and schemas derived from it require them
 
 
-def _add(suite: ET.Element, facts: Mapping[str, str]) -> None:
+def _add_properties(suite: ET.Element, facts: Mapping[str, str]) -> None:
     properties = ET.SubElement(suite, "properties")
     for name, value in facts.items():
         if value:
@@ -193,9 +197,9 @@ def _add(suite: ET.Element, facts: Mapping[str, str]) -> None:
 
 
 def _attributes(**values: str) -> dict[str, str]:
-    return {name: _legal(printable(without_ansi(value))) for name, value in values.items() if value}
+    return {name: _xml_text(printable(without_ansi(value))) for name, value in values.items() if value}
 
 
-def _legal(text: str) -> str:
-    """``text`` with the characters that XML 1.0 cannot hold, not even escaped, spelled out."""
+def _xml_text(text: str) -> str:
+    """Return ``text`` with Python escapes for characters that XML 1.0 does not allow, not even as references."""
     return _NOT_IN_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

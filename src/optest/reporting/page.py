@@ -1,4 +1,4 @@
-"""The stream that a report is written to: its encoding, colours, width and, on a terminal, the live last line."""
+"""Output stream of a report: encoding, colours, width and, on a terminal, a live last line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _ERASE_LINE = "\r\x1b[2K"
 
 
 def wants_color(stream: TextIO, *, no_color: bool, variables: Mapping[str, str]) -> bool:
-    """Colours on a terminal, unless ``--no-color``, ``NO_COLOR`` or ``TERM=dumb``; ``FORCE_COLOR`` also in a pipe."""
+    """Return whether to write colours: on a terminal, unless ``no_color``, NO_COLOR or TERM=dumb forbids it.
+
+    FORCE_COLOR enables them in a pipe, too. NO_COLOR: https://no-color.org
+    """
     if no_color or variables.get("NO_COLOR"):
         return False
     if variables.get("FORCE_COLOR"):
@@ -37,18 +40,21 @@ def is_terminal(stream: TextIO) -> bool:
         return False
 
 
-_COMMAND = re.compile(r"^(\s*)(::)|(##)(\[)", re.MULTILINE)
-"""How a line steers a CI service that reads this output (``::error::`` at its beginning, ``##[error]`` anywhere); what
-is printed here may be foreign text. optest's own such lines are written by :mod:`optest.reporting.annotations`."""
+# Workflow commands of CI services that read this output: `::error::` at the beginning of a line, `##[error]` anywhere.
+# Text of tested code must not issue them; optest's own are written by `optest.reporting.annotations`.
+_WORKFLOW_COMMAND = re.compile(r"^(\s*)(::)|(##)(\[)", re.MULTILINE)
 
 
-def _escaped_command(match: re.Match[str]) -> str:
+def _escape_command(match: re.Match[str]) -> str:
     space, colons, signs, bracket = match.groups("")
     return f"{space}{signs}\\{colons}{bracket}"
 
 
 class Page:
-    """Lines with styles on a stream. It never fails on a character, and falls silent when the reader has left."""
+    """Writer of styled lines to a stream.
+
+    Characters that the stream cannot encode are replaced. Output after the reader has closed a pipe is discarded.
+    """
 
     def __init__(
         self,
@@ -70,17 +76,18 @@ class Page:
 
     @property
     def is_decorated(self) -> bool:
-        """Whether somebody looks at a terminal, or wants all that one can show; no log of a CI service."""
+        """Whether colours and block characters are wanted: on a terminal, or with colours enabled."""
         return self._terminal or self._color
 
     @property
     def width(self) -> int | None:
-        """Columns, None for a stream that has no width: nothing is wrapped there."""
+        """Number of columns; None for a stream without a width, on which nothing is wrapped."""
         if self._width is not None:
             return self._width
         if not self._terminal:
             return None
         try:
+            # Some pseudo-terminals have 0 columns.
             return os.get_terminal_size(self._stream.fileno()).columns or 80
         except (OSError, ValueError):
             return 80
@@ -89,18 +96,19 @@ class Page:
         self.lines([(text, style)])
 
     def lines(self, lines: Iterable[tuple[str, str]]) -> None:
-        """Write lines of (text, style), wrapped at the width of a terminal."""
+        """Erase the live line and write lines of (text, style), wrapped at the width of a terminal."""
         width = self.width
         pieces = [_ERASE_LINE] if self._status_shown else []
         self._status_shown = False
         for text, style in lines:
             first, *rest = [text] if width is None else wrap(text, width)
             pieces.append(self._styled(first, style) + "\n")
-            pieces += [self._styled(each, "" if ":" in style else style) + "\n" for each in rest]
+            # A style of the first n characters ends in the first line.
+            pieces += [self._styled(line, "" if ":" in style else style) + "\n" for line in rest]
         self._write("".join(pieces))
 
     def status(self, text: str, style: str = "") -> None:
-        """Replace the live last line; it is gone as soon as a line or nothing is written."""
+        """Replace the live last line, on a terminal only; the next written line erases it."""
         if self.live:
             self._write(_ERASE_LINE + self._styled(self._fitted(text), style))
             self._status_shown = True
@@ -111,24 +119,26 @@ class Page:
             self._write(_ERASE_LINE)
 
     def _fitted(self, text: str) -> str:
-        """Cut to one row: a status that wraps could not be erased. Wide characters count twice."""
+        """Cut a text to one row of the terminal, in which wide characters take two cells."""
         from rich.cells import cell_len, set_cell_size
 
+        # A status of two rows could not be erased.
         room = (self.width or 80) - 1
-        shown = self._shown(text)
+        shown = self._encodable(text)
         return shown if cell_len(shown) <= room else set_cell_size(shown, room)
 
     def _styled(self, text: str, style: str) -> str:
-        """``style`` colours the line; ``style:n`` its first n characters."""
-        shown = self._shown(text)
+        """Return ``text`` coloured by ``style``, or its first n characters by ``style:n``; as it is without colours."""
+        shown = self._encodable(text)
         name, _, count = style.partition(":")
         if not self._color or name not in _SGR or not shown:
             return shown
         end = int(count) if count else len(shown)
         return f"\x1b[{_SGR[name]}m{shown[:end]}\x1b[0m{shown[end:]}"
 
-    def _shown(self, text: str) -> str:
-        text = _COMMAND.sub(_escaped_command, printable(text).replace("\n", "\n    "))
+    def _encodable(self, text: str) -> str:
+        """Return ``text`` with control characters, workflow commands and characters that cannot be encoded escaped."""
+        text = _WORKFLOW_COMMAND.sub(_escape_command, printable(text).replace("\n", "\n    "))
         try:
             text.encode(self._encoding)
         except UnicodeEncodeError:
@@ -142,4 +152,4 @@ class Page:
             self._stream.write(text)
             self._stream.flush()
         except BrokenPipeError:
-            self._reader_left = True  # `optest run | head`: the run and its journal go on
+            self._reader_left = True  # as in `optest run | head`: the run and its journal continue

@@ -1,6 +1,5 @@
-"""What tells one case from another: which cases of an operator fail where others pass (one dtype, strided inputs,
-sizes that are no multiple of 4), how inputs lie in memory that are not row after row from the start, and the tiles at
-whose edges an output turns wrong."""
+"""Patterns of failures: properties that only the failing cases of an operator have (a dtype, strided inputs, sizes that
+are no multiple of 4), layouts of inputs and outputs, and tiles at whose edges elements become wrong."""
 
 from __future__ import annotations
 
@@ -15,27 +14,30 @@ from optest.spec import LIMIT, CaseResult, Picture, TensorSpec, dtype
 from optest.spec.signature import value_text
 from optest.spec.tensors import format_shape
 
-_LEAST_PASSES = 3
-"""Fewer cases that pass do not tell one property from another."""
-_CHANCE = 1e-3
-"""Largest probability that a property separates failures by chance."""
-_SHARE = 0.75
-"""Least share of failures among the cases with a property, other than a size, that separates them."""
-_FEW_PASSES = 0.05
-"""Of the cases of an operator, fewer passes than these say only that it is wrong nearly everywhere."""
-_MANY = 5
+# Fewer passed cases do not distinguish one property from another.
+_MIN_PASSES = 3
+# Largest probability that a property separates failures by chance.
+_MAX_CHANCE = 1e-3
+# Minimum share of failures among the cases with a property other than a size.
+_MIN_SHARE = 0.75
+# With a smaller share of passes, an operator is wrong nearly everywhere: a property would explain the passes.
+_MIN_PASS_SHARE = 0.05
+_MANY_FAILURES = 5
 _SHOWN_VALUES = 2
-_SIZES = {"size"}
-"""Name of all properties of sizes: with many sizes, one of them separates failures by accident."""
-_LEAST_SIZES = 4
-"""Minimum number of different failing sizes for a common factor: 65536 by itself is a multiple of every power."""
+# Common name of all properties of sizes. Of many sizes, one separates failures by accident: these rank last.
+_SIZE = "size"
+# Minimum number of different failing sizes for a common factor: 65536 by itself is a multiple of every power of two.
+_MIN_SIZES = 4
 _MULTIPLES = (4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What can tell one case of an operator from another. ``words`` hold alone or not, ``values`` are one of many,
-    ``amounts`` are more or less. ``inputs`` are the kinds of the given inputs, by name."""
+    """Facts that may distinguish the cases of an operator.
+
+    ``words`` are properties that a case has or has not, ``values`` the dtype and the attributes, ``amounts`` numbers of
+    elements and dimensions, ``inputs`` the kinds (floats, integers, bool) of the inputs by name.
+    """
 
     words: frozenset[str]
     inputs: dict[str, str]
@@ -45,6 +47,8 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Property:
+    """Property of cases: the name of an attribute, input, fact or "size", its description, and a predicate."""
+
     name: str
     words: str
     holds: Callable[[_Facts], bool]
@@ -56,107 +60,117 @@ def pattern_of(
     diagnosis: Sequence[str] = (),
     others: Sequence[CaseResult] = (),
 ) -> str:
-    """Return the property that all of ``failed`` and none of ``passed``, cases of one operator, have; else "".
-    ``others`` fail in other ways, and are counted.
+    """Return a text about the property that all of ``failed`` and none of ``passed`` have; "" if there is none.
 
-    An attribute that the ``diagnosis`` names comes first, sizes come last. Properties other than sizes may also hold
-    for a few cases that pass, in which the fault has no effect; the text has their number.
+    All results are of one operator; ``others`` fail in other ways, and are counted in the text. An attribute that the
+    ``diagnosis`` names comes first, sizes come last. Without a separating property, two that no passed case has both of
+    are taken, or one that few passed cases have, in which the fault has no effect. If all cases fail, the text is
+    ``all 12 cases``.
     """
-    passed = [each for each in passed if all(map(math.prod, each.shapes.values()))]  # in others nothing is compared
+    # Of empty tensors nothing is compared.
+    passed = [result for result in passed if all(map(math.prod, result.shapes.values()))]
     count, total = len(failed), len(failed) + len(passed)
-    if len(passed) < max(_LEAST_PASSES, _FEW_PASSES * total):
-        return f"all {total} cases" if count >= _MANY and not passed else ""
-    wrong, right = [_facts(each) for each in failed], [_facts(each) for each in passed]
+    if len(passed) < max(_MIN_PASSES, _MIN_PASS_SHARE * total):
+        return f"all {total} cases" if count >= _MANY_FAILURES and not passed else ""
+    wrong, right = [_facts(result) for result in failed], [_facts(result) for result in passed]
     named = {word for sentence in diagnosis for word in sentence.split()}
     shared = sorted(
-        (each for each in _properties(wrong, right) if all(map(each.holds, wrong))),
-        key=lambda each: (each.name not in named, each.name in _SIZES),
+        (prop for prop in _properties(wrong, right) if all(map(prop.holds, wrong))),
+        key=lambda prop: (prop.name not in named, prop.name == _SIZE),
     )
-    if len(passed) <= _LEAST_PASSES:
-        shared = [each for each in shared if each.name not in _SIZES]
-    passes = [sum(map(each.holds, right)) for each in shared]
-    parting = [each for each, passing in zip(shared, passes, strict=True) if not passing]
-    if parting and parting[0].name in named:
-        parting = [each for each in parting if each.name not in _SIZES]
+    without_sizes = [prop for prop in shared if prop.name != _SIZE]
+    # One of many sizes separates few passes by chance.
+    if len(passed) <= _MIN_PASSES:
+        shared = without_sizes
+    separating = [prop for prop in shared if not any(map(prop.holds, right))]
+    # An attribute that the diagnosis names explains more than a size that changes with it.
+    if separating and separating[0].name in named:
+        separating = [prop for prop in separating if prop.name != _SIZE]
     if count == 1:  # one case has many properties that no other has
-        return "only " + "; also: only ".join(each.words for each in parting) if 0 < len(parting) <= 2 else ""
-    rest = [_facts(each) for each in others]
+        if not 0 < len(separating) <= 2:
+            return ""
+        return "only " + "; also: only ".join(prop.words for prop in separating)
+    rest = [_facts(result) for result in others]
 
-    def such(properties: Sequence[_Property]) -> str:
-        """Return how many of the cases with all of the properties fail in this way."""
-        more = sum(all(each.holds(facts) for each in properties) for facts in (*rest, *right))
+    def case_counts(properties: Sequence[_Property]) -> str:
+        """Return how many cases with all of the properties fail in this way, and how many without them pass."""
+        more = sum(all(prop.holds(facts) for prop in properties) for facts in (*rest, *right))
         of_all = f"{count} of {count + more}" if more else f"all {count}"
-        passing = sum(not all(each.holds(facts) for each in properties) for facts in right)
+        passing = sum(not all(prop.holds(facts) for prop in properties) for facts in right)
         return f"{of_all} such cases, none of {passing} others"
 
-    if parting:
-        also = f"; also: only {parting[1].words}" if len(parting) > 1 else ""
-        return f"only {parting[0].words} ({such(parting[:1])}){also}"
-    kept = [each for each in shared if each.name not in _SIZES]
+    if separating:
+        also = f"; also: only {separating[1].words}" if len(separating) > 1 else ""
+        return f"only {separating[0].words} ({case_counts(separating[:1])}){also}"
 
     def only_both(properties: Sequence[_Property]) -> str:
-        """Return the first two properties that no passing case has both of."""
-        for one, other in combinations(properties, 2) if count >= _LEAST_PASSES else ():
-            if not any(one.holds(facts) and other.holds(facts) for facts in right):
-                return f"only {one.words} and {other.words} ({such((one, other))})"
+        """Return a text about the first two properties that no passed case has both of, "" if there are none."""
+        for first, second in combinations(properties, 2) if count >= _MIN_PASSES else ():
+            if not any(first.holds(facts) and second.holds(facts) for facts in right):
+                return f"only {first.words} and {second.words} ({case_counts((first, second))})"
         return ""
 
-    if both := only_both(kept):
+    if both := only_both(without_sizes):
         return both
-    for chosen in (*((each,) for each in kept), *combinations(kept, 2)):
-        most = count + sum(all(each.holds(facts) for each in chosen) for facts in right)
-        is_named = chosen[0].name in named and chosen[0].name not in wrong[0].inputs and total - most >= _LEAST_PASSES
-        if is_named or (count >= _SHARE * most and (most / total) ** count <= _CHANCE):
-            words = " and ".join(each.words for each in chosen)
-            return f"only {words} ({such(chosen)})"
-    return only_both(shared) if count >= _MANY else ""
+    for chosen in (*((prop,) for prop in without_sizes), *combinations(without_sizes, 2)):
+        cases = count + sum(all(prop.holds(facts) for prop in chosen) for facts in right)
+        # (cases / total) ** count is the probability that all failures have the property by chance.
+        is_named = chosen[0].name in named and chosen[0].name not in wrong[0].inputs and total - cases >= _MIN_PASSES
+        if is_named or (count >= _MIN_SHARE * cases and (cases / total) ** count <= _MAX_CHANCE):
+            words = " and ".join(prop.words for prop in chosen)
+            return f"only {words} ({case_counts(chosen)})"
+    return only_both(shared) if count >= _MANY_FAILURES else ""
 
 
 def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> dict[int, str]:
-    """By the id of each failure of an operator the parameter that tells most of it, ``dtype`` or an attribute; empty
-    where chance may explain how many cases with that dtype, or without the attribute's usual value, fail."""
-    values = [_facts(each).values for each in (*failed, *passed)]
-    rate, told = len(failed) / len(values), [(-math.log(_CHANCE), "")] * len(failed)
-    for name in dict.fromkeys(name for each in values for name in each):
-        usual = Counter(each.get(name) for each in values).most_common(1)[0][0]
-        kinds = [each.get(name) if name == "dtype" else each.get(name) == usual for each in values]
-        wrong, such = Counter(kinds[: len(failed)]), Counter(kinds)
-        for place, kind in enumerate(kinds[: len(failed)]):
-            parts = ((wrong[kind], rate), (such[kind] - wrong[kind], 1 - rate))
-            exponent = sum(part * math.log(part / such[kind] / share) for part, share in parts if part)
-            told[place] = max(told[place], (exponent if wrong[kind] > rate * such[kind] else 0.0, name))
-    return {id(each): name for each, (_, name) in zip(failed, told, strict=True)}
+    """Return the parameter that explains each failure of an operator best, "dtype" or an attribute, by ``id()`` of it.
+
+    That is the parameter with the largest log-likelihood ratio: cases with this dtype, or with another value of the
+    attribute than the usual one, fail more often than all cases. It is "" if chance may explain that.
+    """
+    values = [_facts(result).values for result in (*failed, *passed)]
+    rate, best = len(failed) / len(values), [(-math.log(_MAX_CHANCE), "")] * len(failed)
+    for name in dict.fromkeys(name for facts in values for name in facts):
+        usual = Counter(facts.get(name) for facts in values).most_common(1)[0][0]
+        kinds = [facts.get(name) if name == "dtype" else facts.get(name) == usual for facts in values]
+        failing, total = Counter(kinds[: len(failed)]), Counter(kinds)
+        for index, kind in enumerate(kinds[: len(failed)]):
+            parts = ((failing[kind], rate), (total[kind] - failing[kind], 1 - rate))
+            exponent = sum(part * math.log(part / total[kind] / share) for part, share in parts if part)
+            best[index] = max(best[index], (exponent if failing[kind] > rate * total[kind] else 0.0, name))
+    return {id(result): name for result, (_, name) in zip(failed, best, strict=True)}
 
 
 def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
-    """Properties that the failures may share, those that say most first."""
-    yield from _of_values("dtype", wrong, right)
-    has_few = len({facts.amounts["elements in the last dimension"] for facts in wrong}) < _LEAST_SIZES
-    for words in sorted(wrong[0].words.difference(_OF_SIZES[1::2] if has_few else ()), key=_WORDS.index):
-        name = "size" if words in _OF_SIZES else words
+    """Yield properties of the first failure that may separate ``wrong`` from ``right``, the most informative first."""
+    yield from _value_properties("dtype", wrong, right)
+    has_few_sizes = len({facts.amounts["elements in the last dimension"] for facts in wrong}) < _MIN_SIZES
+    for words in sorted(wrong[0].words.difference(_SIZE_WORDS[1::2] if has_few_sizes else ()), key=_WORDS.index):
+        name = _SIZE if words in _SIZE_WORDS else words
         yield _Property(name=name, words=words, holds=lambda facts, words=words: words in facts.words)  # type: ignore[misc]
     for name in dict.fromkeys(name for facts in (*wrong, *right) for name in facts.inputs):
-        kind, others = wrong[0].inputs.get(name), {facts.inputs.get(name) for facts in right}
-        of_kind = f" of {kind}" if others - {kind, None} else ""
+        kind, passing_kinds = wrong[0].inputs.get(name), {facts.inputs.get(name) for facts in right}
+        of_kind = f" of {kind}" if passing_kinds - {kind, None} else ""
         words = f"with {name}{of_kind}" if kind else f"without {name}"
-        if others - {kind}:
+        if passing_kinds - {kind}:
             yield _Property(
                 name=name,
                 words=words,
                 holds=lambda facts, name=name, kind=kind: facts.inputs.get(name) == kind,  # type: ignore[misc]
             )
     for name in sorted(set(wrong[0].values) - {"dtype"}):
-        yield from _of_values(name, wrong, right)
+        yield from _value_properties(name, wrong, right)
     for name in wrong[0].amounts:
-        yield from _of_amounts(name, wrong, right)
+        yield from _amount_properties(name, wrong, right)
 
 
-def _of_values(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
+def _value_properties(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
+    """Yield the property that a dtype or attribute has one of the failing values, or not the only passing one."""
     bad = list(dict.fromkeys(facts.values.get(name) for facts in wrong))
     good = list(dict.fromkeys(facts.values.get(name) for facts in right))
     seen = {*bad, *good}
-    if 2 * len(seen) > len(wrong) + len(right) and all(isinstance(each, (str, type(None))) for each in seen):
-        return  # names of the cases' own, as of files and of values in a model
+    if 2 * len(seen) > len(wrong) + len(right) and all(isinstance(value, (str, type(None))) for value in seen):
+        return  # nearly every case has its own text, such as the name of a file or of a value in a model
     if len(good) == 1 and good[0] not in bad and len(bad) > 1:
         words = (
             f"in other dtypes than {good[0]}" if name == "dtype" else f"with {name} other than {value_text(good[0])}"
@@ -168,17 +182,18 @@ def _of_values(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> I
         yield _Property(name=name, words=words, holds=lambda facts: facts.values.get(name) in bad)
 
 
-def _of_amounts(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
+def _amount_properties(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
+    """Yield the property that an amount is larger, or smaller, in all failing cases than in all passing ones."""
     bad = [facts.amounts[name] for facts in wrong if name in facts.amounts]
     good = [facts.amounts[name] for facts in right if name in facts.amounts]
     if len(bad) < len(wrong) or len(good) < len(right):
         return
-    if (most := max(good)) < min(bad):
-        words = f"with more than {most:,.0f} {name}"
-        yield _Property(name="size", words=words, holds=lambda facts: facts.amounts[name] > most)
-    if (least := min(good)) > max(bad):
-        words = f"with fewer than {least:,.0f} {name}"
-        yield _Property(name="size", words=words, holds=lambda facts: facts.amounts[name] < least)
+    if (largest := max(good)) < min(bad):
+        words = f"with more than {largest:,.0f} {name}"
+        yield _Property(name=_SIZE, words=words, holds=lambda facts: facts.amounts[name] > largest)
+    if (smallest := min(good)) > max(bad):
+        words = f"with fewer than {smallest:,.0f} {name}"
+        yield _Property(name=_SIZE, words=words, holds=lambda facts: facts.amounts[name] < smallest)
 
 
 _STRIDED, _OFFSET, _SCALAR, _NOT_LAST = (
@@ -188,9 +203,9 @@ _STRIDED, _OFFSET, _SCALAR, _NOT_LAST = (
     "with a dim that is not the last",
 )
 _BROADCAST, _ONE_ELEMENT = "with inputs of different shapes", "with one element"
-_OF_SIZES = tuple(f"where the last size is {no}a multiple of {each}" for each in _MULTIPLES for no in ("not ", ""))
-_WORDS = (_STRIDED, _OFFSET, _SCALAR, _NOT_LAST, _ONE_ELEMENT, _BROADCAST, *_OF_SIZES)
-"""What a case has or has not, the more telling first."""
+_SIZE_WORDS = tuple(f"if the last size is {no}a multiple of {factor}" for factor in _MULTIPLES for no in ("not ", ""))
+# The more informative properties first.
+_WORDS = (_STRIDED, _OFFSET, _SCALAR, _NOT_LAST, _ONE_ELEMENT, _BROADCAST, *_SIZE_WORDS)
 
 
 def _facts(result: CaseResult) -> _Facts:
@@ -206,14 +221,13 @@ def _facts(result: CaseResult) -> _Facts:
         _ONE_ELEMENT: bool(shapes) and all(math.prod(shape) == 1 for shape in shapes),
         _BROADCAST: len(set(shapes)) > 1,
     }
-    for each in _MULTIPLES if first else ():
-        has[f"where the last size is {'not ' if first[-1] % each else ''}a multiple of {each}"] = first[-1] > 0
+    for factor in _MULTIPLES if first else ():
+        has[f"if the last size is {'not ' if first[-1] % factor else ''}a multiple of {factor}"] = first[-1] > 0
     elements = max(map(math.prod, shapes), default=0)
     # Dtypes of masks and indices separate nothing; imported results may have dtypes unknown to optest.
     floats = [name for name in result.dtypes if name.startswith(("float", "bfloat", "complex"))]
-    kinds = {name: _kind(spec[0]) for name, _, spec, *_ in result.case.get("inputs", ())}
     return _Facts(
-        inputs=kinds,
+        inputs={name: _kind(spec[0]) for name, _, spec, *_ in result.case.get("inputs", ())},
         words=frozenset(words for words, holds in has.items() if holds),
         values={**attributes, "dtype": ",".join(dict.fromkeys(floats or result.dtypes))},
         amounts={
@@ -229,18 +243,20 @@ def _kind(name: str) -> str:
 
 
 def _hashable(value: Any) -> Any:
+    """Return lists as tuples, None, numbers and texts as they are, and other values as texts."""
     if isinstance(value, (list, tuple)):
         return tuple(map(_hashable, value))
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _is_not_last(dim: Any, rank: int) -> bool:
+    """Return whether the attribute ``dim`` is one or several integers without the last dimension."""
     dims = dim if isinstance(dim, tuple) else (dim,)
-    return rank > 1 and all(isinstance(each, int) for each in dims) and rank - 1 not in [each % rank for each in dims]
+    return rank > 1 and all(isinstance(axis, int) for axis in dims) and rank - 1 not in [axis % rank for axis in dims]
 
 
 def layouts_of(result: CaseResult) -> dict[str, TensorSpec]:
-    """The inputs with strides or an offset of their own, by their place in the call."""
+    """Return the inputs that are not contiguous from the start of their storage, by their paths in the call."""
     layouts = {}
     for _, path, spec, *_ in result.case.get("inputs", ()):
         if len(spec) > 2:
@@ -257,58 +273,63 @@ def layouts_of(result: CaseResult) -> dict[str, TensorSpec]:
 
 
 def output_layouts(result: CaseResult) -> Mapping[str, Mapping[str, Any]]:
-    """Return ``strides`` and ``offset`` of the outputs for which the configuration of a case has strides, by name."""
+    """Return ``strides`` and ``offset``, by name, of the outputs for which the configuration of a case has strides."""
     config = (result.case.get("backend_config") or {}).get(result.backend) or {}
     outputs = config.get("outputs")
     named = outputs.items() if isinstance(outputs, Mapping) else ()
-    return {name: each for name, each in named if isinstance(each, Mapping) and each.get("strides")}
+    return {name: layout for name, layout in named if isinstance(layout, Mapping) and layout.get("strides")}
 
 
 def layout_text(spec: TensorSpec) -> str:
-    """``float16 2x3x8, strides [48, 16, 1], offset 3``."""
+    """Return ``float16 2x3x8, strides [48, 16, 1], offset 3``; without strides or an offset that the tensor lacks."""
     strides = "" if spec.strides is None else f", strides {list(spec.strides)}"
     return f"{spec.dtype.name} {format_shape(spec.shape)}{strides}" + (f", offset {spec.offset}" if spec.offset else "")
 
 
 def layouts_data(result: CaseResult) -> Mapping[str, Mapping[str, Any]]:
-    """The same as plain data: strides (None: row after row) and offset in elements, by input."""
+    """Return :func:`layouts_of` as plain data: strides (None for contiguous) and offset in elements, by input."""
     return {
         path: {"strides": None if spec.strides is None else list(spec.strides), "offset": spec.offset}
         for path, spec in layouts_of(result).items()
     }
 
 
-_LEAST_TILE = 8
-_CLEAR = 0.5
-"""Of the changes at the clearest edge: with fewer, elements of a wrong tile are right by chance."""
+_MIN_TILE = 8
+# Share of the changes at the clearest edge that make an edge: at others, elements of a wrong tile are right by chance.
+_EDGE_SHARE = 0.5
 
 
 def tile_of(picture: Picture) -> tuple[int, int]:
-    """Rows and columns of the tiles at whose edges elements turn wrong, the largest powers of two; 0 for none."""
+    """Return the number of rows and columns of the tiles at whose edges elements become wrong.
+
+    Both are powers of two; 0 if there are no edges, or none at multiples of 8 and of two cells of the picture.
+    """
     grid, (high, wide) = picture.grid(), picture.cell
-    rows, columns = _tile(grid, high), _tile(list(zip(*grid, strict=True)), wide)
+    rows, columns = _edge_distance(grid, high), _edge_distance(list(zip(*grid, strict=True)), wide)
     if picture.folded:
-        flat = _power(math.gcd(rows * picture.columns, columns))
+        flat = _power_of_two_in(math.gcd(rows * picture.columns, columns))
         rows, columns = (flat // picture.columns, 0) if flat >= picture.columns else (0, flat)
-        return (rows if rows >= 2 * high or high == 1 else 0, _known(columns, wide))
-    return _known(_power(rows), high), _known(_power(columns), wide)
+        return (rows if rows >= 2 * high or high == 1 else 0, _without_small(columns, wide))
+    return _without_small(_power_of_two_in(rows), high), _without_small(_power_of_two_in(columns), wide)
 
 
-def _known(tile: int, cell: int) -> int:
-    """Every change is at a multiple of a cell: that is no tile."""
-    return tile if tile >= max(_LEAST_TILE, 2 * cell) else 0
+def _without_small(tile: int, cell: int) -> int:
+    # Every change is at a multiple of the cells of the picture: one cell is no tile.
+    return tile if tile >= max(_MIN_TILE, 2 * cell) else 0
 
 
-def _tile(lines: Sequence[Sequence[int]], cell: int) -> int:
-    """What divides all places where a line of cells differs from the one before it, in elements; 0 if none does."""
+def _edge_distance(lines: Sequence[Sequence[int]], cell: int) -> int:
+    """Return the greatest common divisor, in elements, of the positions of all edges; 0 if there are none.
+
+    An edge is between two lines of cells of which many turn from right to wrong or back.
+    """
     changes = [
-        sum((one > LIMIT) != (other > LIMIT) for one, other in zip(*pair, strict=True) if one and other)
+        sum((level > LIMIT) != (below > LIMIT) for level, below in zip(*pair, strict=True) if level and below)
         for pair in pairwise(lines)
     ]
-    clear = _CLEAR * max(changes, default=0)
-    return math.gcd(*(place * cell for place, count in enumerate(changes, 1) if count and count >= clear))
+    minimum = _EDGE_SHARE * max(changes, default=0)
+    return math.gcd(*(index * cell for index, count in enumerate(changes, 1) if count and count >= minimum))
 
 
-def _power(number: int) -> int:
-    """The largest power of two that divides it."""
-    return number & -number
+def _power_of_two_in(number: int) -> int:
+    return number & -number  # the largest that divides it

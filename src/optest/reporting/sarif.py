@@ -1,4 +1,4 @@
-"""The SARIF 2.1.0 report, for code scanning and editors: a result for each failure; of a check's alike ones for all."""
+"""SARIF 2.1.0 report, for code scanning and editors: a result for each failure; for a check, for each group of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schem
 
 
 def sarif_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
-    """One run of one tool; its rules are the reasons and statuses that the results have."""
+    """Return the JSON text of one SARIF run; its rules are the reasons and statuses of the failures."""
     ordered = in_plan_order(results)
-    single = [FailureGroup(first=each) for each in ordered if each.status in BAD_STATUSES]  # a plan has a line for each
+    # A plan has a line for each case, on which its failure is shown; the cases of a check have none.
+    single = [FailureGroup(first=result) for result in ordered if result.status in BAD_STATUSES]
     groups = failure_groups(ordered) if is_check(info) else single
     rules = list(dict.fromkeys(_rule_id(group.first) for group in groups))
+    # Other exit statuses than 0 and 1 are of runs that compared nothing or could not be evaluated.
     ran = not summary.interrupted and summary.exit_status in (0, 1)
     run = {
-        "tool": {"driver": {"name": "optest", "version": __version__, "rules": [_rule(each) for each in rules]}},
+        "tool": {"driver": {"name": "optest", "version": __version__, "rules": [_rule(name) for name in rules]}},
         "invocations": [{"executionSuccessful": ran, "exitCode": summary.exit_status}],
         "results": [
             {
@@ -52,16 +54,17 @@ def _rule(name: str) -> dict[str, Any]:
 
 def _result(result: CaseResult, text: str) -> dict[str, Any]:
     file, _, line = result.where.rpartition(":")
-    place: dict[str, Any] = {
+    location: dict[str, Any] = {
         "logicalLocations": [{"name": result.operator, "fullyQualifiedName": printable(result.id)}]
     }
     if line.isdigit():
         uri = Path(file).as_uri() if Path(file).is_absolute() else quote(Path(file).as_posix())
-        place["physicalLocation"] = {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}
+        location["physicalLocation"] = {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}
     return {
         "ruleId": _rule_id(result),
         "level": "error",
         "message": {"text": text},
-        "locations": [place],
+        "locations": [location],
+        # The service recognises a known failure by it, whatever its text and line.
         "partialFingerprints": {"optestCase/v1": f"{result.id} on {result.target}"},
     }

@@ -1,4 +1,4 @@
-"""The JSON report: one set of types from which its schema is made and by which it is validated, so they cannot drift.
+"""Types of the JSON report, from which its schema is built and by which it is validated.
 
 Non-finite numbers are the strings ``"nan"``, ``"inf"`` and ``"-inf"``; inside free-form objects (``attributes``,
 ``details``, ``options``, ``host``) they are ``{"$float": "nan"}`` and so on, as in the journal.
@@ -20,12 +20,13 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Index = list[Count]
 
 
+# A field that a report has but the schema lacks is an error.
 class _Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pass
 
 
 class RuleEntry(_Strict):
-    """The rule that judged an output."""
+    """Rule by which an output was compared."""
 
     name: str
     layer: str
@@ -33,7 +34,7 @@ class RuleEntry(_Strict):
 
 
 class RoundingEntry(_Strict):
-    """How inexact results were rounded: counts, and the root mean square of their errors."""
+    """Rounding of inexact results: counts, and the root mean square of their errors."""
 
     inexact: Count
     above: Count
@@ -46,7 +47,7 @@ class RoundingEntry(_Strict):
 
 
 class MeasureEntry(_Strict):
-    """Numbers about one output against what was expected."""
+    """Comparison of one output with its expected values."""
 
     output: str
     dtype: str
@@ -76,7 +77,7 @@ class MeasureEntry(_Strict):
 
 
 class CheckEntry(_Strict):
-    """Something that was looked at beside the values, or why it could not be."""
+    """Check in addition to the values; ``detail`` has the reason why it failed or was not possible."""
 
     name: str
     state: CheckState
@@ -84,7 +85,7 @@ class CheckEntry(_Strict):
 
 
 class TimingsEntry(_Strict):
-    """Seconds spent in each phase, null where it did not happen."""
+    """Seconds spent in each phase, null for a phase that did not happen."""
 
     generate_s: Number | None
     reference_s: Number | None
@@ -108,7 +109,7 @@ class CallTimeEntry(_Strict):
 
 
 class BenchmarkEntry(_Strict):
-    """What the call of the case costs, and another implementation in the same run."""
+    """Time of the call of a case, and of another implementation in the same run."""
 
     time: CallTimeEntry | None
     against: CallTimeEntry | None
@@ -121,14 +122,14 @@ class BenchmarkEntry(_Strict):
 
 
 class LayoutEntry(_Strict):
-    """How an input lies in its storage, in elements; null strides are those of a tensor without gaps."""
+    """Strides and offset of an input, in elements; null strides are contiguous."""
 
     strides: list[int] | None
     offset: Count
 
 
 class CaseEntry(_Strict):
-    """One case with its verdict."""
+    """Case with its verdict."""
 
     id: str
     key: str
@@ -141,8 +142,8 @@ class CaseEntry(_Strict):
     dtypes: list[str]
     shapes: dict[str, Index]
     attributes: dict[str, Any]
+    # Texts of the rules of all outputs; empty if nothing was measured.
     tolerance: str
-    """The rules that judged the outputs, in words; empty if nothing was measured."""
     measures: list[MeasureEntry]
     checks: list[CheckEntry]
     details: dict[str, Any]
@@ -164,15 +165,16 @@ class CaseEntry(_Strict):
     description: str
     where: str
     identifier: str
+    # Only inputs that are not contiguous from the start of their storage.
     layouts: dict[str, LayoutEntry] = {}
-    """Of inputs that are not row after row from the start of their storage."""
+    # Seconds from the start of the run.
     began_s: float | None = None
-    """Seconds from the start of the run; ``devices`` are the ids of those that the case had."""
+    # Ids of the devices of the case.
     devices: list[Count] = []
 
 
 class RunEntry(_Strict):
-    """The run: what was asked, and on what machine."""
+    """Run: its target, seed, plan, options, versions and machine."""
 
     id: str
     started_at: str
@@ -190,10 +192,10 @@ class RunEntry(_Strict):
 
 
 class GroupEntry(_Strict):
-    """The cases of one operator or model: executed, sharing an execution, how they ended, seconds of executions.
+    """Counts of the cases of one operator or model.
 
-    ``pass_rate`` is the share of those that are not in ``not_run``, which has how many show nothing, by kind of reason;
-    ``signatures`` counts distinct calls.
+    ``shared`` cases share the execution of another case; ``signatures`` counts distinct calls. ``not_run`` counts cases
+    that show nothing of the backend, by kind of reason; ``pass_rate`` is the share of passed cases among the others.
     """
 
     executed: Count
@@ -207,7 +209,7 @@ class GroupEntry(_Strict):
 
 
 class FiguresEntry(GroupEntry):
-    """All cases, and each operator and model; how many operators the backend declares, if it says."""
+    """Counts of all cases, of each operator and of each model; the operators that the backend declares, if it does."""
 
     operators_declared: Count | None
     operators_declared_covered: Count | None
@@ -216,7 +218,7 @@ class FiguresEntry(GroupEntry):
 
 
 class SummaryEntry(_Strict):
-    """What the cases add up to."""
+    """Counts of all cases, and the end of the run."""
 
     total: Count
     finished: Count
@@ -227,12 +229,12 @@ class SummaryEntry(_Strict):
     by_reason: dict[str, Count]
     by_operator: dict[str, dict[str, Count]]
     figures: FiguresEntry | None = None
+    # Events of devices.
     notes: list[str] = []
-    """What happened to devices."""
 
 
 class Report(_Strict):
-    """A report of optest."""
+    """Report of optest."""
 
     schema_version: Literal[1]
     run: RunEntry
@@ -248,10 +250,10 @@ REPORT_SCHEMA: dict[str, Any] = {
 
 
 def require_fit(report: Any) -> None:
-    """Hold a report against the schema; numbers that JSON does not have are refused by the writer.
+    """Validate a report against its types; non-finite numbers are left to the JSON encoder.
 
     Raises:
-        InternalError: naming the first place that does not fit.
+        InternalError: with the path of the first value that does not fit.
     """
     try:
         msgspec.convert(report, Report, strict=True)

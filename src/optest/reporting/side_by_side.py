@@ -1,4 +1,4 @@
-"""Runs of the same calls beside each other: how each ended, and with what kind of message it was refused."""
+"""Comparison of runs of the same calls: the result of each, and the kind of message of refused ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from optest.spec import CaseResult, Evidence, Status
 from optest.store import Journal
 
 MISSING = "n/a"
+# Whether all backends that ran a call had the same result: yes, all refused it but with another kind of message, no, or
+# fewer than two ran it.
 ALIKE, OTHER_KIND, DIFFERENT, ALONE = "yes", "other kind", "no", MISSING
-"""Whether all backends that answered did the same; refused for another kind of reason; did not; or one alone did."""
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 
+# Words of each kind of error message, as a regular expression. The first kind that fits counts; without one, the kind
+# is `other`.
 KINDS = {
     "unsupported": r"NotImplemented|not (yet )?(implemented|supported)|unsupported|find an implementation",
     "dtype": r"\bdtypes?\b|data ?types?\b|(scalar|element) types?\b|not defined for|long tensor|or complex|promot",
@@ -32,16 +35,15 @@ KINDS = {
     "attribute": r"must|should|expect|invalid|negative|positive|greater|required|cannot|divisor|divi[ds]|value|zero"
     r"|bounds",
 }
-"""The words of each kind, as a regular expression; of several that fit, the first counts. Else it is ``other``."""
 
 _PATTERNS = {kind: re.compile(words, re.IGNORECASE | re.DOTALL) for kind, words in KINDS.items()}
-_PLACES = re.compile(r"\S*/\S*|\S*::\S*|\[\w+Error\]")
-"""Files and names of C++, which say where an error was raised."""
+# Paths and names of C++ in a message: they are the location of the error, not its kind.
+_LOCATIONS = re.compile(r"\S*/\S*|\S*::\S*|\[\w+Error\]")
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """``rows`` have the call, a cell for each of ``targets``, and whether these are consistent."""
+    """Table with a row for each call: its id, a cell for each of ``targets``, and whether the cells are consistent."""
 
     targets: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -52,7 +54,10 @@ class SideBySide:
 
 
 def side_by_side(journals: Sequence[Journal]) -> SideBySide:
-    """A row for each call that was asked in any of the runs, in the order of the first."""
+    """Return the table of all calls of the runs, in the order of the first run.
+
+    Targets of several runs have their run ids in parentheses.
+    """
     targets = [journal.info.target if journal.info else "?" for journal in journals]
     names = [
         f"{target} ({journal.info.run_id})" if journal.info and targets.count(target) > 1 else target
@@ -61,13 +66,16 @@ def side_by_side(journals: Sequence[Journal]) -> SideBySide:
     by_run = [{result.id: result for result in journal.results} for journal in journals]
     calls = dict.fromkeys(call for results in by_run for call in results)
     rows = [(call, [results.get(call) for results in by_run]) for call in calls]
-    return SideBySide(tuple(names), tuple((call, *map(_cell, found), _consistency(found)) for call, found in rows))
+    return SideBySide(
+        tuple(names), tuple((call, *map(_cell, of_call), _consistency(of_call)) for call, of_call in rows)
+    )
 
 
 def _cell(result: CaseResult | None) -> str:
+    """Return the kind of a refusal, the time of a timed pass, else status and reason; ``n/a`` without a result."""
     if result is None or result.status is Status.SKIPPED:
         return MISSING
-    if (kind := _refused(result)) is not None:
+    if (kind := _kind_of_refusal(result)) is not None:
         return f"refused: {kind}"
     time = result.benchmark.time if result.benchmark else None
     if result.status is Status.PASSED:
@@ -75,40 +83,40 @@ def _cell(result: CaseResult | None) -> str:
     return f"{result.status.value}{f' {result.reason.value}' if result.reason else ''}"
 
 
-def _refused(result: CaseResult) -> str | None:
-    """The kind of the message of a call that was refused as it had to be, else None."""
+def _kind_of_refusal(result: CaseResult) -> str | None:
+    """Return the kind of the message of a call that was refused as expected, else None."""
     if result.verdict.evidence is not Evidence.RAISED_AS_EXPECTED:
         return None
     return refusal_kind(result.verdict.message.removeprefix("refused: "))
 
 
-def _consistency(found: Sequence[CaseResult | None]) -> str:
-    ran = [each for each in found if each is not None and each.status is not Status.SKIPPED]
+def _consistency(results: Sequence[CaseResult | None]) -> str:
+    ran = [result for result in results if result is not None and result.status is not Status.SKIPPED]
     if len(ran) < 2:
         return ALONE
-    if len({(each.status, each.reason) for each in ran}) > 1:
+    if len({(result.status, result.reason) for result in ran}) > 1:
         return DIFFERENT
-    return ALIKE if len(set(map(_refused, ran))) == 1 else OTHER_KIND
+    return ALIKE if len(set(map(_kind_of_refusal, ran))) == 1 else OTHER_KIND
 
 
 def text_of(table: SideBySide, *, verbose: bool) -> str:
-    """The calls that were not answered alike, all with ``verbose``, and how many there are of each kind."""
+    """Return the rows of calls with different results, all rows with ``verbose``, and a line with counts."""
     shown = [row for row in table.rows if verbose or row[-1] in (DIFFERENT, OTHER_KIND)]
     shown.sort(key=lambda row: row[-1] != DIFFERENT)
-    kept = shown if verbose else shown[:_MOST_ROWS]
+    kept = shown if verbose else shown[:_MAX_ROWS]
     head = ["call", *table.targets, "consistent"]
     lines = columns([head, *([clip(row[0], 70), *row[1:]] for row in kept)], left=frozenset(range(len(head))))
     counts = Counter(row[-1] for row in table.rows)
     more = [f"and {plural(len(shown) - len(kept), 'call')} more; -v shows all"] if len(shown) > len(kept) else []
     sums = (
-        f"{plural(len(table.rows), 'call')}: {counts[ALIKE]} alike, {counts[OTHER_KIND]} refused with another kind of "
-        f"message, {counts[DIFFERENT]} not alike, {counts[ALONE]} answered by fewer than two"
+        f"{plural(len(table.rows), 'call')}: {counts[ALIKE]} consistent, {counts[OTHER_KIND]} refused with different "
+        f"kinds of messages, {counts[DIFFERENT]} inconsistent, {counts[ALONE]} run by fewer than two targets"
     )
     return "\n".join([*(lines if kept else []), *more, sums]) + "\n"
 
 
 def rows_as_csv(table: SideBySide) -> str:
-    """A line for each call, with the columns of the table."""
+    """Return the table as CSV text."""
     out = io.StringIO()
     lines = [("call", *table.targets, "consistent"), *table.rows]
     csv.writer(out, lineterminator="\n").writerows([csv_cell(cell) for cell in line] for line in lines)
@@ -116,6 +124,6 @@ def rows_as_csv(table: SideBySide) -> str:
 
 
 def refusal_kind(message: str) -> str:
-    """The kind of an error, given as ``TypeError: text``: a key of :data:`KINDS`, or ``other``."""
-    text = _PLACES.sub("", message)
+    """Return the kind of an error ``TypeError: text``: a key of :data:`KINDS`, or ``other``."""
+    text = _LOCATIONS.sub("", message)
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(text)), "other")

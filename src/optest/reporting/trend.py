@@ -1,7 +1,7 @@
-"""What changed between runs: new failures, fixed ones, flaky ones, other reasons, larger errors, longer times, cases
-that came, went, or are left out now.
+"""Changes between runs: new, fixed and flaky failures, other reasons, larger errors, longer times, new, removed and
+skipped cases.
 
-Cases are the same by their id and by what they compute; one that computes something else now is told as changed.
+Cases of several runs are the same if their ids are the same and they compute the same.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from optest.reporting.typography import clip, columns, duration, number
 from optest.spec import Reason
 from optest.store import Journal, KeptResult, KeptRun
 
-_MOST_LINES = 50
+_MAX_LINES = 50
+# Options that select among the cases of a plan.
 _SELECTING = ("keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed", "tier", "case_set")
-"""The options that choose among the cases of a plan."""
-_LARGER, _LEAST_USED = 2.0, 0.1
-"""An error counts as larger from this ratio on, and from this share of what is allowed: rounding alone is below it."""
-_LONGER, _LONGER_UNTIMED, _LEAST_S = 1.2, 2.0, 0.2
-"""A call counts as slower from the first ratio on where both runs timed it (--bench). Elsewhere it was made once: from
-the second ratio on, and this difference, which loading a framework, or a busy machine, seldom makes of a fast call."""
+# An error is larger from this ratio on, and only above this share of the allowance, below which all is rounding.
+_LARGER, _MIN_USED = 2.0, 0.1
+# A call is slower from the first ratio on if both runs timed it (--bench). Without --bench it was called once: from the
+# second ratio and this difference in seconds on, which a busy machine, or loading a framework, rarely adds to a call.
+_LONGER, _LONGER_UNTIMED, _MIN_DIFFERENCE_S = 1.2, 2.0, 0.2
 
 
 class Kind(str, Enum):
-    """What became of a case, the most urgent first."""
+    """Kind of a change of a case, the most urgent first."""
 
     NEW_FAILURE = "new failures"
     FLAKY = "flaky"
-    LEFT_OUT = "left out now"
+    LEFT_OUT = "skipped now"
     REMOVED = "removed"
     OTHER_REASON = "failing for another reason"
     LARGER_ERROR = "with a larger error"
@@ -46,7 +46,7 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A case and what became of it; ``statuses`` has its state in every run, ``since`` the first run that has it so."""
+    """Change of a case; ``statuses`` has its status in each run, ``since`` the run of the change, "" if flaky."""
 
     kind: Kind
     case: str
@@ -61,22 +61,20 @@ class _Run(KeptRun):
     tally: Tally
 
     def has_all_of(self, other: _Run) -> bool:
-        """Whether it would have the cases of another run, if its plan still had them.
-
-        pytest chooses for itself: such a run names a file, but has no plan.
-        """
-        mine, theirs = self.info.options, other.info.options
-        chosen_by_a_face = any(run.info.options.get("plan") and not run.info.plan for run in (self, other))
+        """Return whether the run is complete and selected its cases by the same options as ``other``."""
+        options, other_options = self.info.options, other.info.options
+        # pytest selects cases by its own options: such a run has the file of a plan, but no plan.
+        is_of_pytest = any(run.info.options.get("plan") and not run.info.plan for run in (self, other))
         return (
             self.is_complete
-            and not chosen_by_a_face
-            and all((mine.get(name) or None) == (theirs.get(name) or None) for name in _SELECTING)
+            and not is_of_pytest
+            and all((options.get(name) or None) == (other_options.get(name) or None) for name in _SELECTING)
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """Several runs, the oldest first. ``still_failing`` failed in the last two runs that have them."""
+    """Comparison of ``runs``, the oldest first; ``still_failing`` cases failed before, too, for the same reason."""
 
     runs: tuple[_Run, ...]
     changes: tuple[Change, ...]
@@ -85,20 +83,20 @@ class Trend:
 
     @property
     def got_worse(self) -> bool:
-        """Whether something fails, wavers or is left out that was well before; to fail as before is no change."""
-        return any(each.kind in (Kind.NEW_FAILURE, Kind.FLAKY, Kind.LEFT_OUT) for each in self.changes)
+        """Whether a case newly fails, is flaky or is skipped now."""
+        return any(change.kind in (Kind.NEW_FAILURE, Kind.FLAKY, Kind.LEFT_OUT) for change in self.changes)
 
 
 def trend_of(journals: Sequence[Journal]) -> Trend:
-    """Compare runs, which are put into the order in which they were started.
+    """Compare runs in the order of their starts, and return the changes up to the last one.
 
     Raises:
-        ValueError: for fewer than two runs that say when they began.
+        ValueError: for fewer than two journals with a start line.
     """
-    known = {each.info.run_id: each for each in journals if each.info is not None}
-    runs = sorted(map(_run, known.values()), key=lambda run: run.info.started_at)
+    by_id = {journal.info.run_id: journal for journal in journals if journal.info is not None}
+    runs = sorted(map(_run, by_id.values()), key=lambda run: run.info.started_at)
     if len(runs) < 2:
-        raise ValueError("a trend needs two runs at least")
+        raise ValueError("a trend needs at least two runs")
     last = runs[-1]
     changes, still = [], []
     for case in dict.fromkeys(case for run in reversed(runs) for case in run.results):
@@ -126,20 +124,21 @@ def _run(journal: Journal) -> _Run:
 
 
 def _change(case: str, runs: Sequence[_Run]) -> Change | None:
+    """Return the most urgent change of a case in the last run, None if there is none or the runs are not comparable."""
     *earlier, last = runs
     words = tuple(run.word(case) for run in runs)
     is_bad = last.is_bad(case)
 
-    def change(kind: Kind, why: str = "") -> Change:
+    def change(kind: Kind, gist: str = "") -> Change:
         since = "" if kind is Kind.FLAKY else last.info.run_id
         worst = last.worst(case)
-        if not why and worst is not None and (is_bad or kind is Kind.LEFT_OUT):
-            why = worst.gist
-        return Change(kind=kind, case=case, statuses=words, since=since, gist=why)
+        if not gist and worst is not None and (is_bad or kind is Kind.LEFT_OUT):
+            gist = worst.gist
+        return Change(kind=kind, case=case, statuses=words, since=since, gist=gist)
 
     if case not in last.results:
-        went = case in earlier[-1].results and last.has_all_of(earlier[-1])
-        return change(Kind.REMOVED) if went else None
+        is_removed = case in earlier[-1].results and last.has_all_of(earlier[-1])
+        return change(Kind.REMOVED) if is_removed else None
     keys = [{result.key for result in run.results[case]} for run in runs if case in run.results]
     if len(keys) > 1 and keys[-1] != keys[-2]:
         return change(Kind.CHANGED)
@@ -155,34 +154,37 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
         return change(Kind.FIXED)
     if before is not None and (worse := _worse(known[-2][0].worst(case), last.worst(case))) is not None:
         return change(*worse)
+    # A case is new only if the run before would have selected it.
     is_new = before is None and not any(case in run.results for run in earlier) and earlier[-1].has_all_of(last)
     return change(Kind.NEW) if is_new else None
 
 
 def _worse(before: KeptResult | None, now: KeptResult | None) -> tuple[Kind, str] | None:
-    """In what a case that ended alike is worse than before."""
+    """Return kind and text of the change if a case that is good, or bad, in both runs became worse; else None."""
     if before is None or now is None:
         return None
-    if now.is_bad and _reason(now) != _reason(before):
+    if now.is_bad and _comparable_reason(now) != _comparable_reason(before):
         return Kind.OTHER_REASON, f"{now.gist}; before: {before.gist}"
-    if now.used is not None and before.used is not None and now.used > max(_LARGER * before.used, _LEAST_USED):
+    if now.used is not None and before.used is not None and now.used > max(_LARGER * before.used, _MIN_USED):
         return Kind.LARGER_ERROR, f"{number(before.used, 2)} > {number(now.used, 2)} x allowed"
+    # Times with and without --bench are not comparable.
     if now.seconds is not None and before.seconds is not None and now.is_timed is before.is_timed:
-        least = _LONGER * before.seconds
+        limit = _LONGER * before.seconds
         if not now.is_timed:
-            least = max(_LONGER_UNTIMED * before.seconds, before.seconds + _LEAST_S)
-        if now.seconds > least:
+            limit = max(_LONGER_UNTIMED * before.seconds, before.seconds + _MIN_DIFFERENCE_S)
+        if now.seconds > limit:
             return Kind.SLOWER, f"{duration(before.seconds)} > {duration(now.seconds)}"
     return None
 
 
-def _reason(result: KeptResult) -> tuple[str, ...]:
-    """The reason; where no values are off, with what is said of it, but for the values in that."""
+def _comparable_reason(result: KeptResult) -> tuple[str, ...]:
+    """Return the reason of a failure; if values are not the reason, with its text without numbers."""
     reason = result.gist.partition(":")[0]
     return (reason,) if reason in (Reason.VALUE, Reason.NAN) else skeleton(result.gist)
 
 
 def _notes(runs: Sequence[_Run]) -> Iterator[str]:
+    """Yield notes about differences between the runs that limit their comparison."""
     targets = dict.fromkeys(run.info.target for run in runs)
     if len(targets) > 1:
         yield f"the runs are of several targets: {', '.join(targets)}"
@@ -192,16 +194,16 @@ def _notes(runs: Sequence[_Run]) -> Iterator[str]:
             yield f"the runs differ in {option}: {', '.join(values)}"
     for run in runs:
         if not run.is_complete:
-            yield f"run {run.info.run_id} did not come to its end; cases that it lacks are not shown as removed"
+            yield f"run {run.info.run_id} did not end; cases without a result in it are not shown as removed"
     *_, before, last = runs
     is_comparable = last.has_all_of(before) and before.has_all_of(last)
     is_same = before.results.keys() == last.results.keys()
     if before.is_complete and last.is_complete and not is_comparable and not is_same:
-        yield "the last two runs chose their cases differently; those that only one has are not shown"
+        yield "the last two runs selected their cases by different options; cases of only one run are not shown"
 
 
 def trend_lines(trend: Trend) -> list[str]:
-    """The trend for people: one line for each run, then what changed."""
+    """Return the trend as text: a table of the runs, then the changes by kind."""
     last = trend.runs[-1].info.run_id
     lines = [f"{len(trend.runs)} runs, {trend.runs[0].info.run_id} to {last}"]
     lines += [f"  note: {note}" for note in trend.notes]
@@ -210,33 +212,33 @@ def trend_lines(trend: Trend) -> list[str]:
     rows += [_row(run, models) for run in trend.runs]
     lines += ["", *columns(rows, left=frozenset({0, 1})), ""]
     for kind in Kind:
-        changes = [each for each in trend.changes if each.kind is kind]
-        told = [
-            f"  {each.case}  {' > '.join(each.statuses)}{clip(f'  {each.gist}' if each.gist else '', 120)}"
-            for each in changes[:_MOST_LINES]
+        changes = [change for change in trend.changes if change.kind is kind]
+        shown = [
+            f"  {change.case}  {' > '.join(change.statuses)}{clip(f'  {change.gist}' if change.gist else '', 120)}"
+            for change in changes[:_MAX_LINES]
         ]
-        more = [f"  and {len(changes) - len(told)} more"] if len(changes) > len(told) else []
-        lines += [f"{kind.value}: {len(changes)}", *told, *more, ""] if changes else []
+        more = [f"  and {len(changes) - len(shown)} more"] if len(changes) > len(shown) else []
+        lines += [f"{kind.value}: {len(changes)}", *shown, *more, ""] if changes else []
     if not trend.changes:
-        lines += ["nothing changed", ""]
+        lines += ["no changes", ""]
     if trend.still_failing:
         lines += [f"{plural(len(trend.still_failing), 'case')} failed before, too", ""]
-    return [*lines, f"more of the last one: optest report {last}"]
+    return [*lines, f"details of the last run: optest report {last}"]
 
 
 def _row(run: _Run, models: Sequence[str]) -> list[str]:
-    """A run, its pass rate, and that of each model."""
-    every = run.tally.all
-    rates = [every, *(run.tally.models.get(name) for name in models)]
+    """Return the cells of a run: id, target, counts, its pass rate, that of each model, and time."""
+    total = run.tally.all
+    rates = [total, *(run.tally.models.get(name) for name in models)]
     return [
         *(run.info.run_id, run.info.target, str(run.tally.finished), str(run.tally.bad)),
-        *map(_rate, rates),
-        duration(every.spent_s) if every.spent_s else "-",
+        *map(_pass_rate_text, rates),
+        duration(total.spent_s) if total.spent_s else "-",
     ]
 
 
-def _rate(group: GroupTally | None) -> str:
-    """``100.0% of 26/32``: a rate, and of how many it is where that is not all of them."""
+def _pass_rate_text(group: GroupTally | None) -> str:
+    """Return ``100.0% of 26/32``: the pass rate, and the number of cases that ran if not all of them did."""
     if group is None or group.pass_rate is None:
         return "-"
     count = sum(group.statuses.values())
@@ -244,7 +246,7 @@ def _rate(group: GroupTally | None) -> str:
 
 
 def trend_data(trend: Trend) -> dict[str, Any]:
-    """The trend for machines."""
+    """Return the trend as plain data, for JSON."""
     return {
         "schema_version": 1,
         "runs": [
@@ -261,7 +263,7 @@ def trend_data(trend: Trend) -> dict[str, Any]:
             }
             for run in trend.runs
         ],
-        "changes": [asdict(each) | {"kind": each.kind.name.lower()} for each in trend.changes],
+        "changes": [asdict(change) | {"kind": change.kind.name.lower()} for change in trend.changes],
         "still_failing": list(trend.still_failing),
         "notes": list(trend.notes),
     }

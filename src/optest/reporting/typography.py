@@ -1,4 +1,4 @@
-"""How text and numbers look: digits that tell two numbers apart, safe characters, line widths, durations."""
+"""Formatting of text and numbers: digits that distinguish two numbers, safe characters, line widths, durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from optest.errors import UnknownName
 from optest.spec import DType, dtype
 
-MOST_DIGITS = 9
+# Enough to distinguish any two float32 values.
+MAX_DIGITS = 9
 
 _ASCII = str.maketrans(
     {
@@ -42,11 +43,12 @@ _ASCII = str.maketrans(
         "’": "'",
     }
 )
+# Controls except tab and newline, line separators, bidirectional controls, surrogates.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """``text`` with escape sequences and other controls spelled out, so that no output can steer the terminal."""
+    """Return ``text`` with tabs expanded and control characters escaped, so that it cannot control a terminal."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
@@ -59,38 +61,46 @@ _ANSI = re.compile(
 
 
 def without_ansi(text: str) -> str:
-    """``text`` without the sequences that colour a terminal or steer it; for reports that nobody reads on one."""
+    """Return ``text`` without escape sequences of terminals, for reports that are not read on one."""
     return _ANSI.sub("", text)
 
 
 def ascii_only(text: str, encoding: str = "ascii") -> str:
-    """``text`` for a stream that cannot show every character: signs become words, the rest is escaped."""
+    """Return ``text`` in the characters of an encoding: symbols become words or ASCII signs, others are escaped."""
     return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def tell_apart(got: float | str | None, expected: float | str | None, dtype_name: str) -> tuple[str, str]:
-    """Both numbers with the digits that the dtype has, 9 at most, or a few more where those look the same.
+    """Return both numbers with the digits of their dtype, at most 9; with more digits if the texts are equal.
+
+    If 9 digits do not distinguish them, the first text has the difference: ``0.1, 1.5e-12 more than expected``.
 
     >>> tell_apart(0.1875, 0.1904296875, "float16")
     ('0.1875', '0.19043')
     """
-    kind = _known(dtype_name)
-    digits = min(MOST_DIGITS, _digits(kind))
+    try:
+        kind = dtype(dtype_name)
+    except UnknownName:  # of an imported result
+        kind = None
+    digits = MAX_DIGITS
+    if kind is not None and kind.precision:
+        # 1 + ceil(p log10 2) decimal digits distinguish any two values of a binary format of precision p.
+        digits = min(MAX_DIGITS, 1 + math.ceil(kind.precision * math.log10(2)))
     pair = number(got, digits, kind), number(expected, digits, kind)
     if pair[0] != pair[1] or not (isinstance(got, float) or isinstance(expected, float)):
         return pair
     if not (_finite(got) and _finite(expected)) or got == expected:
         return pair
-    for more in range(digits + 1, MOST_DIGITS + 1):
+    for more in range(digits + 1, MAX_DIGITS + 1):
         closer = number(got, more, kind), number(expected, more, kind)
         if closer[0] != closer[1]:
             return closer
     difference = float(got) - float(expected)  # type: ignore[arg-type]
-    return f"{pair[0]}, {abs(difference):.2g} {'more' if difference > 0 else 'less'} than wanted", pair[1]
+    return f"{pair[0]}, {abs(difference):.2g} {'more' if difference > 0 else 'less'} than expected", pair[1]
 
 
-def number(value: float | str | None, digits: int = MOST_DIGITS, kind: DType | None = None) -> str:
-    """One value as text; integers keep every digit."""
+def number(value: float | str | None, digits: int = MAX_DIGITS, kind: DType | None = None) -> str:
+    """Return a value with ``digits`` significant digits; an integer with all of them, None as ``nothing``."""
     if value is None:
         return "nothing"
     if isinstance(value, str):
@@ -102,20 +112,6 @@ def number(value: float | str | None, digits: int = MOST_DIGITS, kind: DType | N
     return f"{value:.{digits}g}"
 
 
-def _known(name: str) -> DType | None:
-    try:
-        return dtype(name)
-    except UnknownName:
-        return None
-
-
-def _digits(kind: DType | None) -> int:
-    """How many decimal digits tell every two values of a binary format apart: 1 + ceil(p log10 2)."""
-    if kind is None or not kind.precision:
-        return MOST_DIGITS
-    return 1 + math.ceil(kind.precision * math.log10(2))
-
-
 def _finite(value: float | str | None) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
@@ -125,17 +121,18 @@ def index_text(index: Sequence[int] | None) -> str:
 
 
 def by_invariants_text(count: int) -> str:
-    """What stands behind a number of passed cases, of those whose values were never compared."""
-    return f" ({count:,} by invariants alone, never compared with a reference)"
+    """Return the remark that follows a number of passed cases: ``count`` of them have no reference."""
+    return f" ({count:,} only by invariants, without a reference)"
 
 
 def counted(count: int, word: str) -> str:
-    """``1,234 cases``."""
+    """Return ``1,234 cases``: with separators of thousands, and the plural of ``word`` if needed."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """``1.2 ms``, ``0.41 s``, ``2 min 05 s``, ``1 h 02 min``."""
+    """Return a time in a fitting unit: ``1.2 ms``, ``0.41 s``, ``2 min 05 s``, ``1 h 02 min``."""
+    # The limits are half a digit lower than the units: 0.0996 s would be rounded to 100 ms.
     if seconds < 0.0995:
         milliseconds = seconds * 1e3
         return f"{milliseconds:.3f} ms" if milliseconds < 0.0995 else f"{milliseconds:.1f} ms"
@@ -151,10 +148,11 @@ def duration(seconds: float) -> str:
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Break prose at words; a command or quoted output (``again:``, ``command:``, deeper indents) stays one line."""
+    """Break a line of prose at words into lines of ``width``; return commands and quoted output as one line."""
     indent = line[: len(line) - len(line.lstrip())]
-    verbatim = len(indent) > 2 or line.lstrip().startswith(("again:", "command:"))
-    if verbatim or width < 20 or len(line) <= width:
+    # A command must stay one line to be copied. Quoted output is indented by more than two spaces.
+    is_verbatim = len(indent) > 2 or line.lstrip().startswith(("reproduce:", "command:"))
+    if is_verbatim or width < 20 or len(line) <= width:
         return [line]
     return textwrap.wrap(
         line.strip(),
@@ -167,18 +165,18 @@ def wrap(line: str, width: int) -> list[str]:
 
 
 def clip(text: str, width: int) -> str:
-    """``text`` in at most ``width`` characters, the end replaced by an ellipsis."""
+    """Return ``text`` in at most ``width`` characters; an ellipsis replaces the end of a longer one."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: frozenset[int], indent: str = "  ") -> list[str]:
-    """Align ``rows``: the columns numbered in ``left`` to the left, the others, numbers, to the right."""
+    """Return ``rows`` as aligned lines; columns with an index in ``left`` to the left, the others to the right."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if index in left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append((indent + "  ".join(cells)).rstrip())
     return lines

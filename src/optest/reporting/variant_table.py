@@ -1,4 +1,4 @@
-"""What a backend's calls cost, and its variants beside each other, operator by operator, from those that were timed."""
+"""Table of timed calls by operator: reference, baseline variant and default variant of a backend."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from optest.reporting.bench_table import bench_notes, seconds_text
 from optest.reporting.typography import columns, number
 from optest.spec import BAD_STATUSES, CaseResult, Status
 
+# Separates the case and the baseline variant in an id; the default variant has the id of the case.
 BASELINE = "@"
-"""Stands in an id between the case and the baseline that it is asked of; the default variant has the plain id."""
 _MISSING = "n/a"
 
 
 @dataclass(slots=True)
 class VariantLine:
-    """The sums of one operator: seconds of the reference, of the baseline and of the default variant over the cases
-    that were timed, in both where there are two; how many cases of either are not well; and the largest difference of
-    the two answers, None where none was compared."""
+    """Sums of one operator over the cases that were timed in all variants, and the number of failed cases.
+
+    ``difference`` is the largest difference between the outputs of the two variants, None if none were compared.
+    """
 
     operator: str
     reference_s: float = 0.0
@@ -30,54 +31,59 @@ class VariantLine:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as long as the default the baseline takes, None where nothing was timed in both."""
+        """Time of the baseline / time of the default variant, None if no case was timed in both."""
         return self.baseline_s / self.default_s if self.timed and self.baseline_s else None
 
 
 def with_baselines(
     results: Sequence[CaseResult], variants: Sequence[str]
 ) -> list[tuple[CaseResult, CaseResult | None]]:
-    """The results of the default variant, each with that of the baseline; ``variants`` are both, or none."""
-    suffix = f"{BASELINE}{variants[0]}" if variants else ""
-    baselines = {each.id.removesuffix(suffix): each for each in results if suffix and each.id.endswith(suffix)}
-    return [(each, baselines.get(each.id)) for each in results if not (suffix and each.id.endswith(suffix))]
+    """Return each result of the default variant with that of the baseline, None without one.
+
+    ``variants`` are the names of baseline and default variant; empty for a backend without variants.
+    """
+    if not variants:
+        return [(result, None) for result in results]
+    suffix = f"{BASELINE}{variants[0]}"
+    baselines = {result.id.removesuffix(suffix): result for result in results if result.id.endswith(suffix)}
+    return [(result, baselines.get(result.id)) for result in results if not result.id.endswith(suffix)]
 
 
 def variant_lines(results: Sequence[CaseResult], variants: Sequence[str]) -> list[VariantLine]:
-    """One line for each operator of which a case ran; ``variants`` are the baseline and the default, or none."""
+    """Return a line for each operator of which a case ran; ``variants`` as for :func:`with_baselines`."""
     lines: dict[str, VariantLine] = {}
-    for each, baseline in with_baselines(results, variants):
-        ran = [one for one in (each, baseline) if one is not None and one.status is not Status.SKIPPED]
+    for default, baseline in with_baselines(results, variants):
+        ran = [result for result in (default, baseline) if result is not None and result.status is not Status.SKIPPED]
         if not ran:
             continue
-        line = lines.setdefault(each.operator, VariantLine(each.operator))
-        line.failed += sum(one.status in BAD_STATUSES for one in ran)
-        mine_s, theirs_s = median_s(each), median_s(baseline)
-        if mine_s is None or (variants and theirs_s is None):
+        line = lines.setdefault(default.operator, VariantLine(default.operator))
+        line.failed += sum(result.status in BAD_STATUSES for result in ran)
+        default_s, baseline_s = median_s(default), median_s(baseline)
+        if default_s is None or (variants and baseline_s is None):
             continue
         line.timed += 1
-        line.default_s += mine_s
-        line.baseline_s += theirs_s or 0.0
-        line.reference_s += max(one.timings.reference_s or 0.0 for one in ran)
-        differences = [line.difference, each.benchmark.baseline_difference if each.benchmark else None]
-        line.difference = max((one for one in differences if one is not None), default=None)
+        line.default_s += default_s
+        line.baseline_s += baseline_s or 0.0
+        line.reference_s += max(result.timings.reference_s or 0.0 for result in ran)
+        differences = [line.difference, default.benchmark.baseline_difference if default.benchmark else None]
+        line.difference = max((difference for difference in differences if difference is not None), default=None)
     return list(lines.values())
 
 
 def median_s(result: CaseResult | None) -> float | None:
-    """Seconds of a call, None where it was not timed."""
-    timed = None if result is None or result.benchmark is None else result.benchmark.time
-    return None if timed is None else timed.median_s
+    """Return the median seconds of the timed call of a result, None if there is none."""
+    time = None if result is None or result.benchmark is None else result.benchmark.time
+    return None if time is None else time.median_s
 
 
 def variant_text(results: Sequence[CaseResult], variants: Sequence[str]) -> list[str]:
-    """The table, with ``n/a`` where nothing was timed, in both variants where there are two; below it stands why."""
+    """Return the lines of the table, with ``n/a`` for missing figures, and the reasons why these are missing."""
     rows = [
         [
             line.operator,
             *(
-                seconds_text(each) if line.timed and each else _MISSING
-                for each in (line.reference_s, line.baseline_s, line.default_s)
+                seconds_text(seconds) if line.timed and seconds else _MISSING
+                for seconds in (line.reference_s, line.baseline_s, line.default_s)
             ),
             _MISSING if line.speedup is None else f"{line.speedup:.2f}",
             _MISSING if line.difference is None else number(line.difference, 2),

@@ -64,7 +64,7 @@ def test_a_report_as_text_is_what_the_terminal_shows() -> None:
     assert says(text, "api.operator_passed_gaps_expected")
     assert "FAILED  relu/ordinary/1" in text
     assert "<lambda> against numpy" in text
-    assert "again:" not in text  # nobody can name the function
+    assert "reproduce:" not in text  # nobody can name the function
     with pytest.raises(AssertionError, match="FAILED  relu/ordinary/1"):
         report.raise_for_failures()
     optest.check({"relu": lambda x: np.maximum(x, 0)}, **ASKED).raise_for_failures()

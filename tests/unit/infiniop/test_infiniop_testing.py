@@ -108,7 +108,7 @@ def test_a_failure_ends_no_other_case_and_explains_itself(lib: InfiniLib, capsys
     out = capsys.readouterr().out
     assert "FAILED  some[F32](7)  infiniop:cpu" in out
     assert says(out, "infiniop.out_all_elements_are")
-    assert "  again: test_operator(…, seed=11, only=1)" in out
+    assert "  reproduce: test_operator(…, seed=11, only=1)" in out
     assert says_exactly(str(caught.value), "infiniop.some_on_cpu_passed")
 
 

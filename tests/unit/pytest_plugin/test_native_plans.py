@@ -87,7 +87,8 @@ def test_a_backend_is_named_by_the_ini_the_environment_and_an_option(project: Pa
         done = run(project, "tests/plan.yaml", *arguments, **variables)
         assert "1 failed, 1 passed" in done.stdout
         assert f"FAILED  r  {name} against numpy" in done.stdout
-        assert re.search(rf"again: OPTEST_PLUGINS=device optest run --op relu .* --backend {name}$", done.stdout, re.M)
+        command = rf"reproduce: OPTEST_PLUGINS=device optest run --op relu .* --backend {name}$"
+        assert re.search(command, done.stdout, re.M)
     ini.write_text(INI)
     done = run(project, "--optest-plugins", "device", "--optest-backend", "one", OPTEST_ISOLATE="worker")
     assert "2 failed, 1 passed" in done.stdout

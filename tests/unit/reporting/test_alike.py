@@ -31,7 +31,7 @@ from optest.reporting.failure_groups import merged_text, skeleton
          "it is float32[4x5] or int8[4x5x6], but f takes 1"),
     ],
 )  # fmt: skip
-def test_what_differs_is_listed_and_the_rest_said_once(texts: list[str], told: str) -> None:
+def test_merged_text_lists_differing_values(texts: list[str], told: str) -> None:
     assert len({skeleton(text) for text in texts}) == 1
     assert merged_text(dict.fromkeys(texts, 1)) == told
 

@@ -21,7 +21,7 @@ def lines_of(results: list[CaseResult]) -> list[str]:
     return annotations_text(INFO, results, RunSummary.of(results, total=3, duration_s=1.0)).splitlines()
 
 
-def test_only_what_is_not_well_is_annotated_where_it_stands(result: Make) -> None:
+def test_failing_cases_are_annotated_with_file_and_line(result: Make) -> None:
     failure = result(id="a, b: 100%", reason=Reason.VALUE, message="why", where="plans/p.yaml:7")
     (line,) = lines_of([result(), failure, result(status=Status.XFAILED, message="x")])
     head, block = line.removeprefix("::").split("::", 1)
@@ -29,7 +29,7 @@ def test_only_what_is_not_well_is_annotated_where_it_stands(result: Make) -> Non
     assert block.replace("%0A", "\n").replace("%25", "%").split("\n") == explain(failure)
 
 
-def test_what_turns_text_around_is_spelled_out_in_the_title_too(result: Make) -> None:
+def test_title_escapes_bidirectional_controls(result: Make) -> None:
     (line,) = lines_of([result(id="a\u202eb", reason=Reason.VALUE, message="why")])
     assert "title=FAILED VALUE%3A a\\u202eb::" in line
     assert "\u202e" not in line
@@ -40,7 +40,7 @@ def test_a_case_without_a_line_has_none(result: Make) -> None:
     assert line.startswith("::error title=SUSPECT%3A matmul")
 
 
-def test_what_github_would_not_show_is_counted(result: Make) -> None:
+def test_annotations_beyond_limit_are_counted(result: Make) -> None:
     lines = lines_of([result(id=str(place), reason=Reason.VALUE, message="x") for place in range(12)])
     assert len(lines) == 10
     assert says_exactly(lines[-1], "reporting.error_title_optest_and")

@@ -31,7 +31,7 @@ INFO = RunInfo(
 )
 
 
-def told(results: Sequence[CaseResult], **options: Any) -> str:
+def printed(results: Sequence[CaseResult], **options: Any) -> str:
     stream = io.StringIO()
     reporter = CheckReporter(stream, color=False, **options)
     reporter.on_start(INFO)
@@ -68,7 +68,7 @@ def several(result: Make, measure: Make) -> list[CaseResult]:
 
 
 def test_one_line_for_each_operator(result: Make, measure: Make) -> None:
-    text = told(several(result, measure))
+    text = printed(several(result, measure))
     lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.startswith("  ")}
     assert says_exactly(lines["operator"], "reporting.operator_passed_gaps_expected")
     assert lines["add"] == "add 3 - - -"
@@ -77,44 +77,44 @@ def test_one_line_for_each_operator(result: Make, measure: Make) -> None:
     assert says_exactly(lines["exp"], "reporting.exp_failed_in_ordinary")
 
 
-def test_many_operators_without_a_kernel_share_a_row(result: Make) -> None:
+def test_operators_without_kernel_share_row(result: Make) -> None:
     gap = {"reason": Reason.UNSUPPORTED, "message": "no kernel yet"}
     results = [result(id=f"op{n}/{set_}", operator=f"op{n}", **gap) for n in range(9) for set_ in "ab"]
     results += [
         result(id="one", operator="one", reason=Reason.UNSUPPORTED, message="another"),
         result(id="add", operator="add"),
     ]
-    text = told(results)
+    text = printed(results)
     rows = [" ".join(line.split()) for line in text.splitlines() if line.startswith("  ")]
     assert rows[1:] == [
         "add 1 - - -",
-        "one - 1 - - nothing ran: UNSUPPORTED: another",
-        "9 operators - 18 - - nothing ran: UNSUPPORTED: no kernel yet",
+        "one - 1 - - no case ran: UNSUPPORTED: another",
+        "9 operators - 18 - - no case ran: UNSUPPORTED: no kernel yet",
     ]
     assert says(text, "reporting.of_operators_nothing_ran")
-    assert "  op3" in told(results, verbosity=1)
+    assert "  op3" in printed(results, verbosity=1)
 
 
-def test_gaps_are_never_among_the_passes(result: Make, measure: Make) -> None:
-    text = told(several(result, measure))
+def test_skips_are_not_among_passes(result: Make, measure: Make) -> None:
+    text = printed(several(result, measure))
     assert says(text, "reporting.cases_of_operators_on")
     assert says(text, "reporting.cases_skipped_as_unsupported")
     assert says(text, "reporting.unsupported_no_float_here")
     assert says(text, "reporting.of_operator_nothing_ran")
 
 
-def test_gaps_of_one_kind_are_one_line_that_keeps_its_meaning(result: Make) -> None:
+def test_skip_reasons_with_different_values_are_merged(result: Make) -> None:
     said = "f cannot take a, which has strides [{}, 2], but one of them should be 1"
     gaps = [
         result(id=f"add/layouts/{number}", operator="add", reason=Reason.UNSUPPORTED, message=said.format(number))
         for number in (5, 5, 7)
     ]
-    text = told([*gaps, result(id="add", operator="add")])
+    text = printed([*gaps, result(id="add", operator="add")])
     assert says(text, "reporting.unsupported_cannot_take_which")
-    assert says(told(gaps), "reporting.nothing_ran_unsupported_cannot")
+    assert says(printed(gaps), "reporting.nothing_ran_unsupported_cannot")
 
 
-def test_failures_that_are_alike_are_told_once(result: Make, measure: Make) -> None:
+def test_similar_failures_have_one_block(result: Make, measure: Make) -> None:
     results = several(result, measure)
     groups = failure_groups(results)
     assert [(each.first.id, len(each.others)) for each in groups] == [
@@ -122,10 +122,10 @@ def test_failures_that_are_alike_are_told_once(result: Make, measure: Make) -> N
         ("exp/ordinary/1", 0),
         ("sum/special/1", 0),
     ], "one block for each operator before a second"
-    text = told(results)
+    text = printed(results)
     assert text.count("FAILED  sum/layouts/") == 1
     assert says(text, "reporting.and_more_like_it")
-    assert text.count("  again: optest run") == 3
+    assert text.count("  reproduce: optest run") == 3
     assert "CRASHED  exp/ordinary/1" in text
 
 
@@ -140,7 +140,7 @@ def raised(result: Make, operator: str, number: int, said: str, frames: str) -> 
     )
 
 
-def test_one_exception_from_one_place_is_told_once_for_all_operators(result: Make) -> None:
+def test_exception_of_one_line_is_one_group(result: Make) -> None:
     here = '  File "mine.py", line 9, in run\n    f(x)\n  File "mine.py", line 3, in f'
     there, elsewhere = here.replace("line 9", "line 8"), here.replace("line 3", "line 4")
     results = [
@@ -157,10 +157,10 @@ def test_one_exception_from_one_place_is_told_once_for_all_operators(result: Mak
         ("sub/ordinary/1", []),
         ("add/ordinary/2", []),
     ]
-    assert says(told(results), "reporting.and_more_like_it_of")
+    assert says(printed(results), "reporting.and_more_like_it_of")
 
 
-def test_exceptions_of_one_line_are_told_once_whatever_the_shapes(result: Make) -> None:
+def test_exceptions_are_grouped_regardless_of_shapes(result: Make) -> None:
     frame, library = (
         '  File "a.py", line 3, in f\n    m, k = x.shape',
         '\n  File "/v/site-packages/np.py", line 7, in g',
@@ -183,7 +183,7 @@ def test_exceptions_of_one_line_are_told_once_whatever_the_shapes(result: Make) 
     assert sorted(map(sorted, found)) == [[0, 1], [2, 3], [4, 5], [6], [7], [8]], "other words, and other files, apart"
 
 
-def test_what_tells_failures_of_one_reason_apart(result: Make) -> None:
+def test_failures_of_one_reason_are_grouped_by_text(result: Make) -> None:
     def of(number: int, reason: Reason, message: str, **more: Any) -> CaseResult:
         return result(id=f"add/{number}", operator="add", reason=reason, message=message, **more)  # type: ignore[no-any-return]
 
@@ -212,11 +212,11 @@ def test_what_tells_failures_of_one_reason_apart(result: Make) -> None:
     groups = failure_groups(results)
     numbers = [sorted(int(each.id[4:]) for each in (group.first, *group.others)) for group in groups]
     assert numbers == [[1, 2], [3], [4], [5], [6, 7], [9, 10], [8]]
-    assert "output c with stride 0" in told(results, block_limit=None)
+    assert "output c with stride 0" in printed(results, block_limit=None)
     assert [group.pattern for group in groups[4:]] == ["", "", ""], "what is wrong with the call says which they are"
 
 
-def test_the_blocks_that_matter_most_come_first(result: Make) -> None:
+def test_blocks_are_in_order_of_urgency(result: Make) -> None:
     def of(operator: str, number: int, reason: Reason, message: str = "", **more: Any) -> CaseResult:
         return result(id=f"{operator}/{number}", operator=operator, reason=reason, message=message, **more)  # type: ignore[no-any-return]
 
@@ -236,7 +236,7 @@ def test_the_blocks_that_matter_most_come_first(result: Make) -> None:
     ]
 
 
-def test_a_rare_case_is_never_before_what_fails_in_many(result: Make) -> None:
+def test_rare_failures_come_after_common_ones(result: Make) -> None:
     def of(name: str, count: int, reason: Reason, *said: str, **more: Any) -> list[CaseResult]:
         details = {"diagnosis": said} if said else {"traceback_tail": 'File "k.py", line 1'}
         ids = [f"{name}{place}" for place in range(count)]
@@ -255,15 +255,15 @@ def test_a_rare_case_is_never_before_what_fails_in_many(result: Make) -> None:
     assert failure_groups(results[40:44])[0].first.id == "masked0", "a wrong shape comes after wrong values"
 
 
-def test_few_of_many_groups_are_explained(result: Make) -> None:
+def test_block_limit_limits_groups(result: Make) -> None:
     results = [result(id=f"op{n}", operator=f"op{n}", reason=Reason.NAN) for n in range(9)]
-    text = told(results, block_limit=4)
-    assert text.count("  again: ") == 4
+    text = printed(results, block_limit=4)
+    assert text.count("  reproduce: ") == 4
     assert says(text, "reporting.and_more_groups_of")
-    assert told(results, block_limit=4, verbosity=1).count("  again: ") == 9
+    assert printed(results, block_limit=4, verbosity=1).count("  reproduce: ") == 9
 
 
-def test_a_failing_check_of_one_function_is_about_a_screen(result: Make) -> None:
+def test_failing_check_of_one_function_fits_screen(result: Make) -> None:
     why = "\n".join(["it is wrong"] + ["more"] * 6)
     results = [
         *(
@@ -272,37 +272,37 @@ def test_a_failing_check_of_one_function_is_about_a_screen(result: Make) -> None
         ),
         *(result(id=f"add/g{n}", operator="add", reason=Reason.UNSUPPORTED, message=f"no {'x' * n}") for n in range(9)),
     ]
-    text = told(results)
+    text = printed(results)
     assert len(text.splitlines()) <= 60
-    assert 3 <= text.count("  again: ") < 8
+    assert 3 <= text.count("  reproduce: ") < 8
     assert says(text, "reporting.more_groups_of_failures")
     assert "\nadd: 12 SHAPE" in text, "the table is out of sight"
-    assert told(results, block_limit=None).count("  again: ") == 12
+    assert printed(results, block_limit=None).count("  reproduce: ") == 12
     wide = [result(id=f"op{n}/1", operator=f"op{n}", reason=Reason.SHAPE, message=f"op{n}: {why}") for n in range(9)]
-    assert told([*results, *wide]).count("FAILED  op") == 9, "each operator has its block"
+    assert printed([*results, *wide]).count("FAILED  op") == 9, "each operator has its block"
 
 
-def test_quiet_leaves_what_did_not_pass(result: Make, measure: Make) -> None:
-    text = told(several(result, measure), verbosity=-1)
-    assert "  again:" not in text
+def test_quiet_omits_passed_operators(result: Make, measure: Make) -> None:
+    text = printed(several(result, measure), verbosity=-1)
+    assert "  reproduce:" not in text
     assert "  add" not in text
     assert "failed in layouts 3" in text
-    assert len(told(several(result, measure), verbosity=-2).splitlines()) == 3
+    assert len(printed(several(result, measure), verbosity=-2).splitlines()) == 3
 
 
-def test_all_gaps_is_not_well(result: Make) -> None:
+def test_check_of_only_skips_fails(result: Make) -> None:
     results = [result(reason=Reason.UNSUPPORTED, message="no kernel", tags=("set:ordinary",))]
-    assert "nothing passed" in told(results)
+    assert "nothing passed" in printed(results)
     assert RunSummary.of(results, total=1, duration_s=0).exit_status == 5
 
 
-def test_what_was_not_compared_is_no_pass(result: Make) -> None:
+def test_unchecked_case_is_no_pass(result: Make) -> None:
     (line,) = operator_lines([result(status=Status.UNCHECKED, tags=("set:ordinary",))])
     assert (line.passed.total(), line.unchecked.total(), line.ran) == (0, 1, True)
-    assert "1 not compared" in told([result(status=Status.UNCHECKED)])
+    assert "1 not compared" in printed([result(status=Status.UNCHECKED)])
 
 
-def test_what_is_said_of_the_whole_check(result: Make) -> None:
+def test_lines_of_afterwards_precede_summary(result: Make) -> None:
     stream = io.StringIO()
     reporter = CheckReporter(stream, color=True, afterwards=lambda results, _: [(f"{len(results)} seen", "bad")])
     reporter.on_start(INFO)
@@ -312,7 +312,7 @@ def test_what_is_said_of_the_whole_check(result: Make) -> None:
     assert says(stream.getvalue(), "reporting.case_of_operator_on")
 
 
-def test_an_interrupted_check_says_what_did_not_run(result: Make) -> None:
+def test_interrupted_check_counts_cases_not_run(result: Make) -> None:
     stream = io.StringIO()
     reporter = CheckReporter(stream, color=False)
     reporter.on_start(INFO)
@@ -321,7 +321,7 @@ def test_an_interrupted_check_says_what_did_not_run(result: Make) -> None:
     assert says(stream.getvalue(), "reporting.interrupted_cases_of_operator")
 
 
-def test_results_of_an_earlier_sitting_are_summed_up_too(result: Make) -> None:
+def test_results_of_resumed_check_are_counted(result: Make) -> None:
     stream = io.StringIO()
     reporter = CheckReporter(stream, color=False)
     reporter.on_start(INFO)
@@ -330,19 +330,19 @@ def test_results_of_an_earlier_sitting_are_summed_up_too(result: Make) -> None:
     assert "2 passed" in stream.getvalue()
 
 
-def test_markdown_of_a_check_is_grouped_as_its_table(result: Make, measure: Make) -> None:
+def test_markdown_of_check_has_table_of_operators(result: Make, measure: Make) -> None:
     results = several(result, measure)
     text = markdown_text(INFO, results[::-1], RunSummary.of(results, total=13, duration_s=1.5))
     lines = text.splitlines()
     assert says_exactly(lines[0], "reporting.optest_check_cases_of")
     table = [line for line in lines[: lines.index("") + 40] if line.startswith("| ")]
     assert table[:6] == [
-        "| operator | passed | gaps | expected | failed |  |",
+        "| operator | passed | skipped | expected | failed |  |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
-        "| sum | 1 | 1 | 1 | 4 | failed in layouts 3, special 1; expected in special 1; gaps in dtypes 1 |",
+        "| sum | 1 | 1 | 1 | 4 | failed in layouts 3, special 1; expected in special 1; skipped in dtypes 1 |",
         "| exp |  |  |  | 1 | failed in ordinary 1 |",
         "| add | 3 |  |  |  |  |",
-        "| relu |  | 2 |  |  | nothing ran: UNSUPPORTED: no float16 here |",
+        "| relu |  | 2 |  |  | no case ran: UNSUPPORTED: no float16 here |",
     ]
     assert says(lines, "reporting.skipped_unsupported_no_float")
     assert text.count("<details><summary>FAILED") == 2
@@ -350,15 +350,15 @@ def test_markdown_of_a_check_is_grouped_as_its_table(result: Make, measure: Make
     assert says(text, "reporting.and_more_like_it_sum")
 
 
-def test_markdown_counts_cases_where_groups_do_not_fit(result: Make, measure: Make) -> None:
+def test_markdown_counts_cases_of_omitted_groups(result: Make, measure: Make) -> None:
     results = several(result, measure)
     summary = RunSummary.of(results, total=13, duration_s=1.5)
     whole = len(markdown_text(INFO, results, summary).encode())
-    assert says(markdown_text(INFO, results, summary, most_bytes=whole), "reporting.failure_of_left_out")
-    assert says(markdown_text(INFO, results, summary, most_bytes=1000), "reporting.failures_of_left_out")
+    assert says(markdown_text(INFO, results, summary, max_bytes=whole), "reporting.failure_of_left_out")
+    assert says(markdown_text(INFO, results, summary, max_bytes=1000), "reporting.failures_of_left_out")
 
 
-def test_junit_of_a_check_has_a_suite_for_each_operator(result: Make, measure: Make) -> None:
+def test_junit_of_check_has_suite_per_operator(result: Make, measure: Make) -> None:
     results = several(result, measure)
     text = junit_text(INFO, results[::-1], RunSummary.of(results, total=13, duration_s=1.5))
     xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd")).validate(text)
@@ -369,24 +369,26 @@ def test_junit_of_a_check_has_a_suite_for_each_operator(result: Make, measure: M
     assert counts == {"tests": "7", "failures": "4", "errors": "0", "skipped": "2"}
     totals = [sum(int(suite.attrib[name]) for suite in root) for name in ("tests", "failures", "errors")]
     assert totals == [13, 4, 1]
-    told_of = {each.attrib["value"] for each in suites["sum"].iter("property")}
-    assert says(told_of, "reporting.failed_in_layouts_special")
+    property_values = {each.attrib["value"] for each in suites["sum"].iter("property")}
+    assert says(property_values, "reporting.failed_in_layouts_special")
     texts = {case.attrib["name"]: case[0].text for case in suites["sum"].iter("testcase") if len(case)}
     assert "worst" not in str(texts["sum/layouts/1"])
-    assert str(texts["sum/layouts/1"]).splitlines()[1:] == ["  as sum/layouts/2", f"  again: {results[4].repro}"]
+    like, reproduce = str(texts["sum/layouts/1"]).splitlines()[1:]
+    assert says_exactly(like, "reporting.fails_like")
+    assert reproduce == f"  reproduce: {results[4].repro}"
     assert says(str(texts["sum/layouts/2"]), "reporting.and_more_like_it")
     assert says(str(texts["sum/layouts/2"]), "reporting.of_elements_are_off")
 
 
-def test_every_reason_is_said_of_an_operator_of_which_nothing_ran(result: Make) -> None:
+def test_skipped_operator_lists_all_reasons(result: Make) -> None:
     whys = ["no float16 here", "no float16 here", "no negative strides"]
-    text = told([result(id=f"relu/{at}", reason=Reason.UNSUPPORTED, message=why) for at, why in enumerate(whys)])
+    text = printed([result(id=f"relu/{at}", reason=Reason.UNSUPPORTED, message=why) for at, why in enumerate(whys)])
     assert says(text, "reporting.nothing_ran_unsupported_no")
     assert "2 × UNSUPPORTED: no float16 here" in text
     assert "1 × UNSUPPORTED: no negative strides" in text
 
 
-def test_an_expectation_is_offered_only_if_every_dtype_is_near(result: Make, measure: Make) -> None:
+def test_expectation_is_offered_if_all_dtypes_near(result: Make, measure: Make) -> None:
     def off(operator: str, dtype: str, ulp: float) -> CaseResult:
         wrong = measure(dtype=dtype, mismatched=3, max_ulp_error=ulp)
         more = {"operator": operator, "dtypes": (dtype,), "reason": Reason.VALUE, "measures": (wrong,)}
@@ -398,7 +400,7 @@ def test_an_expectation_is_offered_only_if_every_dtype_is_near(result: Make, mea
     assert "op: softmax, dtype: bfloat16" in second
 
 
-def test_what_several_operators_share_is_one_group_only_within_a_file(result: Make) -> None:
+def test_shared_diagnosis_is_one_group_within_file(result: Make) -> None:
     def of(operator: str, module: str) -> CaseResult:
         case = {"backend_config": {"function": {operator: f"{module}:{operator}"}}}
         details = {"diagnosis": ["every element of out is 0.0"]}
@@ -444,7 +446,7 @@ def test_groups_have_operator_family_reason_and_circumstance(result: Make) -> No
     ]
 
 
-def test_a_wrong_call_says_what_is_wrong_and_changes_no_pattern(result: Make) -> None:
+def test_refused_calls_do_not_change_patterns(result: Make) -> None:
     case: dict[str, Any] = {"operator": "add", "shapes": {"input0": (4, 5)}}
     passed = [result(id=f"add/p{n}", operator="add", shapes={"input0": (4, 8)}, dtypes=("float32",)) for n in range(9)]
     wrong = {**case, "reason": Reason.NOT_REFUSED, "message": "the call was accepted"}
@@ -454,18 +456,18 @@ def test_a_wrong_call_says_what_is_wrong_and_changes_no_pattern(result: Make) ->
         result(id=f"add/{n}", operator="add", shapes={"input0": (4, 8)}, dtypes=("float16",), reason=Reason.SHAPE)
         for n in (4, 5, 6)
     ]
-    text = told([*passed, *refused, by_itself, *failed])
+    text = printed([*passed, *refused, by_itself, *failed])
     assert says(text, "reporting.wrong_on_purpose_output")
     assert text.count("add is not defined for bool") == 1, "not once more as `why`"
     assert says(text, "reporting.wrong_on_purpose_add")
-    assert "where the last size" not in text
+    assert "the last size" not in text
     assert says(text, "reporting.fails_only_in_float")
 
 
-def test_every_report_of_several_operators_ends_with_their_reasons(result: Make) -> None:
+def test_report_of_several_operators_ends_with_reasons(result: Make) -> None:
     failed = [
         result(id=f"{name}/{n}", operator=name, reason=reason, message="x")
         for name in ("add", "mul")
         for n, reason in enumerate([Reason.SHAPE, Reason.DTYPE, Reason.SHAPE])
     ]
-    assert "\nadd: 2 SHAPE, 1 DTYPE\nmul: 2 SHAPE, 1 DTYPE\n" in told(failed, block_limit=None)
+    assert "\nadd: 2 SHAPE, 1 DTYPE\nmul: 2 SHAPE, 1 DTYPE\n" in printed(failed, block_limit=None)

@@ -61,7 +61,7 @@ def test_what_it_holds(result: Make, measure: Callable[..., Any]) -> None:
     (name, operator, status, reason, dtypes, used, _, text) = data["cases"][1]
     assert (name, words[operator], data["statuses"][status], words[reason]) == ("b", "bmm", ["failed", True], "VALUE")
     assert (words[dtypes], used, words[text]) == ("float16", 3.0, "\n".join(explain(failure)))
-    assert data["again"]["1"] == "optest run again"
+    assert data["repro"]["1"] == "optest run again"
     assert data["pictures"].keys() == {"1"}
     assert data["pictures"]["1"][0]["grid"] == [[1, 64], [80, 255]]
     assert [words[each["name"]] for each in data["operators"]] == ["bmm", "matmul"]
@@ -121,7 +121,7 @@ def test_trend_of_the_runs_beside_it(result: Make, tmp_path: Path) -> None:
     assert "Over 2 runs" in page
     assert passed == ("passed", "0.0,0.0 240.0,16.0 ", "4 of 4 → 3 of 5")
     assert (time[0], time[2]) == ("time", "3.2 ms → 4.0 ms")
-    assert errors == ("matmul: error / allowance of what passed", "0.0,0.0 240.0,0.0 ", "0.25 → 0.25")
+    assert errors == ("matmul: error / allowance of passed cases", "0.0,0.0 240.0,0.0 ", "0.25 → 0.25")
     (tmp_path / "20260105T000000Z-x").mkdir()
     (tmp_path / "20260105T000000Z-x" / "journal.jsonl").write_text("no journal\n\n")
     assert "Over 3 runs" in run(6, 5, cases=5)

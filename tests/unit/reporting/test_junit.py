@@ -47,7 +47,7 @@ def failed(make: Make) -> CaseResult:
     return make(id="failed", reason=Reason.VALUE, message="why")
 
 
-def test_every_status_has_one_element_and_nothing_bad_is_green(result: Make) -> None:
+def test_each_status_has_element_and_no_failure_passes(result: Make) -> None:
     assert set(ELEMENT_OF) == set(Status)
     reasons = {Status.ERROR: Reason.RAISED, Status.CRASHED: Reason.SIGNAL, Status.TIMEOUT: Reason.DEADLINE}
     results = [

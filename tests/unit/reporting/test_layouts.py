@@ -38,7 +38,7 @@ def captured(result: Make, measure: Callable[..., Any]) -> CaseResult:
     return result(reason=Reason.VALUE, measures=(wrong,), description=CAPTURED, case={"inputs": inputs})
 
 
-def test_a_failure_shows_inputs_that_are_not_row_after_row_and_where_the_call_was_captured(
+def test_failure_shows_layouts_and_captured_source(
     captured: CaseResult,
 ) -> None:
     lines = explain(captured)
@@ -51,7 +51,7 @@ def test_a_failure_shows_inputs_that_are_not_row_after_row_and_where_the_call_wa
     assert off < lines.index("  input1: int64 4, strides [0]")  # what is wrong comes first
 
 
-def test_a_long_description_is_cut_and_says_so(result: Make) -> None:
+def test_long_description_is_cut_with_count(result: Make) -> None:
     text = "\n".join(f"line {number}" for number in range(20)) + "\n"
     lines = explain(result(reason=Reason.RAISED, message="no", description=text))
     assert lines[lines.index("  description: line 0") :][6:8] == ["    line 6", "    … 13 more lines"]

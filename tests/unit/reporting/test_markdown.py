@@ -76,7 +76,7 @@ def test_escaped_text_renders_as_itself(text: str) -> None:
     assert plain == text
 
 
-def test_a_fence_in_the_output_does_not_end_the_block(result: Make) -> None:
+def test_fence_in_output_does_not_end_block(result: Make) -> None:
     failure = result(reason=Reason.RAISED, message="```\n# heading", details={"stderr_tail": "````\n# more"})
     html = READER.render(text_of([failure]))
     assert "<h1>" not in html
@@ -84,16 +84,16 @@ def test_a_fence_in_the_output_does_not_end_the_block(result: Make) -> None:
     assert html.count("<pre>") == 1
 
 
-def test_what_does_not_fit_is_counted(result: Make) -> None:
+def test_omitted_failures_are_counted(result: Make) -> None:
     failures = [
         result(id=f"case {place}", operator=f"op{place}", reason=Reason.VALUE, message="y" * 200)
         for place in range(500)
     ]
-    text = text_of(failures, most_bytes=50_000)
+    text = text_of(failures, max_bytes=50_000)
     assert len(text.encode()) <= 50_000
     shown = text.count("<summary>FAILED VALUE")
     assert 0 < shown < 500
-    assert f"**{500 - shown} failures of 500 left out here**" in text
+    assert f"**{500 - shown} of 500 failures omitted**" in text
     assert "optest report r1" in text
     assert "| run | r1 |" in text
     assert text.count("<details>") == text.count("</details>")

@@ -49,7 +49,7 @@ def test_shared_executions_are_counted_apart(results: list[CaseResult]) -> None:
     assert figures == {"gpt": (2, 0, 0.5, 1, 2), "llama": (0, 2, 0.5, 1, 3)}
 
 
-def test_what_was_found_wrong_before_anything_ran_is_neither_executed_nor_covered(result: Make) -> None:
+def test_invalid_cases_are_neither_executed_nor_covered(result: Make) -> None:
     wrong = {"tags": ("model_gpt",), "reason": Reason.BAD_CASE, "message": "no such position"}
     before = result(id="gpt::before", operator="torch.gather", timings=Timings(), **wrong)
     same = result(id="gpt::same", operator="torch.gather", timings=Timings(), duplicate_of="gpt::before", **wrong)
@@ -61,7 +61,7 @@ def test_what_was_found_wrong_before_anything_ran_is_neither_executed_nor_covere
     assert says(shown([before, same, refused], options=DECLARED), "reporting.of_the_operators_that")
 
 
-def test_a_model_of_which_nothing_ran_has_no_pass_rate(result: Make) -> None:
+def test_skipped_model_has_no_pass_rate(result: Make) -> None:
     tally = Tally()
     tally.add(result(id="gpt::a", tags=("model_gpt",), status=Status.SKIPPED, message="no device"))
     assert tally.models["gpt"].pass_rate is None
@@ -102,7 +102,7 @@ def test_the_terminal_has_a_line_for_each_model(results: list[CaseResult]) -> No
     ]
 
 
-def test_the_terminal_has_a_line_for_each_operator_and_one_for_all(results: list[CaseResult]) -> None:
+def test_terminal_has_operator_rows_and_total(results: list[CaseResult]) -> None:
     lines = shown(results)
     rows = [line.split() for line in lines if line.strip().startswith(("operator ", "torch."))]
     assert rows == [
@@ -111,14 +111,14 @@ def test_the_terminal_has_a_line_for_each_operator_and_one_for_all(results: list
         ["torch.sin", "1", "0", "0", "-", "-", "1", "-", "-"],
         ["torch.add", "1", "1", "1", "2", "-", "-", "100.0%", "1.2", "ms"],
     ]
-    ran = "5 of 6 cases ran: 1 skipped"
+    ran = "5 of 6 cases ran (not run: 1 skipped)"
     assert says(lines, "reporting.executed_shared_operators_signatures", ran=ran)
 
 
 DECLARED = {"operators_declared": {"count": 8, "others": ["matmul"]}}
 
 
-def test_what_was_executed_of_what_the_backend_declares(results: list[CaseResult]) -> None:
+def test_coverage_of_declared_operators(results: list[CaseResult]) -> None:
     """A skipped operator is not covered, and one that the backend does not declare covers nothing."""
     assert not any("declares" in line for line in shown(results))
     assert says(shown(results, options=DECLARED), "reporting.of_the_operators_that_the")
@@ -139,7 +139,7 @@ def test_reports_hold_the_same_figures(results: list[CaseResult]) -> None:
     assert "2 of the 8 operators" in text
 
 
-def test_two_files_of_one_model_have_a_row_each(result: Make) -> None:
+def test_two_files_of_model_have_two_rows(result: Make) -> None:
     def of(*places: str) -> list[str]:
         tally = Tally()
         for place in places:
@@ -151,7 +151,7 @@ def test_two_files_of_one_model_have_a_row_each(result: Make) -> None:
     assert of("m/gpt.yaml", "n/gpt.yaml") == ["gpt (m/gpt.yaml)", "gpt (n/gpt.yaml)"]
 
 
-def test_a_pass_rate_says_how_many_did_not_run(result: Make) -> None:
+def test_pass_rate_has_count_of_not_run(result: Make) -> None:
     model = {"tags": ("model_gpt",), "operator": "torch.linear"}
     large = {"status": Status.SKIPPED, "reason": Reason.UNSUPPORTED, "message": "too large: it needs 9 GiB", **model}
     wrong = {"status": Status.XFAILED, "reason": Reason.BAD_CASE, "message": "no such position", **model}
@@ -162,4 +162,4 @@ def test_a_pass_rate_says_how_many_did_not_run(result: Make) -> None:
     assert tally.all.pass_rate == 1.0
     assert dict(tally.all.not_run) == {"too large": 1, "known wrong data": 1}
     lines = shown(results)
-    assert any("1 of 3 cases ran: 1 too large, 1 known wrong data" in line for line in lines)
+    assert any("1 of 3 cases ran (not run: 1 too large, 1 known wrong data)" in line for line in lines)

@@ -109,7 +109,7 @@ def test_an_input_that_is_given_is_a_condition(result: Make) -> None:
     assert pattern_of(floats[:4], [*plain, *floats[4:]]) == ""  # 4 of 6 with a mask may be chance
 
 
-def test_an_attribute_hides_a_size_that_goes_with_it(result: Make) -> None:
+def test_attribute_precedes_correlated_size(result: Make) -> None:
     """Where nearly all cases with the attribute fail, the sizes of the few that pass are another matter."""
     results = [
         replace(each, id=f"{dim} {each.id}", attributes={"dim": dim})
@@ -120,7 +120,7 @@ def test_an_attribute_hides_a_size_that_goes_with_it(result: Make) -> None:
     assert pattern.startswith("only with dim=1 (24 of 30 such cases")
 
 
-def test_a_group_of_the_smaller_part_of_failures_has_no_condition(result: Make) -> None:
+def test_group_of_few_failures_has_no_pattern(result: Make) -> None:
     def fails(each: CaseResult) -> bool:
         return each.dtypes == ("bfloat16",) or (each.dtypes == ("float16",) and each.shapes["input0"][-1] == 8)
 
@@ -162,7 +162,7 @@ def test_nothing_in_common(result: Make) -> None:
     assert pattern_of(chosen, [each for each in results if each not in chosen]) == ""
 
 
-def test_the_pattern_stands_in_the_block_of_the_group(result: Make) -> None:
+def test_block_of_group_has_pattern(result: Make) -> None:
     results = [
         result(id=each.id, dtypes=each.dtypes, shapes=each.shapes, case=each.case, reason=Reason.VALUE)
         if each.dtypes == ("float16",)
@@ -265,9 +265,7 @@ def test_float32_steps_in_float64_calls_are_reported_last(result: Make, measure:
     assert [group.first.id for group in failure_groups([*narrowed, wrong])] == ["wrong", "0"]
 
 
-def test_what_may_be_roundings_in_16_bits_stands_for_no_wider_dtype(
-    result: Make, measure: Callable[..., Measure]
-) -> None:
+def test_16_bit_roundings_represent_no_wider_dtype(result: Make, measure: Callable[..., Measure]) -> None:
     """The block of a wrong eps, say, would ask whether steps are rounded to float16."""
     narrow, wide = (
         result(id=dtype, shapes={"input0": (size,)}, reason=Reason.VALUE, measures=[measure(dtype=dtype, mismatched=8)])
@@ -278,7 +276,7 @@ def test_what_may_be_roundings_in_16_bits_stands_for_no_wider_dtype(
 
 
 @pytest.mark.parametrize(("texts", "words"), [(20, ""), (4, "only with given=3 (all 5 such cases, none of 16 others)")])
-def test_texts_that_hardly_repeat_are_names_and_no_pattern(result: Make, texts: int, words: str) -> None:
+def test_unique_attribute_texts_are_no_pattern(result: Make, texts: int, words: str) -> None:
     """As the values in a model that a traced node gets; some nodes share one, and some have none."""
     results = [result(id=str(at), attributes={"given": str(at % texts), "kind": "same"}) for at in range(20)]
     results.append(result(id="none", attributes={"kind": "same"}))

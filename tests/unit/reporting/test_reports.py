@@ -62,7 +62,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def test_the_report_fits_its_schema_by_two_judges(results: list[CaseResult]) -> None:
+def test_report_fits_schema_of_two_validators(results: list[CaseResult]) -> None:
     jsonschema.Draft202012Validator.check_schema(REPORT_SCHEMA)
     report = strict(report_text(INFO, results, summary_of(results)))
     jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(report)
@@ -162,7 +162,7 @@ def test_both_judges_refuse_the_same(change: Callable[[dict[str, Any]], None], r
         jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(report)
 
 
-def test_the_json_reporter_writes_one_file_and_names_it(results: list[CaseResult], tmp_path: Path) -> None:
+def test_json_reporter_writes_file_and_prints_path(results: list[CaseResult], tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     manager = ReportManager([make_reporter("json", path=path, stream=(stream := io.StringIO()))])
     manager.start(INFO)
@@ -185,7 +185,7 @@ def test_the_json_report_has_a_default_path(
     assert os.listdir(tmp_path) == ["optest_report_20260131_235958.json"]
 
 
-def test_an_unwritable_report_path_is_said_before_the_run(tmp_path: Path) -> None:
+def test_unwritable_path_is_refused_before_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot be written: (Not a directory|File exists)"):
         make_reporter("json", path=Path(__file__) / "r.json")
     with refusal(UnknownName, "reporting.did_you_mean_json"):
@@ -216,7 +216,7 @@ def live_text(results: list[CaseResult], summary: RunSummary) -> str:
     return stream.getvalue()
 
 
-def test_reports_from_the_journal_are_those_of_the_run(results: list[CaseResult], tmp_path: Path) -> None:
+def test_journal_yields_reports_of_run(results: list[CaseResult], tmp_path: Path) -> None:
     summary = summary_of(results)
     with JournalWriter(tmp_path / "j") as writer:
         writer.start(INFO)
@@ -230,7 +230,7 @@ def test_reports_from_the_journal_are_those_of_the_run(results: list[CaseResult]
         report_from_journal(journal, "jsom")
 
 
-def test_a_journal_that_was_cut_off_still_gives_reports(results: list[CaseResult]) -> None:
+def test_incomplete_journal_has_reports(results: list[CaseResult]) -> None:
     killed = Journal(info=INFO, results=tuple(results[:2]), torn=True)
     text = report_from_journal(killed, color=False)
     assert says(text, "reporting.note_the_last_line")
@@ -266,7 +266,7 @@ class Deaf:
 
 
 @pytest.mark.parametrize("event", ["on_start", "on_case_result", "on_complete"])
-def test_a_reporter_that_raises_is_dropped_and_named(event: str, results: list[CaseResult]) -> None:
+def test_raising_reporter_is_removed_and_named(event: str, results: list[CaseResult]) -> None:
     deaf, well = Deaf(event, ValueError("broken")), Deaf("", ValueError())
     assert isinstance(well, Reporter)
     manager = ReportManager([deaf, well], stream=(stream := io.StringIO()))
@@ -282,7 +282,7 @@ def test_a_reporter_that_raises_is_dropped_and_named(event: str, results: list[C
     assert stream.getvalue().endswith(f"Deaf failed in {event}: ValueError: broken\n")
 
 
-def test_only_reporters_with_on_wait_hear_of_slow_cases() -> None:
+def test_only_reporters_with_on_wait_receive_it() -> None:
     class Waits(Deaf):
         def on_wait(self, case: str, seconds: float, done: int, total: int) -> None:
             self._hear(f"{case} {seconds} {done}/{total}")
@@ -320,7 +320,7 @@ def test_statuses_without_reason_are_valid(result: Make) -> None:
         require_fit(build_report(INFO, [each], summary_of([each])))
 
 
-def test_cases_stand_in_the_order_of_the_plan_however_they_finished(result: Make) -> None:
+def test_cases_are_in_plan_order(result: Make) -> None:
     finished = [
         result(id=name, where=f"plan.yaml:{line}", round=nth)
         for name, line, nth in (("c", 12, 0), ("again a", 4, 1), ("a", 4, 0), ("b", 9, 0))

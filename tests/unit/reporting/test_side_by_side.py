@@ -74,13 +74,13 @@ def test_each_consistency() -> None:
     assert rows_as_csv(table).splitlines()[:2] == ["call,a,b,consistent", "alike,refused: shape,refused: shape,yes"]
 
 
-def test_two_runs_of_one_target_are_told_apart() -> None:
+def test_runs_of_one_target_have_run_ids() -> None:
     one = journal("a", call=PASSED)
     assert side_by_side([one, one]).targets == ("a (run-a)", "a (run-a)")
 
 
 @pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1+1", "-cmd", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1"])
-def test_no_cell_of_csv_is_a_formula_or_steers_a_terminal(text: str) -> None:
+def test_csv_cells_have_no_formulas_or_controls(text: str) -> None:
     of_run = journal(f"{text}\x1b[2J", **{text: PASSED})
     assert of_run.info is not None
     summary = RunSummary.of(of_run.results, total=1, duration_s=1.0)

@@ -29,12 +29,12 @@ def test_a_case_is_on_each_of_its_devices(result: Callable[..., CaseResult]) -> 
     }
 
 
-def test_cases_at_the_same_time_have_rows_of_their_own(result: Callable[..., CaseResult]) -> None:
+def test_simultaneous_cases_have_separate_rows(result: Callable[..., CaseResult]) -> None:
     timings = Timings(run_s=1.0)
     begins = {"a": 0.0, "b": 0.5, "c": 1.25}
     found = events([result(id=name, began_s=at, timings=timings) for name, at in begins.items()])
     assert {each["name"]: each["tid"] for each in found if each["name"] in begins} == {"a": 0, "b": 1, "c": 0}
 
 
-def test_a_case_that_did_not_begin_is_left_out(result: Callable[..., CaseResult]) -> None:
+def test_case_without_start_is_omitted(result: Callable[..., CaseResult]) -> None:
     assert events([result(began_s=None)]) == []

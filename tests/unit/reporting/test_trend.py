@@ -102,7 +102,7 @@ def test_rounds_that_differ_are_flaky(case: Make) -> None:
     assert [change.kind for change in trend_of(runs).changes] == [Kind.FLAKY]
 
 
-def test_a_case_that_computes_something_else_is_not_compared(case: Make) -> None:
+def test_case_with_other_key_is_changed(case: Make) -> None:
     runs = [journal(1, [case(P, key="k1:1")]), journal(2, [case(F, key="k1:2")])]
     (change,) = trend_of(runs).changes
     assert change.kind is Kind.CHANGED
@@ -160,7 +160,7 @@ def test_a_time_that_grew(case: Make, before: float, now: float, is_timed: bool,
     assert [each.kind for each in changes] == [Kind.SLOWER] * is_slower
 
 
-def test_what_an_interrupted_run_lacks_is_not_removed(case: Make, result: Make) -> None:
+def test_cases_missing_from_interrupted_run_are_kept(case: Make, result: Make) -> None:
     runs = [journal(1, [case(P), result(id="b")]), journal(2, [case(P)], total=2)]
     trend = trend_of(runs)
     assert trend.changes == ()
@@ -197,7 +197,7 @@ def test_a_single_run_has_no_trend(case: Make) -> None:
     ("before", "after"),
     [({}, {"keyword": "a"}), ({"shard": "1/2"}, {"shard": "2/2"}), ({"plan": "x.yaml"}, {"plan": "x.yaml"})],
 )
-def test_cases_that_were_not_chosen_are_neither_removed_nor_new(
+def test_unselected_cases_are_neither_removed_nor_new(
     result: Make, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     one, two = result(id="one"), result(id="two")

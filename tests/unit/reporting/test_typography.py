@@ -29,8 +29,8 @@ from optest.reporting.typography import ascii_only, duration, printable, tell_ap
         # float16 has 5 digits, an unrounded reference may need more
         (1.0, 1.000004, "float16", ("1", "1.000004")),
         # 9 digits are the most; beyond them the difference is said
-        (1.0, 1.0 + 2**-52, "float64", ("1, 2.2e-16 less than wanted", "1")),
-        (1.0 + 2**-52, 1.0, "float64", ("1, 2.2e-16 more than wanted", "1")),
+        (1.0, 1.0 + 2**-52, "float64", ("1, 2.2e-16 less than expected", "1")),
+        (1.0 + 2**-52, 1.0, "float64", ("1, 2.2e-16 more than expected", "1")),
         (0.0, -0.0, "float32", ("0", "-0")),
     ],
 )
@@ -64,7 +64,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 @given(st.text())
-def test_printable_text_has_no_controls_and_can_be_written(text: str) -> None:
+def test_printable_text_has_no_controls(text: str) -> None:
     shown = printable(text)
     shown.encode()
     assert not any(ord(each) < 32 and each != "\n" for each in shown)
@@ -80,5 +80,5 @@ def test_wrapping_loses_no_word(words: list[str], width: int) -> None:
 
 
 def test_quoted_lines_and_commands_are_not_wrapped() -> None:
-    for line in ("  again: " + "word " * 30, "  command: " + "word " * 30, "    " + "word " * 30):
+    for line in ("  reproduce: " + "word " * 30, "  command: " + "word " * 30, "    " + "word " * 30):
         assert wrap(line, 40) == [line]

@@ -4,7 +4,7 @@ const ROWS_AT_ONCE = 200;
 let data;
 const redraws = [];
 
-/** An element; texts are always text, never markup. */
+/** Create an element; children that are strings become text, never markup. */
 function make(tag, attributes = {}, ...children) {
   const isSvg = ["svg", "g", "rect", "line", "text", "circle", "path", "title"].includes(tag);
   const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -16,7 +16,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** What has a colour of the scheme is painted again when the scheme changes. */
+/** Paint now, and again when the colour scheme changes. */
 const keepPainted = (paint) => { paint(); redraws.push(paint); };
 const label = (x, y, text, anchor = "middle", kind = "") => make("text", { x, y, "text-anchor": anchor, class: kind }, text);
 const word = (number) => data.words[number];
@@ -175,12 +175,12 @@ function figureOf(picture) {
   return make("figure", {}, make("figcaption", {}, `${picture.output} (${picture.shape})${picture.where && `: ${picture.where}`}`), mapOf(picture), histogramOf(picture), scatterOf(picture));
 }
 
-/** The pictures, the text and the command of a case. */
+/** Return the pictures, the text and the reproduction command of a case. */
 function caseBody(index) {
-  const row = data.cases[index], again = data.again[index], body = document.createDocumentFragment();
+  const row = data.cases[index], repro = data.repro[index], body = document.createDocumentFragment();
   (data.pictures[index] || []).forEach((picture) => body.append(figureOf(picture)));
-  const copy = make("button", { type: "button", onclick: () => navigator.clipboard?.writeText(again).then(() => { copy.textContent = "copied"; }) }, "copy the command");
-  if (word(row[TEXT])) body.append(make("div", { class: "block" }, make("pre", {}, word(row[TEXT])), again ? copy : ""));
+  const copy = make("button", { type: "button", onclick: () => navigator.clipboard?.writeText(repro).then(() => { copy.textContent = "copied"; }) }, "copy the command");
+  if (word(row[TEXT])) body.append(make("div", { class: "block" }, make("pre", {}, word(row[TEXT])), repro ? copy : ""));
   return body;
 }
 
