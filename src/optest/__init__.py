@@ -1,7 +1,7 @@
 """optest finds out whether an operator implementation is right and, if not, what is wrong with it.
 
-It is also what pytest finds installed, and does nothing there: ``optest.pytest_plugin`` is the plug-in.
-PYTEST_DONT_REWRITE: no test, so whoever imports it before pytest gets no warning.
+This module is also the entry point that pytest loads, and does nothing there: ``optest.pytest_plugin`` is the plug-in.
+PYTEST_DONT_REWRITE: it has no assertions, and without this mark an import before pytest would cause a warning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __version__ = "0.1.0"
 __all__ = ["Report", "RunOptions", "__version__", "bootstrap", "cases", "check", "kernel", "run", "testing"]
 
 
-_PLACES = {
+# Public names are imported at their first use: `import optest` stays fast.
+_MODULES = {
     **dict.fromkeys(("RunOptions", "bootstrap", "cases", "check", "run"), "optest.api"),
     "Report": "optest.api.report",
     "kernel": "optest.backends.function",
@@ -34,8 +35,8 @@ def __getattr__(name: str) -> Any:
         import optest.testing as module
 
         return module
-    if name in _PLACES:
+    if name in _MODULES:
         from optest.registry import load_object
 
-        return load_object(f"{_PLACES[name]}:{name}")
+        return load_object(f"{_MODULES[name]}:{name}")
     raise AttributeError(f"module 'optest' has no attribute {name!r}")

@@ -4,7 +4,8 @@ import sys
 
 if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
-        del sys.path[0]  # the working directory, which `find_modules_here` puts at the end: it may have a json.py
+        # A json.py in the working directory would hide Python's; `find_modules_here` appends the folder at the end.
+        del sys.path[0]
     from optest.cli import main
 
     main()

@@ -1,4 +1,4 @@
-"""What can go wrong with a request, each with the exit status that tells it from a wrong operator.
+"""Exceptions for requests that cannot be carried out, each with its exit status, and helpers for their messages.
 
 A wrong *operator* is a verdict (:mod:`optest.spec.outcome`), never one of these exceptions.
 """
@@ -12,31 +12,32 @@ from functools import lru_cache
 
 
 class OptestError(Exception):
-    """Anything that optest says in one sentence instead of a traceback."""
+    """Base of errors that the command line prints as a message without traceback; ``exit_status`` is the process's."""
 
     exit_status = 3
 
 
 class InternalError(OptestError):
-    """optest itself is at fault."""
+    """A defect of optest itself."""
 
 
 class UsageError(OptestError):
-    """A request that cannot be carried out as it was written."""
+    """A request that is wrong: an option, a plan, a configuration file or an argument of the Python API."""
 
     exit_status = 2
 
 
 class NothingSelected(OptestError):
-    """No case was left to run; nothing was shown, so nothing passed."""
+    """A selection without cases: nothing ran, so nothing passed."""
 
     exit_status = 5
 
 
 class UnknownName(UsageError):
-    """A name that is in no registry; the message suggests the nearest and lists the known ones, without ``aliases``.
+    """An unknown name; the message suggests the nearest known name or alias and lists the known names.
 
-    ``meant`` is what the name is called here, where it is known from elsewhere; ``hint`` a last line for who knows it.
+    ``kind`` is the word for it in the message ("operator"), ``where`` its position in a file, ``meant`` the suggestion
+    if the caller knows better than the spelling, and ``hint`` a last line of advice.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class UnknownName(UsageError):
 
 
 class Unavailable(OptestError):
-    """Something known that this machine lacks, with what to do about it."""
+    """A known package, device or tool that this machine lacks; ``remedy`` says how to get it."""
 
     exit_status = 5
 
@@ -74,10 +75,10 @@ class Unavailable(OptestError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One fault in something that a person wrote, and where it stands.
+    """One fault in a file that a user wrote, with its position.
 
     ``path`` is a JSON path such as ``$.cases[2].tolerance``; ``line`` counts from 1, 0 is "not known";
-    ``stands_for`` counts the faults that this one tells of.
+    ``stands_for`` is the number of faults that this one represents.
     """
 
     message: str
@@ -88,32 +89,33 @@ class Problem:
     stands_for: int = 1
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        where = " ".join(part for part in (place, self.path) if part)
+        position = f"{self.file}:{self.line}" if self.line else self.file
+        where = " ".join(part for part in (position, self.path) if part)
         text = f"{where}: {self.message}" if where else self.message
         return f"{text}\n    {self.hint}" if self.hint else text
 
 
 class PlanError(UsageError):
-    """Everything that is wrong with a plan, all at once."""
+    """All faults of a plan, one line (and perhaps a hint) each."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-_LISTED = 10
+_MOST_LISTED = 10
 
 
 def listed_names(known: Iterable[str]) -> str:
-    """Known names in order, the first of them where there are many."""
+    """Join the sorted names by commas; of more than 13 list the first 10 and the number of the others."""
     names = sorted(known)
-    is_short = len(names) <= _LISTED + 3  # the rest is then as long as the words for it
-    return shortened(names, len(names) if is_short else _LISTED)
+    # Up to three more names are hardly longer than "and 3 more".
+    is_short = len(names) <= _MOST_LISTED + 3
+    return shortened(names, len(names) if is_short else _MOST_LISTED)
 
 
 def shortened(names: Sequence[str], most: int) -> str:
-    """The first names, at most so many, and how many more there are."""
+    """Join the first ``most`` names by commas; append "and N more" if there are more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
@@ -124,13 +126,16 @@ def plural(count: int, word: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, text: str = "did you mean {}?") -> str:
-    """``text`` with the known name that a person most likely meant, ``otherwise`` if none is near."""
+    """Return ``text`` with the known name nearest to ``name``, or ``otherwise`` if no known name is near."""
     near = nearest(name, known)
     return text.format(near) if near else otherwise
 
 
 def nearest(name: str, known: Iterable[str], *, least: float = 0.6) -> str | None:
-    """Return the known name that a person most likely meant, or None; ``least`` is difflib's ratio."""
+    """Return the known name most similar to ``name``, ignoring case, or None.
+
+    ``least`` is the smallest accepted ratio of ``difflib``; a name with the same letters in another order also counts.
+    """
     # difflib needs seconds for the text of a whole file, and the cache would keep it
     return _nearest(name, tuple(known), least) if len(name) <= _LONGEST_NAME else None
 
@@ -141,6 +146,6 @@ _LONGEST_NAME = 200
 @lru_cache(maxsize=1024)  # a plan may have the same slip in every case
 def _nearest(name: str, known: tuple[str, ...], least: float) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=least)
-    found = found or [each for each in by_folded if sorted(each) == sorted(name.casefold())]
-    return by_folded[found[0]] if found else None
+    matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=least)
+    matches = matches or [folded for folded in by_folded if sorted(folded) == sorted(name.casefold())]
+    return by_folded[matches[0]] if matches else None

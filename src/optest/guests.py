@@ -1,8 +1,7 @@
-"""What a guest brings to the faces and to a run: options, commands, and a part in every run.
+"""Integrations of frameworks (``optest.torch``, ``optest.clib``): the options, commands and run hooks that they add.
 
-A guest is a package that stands beside the core: ``optest.torch``, ``optest.clib``. It declares itself in its module
-``guest``, which imports nothing heavy, as every command line reads it; what needs its framework is named by its import
-path and loaded when it is used.
+An integration (``Guest``) declares itself in its module ``guest``. Every command line imports that module, so it
+imports no framework: code that needs one is named by its import path and loaded at its first use.
 """
 
 from __future__ import annotations
@@ -36,39 +35,39 @@ class Option:
     """One option of the command line, of plans and of the environment."""
 
     name: str
+    # `--name` if none are given.
     flags: tuple[str, ...] = ()
-    """``--name`` where none are stated."""
+    # str, int, float, bool, count, `choice`, or `ints`: one or more, as `1 4`, `1,4` or repeated.
     type: str = "str"
-    """str, int, float, bool, count, ``choice``, or ``ints``: one or more, as ``1 4``, ``1,4`` or repeated."""
     default: Any = None
     choices: tuple[str, ...] = ()
+    # The option may occur several times; its value is a tuple.
     repeat: bool = False
-    """Every use is collected."""
+    # One use may have several values, separated by commas; only for values that contain no commas.
     splits: bool = False
-    """One use may have several values, separated by commas; only for values that contain no commas."""
+    # Value of the flag without an argument.
     bare: str = ""
-    """The value of a flag that stands without one."""
     minimum: int | None = None
+    # Top-level key of plans that sets it.
     plan: str = ""
-    """Its key at the top of a plan."""
+    # An option of a driver, which the reproduction command of a case repeats.
     repro: bool = False
-    """It is the driver's, and belongs in the line that runs one case again."""
+    # Commands that accept it.
     commands: tuple[str, ...] = ("run",)
-    """The commands that take it."""
+    # Runs are only compared over time if they have the same value of it.
     in_trends: bool = False
-    """A trend compares runs that have the same value of it."""
     group: str = "Selection"
     metavar: str = ""
     help: str = ""
     required: bool = False
+    # Shell completion: `file` or `folder`.
     completes: str = ""
-    """``file`` or ``folder``, for what the name does not tell."""
+    # Short form that only a scene file run as a program accepts (`python test_x.py`).
     short: str = ""
-    """Its short form where scenes are a program of their own (``python test_x.py``), and nowhere else."""
+    # `--help` shows it without `--help-all`.
     common: bool = False
-    """``--help`` shows it without ``--help-all``."""
+    # Left out of `--help`: a removed option whose command names its replacement.
     hidden: bool = False
-    """``--help`` does not show it: an option that is gone, whose command says what to use in its place."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "flags", self.flags or (f"--{self.name.replace('_', '-')}",))
@@ -80,7 +79,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """A positional argument of a command: ``repeat`` takes one or more."""
+    """One positional argument of a command; with ``repeat`` it takes one or more values."""
 
     name: str
     metavar: str
@@ -89,36 +88,36 @@ class Argument:
 
 
 class CommandContext(Protocol):
-    """What the command line lends to a guest's command."""
+    """Interface of the command line for commands of integrations."""
 
     def echo(self, line: str, *, err: bool = False) -> None:
-        """Print a line, ``err`` beside the output proper."""
+        """Print a line to standard output, or with ``err`` to standard error."""
 
     def cases(self, **options: Any) -> tuple[Sequence[TestCase], Any]:
-        """The cases that ``optest run`` would run with these options, and the driver that they are for.
+        """Return the cases that ``optest run`` would run with these options, and their driver.
 
         Raises:
-            OptestError: for whatever cannot be carried out as written.
+            OptestError: if the options or the plan are wrong, or something that they need is unavailable.
         """
 
     def run(self, cases: Sequence[TestCase], driver: Any, facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-        """Run these cases, one at least, with journal and reports as ``optest run`` does; returns the exit status.
+        """Run one or more cases with journal and reports, as ``optest run`` does, and return the exit status.
 
-        ``facts`` go into what the run says of itself.
+        ``facts`` are added to the description of the run in journal and reports.
 
         Raises:
-            OptestError: for anything that keeps the run from starting.
+            OptestError: if the run cannot start.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command of a guest, ``capture``, or one in a group, ``ffi inspect``.
+    """A command of an integration, such as ``capture``, or one in a group, such as ``ffi inspect``.
 
-    ``function`` is the import path of ``(context, **values) -> exit status``; ``text`` is the help, ``short`` its line
-    in the list of commands, if that is not the first one of the text, ``group`` that of the group; ``after`` names the
-    command that it stands behind there. Beside its own ``options`` it has those of the table that name it, or
-    ``table``, among their commands.
+    ``function`` is the import path of ``(context, **values) -> exit status``. ``text`` is the help; ``short`` is its
+    line in the list of commands (default: the first line of ``text``), ``group`` the line of the group, and ``after``
+    the command that precedes it in the list. In addition to ``options`` it accepts the options of the table whose
+    ``commands`` contain its name, or the name ``table``.
     """
 
     name: str
@@ -131,24 +130,27 @@ class Command:
     after: str = ""
     table: str = ""
 
-    def call(self, context: CommandContext, given: Mapping[str, Any]) -> int:
-        """Run it with what was given; an option that was not has its default. A fault is one line and the exit status,
-        5 for what is not possible here, else 1.
+    def call(self, context: CommandContext, arguments: Mapping[str, Any]) -> int:
+        """Call ``function`` with ``arguments``, defaults in place of None, and return its exit status.
+
+        A :class:`Fault` is printed as one line; the exit status is then 5 for UNSUPPORTED and UNAVAILABLE, else 1.
 
         Raises:
-            UsageError: for a number below the least that an option takes; else whatever the function raises.
+            UsageError: for a number below the option's minimum. Other exceptions of the function are not caught.
         """
         from optest.spec import Fault, Reason
 
-        values = {**given, **{each.name: each.default for each in self.options if given[each.name] is None}}
+        values = dict(arguments)
         for option in self.options:
-            if given[option.name] is not None and option.minimum is not None and given[option.name] < option.minimum:
-                least = f"{option.minimum} or more"
-                raise UsageError(f"{option.flags[-1]} is {given[option.name]}, but should be {least}")
+            value = values[option.name]
+            if value is None:
+                values[option.name] = option.default
+            elif option.minimum is not None and value < option.minimum:
+                raise UsageError(f"{option.flags[-1]} is {value}, expected {option.minimum} or more")
         function: Callable[..., int] = load_object(self.function)
         device = values.get("torch_device")
         try:
-            # not every command has a run, which would hold the device
+            # A run would hold the device, but not every command starts one.
             with load_object("optest.api.lanes:torch_device_held")(device) if device else nullcontext():
                 return function(context, **values)
         except Fault as fault:
@@ -157,43 +159,43 @@ class Command:
 
 
 class Values(Protocol):
-    """The settings of a run, by the names of options."""
+    """Settings of a run by option name."""
 
     def __getitem__(self, name: str) -> Any: ...
 
 
 class RunHooks:
-    """A guest's part in a run: what its options mean for all cases, and what it has to say at the end."""
+    """Hooks of an integration into a run; the methods of this base class change nothing."""
 
     def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:  # noqa: ARG002
-        """The cases as the guest's options want them.
+        """Return the cases with the integration's options applied; here unchanged.
 
         Raises:
-            UsageError: if an option is about none of them.
+            UsageError: if an option applies to none of the cases.
         """
         return list(cases)
 
     def describe_reference(self, case: TestCase) -> str:  # noqa: ARG002
-        """How the guest makes the expected outputs of ``case``, "" if it does not."""
+        """Describe how the integration computes the expected outputs of ``case``; "" if it does not."""
         return ""
 
     def environment(self, settings: Values, folder: Path, stated: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        """The user's environment ``stated`` with what a run in ``folder`` needs beside it."""
+        """Return the user's environment ``stated``, extended by the variables that a run in ``folder`` needs."""
         return dict(stated)
 
     def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:  # noqa: ARG002
-        """Lines about the run as a whole, told below its report."""
+        """Yield notes about the run, printed below its report."""
         yield from ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """What a guest declares; ``hooks`` is the import path of its :class:`RunHooks`, "" if it takes no part in runs.
+    """Declaration of an integration.
 
-    ``backend`` is the one whose options are those that belong in the line that runs one case again (``repro``).
-    ``references`` is the module with a reference for each operator that its ``REFERENCES`` names, by the operator's
-    name: what ``check --reference`` takes under the name of ``backend``.
-    ``machines`` is the import path of who connects a run to other machines, where the first option is stated.
+    ``hooks`` is the import path of its :class:`RunHooks`, "" if it has none. ``backend`` is the backend that its
+    ``repro`` options belong to. ``references`` is a module with one reference function per operator in its
+    ``REFERENCES``; ``check --reference`` selects them by the name ``backend``. ``machines`` is the import path of the
+    function that connects a run to other machines; it is used if the first of ``options`` is set.
     """
 
     options: tuple[Option, ...] = ()
@@ -210,19 +212,21 @@ def guests() -> tuple[Guest, ...]:
 
 
 def backends_of(is_stated: Callable[[str], bool]) -> dict[str, set[str]]:
-    """The guests' backends of which an option is stated, with these options; ``is_stated`` says so of an option's
-    name."""
-    stated = {
+    """Return the integrations' backends with at least one ``repro`` option set, each with the names of these options.
+
+    ``is_stated`` returns whether the option of a name is set.
+    """
+    names = {
         guest.backend: {option.name for option in guest.options if option.repro and is_stated(option.name)}
         for guest in guests()
         if guest.backend
     }
-    return {backend: names for backend, names in stated.items() if names}
+    return {backend: options for backend, options in names.items() if options}
 
 
 def run_hooks() -> Iterator[RunHooks]:
-    """The guests' parts in a run, imported now."""
+    """Import and yield the run hooks of every integration that has some."""
     for guest in guests():
         if guest.hooks:
-            make: Callable[[], RunHooks] = load_object(guest.hooks)
-            yield make()
+            factory: Callable[[], RunHooks] = load_object(guest.hooks)
+            yield factory()

@@ -1,7 +1,7 @@
-"""Names to objects: registries that load what they hold when it is asked for, import strings, plug-ins.
+"""Registries of names, import paths, and plug-ins.
 
-It owns ``importlib``: nothing else in optest imports a module by a name that a user wrote. Every command line imports
-this module, so that what takes long to import (the metadata of packages) is imported where it is used.
+No other module of optest imports a module by a name that a user wrote. Every command line imports this module, so slow
+imports (the metadata of packages) are inside the functions that need them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean, li
 
 Entry = TypeVar("Entry")
 
+# Optional packages; the name of the module is also the name for pip.
 OPTIONAL = (
     *("torch", "triton", "jax", "onnx", "onnxruntime", "onnxscript", "openvino"),
     *("pyopencl", "safetensors", "pycparser", "ray", "jinja2"),
 )
-"""Packages that optest can do without, each under the name of its module, which is also what pip installs."""
 
 
 class Registry(Generic[Entry]):
-    """What is known under which name. A string entry is an import path, loaded at the first use.
+    """Entries by name and alias. A string entry is an import path, loaded by the first :meth:`get`.
 
     ``kind`` is the word for one entry in messages ("operator", "backend").
     """
@@ -43,13 +43,13 @@ class Registry(Generic[Entry]):
         self._aliases: dict[str, str] = {}
 
     def register(self, name: str, entry: Entry | str, *, aliases: Iterable[str] = (), replace: bool = False) -> None:
-        """Add ``entry``; ``replace`` takes the place of one with the same name or alias.
+        """Add ``entry`` under ``name`` and ``aliases``; with ``replace`` it may replace an entry of the same name.
 
         Raises:
             UsageError: if a name is taken and ``replace`` is False.
         """
         names = (name, *aliases)
-        taken = [each for each in names if self.canonical(each) not in (None, name) or (each == name and name in self)]
+        taken = [key for key in names if self.canonical(key) not in (None, name) or (key == name and name in self)]
         if taken and not replace:
             raise UsageError(f"{self.kind} {taken[0]!r} is registered already; pass replace=True to override it")
         self._entries[name] = entry
@@ -57,7 +57,7 @@ class Registry(Generic[Entry]):
             self._aliases[alias] = name
 
     def canonical(self, name: str) -> str | None:
-        """The name under which ``name`` or its alias is registered, or None."""
+        """Return the name that ``name`` is, or is an alias of, or None if it is not registered."""
         if name in self._entries:
             return name
         return self._aliases.get(name)
@@ -95,11 +95,13 @@ class Registry(Generic[Entry]):
 
 
 def load_object(path: Any) -> Any:
-    """Import the object ``module:attribute``, ``module.attribute`` or ``folder/file.py:attribute``; return a path that
-    is no text unchanged.
+    """Import and return the object ``module:attribute``, ``module.attribute`` or ``folder/file.py:attribute``.
+
+    Return a ``path`` that is not a string unchanged.
 
     Raises:
-        UsageError: if the text is no path, the module or attribute does not exist, or its own package lacks a part.
+        UsageError: if the text is no import path, the module or attribute does not exist, or a module of the same
+            package is missing.
         Unavailable: if the module exists but needs a package that is not installed.
     """
     if not isinstance(path, str):
@@ -113,35 +115,49 @@ def load_object(path: Any) -> Any:
     if not module_name or not attribute:
         defined = functions_of(path := path.rstrip(":"))
         hint = f"; did you mean {path}:{defined[0]}?\n  functions: {listed_names(defined)}" if defined else ""
-        raise UsageError(f"import path is {path!r}, but should be 'package.module:name' or 'file.py:name'{hint}")
-    found: Any = _import(module_name, path)
+        raise UsageError(f"import path is {path!r}, expected 'package.module:name' or 'file.py:name'{hint}")
+    loaded: Any = _import(module_name, path)
     for part in attribute.split("."):
-        if not hasattr(found, part):
-            public = [name for name in vars(found) if not name.startswith("_")]
+        if not hasattr(loaded, part):
+            public = [name for name in vars(loaded) if not name.startswith("_")]
             hint = did_you_mean(part, public, text="; did you mean {!r}?")
-            raise UsageError(f"module {module_name!r} has no attribute {part!r}{hint}\n  wanted by {path!r}")
-        found = getattr(found, part)
-    return found
+            raise UsageError(f"module {module_name!r} has no attribute {part!r}{hint}\n  import path: {path!r}")
+        loaded = getattr(loaded, part)
+    return loaded
 
 
 def functions_of(module_name: str) -> list[str]:
-    """Return the functions that a module or a file defines, without importing it; the likeliest one comes first."""
+    """Return the names of the top-level functions of a module or file, without importing it.
+
+    The name most similar to that of the file comes first.
+    """
     file = Path(file_of_module(module_name) or "")
     defined = re.findall(r"^def ([a-zA-Z]\w*)", file.read_text(), re.MULTILINE) if file.is_file() else []
-    return sorted(defined, key=lambda each: each != nearest(file.stem, defined, least=0))
+    return sorted(defined, key=lambda name: name != nearest(file.stem, defined, least=0))
 
 
 def _import(module_name: str, path: str) -> Any:
+    """Import a module by name or ``.py`` file and return it; ``path`` is the import path that messages show.
+
+    The folder of a file is added to ``sys.path``; a file that is already loaded is not loaded again.
+
+    Raises:
+        UsageError: if there is no such file or module, or a module of the same package is missing.
+        Unavailable: if a package that the module imports is not installed.
+    """
     if module_name.endswith(".py"):
         file = Path(module_name).resolve()
         if not file.is_file():
             hint = did_you_mean(
                 file.name, (x.name for x in file.parent.glob("*.py") if x != file), text="; did you mean {}?"
             )
-            what = f"{module_name} is a folder, expected a file" if file.is_dir() else f"there is no file {module_name}"
-            raise UsageError(f"{what}{hint}\n  wanted by {path!r}")
+            fault = (
+                f"{module_name} is a folder, expected a file" if file.is_dir() else f"there is no file {module_name}"
+            )
+            raise UsageError(f"{fault}{hint}\n  import path: {path!r}")
+        # The file may import its neighbours, also later from within functions.
         if str(file.parent) not in sys.path:
-            sys.path.insert(0, str(file.parent))  # files next to it can be imported, also later
+            sys.path.insert(0, str(file.parent))
         return loaded_from(file) or load_file(file, name=f"{file.stem}_py" if file.stem in sys.modules else file.stem)
     try:
         with nullcontext() if _top(module_name) == "optest" else _loads_user_code():
@@ -151,12 +167,12 @@ def _import(module_name: str, path: str) -> Any:
         if module_name == missing or module_name.startswith(f"{missing}."):
             raise UsageError(
                 f"module {module_name!r} does not exist on the import path\n"
-                f"  wanted by {path!r}; is its folder on PYTHONPATH?"
+                f"  import path: {path!r}; is its folder on PYTHONPATH?"
             ) from None
         if _top(missing) in (_top(module_name), "optest"):
             raise UsageError(
-                f"module {module_name!r} needs {missing!r}, which {_top(missing)} does not have\n"
-                f"  wanted by {path!r}; is the name right, and {_top(missing)} installed as a whole?"
+                f"module {module_name!r} imports {missing!r}, but {_top(missing)} has no such module\n"
+                f"  import path: {path!r}; correct the name, or reinstall {_top(missing)}"
             ) from None
         package = "protobuf" if _top(missing) == "google" else _top(missing)
         raise Unavailable(package if _top(module_name) == "optest" else path, f"pip install {package}") from None
@@ -164,14 +180,13 @@ def _import(module_name: str, path: str) -> Any:
 
 @contextmanager
 def _loads_user_code() -> Iterator[None]:
-    """Keep no bytecode of what the user edits: a second edit within one second would run that of the first.
-
-    ``sys.exit`` is an error there: it would end optest, with the status of a run in which nothing failed.
-    """
+    """Write no bytecode within the block, and turn ``sys.exit`` into an ImportError."""
+    # Bytecode is dated by the second: after a second edit in the same second Python would run the first one's.
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
     except SystemExit as error:
+        # It would end optest with the exit status of a run without failures.
         message = f"sys.exit({error.code!r}) was called; put it under if __name__ == '__main__':"
         raise ImportError(message).with_traceback(error.__traceback__) from None
     finally:
@@ -183,10 +198,11 @@ def _top(module: str) -> str:
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import plug-in modules in order and call the ``register()`` that they define, if any; a module loads once.
+    """Import plug-in modules in order and call the ``register()`` that each defines, if any; load a module only once.
 
     Raises:
-        UsageError: naming the module and the error that its import raised.
+        UsageError: if a module does not exist, or its import or ``register()`` raises; with module, error and location.
+        Unavailable: if a package that a module imports is not installed.
     """
     for module_name in modules:
         if module_name in _loaded_plugins:
@@ -194,8 +210,9 @@ def load_plugins(modules: Iterable[str]) -> None:
         try:
             module = _import(module_name, module_name)
             register = getattr(module, "register", None)
+            # Not a `register` that the module imported from elsewhere, such as `atexit.register`.
             if callable(register) and getattr(register, "__module__", module_name) == module_name:
-                register()  # its own, not one that it imported to call it
+                register()
         except (UsageError, Unavailable):
             raise
         except Exception as error:  # border: a plug-in may raise anything while it loads
@@ -212,21 +229,22 @@ def is_loaded_plugin(module_name: str) -> bool:
 
 
 def _foreign_frames(error: BaseException) -> str:
-    """The last frames of the plug-in's own code, for a message; Python's import machinery is left out."""
+    """Return up to three innermost frames of ``error`` as lines, without those of Python's import machinery."""
     frames = traceback.extract_tb(error.__traceback__)
     machinery = (__file__, importlib.__file__, contextlib.__file__)
-    own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename not in machinery]
-    shown = [f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-3:]]
+    kept = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename not in machinery]
+    lines = [f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in kept[-3:]]
     if isinstance(error, SyntaxError) and error.filename:
-        shown.append(f"\n  at {error.filename}:{error.lineno}: {(error.text or '').strip()}")
-    return "".join(shown)
+        lines.append(f"\n  at {error.filename}:{error.lineno}: {(error.text or '').strip()}")
+    return "".join(lines)
 
 
-def load_extension(what: str, path: str) -> Any:
-    """:func:`load_object` for what a package outside optest brings; ``what`` is the word for it in messages.
+def load_extension(kind: str, path: str) -> Any:
+    """Import an object of another package as :func:`load_object` does; ``kind`` is the word for it in messages.
 
     Raises:
-        UsageError, Unavailable: as :func:`load_object`; also if the import raises anything else.
+        UsageError: as :func:`load_object`; also if the import raises any other exception.
+        Unavailable: as :func:`load_object`.
     """
     try:
         return load_object(path)
@@ -234,30 +252,29 @@ def load_extension(what: str, path: str) -> Any:
         raise
     except Exception as error:  # border: a package may raise anything while it loads
         where = _foreign_frames(error)
-        is_package = "entry point" in what or "-packages" in where
-        repair = "repair or uninstall the package that brings it" if is_package else "the module itself raised it there"
-        remedy = "; ".join(_outdated()) or repair
+        is_package = "entry point" in kind or "-packages" in where
+        repair = "repair or uninstall the package that provides it" if is_package else "correct the module at this line"
+        remedy = "; ".join(_describe_outdated_packages()) or repair
         raise UsageError(
-            f"{what} ({path}) raised {type(error).__name__} when it was imported: {error}{where}\n  {remedy}"
+            f"{kind} ({path}) raised {type(error).__name__} when it was imported: {error}{where}\n  {remedy}"
         ) from error
 
 
-def _outdated() -> Iterator[str]:
-    """A sentence for each installed package that is older than what an extra of optest asks for."""
+def _describe_outdated_packages() -> Iterator[str]:
+    """Yield a message for each installed package that is older than the minimum version in an extra of optest."""
     from importlib.metadata import PackageNotFoundError, requires
 
+    def numbers(version: str) -> list[int]:
+        return [int(part) for part in re.findall(r"\d+", version)[:3]]
+
     try:
-        stated = requires("optest") or ()
+        requirements = requires("optest") or ()
     except PackageNotFoundError:
         return
-    for name, least in re.findall(r"^([\w-]+)>=([\d.]+); extra", "\n".join(stated), re.MULTILINE):
-        found = version_of(name)
-        if found and _numbers(found) < _numbers(least):
-            yield f"{name} is {found}, but should be {least} or later: pip install -U {name}"
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version)[:3]]
+    for name, least in re.findall(r"^([\w-]+)>=([\d.]+); extra", "\n".join(requirements), re.MULTILINE):
+        installed = version_of(name)
+        if installed and numbers(installed) < numbers(least):
+            yield f"{name} is {installed}, expected {least} or later: pip install -U {name}"
 
 
 def load_entry_points(group: str) -> list[tuple[str, str]]:
@@ -268,7 +285,7 @@ def load_entry_points(group: str) -> list[tuple[str, str]]:
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version of a distribution, None if it is not installed."""
+    """Return the installed version of a distribution, or None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -278,7 +295,7 @@ def version_of(distribution: str) -> str | None:
 
 
 def is_installed(module_name: str) -> bool:
-    """Return whether a module can be imported, without importing it; a folder without ``__init__.py`` is none."""
+    """Return whether a module can be imported, without importing it; a folder without ``__init__.py`` cannot."""
     if module_name in sys.modules:
         return sys.modules[module_name] is not None
     try:
@@ -289,28 +306,29 @@ def is_installed(module_name: str) -> bool:
 
 
 def file_of_module(module_name: str) -> str | None:
-    """Return the file that a module is loaded from, None if there is none; return the path of a file unchanged."""
+    """Return the file that a module would be loaded from, or None; return the path of a ``.py`` file unchanged."""
     if module_name.endswith(".py"):
         return module_name
     try:
-        found = importlib.util.find_spec(module_name)
+        spec = importlib.util.find_spec(module_name)
     except (ImportError, ValueError):
         return None
-    return found.origin if found is not None and found.has_location else None
+    return spec.origin if spec is not None and spec.has_location else None
 
 
 def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
-    """Name and file of every other loaded module of the same package, of the same folder or of a package in that.
+    """Return name and file of every other loaded module in the same package, the same folder, or a package in it.
 
-    What lies in a folder of installed packages has no neighbours: it came with a version.
+    An installed package has no neighbours.
     """
     file = file_of_module(module_name)
+    # Installed packages change only with their version.
     if file is None or {"site-packages", "dist-packages"} & set(Path(file).parts):
         return []
     top = module_name.partition(".")[0]
     plugin = str(Path(file).absolute())
     folder = plugin.rpartition("/")[0]
-    found = []
+    neighbours = []
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if not path or path == plugin or name == module_name:
@@ -318,34 +336,36 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
         first = name.partition(".")[0]
         is_near = first == top or path.rpartition("/")[0] == folder or path.startswith(f"{folder}/{first}/")
         if is_near and Path(path).is_file():
-            found.append((name, Path(path)))
-    return found
+            neighbours.append((name, Path(path)))
+    return neighbours
 
 
 def files_of_plugin(module_name: str) -> Iterator[Path]:
-    """Yield the files of a plug-in and its neighbours, their bytecode, and each file that would be loaded instead.
+    """Yield the files of a plug-in and its neighbours, their bytecode, and every path that Python would load instead.
 
-    The last may not exist: packages, compiled modules and, anywhere on the import path, any of these names.
+    The last group are packages and compiled modules of these names anywhere on the import path; they may not exist.
     """
     if (file := file_of_module(module_name)) is None:
         return
     near = neighbours_of_module(module_name)
     sources = [Path(file), *(path for _, path in near)]
-    cached = [Path(importlib.util.cache_from_source(str(each))) for each in sources if each.suffix == ".py"]
-    # Workers write the bytecode of modules that pytest has loaded with its own.
+    cached = [Path(importlib.util.cache_from_source(str(path))) for path in sources if path.suffix == ".py"]
+    # Only existing bytecode: workers write that of modules which the parent loaded under pytest's own cache name.
     yield from (*sources, *filter(Path.is_file, cached))
     endings = (*importlib.machinery.all_suffixes(), "/__init__.py")
-    others = [f"{name.partition('.')[0]}{ending}" for name in (module_name, *dict(near)) for ending in endings]
+    candidates = [f"{name.partition('.')[0]}{ending}" for name in (module_name, *dict(near)) for ending in endings]
     for folder in (str(Path(file).parent), *sys.path):
-        yield from (Path(folder).absolute() / other for other in others)
+        yield from (Path(folder).absolute() / candidate for candidate in candidates)
 
 
 def load_file(path: Path, *, name: str = "") -> ModuleType:
-    """Import a Python file by its path, under its own stem or ``name``, or as the module of its package if it imports
-    others of that by relative names; files beside it can be imported while it loads.
+    """Execute a Python file and return its module, registered in ``sys.modules`` as ``name`` (default: the stem).
+
+    A file in a package that uses relative imports is imported as a module of that package; the folder of the package is
+    added to ``sys.path``. If the code raises, the earlier entry of ``sys.modules`` is restored.
 
     Raises:
-        UsageError: if the file is none that Python can load. Whatever its code raises passes.
+        UsageError: if Python cannot load the file. Exceptions of its code are not caught.
     """
     parents = [*itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.resolve().parents)]
     if parents and re.search(r"^\s*from \.", path.read_text("utf-8", "replace"), re.MULTILINE):
@@ -356,10 +376,11 @@ def load_file(path: Path, *, name: str = "") -> ModuleType:
     name = name or path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no file of Python")
+        raise UsageError(f"{path} is not a Python file; its name should end in .py")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
-    sys.modules[name] = module  # dataclasses look their module up there
+    # Dataclasses look up their module there while it is executed.
+    sys.modules[name] = module
     try:
         with _loads_user_code():
             spec.loader.exec_module(module)
@@ -373,22 +394,23 @@ def load_file(path: Path, *, name: str = "") -> ModuleType:
 
 
 def loaded_from(path: Path) -> ModuleType | None:
-    """The module that was imported from this file already, or runs as a program; None if there is none."""
-    return next((each for each in list(sys.modules.values()) if getattr(each, "__file__", None) == str(path)), None)
+    """Return the loaded module (or running program) whose file is ``path``, or None."""
+    return next((x for x in list(sys.modules.values()) if getattr(x, "__file__", None) == str(path)), None)
 
 
-class _StandIns:
-    """The last finder that Python asks: modules that are not installed, with what another package has for them."""
+class _StandInFinder:
+    """Import finder for modules that are not installed; it takes their names from another module."""
 
     def __init__(self) -> None:
         self.modules: dict[str, tuple[str, Sequence[str]]] = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, _: object = None) -> Any:
-        is_mine = name in self.modules and not path  # an installed package has a path, and no module of ours
-        return importlib.util.spec_from_loader(name, cast("Any", self), is_package=True) if is_mine else None
+        # `path` is set for a submodule of an installed package, which has no stand-in.
+        has_stand_in = name in self.modules and not path
+        return importlib.util.spec_from_loader(name, cast("Any", self), is_package=True) if has_stand_in else None
 
     def create_module(self, _: object) -> None:
-        """Python makes it."""
+        """Return None: Python creates the module."""
 
     def exec_module(self, module: ModuleType) -> None:
         source, names = self.modules[module.__name__]
@@ -396,12 +418,13 @@ class _StandIns:
             setattr(module, name, load_object(f"{source}:{name}"))
 
 
-_stand_ins = _StandIns()
+_stand_ins = _StandInFinder()
 
 
 class _ChangingLoader:
-    """The loader of another finder, which may be shared by many modules, with a change of the module after it."""
+    """Wrapper of an import loader that applies ``change`` to the module after its execution."""
 
+    # A wrapper, because one loader object may serve many modules.
     def __init__(self, loader: Any, change: Callable[[ModuleType], None]) -> None:
         self._loader, self._change = loader, change
 
@@ -413,8 +436,8 @@ class _ChangingLoader:
         self._change(module)
 
 
-class _AfterImport:
-    """Finder that comes before all others and changes modules as soon as they are imported."""
+class _ChangingFinder:
+    """Import finder, the first of all, that changes modules as soon as they are imported."""
 
     def __init__(self) -> None:
         self.changes: dict[str, Callable[[ModuleType], None]] = {}
@@ -422,18 +445,18 @@ class _AfterImport:
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
         if name not in self.changes:
             return None
-        specs = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, specs), None)
         if spec is not None:
             spec.loader = cast("Any", _ChangingLoader(spec.loader, self.changes[name]))
         return spec
 
 
-_after_import = _AfterImport()
+_after_import = _ChangingFinder()
 
 
 def change_after_import(module: str, change: Callable[[ModuleType], None]) -> None:
-    """Call ``change`` with a module as soon as it is imported, or now if it already is."""
+    """Call ``change`` with ``module`` as soon as it is imported, or now if it already is; a later call replaces it."""
     _after_import.changes[module] = change
     if cast("Any", _after_import) not in sys.meta_path:
         sys.meta_path.insert(0, cast("Any", _after_import))
@@ -442,14 +465,15 @@ def change_after_import(module: str, change: Callable[[ModuleType], None]) -> No
 
 
 def stand_in_for(module: str, source: str, names: Sequence[str]) -> None:
-    """Let ``from module import name`` find the names of the module ``source``, unless ``module`` is installed."""
+    """Make ``from module import name`` take ``names`` from the module ``source``, unless ``module`` is installed."""
     _stand_ins.modules[module] = source, names
+    # The last finder, so that an installed module wins.
     if _stand_ins not in sys.meta_path:
         sys.meta_path.append(cast("Any", _stand_ins))
 
 
 def run_file(path: Path) -> None:
-    """Run a Python file as ``python FILE`` does. Whatever its code raises passes."""
+    """Run a Python file as ``python FILE`` does; exceptions of its code are not caught."""
     import runpy
 
     runpy.run_path(str(path), run_name="__main__")

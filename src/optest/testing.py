@@ -1,4 +1,4 @@
-"""Assertions for tests of one's own: what a kernel made, judged by the rules of ``optest run``.
+"""Assertions for user-defined tests: compare the outputs of a kernel by the rules of ``optest run``.
 
     from optest.testing import assert_right
 
@@ -55,13 +55,13 @@ from optest.spec import (
     format_shape,
 )
 
+# pytest hides the frames of this module and shows the line of the test.
 __tracebackhide__ = True
-"""pytest shows the line of the test alone."""
+# Reasons that are the test's fault, not the kernel's.
 _OF_THE_CALLER = frozenset({Reason.BAD_CASE, Reason.REFERENCE_FAILED})
-"""Reasons that say nothing of the kernel."""
 _NOTHING = "no output has an element; if that is intended, assert shape and dtype"
+# Largest number of outputs in the first line of a failure.
 _SHOWN = 4
-"""Largest number of outputs in the first line of a failure."""
 _RULES = {
     "close": Rule(kind=RuleClass.CLOSE, source="torch.testing.assert_close"),
     "exact": Rule(kind=RuleClass.EXACT),
@@ -79,29 +79,30 @@ def assert_right(
     numerics: Numerics | None = None,
     **named: Any,
 ) -> None:
-    """Require that ``actual`` is what the operator ``op`` makes of ``inputs``, by the operator's own rule.
+    """Require that ``actual`` is the output of the operator ``op`` for ``inputs``, within the operator's rule.
 
-    ``actual`` is a tensor, or a list or a mapping of all outputs. ``inputs`` are in the operator's order, None for an
-    optional one that is left out, or by name; they are the values from before the call. Attributes are keywords, or in
-    ``attributes`` where their name is one of a parameter; those left out have the operator's defaults.
+    ``actual`` is a tensor, or a list or a mapping of all outputs. ``inputs`` are a list in the operator's order, with
+    None for an omitted optional input, or a mapping by name; they hold the values from before the call. Pass attributes
+    as keywords, or in ``attributes`` if a parameter has the same name; missing ones have the operator's defaults.
 
-    ``tolerance`` replaces the rule, as ``{"rtol": 1e-3, "atol": 0}`` in a plan does. ``numerics`` says how the kernel
-    computes, where that is not the way of the dtypes: ``Numerics(operands="tf32")``. What lies on a CPU, as NumPy
-    arrays do, has the sharper ceilings of a CPU unless ``Numerics(processor="accelerator")`` says otherwise.
+    ``tolerance`` replaces the rule, as ``{"rtol": 1e-3, "atol": 0}`` in a plan does. ``numerics`` declares how the
+    kernel computes if it does not use the arithmetic of the dtypes: ``Numerics(operands="tf32")``. Outputs on a CPU,
+    such as NumPy arrays, have to meet the tighter bounds of a CPU unless ``Numerics(processor="accelerator")`` is
+    passed.
 
     Raises:
-        AssertionError: with the block that ``optest run`` prints for such a failure; also for a pass that proves little
-            (SUSPECT), as of results that are all NaN, and where no output has an element (NOTHING_COMPARED).
+        AssertionError: with the failure block that ``optest run`` prints; also for an inconclusive pass (SUSPECT), such
+            as results that are all NaN, and if no output has an element (NOTHING_COMPARED).
         UsageError: for an operator, attribute, input or tolerance that does not fit, and for an output that shares
-            memory with an input, whose values from before the call are then unknown.
+            memory with an input, because the input's values from before the call are then unknown.
     """
-    tensors = _inputs(inputs)
-    outputs = _outputs(actual)
-    _require_own_memory(outputs, tensors)
-    driver = _Made(outputs, numerics)
-    case = _case(op, tensors, {**(attributes or {}), **named}, tolerance, driver)
+    tensors = _input_tensors(inputs)
+    outputs = _output_tensors(actual)
+    _require_separate_memory(outputs, tensors)
+    driver = _FinishedDriver(outputs, numerics)
+    case = _build_case(op, tensors, {**(attributes or {}), **named}, tolerance, driver)
     arrays = [tensors[argument.fill.parameters["place"]].array for argument in case.inputs]
-    _require_right(case, arrays, _answer(case, outputs), driver)
+    _require_right(case, arrays, _order_outputs(case, outputs), driver)
 
 
 def assert_close(
@@ -121,16 +122,17 @@ def assert_close(
     check_stride: bool = False,
     msg: str | Callable[[str], str] | None = None,
 ) -> None:
-    """Require that ``actual`` is ``expected`` within a rule, in place of ``torch.testing.assert_close``.
+    """Require that ``actual`` is ``expected`` within a rule; a stricter replacement of ``torch.testing.assert_close``.
 
-    Both are tensors of any layout, numbers, None, or sequences and mappings of these. The parameters of torch's
-    function mean the same here, and so do its tolerances by dtype. The differences:
+    Both are tensors of any layout, numbers, None, or sequences and mappings of these. The parameters mean the same as
+    in torch's function, and the default tolerances by dtype are the same. The differences:
 
-    - SUSPECT fails: a tolerance that zeros, or the mean of the expected values, would meet (torch's own default becomes
-      smaller), and an expected tensor that is NaN or infinite everywhere.
-    - Nothing compared fails (only empty or ``meta`` tensors), and memory that both share is refused.
-    - ``expected`` may be wider than ``actual``, as a reference in float64 is, and of another library.
-    - ``rtol`` or ``atol`` without the other is one of 0, float8 takes both, and nested tensors are compared one by one.
+    - An inconclusive comparison (SUSPECT) fails: if zeros, or the mean of the expected values, would also meet the
+      tolerance (torch's own default tolerance is reduced instead), or if ``expected`` is NaN or infinite everywhere.
+    - Tensors without values to compare (empty or ``meta``) fail, and shared memory is rejected.
+    - ``expected`` may have a wider dtype than ``actual``, such as float64, and belong to another library.
+    - ``rtol`` or ``atol`` defaults to 0 if the other is passed, float8 accepts both, and nested tensors are compared
+      one by one.
 
     ``rule`` is ``close``, ``exact`` (equal values), ``movement`` (equal bits), or a rule such as
     ``Rule(kind=RuleClass.ULP, ulp=4)``, in ulp of the arithmetic, which is float32 for 16-bit results; except
@@ -141,24 +143,25 @@ def assert_close(
         UsageError: for a rule that needs the terms of an operator, an ``expected`` that shares memory with ``actual``,
             and values that cannot be compared.
     """
-    stated = (not allow_subclasses, check_device, check_dtype, check_layout, check_stride)
-    checks = dict(zip(_ATTRIBUTES, stated, strict=False))
-    of_each = None if rtol is atol is None else {"rtol": rtol or 0.0, "atol": atol or 0.0}
-    if of_each is not None and tolerance is not None:
+    flags = (not allow_subclasses, check_device, check_dtype, check_layout, check_stride)
+    checks = dict(zip(_ATTRIBUTES, flags, strict=False))
+    bounds = None if rtol is atol is None else {"rtol": rtol or 0.0, "atol": atol or 0.0}
+    if bounds is not None and tolerance is not None:
         raise UsageError("rtol and atol are a tolerance; set only one of them")
     try:
         pairs, fault = [*_pairs("", actual, expected, checks)], None
     except Fault as error:
         pairs, fault = [], error
-    driver = _Made([pair.output for pair in pairs], numerics)
-    case = _case_of_pairs(pairs, _rule(rule), tolerance, of_each, driver)
+    driver = _FinishedDriver([pair.output for pair in pairs], numerics)
+    case = _build_pairs_case(pairs, _resolve_rule(rule), tolerance, bounds, driver)
     try:
         fault = fault or (None if pairs else Fault(Reason.NOTHING_COMPARED, _NOTHING))
-        _require_right(case, [], _answer(case, [pair.output for pair in pairs], fault), driver)
-        nan = [each.output.name for each in pairs if each.dtype.is_inexact and np.isnan(widen(each.wanted)).any()]
+        _require_right(case, [], _order_outputs(case, [pair.output for pair in pairs], fault), driver)
+        # The comparison itself takes NaN for equal to NaN.
+        nan = [pair.output.name for pair in pairs if pair.dtype.is_inexact and np.isnan(widen(pair.wanted)).any()]
         if nan and not equal_nan and (rule == "close" or case.tolerances):
             fault = Fault(Reason.NAN, f"{nan[0]} has NaN, as expected", details={"waive": "equal_nan=True"})
-            _require_right(case, [], _answer(case, (), fault), driver)
+            _require_right(case, [], _order_outputs(case, (), fault), driver)
     except AssertionError as error:
         if msg is None:
             raise
@@ -166,7 +169,10 @@ def assert_close(
 
 
 class _Tensor(NamedTuple):
-    """A tensor that was handed over; ``extent`` is the device and the first and the last address that it has there."""
+    """A tensor argument as an array; ``extent`` is its first address and the address after its last on ``device``.
+
+    ``is_copy`` is True if ``array`` is a copy of the tensor's memory.
+    """
 
     name: str
     array: Any
@@ -175,17 +181,22 @@ class _Tensor(NamedTuple):
     is_copy: bool = False
 
 
-def _tensor(name: str, value: Any) -> _Tensor:
-    """A tensor as an array; what is none is kept as it is."""
+def _read_tensor(name: str, value: Any) -> _Tensor:
+    """Convert ``value`` to an array with its memory extent; keep a value that is no tensor for the comparison.
+
+    Raises:
+        UsageError: for a callable, and for a tensor that cannot be read.
+    """
     if callable(value):
-        called = getattr(value, "__name__", type(value).__name__)
-        raise UsageError(f"{name} is {called} itself, but should be a result of it; call it: {called}(x)")
+        function = getattr(value, "__name__", type(value).__name__)
+        raise UsageError(f"{name} is the function {function}, expected its result; call it: {function}(x)")
     try:
         array = to_array(value)
     except (KeyError, TypeError, ValueError, BufferError, RuntimeError) as error:
         raise UsageError(f"{name} is a {type(value).__name__} that cannot be read: {error}") from None
+    # The comparison reports what is wrong with it.
     if type(array) not in PLAIN_ARRAYS and not isinstance(array, np.generic):
-        return _Tensor(name, array)  # the comparison reports the fault with it
+        return _Tensor(name, array)
     array = np.asarray(array)
     address = start = array.__array_interface__["data"][0]
     strides = list(array.strides)
@@ -193,67 +204,70 @@ def _tensor(name: str, value: Any) -> _Tensor:
     if library_of(value) == "torch":
         address, strides = value.data_ptr(), [step * value.element_size() for step in value.stride()]
     elif device.lower().startswith("cpu"):
-        device = "cpu"  # as JAX writes it: TFRT_CPU_0
+        # JAX numbers its devices: cpu:0
+        device = "cpu"
     if not array.size:
         return _Tensor(name, array, device)
-    reach = [(size - 1) * step for size, step in zip(array.shape, strides, strict=True)]
-    low, high = sum(min(each, 0) for each in reach), sum(max(each, 0) for each in reach)
+    reaches = [(size - 1) * step for size, step in zip(array.shape, strides, strict=True)]
+    low, high = sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches)
     return _Tensor(name, array, device, (address + low, address + high + array.itemsize), is_copy=address != start)
 
 
-def _inputs(inputs: Any) -> list[_Tensor]:
-    """Every input that is there, with the name that a plan has for it.
+def _input_tensors(inputs: Any) -> list[_Tensor]:
+    """Return the inputs that are not None, named as in a plan: by key, or ``input0``, ``input1``.
 
     Raises:
-        UsageError: for what is no list or mapping of tensors.
+        UsageError: for anything but a list, tuple or mapping of tensors.
     """
     if isinstance(inputs, Mapping):
         named = {str(name): value for name, value in inputs.items()}
     elif isinstance(inputs, (list, tuple)):
-        named = {f"input{place}": value for place, value in enumerate(inputs)}
+        named = {f"input{index}": value for index, value in enumerate(inputs)}
     else:
-        raise UsageError(
-            f"inputs is a {type(inputs).__name__}, but should be a list or a mapping of tensors: inputs=[x]"
-        )
-    tensors = [_tensor(name, value) for name, value in named.items() if value is not None]
-    for each in tensors:
-        _require_tensor(each)
+        raise UsageError(f"inputs is a {type(inputs).__name__}, expected a list or a mapping of tensors: inputs=[x]")
+    tensors = [_read_tensor(name, value) for name, value in named.items() if value is not None]
+    for tensor in tensors:
+        _require_tensor(tensor)
     return tensors
 
 
 def _require_tensor(tensor: _Tensor) -> None:
+    """Raise UsageError unless the argument is a tensor with a dtype that optest knows."""
     if type(tensor.array) not in PLAIN_ARRAYS:
-        raise UsageError(f"{tensor.name} is a {type(tensor.array).__name__}, but should be a tensor")
+        raise UsageError(f"{tensor.name} is a {type(tensor.array).__name__}, expected a tensor")
     if not is_known(tensor.array.dtype):
         raise UsageError(f"{tensor.name} has elements of type {tensor.array.dtype}, which no operator takes")
 
 
-def _outputs(values: Any, name: str = "actual") -> list[_Tensor]:
-    """Each output with what it is called: its name, or its place."""
+def _output_tensors(values: Any) -> list[_Tensor]:
+    """Return the outputs, named by key, by index (``output0``), or ``actual`` if there is only one."""
     if isinstance(values, Mapping):
-        return [_tensor(str(key), value) for key, value in values.items()]
+        return [_read_tensor(str(key), value) for key, value in values.items()]
     if isinstance(values, (list, tuple)):
-        return [_tensor(f"output{place}", value) for place, value in enumerate(values)]
-    return [_tensor(name, values)]
+        return [_read_tensor(f"output{index}", value) for index, value in enumerate(values)]
+    return [_read_tensor("actual", values)]
 
 
-def _require_own_memory(outputs: Sequence[_Tensor], others: Sequence[_Tensor]) -> None:
+def _require_separate_memory(outputs: Sequence[_Tensor], tensors: Sequence[_Tensor]) -> None:
+    """Raise UsageError if an output shares memory with one of ``tensors``; overlapping extents count if in doubt."""
     for output in outputs:
-        for other in others:
-            first, last = max(output.extent[0], other.extent[0]), min(output.extent[1], other.extent[1])
-            is_known = not output.is_copy and not other.is_copy  # else the arrays are copies elsewhere
-            is_apart = is_known and not np.shares_memory(output.array, other.array)  # as two columns do
-            if output.device == other.device and first < last and not is_apart:
+        for tensor in tensors:
+            first, last = max(output.extent[0], tensor.extent[0]), min(output.extent[1], tensor.extent[1])
+            # Copies say nothing of the original memory.
+            are_originals = not output.is_copy and not tensor.is_copy
+            # Extents overlap without a shared element, for example in two columns of one matrix.
+            is_separate = are_originals and not np.shares_memory(output.array, tensor.array)
+            if output.device == tensor.device and first < last and not is_separate:
                 raise UsageError(
-                    f"{output.name} shares memory with {other.name}, which may hold what the kernel wrote\n"
-                    "  hand over a copy from before the call: x.clone(), x.copy()"
+                    f"{output.name} shares memory with {tensor.name}, so the kernel may have overwritten it\n"
+                    "  pass a copy from before the call: x.clone(), x.copy()"
                 )
 
 
 class _Pair(NamedTuple):
-    """An output with its expected value and dtype, and the rtol and atol that torch has for it, 0 if there are none.
+    """An output with its expected value and dtype; ``close`` are torch's rtol and atol for it, 0 if torch has none.
 
-    ``is_exact`` outputs have to be equal, whatever the tolerance: indices, bool, None, infinity.
+    An ``is_exact`` output has to be equal regardless of the tolerance: indices, bool, None, infinity.
     """
 
     output: _Tensor
@@ -264,6 +278,8 @@ class _Pair(NamedTuple):
 
 
 _NUMBERS = (bool, int, float, complex, np.bool_, np.number)
+# Word and reason of each attribute that is compared in addition to values, by the parameter that controls it. The first
+# five are parameters of assert_close, in the order in which it zips them; the others are always compared.
 _ATTRIBUTES = {
     "allow_subclasses": ("type", Reason.DTYPE),
     "check_device": ("device", Reason.WRONG_DEVICE),
@@ -273,7 +289,6 @@ _ATTRIBUTES = {
     "shape": ("shape", Reason.SHAPE),
     "quantisation": ("quantisation", Reason.DTYPE),
 }
-"""Word and reason of each attribute that is compared in addition to values, by the parameter that disables it."""
 
 
 def _pairs(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) -> Iterator[_Pair]:
@@ -284,87 +299,108 @@ def _pairs(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) ->
         UsageError: for an expected value that cannot be compared, or that shares memory with the actual one.
     """
     both, label = (actual, expected), name or "actual"
-    if all(getattr(each, "is_nested", False) for each in both):
+    if all(getattr(x, "is_nested", False) for x in both):
         both = actual, expected = actual.unbind(), expected.unbind()
-    if all(isinstance(each, Sequence) and not isinstance(each, str) for each in both):
+    if all(isinstance(x, Sequence) and not isinstance(x, str) for x in both):
         both = actual, expected = dict(enumerate(actual)), dict(enumerate(expected))
-    if all(isinstance(each, Mapping) for each in both):
+    if all(isinstance(x, Mapping) for x in both):
         if actual.keys() != expected.keys():
             missing = [repr(key) for key in expected if key not in actual]
             reason = Reason.MISSING_OUTPUT if missing else Reason.EXTRA_OUTPUT
-            lack = f", {missing[0]} too" if missing else ""
-            raise Fault(reason, f"{label} has {len(actual)} elements, but should have {len(expected)}{lack}")
+            lack = f"; {missing[0]} is missing" if missing else ""
+            raise Fault(reason, f"{label} has {len(actual)} elements, expected {len(expected)}{lack}")
         for key, value in expected.items():
-            place = f"{name}[{key!r}]" if name else key if isinstance(key, str) else f"output{key}"
-            yield from _pairs(place, actual[key], value, checks)
+            path = f"{name}[{key!r}]" if name else key if isinstance(key, str) else f"output{key}"
+            yield from _pairs(path, actual[key], value, checks)
     elif actual is None or expected is None:
         if actual is not expected:
             reason = Reason.MISSING_OUTPUT if actual is None else Reason.EXTRA_OUTPUT
-            raise Fault(reason, f"{label} is {actual!r:.60}, but should be {expected!r:.60}")
+            raise Fault(reason, f"{label} is {actual!r:.60}, expected {expected!r:.60}")
         yield _Pair(_Tensor(label, np.asarray(True)), np.asarray(True), dtype("bool"), is_exact=True)
     else:
-        yield from _pairs_of_values(label, actual, expected, checks)
+        attributes, parts = _attributes_and_parts(actual, expected, checks)
+        for option, (word, reason) in _ATTRIBUTES.items():
+            got, required = (x.get(option) for x in attributes)
+            if got != required and None not in (got, required) and checks.get(option, True):
+                details = {"waive": f"{option}={option == 'allow_subclasses'}"} if option in checks else {}
+                raise Fault(reason, f"{label}: the {word} is {got}, expected {required}", details=details)
+        kinds = [x.get("kind") for x in attributes]
+        for suffix in [key for key in parts[1] if key in parts[0]]:
+            output, wanted = _read_tensor(label + suffix, parts[0][suffix]), _read_tensor("expected", parts[1][suffix])
+            _require_tensor(wanted)
+            _require_separate_memory([output], [wanted])
+            yield _pair_arrays(output, wanted.array, kinds, suffix, has_one_dtype=checks["check_dtype"])
 
 
-def _pairs_of_values(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) -> Iterator[_Pair]:
-    """Yield the dense parts of two tensors, or two numbers as Python has them, in 64 bits."""
+def _attributes_and_parts(
+    actual: Any, expected: Any, checks: Mapping[str, bool]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return attributes to compare and dense parts by suffix (``""``, ``.values``) of two tensors or two numbers.
+
+    Numbers become 0-d arrays of 64 bits. If the layout is not checked, a sparse tensor is converted to a dense one.
+    """
     both: tuple[Any, ...] = (actual, expected)
-    attributes: list[dict[str, Any]] = [{"allow_subclasses": type(each).__name__} for each in both]
-    parts: list[dict[str, Any]] = [{"": each} for each in both]
-    if all(isinstance(each, _NUMBERS) for each in both):
-        numbers = [each.item() if isinstance(each, np.generic) else each for each in both]
-        attributes = [{"check_dtype": type(each).__name__} for each in numbers]
-        if all(isinstance(each, int) for each in numbers) and max(map(abs, numbers)) >= 2**63:
-            numbers = [float(numbers[0] - numbers[1]), 0.0]  # no dtype holds them
-        parts = [{"": np.asarray(each)} for each in numbers]
-    elif all(any(f"{cls.__module__}.{cls.__name__}" == "torch.Tensor" for cls in type(each).__mro__) for each in both):
+    attributes: list[dict[str, Any]] = [{"allow_subclasses": type(x).__name__} for x in both]
+    parts: list[dict[str, Any]] = [{"": x} for x in both]
+    if all(isinstance(x, _NUMBERS) for x in both):
+        numbers = [x.item() if isinstance(x, np.generic) else x for x in both]
+        attributes = [{"check_dtype": type(x).__name__} for x in numbers]
+        # No dtype holds larger integers: compare their difference with 0.
+        if all(isinstance(x, int) for x in numbers) and max(map(abs, numbers)) >= 2**63:
+            numbers = [float(numbers[0] - numbers[1]), 0.0]
+        parts = [{"": np.asarray(x)} for x in numbers]
+    elif all(any(f"{cls.__module__}.{cls.__name__}" == "torch.Tensor" for cls in type(x).__mro__) for x in both):
         if actual.layout != expected.layout and not checks["check_layout"]:
-            both = tuple(each if str(each.layout) == "torch.strided" else each.to_dense() for each in both)
-        for index, each in enumerate(both):
-            further, parts[index] = load_object("optest.torch.tensors:attributes_and_parts")(each)
-            attributes[index] |= further
+            both = tuple(x if str(x.layout) == "torch.strided" else x.to_dense() for x in both)
+        for index, tensor in enumerate(both):
+            tensor_attributes, parts[index] = load_object("optest.torch.tensors:attributes_and_parts")(tensor)
+            attributes[index] |= tensor_attributes
     elif library_of(actual) == library_of(expected):
-        for entry, each in zip(attributes, both, strict=True):
-            entry |= {"check_device": str(getattr(each, "device", "")), "check_stride": getattr(each, "strides", None)}
-    for option, (word, reason) in _ATTRIBUTES.items():
-        got, required = (each.get(option) for each in attributes)
-        if got != required and None not in (got, required) and checks.get(option, True):
-            details = {"waive": f"{option}={option == 'allow_subclasses'}"} if option in checks else {}
-            raise Fault(reason, f"{name}: the {word} is {got}, but should be {required}", details=details)
-    for suffix in [each for each in parts[1] if each in parts[0]]:
-        output, wanted = _tensor(name + suffix, parts[0][suffix]), _tensor("expected", parts[1][suffix])
-        _require_tensor(wanted)
-        _require_own_memory([output], [wanted])
-        if not isinstance(output.array, np.ndarray) or not is_known(output.array.dtype):
-            yield _Pair(output, wanted.array, dtype_of(wanted.array.dtype))  # the comparison reports the fault
-            continue
-        array, kind, given = wanted.array, dtype_of(wanted.array.dtype), dtype_of(output.array.dtype)
-        kinds = [str(each.get("kind") or name) for each, name in zip(attributes, (given, kind), strict=True)]
-        if given != kind and not checks["check_dtype"]:
-            wide = [widen(each) for each in (output.array, array)]
-            common = np.result_type(*wide) if {each.dtype.kind for each in wide} & {*"fc"} else np.dtype(np.int64)
-            array, kind = wide[1].astype(common), dtype_of(common)
-            output = output._replace(array=wide[0].astype(common))
-        elif given != kind and given.is_inexact and given.kind is kind.kind and given.precision < kind.precision:
-            array, kind, kinds = widen(array), given, kinds[:1]
-        rtol, atol = map(max, zip(*(close_tolerance(each) or (0.0, 0.0) for each in kinds), strict=True))
-        is_endless = not array.ndim and not np.isfinite(widen(array))
-        is_exact = is_endless or kind.name == "bool" or suffix not in ("", ".values")
-        yield _Pair(output, array, kind, (rtol, atol), is_exact)
+        for entry, x in zip(attributes, both, strict=True):
+            entry |= {"check_device": str(getattr(x, "device", "")), "check_stride": getattr(x, "strides", None)}
+    return attributes, parts
 
 
-class _Made(BackendDriver):
-    """Stands for whoever made the outputs; ``wanted`` is what they should be, where that was handed over."""
+def _pair_arrays(
+    output: _Tensor, array: Array, kinds: Sequence[str | None], suffix: str, *, has_one_dtype: bool
+) -> _Pair:
+    """Pair an output with its expected array in a common dtype, with torch's tolerance for the dtypes.
+
+    ``kinds`` are the dtypes under which torch looks up the tolerance, None for that of the array. Without
+    ``has_one_dtype`` both arrays are converted to a common dtype; else a wider expected float keeps its values, and
+    the output's dtype counts.
+    """
+    kind = dtype_of(array.dtype)
+    if not isinstance(output.array, np.ndarray) or not is_known(output.array.dtype):
+        # The comparison reports what is wrong with the output.
+        return _Pair(output, array, kind)
+    actual_kind = dtype_of(output.array.dtype)
+    names = [str(name or default) for name, default in zip(kinds, (actual_kind, kind), strict=True)]
+    if actual_kind != kind and not has_one_dtype:
+        wide = [widen(x) for x in (output.array, array)]
+        common = np.result_type(*wide) if {x.dtype.kind for x in wide} & {*"fc"} else np.dtype(np.int64)
+        array, kind = wide[1].astype(common), dtype_of(common)
+        output = output._replace(array=wide[0].astype(common))
+    elif actual_kind.is_inexact and actual_kind.kind is kind.kind and actual_kind.precision < kind.precision:
+        array, kind, names = widen(array), actual_kind, names[:1]
+    rtol, atol = map(max, zip(*(close_tolerance(name) or (0.0, 0.0) for name in names), strict=True))
+    is_nonfinite = not array.ndim and not np.isfinite(widen(array))
+    is_exact = is_nonfinite or kind.name == "bool" or suffix not in ("", ".values")
+    return _Pair(output, array, kind, (rtol, atol), is_exact)
+
+
+class _FinishedDriver(BackendDriver):
+    """Driver in place of the code that computed the outputs; ``wanted`` are the expected outputs, if passed."""
 
     name = "actual"
     isolated = False
 
     def __init__(self, outputs: Sequence[_Tensor], numerics: Numerics | None) -> None:
         if not isinstance(numerics, (Numerics, type(None))):
-            raise UsageError(f"numerics is {numerics!r}, but should be a Numerics: Numerics(operands='tf32')")
+            raise UsageError(f"numerics is {numerics!r}, expected a Numerics such as Numerics(operands='tf32')")
         if numerics is not None and (wrong := wrong_numerics(asdict(numerics))):
             raise UsageError(wrong)
-        devices = [each.device for each in outputs if each.device != "cpu"]
+        devices = [output.device for output in outputs if output.device != "cpu"]
         self._device = devices[0] if devices else None
         self.kind = "gpu" if devices else "cpu"
         self.numerics = numerics or Numerics()
@@ -377,43 +413,43 @@ class _Made(BackendDriver):
     def golden(self, case: TestCase) -> list[Array] | None:  # noqa: ARG002 - part of the protocol
         return self.wanted
 
-    def lacks(self, descriptor: OperatorDescriptor) -> str | None:  # noqa: ARG002 - a layer was made as a whole
+    def lacks(self, descriptor: OperatorDescriptor) -> str | None:  # noqa: ARG002 - the outputs exist
         return None
 
     def target(self) -> BackendTarget:
         return BackendTarget(name=self.name, kind=self.kind, device=self._device)
 
 
-def _case(
+def _build_case(
     op: str,
     inputs: Sequence[_Tensor],
     attributes: Mapping[str, Any],
     tolerance: Mapping[str, Any] | None,
-    driver: _Made,
+    driver: _FinishedDriver,
 ) -> TestCase:
-    """The case that a plan would state so; the fill of each argument says which of ``inputs`` it is.
+    """Build the case of ``op`` as from a plan; the fill of each argument holds its index in ``inputs`` as ``place``.
 
     Raises:
-        UsageError: with everything that is wrong with it.
+        UsageError: with all faults of operator, inputs, attributes and tolerance.
     """
     if not isinstance(op, str):
-        raise UsageError(f"op is {op!r}, but should be the name of an operator: 'softmax'")
+        raise UsageError(f"op is {op!r}, expected the name of an operator: 'softmax'")
     load_extensions()
     try:
-        stated = operators.spelling(op) or operators.get(op)
+        operator = operators.spelling(op) or operators.get(op)
     except UnknownName as error:
         raise error.with_traceback(None) from None
-    if isinstance(stated, OperatorDescriptor) and stated.reference is None:
-        raise UsageError(f"{op} has no reference, so nobody knows what is right; use assert_close with what you expect")
-    known = [each.name for each in stated.tensors.inputs]
-    if len(inputs) > len(known) and not stated.tensors.is_variadic:
-        raise UsageError(f"{op} takes {len(known)} inputs ({', '.join(known)}), but here are {len(inputs)}")
+    if isinstance(operator, OperatorDescriptor) and operator.reference is None:
+        raise UsageError(f"{op} has no reference to compute expected outputs; pass them to assert_close instead")
+    known = [parameter.name for parameter in operator.tensors.inputs]
+    if len(inputs) > len(known) and not operator.tensors.is_variadic:
+        raise UsageError(f"{op} has {len(inputs)} inputs, expected at most {len(known)}: {', '.join(known)}")
     entry: dict[str, Any] = {
         "op": op,
-        "shapes": {each.name: _layout(each.array) for each in inputs},
-        "dtypes": {each.name: dtype_of(each.array.dtype).name for each in inputs},
-        "generator": {each.name: {"fill": "argument", "place": place} for place, each in enumerate(inputs)},
-        "attributes": {name: _plain(value) for name, value in attributes.items()},
+        "shapes": {x.name: _plan_shape(x.array) for x in inputs},
+        "dtypes": {x.name: dtype_of(x.array.dtype).name for x in inputs},
+        "generator": {x.name: {"fill": "argument", "place": index} for index, x in enumerate(inputs)},
+        "attributes": {name: _plan_value(value) for name, value in attributes.items()},
         "tolerance": tolerance,
     }
     document = document_of([{key: value for key, value in entry.items() if value}], "assert_right")
@@ -421,13 +457,16 @@ def _case(
     try:
         (case,) = build_cases(document, CaseRequest(), host)
     except PlanError as error:
-        lines = ["\n  ".join(filter(None, (f"{op}: {each.message}", each.hint))) for each in error.problems]
+        lines = ["\n  ".join(filter(None, (f"{op}: {x.message}", x.hint))) for x in error.problems]
         raise UsageError("\n".join(dict.fromkeys(lines))) from None
     return case
 
 
-def _layout(array: Array) -> Any:
-    """A shape, with strides and offset in elements where the array is not row-major."""
+def _plan_shape(array: Array) -> Any:
+    """Return the shape as a list; for an array that is not row-major, with its strides and offset in elements.
+
+    Strides that are no multiple of the element size cannot be written in a plan: the shape only is returned.
+    """
     steps = [step // array.itemsize for step in array.strides]
     shape = list(array.shape)
     if array.flags.c_contiguous or any(step % array.itemsize for step in array.strides):
@@ -439,18 +478,24 @@ def _layout(array: Array) -> Any:
     }
 
 
-def _plain(value: Any) -> Any:
-    """An attribute as a plan has it: dtypes by name, sequences as lists, scalars as numbers."""
+def _plan_value(value: Any) -> Any:
+    """Convert an attribute to its form in a plan: dtypes to names, sequences to lists, NumPy scalars to numbers."""
     if library_of(value) == "torch" and type(value).__name__ == "dtype":
         return str(value).removeprefix("torch.")
     if isinstance(value, (np.dtype, type)):
         return np.dtype(value).name
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plan_value(element) for element in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _rule(rule: str | Rule) -> Rule:
+def _resolve_rule(rule: str | Rule) -> Rule:
+    """Return the rule of a name, or a :class:`Rule` unchanged.
+
+    Raises:
+        UsageError: for a rule that needs the terms of an operator.
+        UnknownName: for an unknown name.
+    """
     if isinstance(rule, Rule):
         if rule.kind in (RuleClass.ACCUMULATE, RuleClass.COMPOSED):
             raise UsageError(f"rule {rule.kind.value} needs the terms of an operator; use assert_right")
@@ -460,29 +505,35 @@ def _rule(rule: str | Rule) -> Rule:
     return _RULES[rule]
 
 
-def _case_of_pairs(
+def _build_pairs_case(
     pairs: Sequence[_Pair],
     rule: Rule,
     tolerance: Mapping[str, Any] | None,
-    of_each: Mapping[str, float] | None,
-    driver: _Made,
+    bounds: Mapping[str, float] | None,
+    driver: _FinishedDriver,
 ) -> TestCase:
-    """Build the case; store the expected values, and rules for single outputs, in ``driver``.
+    """Build a case without inputs; store the expected values, and rules for single outputs, in ``driver``.
 
-    ``tolerance`` applies as in a plan; ``of_each`` applies to all outputs that are not exact, integers too.
+    ``tolerance`` applies as in a plan; ``bounds`` (rtol, atol) apply to all outputs that are not exact, integers too.
     """
     driver.wanted, driver.rules = [pair.wanted for pair in pairs], []
     for pair in pairs:
-        is_default = rule == _RULES["close"] and tolerance is of_each is None
-        own = replace(rule, close=pair.close) if is_default and pair.close != close_tolerance(pair.dtype) else None
-        driver.rules.append(_RULES["exact"] if pair.is_exact or (own is not None and not any(pair.close)) else own)
+        is_default = rule == _RULES["close"] and tolerance is bounds is None
+        pair_rule = (
+            replace(rule, close=pair.close) if is_default and pair.close != close_tolerance(pair.dtype) else None
+        )
+        is_exact = pair.is_exact or (pair_rule is not None and not any(pair.close))
+        driver.rules.append(_RULES["exact"] if is_exact else pair_rule)
     layers = []
     try:
         if tolerance is not None:
             layers = [ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance.from_mapping(tolerance))]
-        elif of_each is not None:
-            stated, places = Tolerance.from_mapping(of_each), [n for n, pair in enumerate(pairs) if not pair.is_exact]
-            layers = [ToleranceLayer(layer=Layer.CASE, tolerance=stated, output=f"output{n}") for n in places]
+        elif bounds is not None:
+            layers = [
+                ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance.from_mapping(bounds), output=f"output{index}")
+                for index, pair in enumerate(pairs)
+                if not pair.is_exact
+            ]
     except UnknownName as error:
         raise error.with_traceback(None) from None
     names = tuple(pair.output.name for pair in pairs)
@@ -495,29 +546,30 @@ def _case_of_pairs(
     )
 
 
-def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendAnswer, driver: _Made) -> None:
-    """Judge as a run does.
+def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendAnswer, driver: _FinishedDriver) -> None:
+    """Compare ``answer`` with the expected outputs as a run does.
 
     Raises:
-        AssertionError: with the failure block.
-        UsageError: for what is no fault of who made the outputs.
+        AssertionError: with the failure block, for a bad status or if no element was compared.
+        UsageError: if the case or its reference is at fault, or the outputs cannot be checked.
+        InternalError: if optest itself fails.
     """
     try:
         expected, notes = expected_outputs([case], inputs, None, driver)
         if driver.rules:
-            expected = [replace(each, rule=rule) for each, rule in zip(expected, driver.rules, strict=True)]
+            expected = [replace(output, rule=rule) for output, rule in zip(expected, driver.rules, strict=True)]
         comparison = Comparison(case, driver, inputs, answer.outputs, expected, Clock(None))
         verdict = verdict_of(comparison, answer._replace(checks=notes))
     except Fault as fault:
         raise UsageError(f"{case.descriptor.name}: {fault.message}") from None
-    if verdict.status is Status.PASSED and not any(each.compared for each in verdict.measures):
+    if verdict.status is Status.PASSED and not any(measure.compared for measure in verdict.measures):
         reason = Reason.NOTHING_COMPARED
         verdict = replace(verdict, status=Status.FAILED, reason=reason, evidence=None, message=_NOTHING)
     result = result_of(case, verdict)
     if driver.wanted is not None:
-        kinds = [f"{each.dtype}[{format_shape(each.shape)}]" for each in case.outputs]
-        kinds = kinds if len(kinds) <= _SHOWN else [*kinds[: _SHOWN - 1], f"{len(kinds) - _SHOWN + 1} more"]
-        result = replace(result, id=f"assert_close({', '.join(kinds)})", reference="expected")
+        words = [f"{spec.dtype}[{format_shape(spec.shape)}]" for spec in case.outputs]
+        words = words if len(words) <= _SHOWN else [*words[: _SHOWN - 1], f"{len(words) - _SHOWN + 1} more"]
+        result = replace(result, id=f"assert_close({', '.join(words)})", reference="expected")
     text = "\n".join(explain(result))
     if verdict.reason is Reason.INTERNAL:
         raise InternalError(text)
@@ -527,14 +579,14 @@ def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendAnswe
         raise AssertionError(text)
 
 
-def _answer(case: TestCase, outputs: Sequence[_Tensor], fault: Fault | None = None) -> BackendAnswer:
-    """Return the outputs in the operator's order, or a fault that is known before values are compared."""
+def _order_outputs(case: TestCase, outputs: Sequence[_Tensor], fault: Fault | None = None) -> BackendAnswer:
+    """Return the outputs in the operator's order; or ``fault``, or the fault of missing and extra outputs."""
     if fault is not None:
         return BackendAnswer((), (), fault, further=())
-    is_named = any(each.name != "actual" and not each.name.startswith("output") for each in outputs)
-    values = [each.array for each in outputs]
+    is_named = any(output.name != "actual" and not output.name.startswith("output") for output in outputs)
+    arrays = {output.name: output.array for output in outputs} if is_named else [output.array for output in outputs]
     try:
-        arrays = in_order(case, {each.name: each.array for each in outputs} if is_named else values)
+        arrays = in_order(case, arrays)
     except Fault as fault:
         return BackendAnswer((), (), fault, further=())
     return BackendAnswer(arrays, (), further=())

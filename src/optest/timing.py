@@ -1,6 +1,6 @@
-"""How long a call takes: batches that the clock can resolve, several calls in turns, medians and spreads.
+"""Timing of calls: batches long enough for the clock, alternation between several subjects, medians and spreads.
 
-The clock is an argument, and nothing else here depends on the machine; what a time means is not decided here.
+The clock is an argument; nothing else here depends on the machine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from optest.spec.benchmark import CallTime
 
 Clock = Callable[[], float]
 
+# The target time is divided into so many batches: enough for quartiles.
 _BATCHES = 20
-"""Into how many batches the target time is divided: enough for quartiles."""
 _FEWEST_BATCHES = 3
+# A thousand times the cost of reading the clock.
 _SHORTEST_BATCH_S = 1e-4
-"""A thousand times what reading the clock costs."""
 _WARM_UP_SHARE = 0.25
 _MOST_CALLS_IN_NO_TIME = 1 << 20
 
@@ -33,7 +33,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Something to be timed. ``synchronize`` returns when all that ``call`` has begun on a device is done."""
+    """A call to time, called ``who`` in messages; ``synchronize`` waits for all work that it started on a device."""
 
     who: str
     call: Callable[[], object]
@@ -42,7 +42,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Seconds of one call, for each batch in the order of the batches."""
+    """Measured seconds per call of each batch, in the order of the batches."""
 
     who: str
     seconds: tuple[float, ...]
@@ -54,7 +54,7 @@ class Samples:
         return statistics.median(self.seconds)
 
     def call_time(self, *, moved_bytes: int | None = None, operations: int | None = None) -> CallTime:
-        """The samples in numbers; rates for the bytes and operations of one call, where they are known."""
+        """Summarise the samples; ``moved_bytes`` and ``operations`` of one call add rates in GB/s and GFLOP/s."""
         median_s = self.median_s
         return CallTime(
             who=self.who,
@@ -70,50 +70,49 @@ class Samples:
 
 
 def measure(subjects: Sequence[Subject], *, target_s: float = 0.2, clock: Clock = time.perf_counter) -> list[Samples]:
-    """Time the subjects in turns, A B A B, each for ``target_s`` seconds or more, in equally many batches.
+    """Time the subjects in alternation (A B A B), each for ``target_s`` seconds or more, with as many batches each.
 
-    Each is called once, then in growing batches until one takes a twentieth of the target and a quarter of the target
-    has gone by: its warm-up, two calls or more. The device is waited for before a batch begins and before it ends. A
-    call that takes longer than the target is timed three times.
+    The warm-up of a subject is a first call, then growing batches until one takes a twentieth of ``target_s`` and the
+    warm-up has taken a quarter of it. Every batch starts and ends with ``synchronize``. There are at least three
+    batches, so that a call longer than ``target_s`` is timed three times.
 
     Raises:
-        UsageError: for a target that leaves no iteration, no subject, or a clock that stands still.
+        UsageError: if there is no subject, ``target_s`` is not positive and finite, or the clock does not advance.
     """
     if not subjects:
-        raise UsageError("there is nothing to time; zero iterations are no timing")
+        raise UsageError("no subject to time, expected one or more")
     if not 0 < target_s < float("inf"):
-        raise UsageError(f"benchmark time is {target_s} s, but should be more than 0; zero iterations are no timing")
+        raise UsageError(f"benchmark time is {target_s} s, expected a finite time of more than 0")
     with no_collector():
-        sizes, warm_ups = zip(*(_warmed_up(subject, target_s, clock) for subject in subjects), strict=True)
+        sizes, warm_ups = zip(*(_warm_up(subject, target_s, clock) for subject in subjects), strict=True)
         seconds: list[list[float]] = [[] for _ in subjects]
         spent = [0.0] * len(subjects)
         while len(seconds[0]) < _FEWEST_BATCHES or min(spent) < target_s:
-            for place, (subject, size) in enumerate(zip(subjects, sizes, strict=True)):
-                took = _batch_s(subject, size, clock)
+            for index, (subject, size) in enumerate(zip(subjects, sizes, strict=True)):
+                took = _time_batch(subject, size, clock)
                 if took <= 0:
-                    raise UsageError(f"{subject.who}: a batch took {took} s; the clock stands still or runs backwards")
-                spent[place] += took
-                seconds[place].append(took / size)
+                    raise UsageError(f"{subject.who}: a batch took {took} s; the clock does not advance")
+                spent[index] += took
+                seconds[index].append(took / size)
     return [
-        Samples(who=subject.who, seconds=tuple(each), calls_in_batch=size, warm_up_calls=warm_up)
-        for subject, each, size, warm_up in zip(subjects, seconds, sizes, warm_ups, strict=True)
+        Samples(who=subject.who, seconds=tuple(batches), calls_in_batch=size, warm_up_calls=warm_up)
+        for subject, batches, size, warm_up in zip(subjects, seconds, sizes, warm_ups, strict=True)
     ]
 
 
-def ratios(one: Samples, other: Samples) -> tuple[float, float | None]:
-    """How many times as long ``one`` takes as ``other``: median over pairs of batches, and their interquartile range.
-
-    Neighbouring batches share what the machine does beside them, so a pair's ratio is steadier than either time.
+def ratios(samples: Samples, baseline: Samples) -> tuple[float, float | None]:
+    """Return the ratio of ``samples`` to ``baseline``: median over pairs of batches, and their interquartile range.
 
     Raises:
-        ValueError: for samples that were not taken in turns.
+        ValueError: for samples with different numbers of batches.
     """
-    pairs = [mine / theirs for mine, theirs in zip(one.seconds, other.seconds, strict=True)]
+    # Neighbouring batches share the load of the machine, so a pair's ratio is steadier than either time.
+    pairs = [first / second for first, second in zip(samples.seconds, baseline.seconds, strict=True)]
     return statistics.median(pairs), interquartile_range(pairs)
 
 
 def interquartile_range(values: Sequence[float]) -> float | None:
-    """The distance of the quartiles, interpolated between the values; None for fewer than two of them."""
+    """Return the distance between the quartiles, interpolated between values; None for fewer than two values."""
     if len(values) < 2:
         return None
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -128,38 +127,45 @@ def seconds_of_calls(
     synchronize: Callable[[], object] = _nothing,
     clock: Clock = time.perf_counter,
 ) -> float:
-    """The mean seconds of one of ``iterations`` calls, after ``warm_up`` others; the device is waited for at both ends.
+    """Return the mean seconds per call over ``iterations`` calls, after ``warm_up`` untimed calls.
 
     Raises:
         UsageError: for fewer than one iteration, or a negative warm-up.
     """
     if iterations < 1:
-        raise UsageError(f"iterations are {iterations}, but should be 1 or more; zero iterations are no timing")
+        raise UsageError(f"iterations are {iterations}, expected 1 or more")
     if warm_up < 0:
-        raise UsageError(f"warm-up is {warm_up} calls, but should be 0 or more")
+        raise UsageError(f"warm-up is {warm_up} calls, expected 0 or more")
     for _ in range(warm_up):
         call()
-    return _batch_s(Subject(who="the call", call=call, synchronize=synchronize), iterations, clock) / iterations
+    return _time_batch(Subject(who="the call", call=call, synchronize=synchronize), iterations, clock) / iterations
 
 
-def _warmed_up(subject: Subject, target_s: float, clock: Clock) -> tuple[int, int]:
-    """How many calls make a batch, and how many calls it took to find out."""
+def _warm_up(subject: Subject, target_s: float, clock: Clock) -> tuple[int, int]:
+    """Call the subject in growing batches; return the batch size that takes long enough, and the number of calls.
+
+    Raises:
+        UsageError: if over a million calls take no time.
+    """
     enough_s = max(target_s / _BATCHES, _SHORTEST_BATCH_S)
     began = clock()
-    size, made = 1, 0
+    size, calls = 1, 0
     while True:
-        took = _batch_s(subject, size, clock)
-        made += size
-        if made > 1 and took >= enough_s and clock() - began >= target_s * _WARM_UP_SHARE:
-            return size, made  # the first call alone may compile, allocate or fault pages in
+        took = _time_batch(subject, size, clock)
+        calls += size
+        # One call is no warm-up: it may compile, allocate or fault pages in.
+        if calls > 1 and took >= enough_s and clock() - began >= target_s * _WARM_UP_SHARE:
+            return size, calls
         if took < enough_s:
-            most = size * 10  # the first calls are slow
+            # Grow at most tenfold: the first calls are slow, so the estimate is poor.
+            most = size * 10
             size = most if took * most <= enough_s * size else int(size * enough_s / took) + 1
         if took <= 0 and size > _MOST_CALLS_IN_NO_TIME:
-            raise UsageError(f"{subject.who}: {made} calls took {took} s; the clock stands still or runs backwards")
+            raise UsageError(f"{subject.who}: {calls} calls took {took} s; the clock does not advance")
 
 
-def _batch_s(subject: Subject, size: int, clock: Clock) -> float:
+def _time_batch(subject: Subject, size: int, clock: Clock) -> float:
+    """Return the seconds of ``size`` calls, with the device synchronised before and after them."""
     call = subject.call
     subject.synchronize()
     began = clock()
@@ -171,7 +177,8 @@ def _batch_s(subject: Subject, size: int, clock: Clock) -> float:
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """While inside, Python's collector of cycles frees nothing: it comes when it likes, and belongs to no call."""
+    """Disable Python's cyclic garbage collector within the block."""
+    # It runs at arbitrary moments, and its time belongs to no call.
     collecting = gc.isenabled()
     gc.disable()
     try:

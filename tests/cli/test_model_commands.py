@@ -278,7 +278,7 @@ def test_each_value_of_a_suite_has_a_type(optest: Shell, tmp_path: Path, run: st
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("trace", "m.onnx", "--out", "folder"), "report path folder is a directory, but should be a file"),
+        (("trace", "m.onnx", "--out", "folder"), "report path folder is a directory, expected a file"),
         (("trace", "m.onnx", "--out", "m.onnx/x"), "report path m.onnx/x cannot be written: "),
         (("diff", "w.safetensors", "w.safetensors", "--rtol", "nan"), "--rtol is nan, expected a number from 0 on"),
         (("diff", "w.safetensors", "w.safetensors", "--rtol", "inf"), "--rtol is inf, expected a number from 0 on"),
@@ -297,9 +297,9 @@ def test_an_option_is_refused_before_the_work(optest: Shell, tmp_path: Path, wor
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("diff", "pipe.safetensors", "pipe.safetensors"), "pipe.safetensors is a pipe, but should be a regular file"),
-        (("diff", "/dev/zero", "/dev/zero"), "/dev/zero is a device, but should be a regular file"),
-        (("validate", "m.onnx", "--input", "pipe.safetensors"), "pipe.safetensors is a pipe, but should be a regular"),
+        (("diff", "pipe.safetensors", "pipe.safetensors"), "pipe.safetensors is a pipe, expected a regular file"),
+        (("diff", "/dev/zero", "/dev/zero"), "/dev/zero is a device, expected a regular file"),
+        (("validate", "m.onnx", "--input", "pipe.safetensors"), "pipe.safetensors is a pipe, expected a regular"),
     ],
 )
 def test_a_pipe_is_not_waited_for(optest: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:

@@ -1,4 +1,4 @@
-"""Who makes the inputs: the generator protocol and the fills that a plan can name."""
+"""Generators of inputs: the protocol and the built-in fills."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILLS", "Generator", "RandomTensorGenerator", "check_fill", "numpy_generator", "resolve_generator"]
 
+# Imported at their first use: reading a plan does not import NumPy.
 _WITH_NUMPY = {
     "RandomTensorGenerator": "optest.generators.random_tensors:RandomTensorGenerator",
     "numpy_generator": "optest.generators.resolve:numpy_generator",
@@ -25,10 +26,10 @@ _WITH_NUMPY = {
 
 
 class Generator(Protocol):
-    """Makes the inputs of a case, and the expected outputs if it knows them better than the reference."""
+    """Generator of the inputs of a case, and optionally of expected outputs in place of the reference's."""
 
     def generate(self, case: TestCase, rng: np.random.Generator) -> tuple[Sequence[Any], Sequence[Any] | None]:
-        """Return ``(inputs, expected or None)``; ``rng`` is made from the case key, so the draw is reproducible."""
+        """Return ``(inputs, expected outputs or None)``; ``rng`` is seeded from the case key."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""How large integers may be drawn so that what the operator does with them stays exact or at least in range."""
+"""Bounds for random values, so that sums of an operator stay exact or finite."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ _SUMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 
 
 def exact_magnitude(case: TestCase, argument: Argument) -> int:
-    """The largest factor for which sums of ``terms`` products of ``operands`` factors are exact in any order.
+    """Return the largest integer for which sums of ``terms`` products of ``operands`` factors are exact in any order.
 
-    The sum of all magnitudes, with one more term for a bias, stays within the exact integers of the accumulator
-    (2**24 in float32, 2**53 for float64 inputs) and, if that is possible without 0, finite in the result. The
-    factor itself is one that its type holds exactly. Without ``terms``, one for each element of the input.
+    ``terms`` and ``operands`` are parameters of the fill; without ``terms`` the number of elements is taken. The sum
+    of all magnitudes, with one more term for a bias, stays within the exact integers of the accumulator (2**24 in
+    float32, 2**53 for float64 inputs) and finite in the output dtype; but the result is at least 1. The argument's
+    dtype holds the integer exactly.
 
     Raises:
-        Fault: BAD_CASE if so many stated terms are not exact even with factors of 1.
+        Fault: BAD_CASE if the fill sets so many terms that the sum is not exact even with factors of 1.
     """
-    stated = fill_values(argument.fill)
+    parameters = fill_values(argument.fill)
     dtype = argument.spec.dtype
     exact = _exact_integers(dtype)
-    terms = argument.spec.elements if stated["terms"] is None else stated["terms"]
+    terms = argument.spec.elements if parameters["terms"] is None else parameters["terms"]
     parts = 2 if dtype.is_complex else 1
-    if stated["terms"] is not None and terms * parts > exact:
+    if parameters["terms"] is not None and terms * parts > exact:
         raise Fault(
             Reason.BAD_CASE,
-            f"{argument.name}: {terms} terms is too many for integer-exact, but should be at most {exact // parts} "
+            f"{argument.name} is filled with integer-exact for {terms} terms, expected at most {exact // parts} "
             f"for {dtype}; use randn or uniform",
         )
     results = [spec.dtype for spec in case.outputs if spec.dtype.kind is not Kind.BOOL] or [dtype]
-    limit = min(exact, *(int(each.max_finite) if each.is_inexact else each.max_int for each in results))
+    limit = min(exact, *(int(x.max_finite) if x.is_inexact else x.max_int for x in results))
     operands = argument.fill.parameters.get("operands") or _factors(case)
     # Up to here a type holds every integer; draws of magnitudes take 31 bits.
     largest = min(2**dtype.precision if dtype.is_inexact else dtype.max_int, 2**31 - 1)
     # The largest integer whose power of ``operands`` is not above ``product``.
     product = limit // (parts * (terms + 1))
+    # The float root may be off by one.
     root: int = round(product ** (1 / operands))
     while root**operands > product:
         root -= 1
@@ -47,17 +49,17 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
 
 
 def _factors(case: TestCase) -> int:
-    """How many factors a product has: two, or one of each operand where a contraction takes any number of them."""
+    """Return the number of factors of a product: 2, or the number of operands of a variadic contraction (einsum)."""
     signature = case.descriptor.tensors
     return max(2, len(case.inputs)) if signature.is_variadic and case.descriptor.category == "contraction" else 2
 
 
 def special_rate(case: TestCase, argument: Argument) -> float | None:
-    """The share of special values where an output element depends on many inputs: about one in what it adds up.
+    """Return the share of special values for an input that is summed: about one in each sum, at most 0.25.
 
-    At the rate for elementwise operators every sum would be NaN, and a wrong kernel as right as any. None where the
-    fill's own rate serves.
+    Return None for operators that do not sum, and integers: the fill's default applies.
     """
+    # At the default rate every sum would be NaN, and a wrong kernel would pass.
     rule = case.descriptor.rule
     if rule is None or rule.kind not in _SUMS or not argument.spec.dtype.is_inexact:
         return None
@@ -65,7 +67,7 @@ def special_rate(case: TestCase, argument: Argument) -> float | None:
 
 
 def _terms_of(case: TestCase, argument: Argument) -> int:
-    """The longest sum that an output element is: what the operator says, else the longest there can be."""
+    """Return the number of terms of the longest sum: by the operator's ``sum_length``, else an upper bound."""
     hook = case.descriptor.sum_length
     if hook is not None:
         length: int = load_object(hook)(input_specs(case), case.attributes)
@@ -75,20 +77,22 @@ def _terms_of(case: TestCase, argument: Argument) -> int:
 
 
 def special_magnitude(case: TestCase, argument: Argument) -> int:
-    """The largest finite special value of a sum's float input: no sum of products of all operands overflows on its way.
+    """Return the largest finite special value of a float input for which no partial sum of products overflows.
 
-    Where it could, infinity, NaN and the finite sum would all be right, depending on the order of summation. 0 where
-    every value of the type serves.
+    Return 0 if every value of the type is allowed: for operators that do not sum, and integers.
     """
+    # After an overflow infinity, NaN and the finite sum would all be correct, depending on the order of summation.
     rule, dtype = case.descriptor.rule, argument.spec.dtype
     if rule is None or rule.kind not in _SUMS or not dtype.is_inexact:
         return 0
-    top = 511 if dtype.precision == 53 else 127  # float64 error terms square once more
+    # In float64 the exponent range is halved: the error terms square the products.
+    top = 511 if dtype.precision == 53 else 127
     largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // _factors(case)))
     return largest if largest < dtype.max_finite else 0
 
 
 def _exact_integers(dtype: DType) -> int:
+    """Return the largest integer up to which the accumulator of inputs of ``dtype`` holds every integer."""
     if dtype.is_inexact:
         return 2**53 if dtype.precision == 53 else 2**24
     return max(dtype.max_int, 2**31 - 1)

@@ -1,6 +1,6 @@
-"""Random bits by counter: word ``i`` of the argument ``path`` of a case is a function of (case key, path, i) alone.
+"""Counter-based random bits: word ``i`` of an argument depends only on (case key, argument path, i).
 
-The bits are a promise: a case draws the same tensors in every version of optest and NumPy, on every machine.
+The bits are guaranteed: a case draws the same tensors in every version of optest and NumPy, on every machine.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import numpy as np
 
 from optest.numerics import Array
 
+# Words computed at a time: 128 KiB, so that they and the values drawn from them stay in the second-level cache.
 BLOCK_WORDS = 1 << 14
-"""Words made at a time; 128 KiB, so that they and what is drawn from them stay in the second-level cache."""
 
+# Words that come from one hash, so that a small tensor costs no mixing.
 SMALL_WORDS = 8
-"""Words that come from one hash, so that a small tensor costs no mixing."""
 
 _WORD = np.dtype("<u8")
 
 # The finaliser "variant 13" of Stafford and the increment of SplitMix64 (Steele, Lea, Flood 2014). The second
-# half of the key is added between the two multiplications, so streams are no windows into one sequence.
+# half of the key is added between the two multiplications, so that streams are not parts of one sequence.
 _INCREMENT = 0x9E37_79B9_7F4A_7C15
 _FIRST = np.array(0xBF58_476D_1CE4_E5B9, np.uint64)
 _SECOND = np.array(0x94D0_49BB_1331_11EB, np.uint64)
 _SHIFTS = tuple(np.array(shift, np.uint64) for shift in (30, 27, 31))
 
 
+# Differences of the counters of a block's words from that of the first word.
 _STEPS = np.arange(BLOCK_WORDS, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
-"""How far the counters of the words of a block are from the first one."""
 
 
 class Stream:
-    """The bits of one argument: its first eight words are a BLAKE2b hash, the others are mixed from a second one."""
+    """Random bits of one argument: the first eight words are a BLAKE2b hash, the others are mixed from a second one."""
 
     __slots__ = ("_head", "_name", "_tail")
 
@@ -43,11 +43,11 @@ class Stream:
         self._tail: tuple[int, int] | None = None
 
     def head(self, count: int) -> Array:
-        """The first ``count`` words, at most eight; read-only."""
+        """Return the first ``count`` words, at most eight, as a read-only array."""
         return np.frombuffer(self._head, _WORD, count)
 
     def tail(self) -> tuple[int, int]:
-        """The 128-bit key of the words after the eighth."""
+        """Return the 128-bit key of the words after the eighth, as two integers."""
         if self._tail is None:
             digest = blake2b(self._name, digest_size=16, person=b"optest tail").digest()
             self._tail = (int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
@@ -55,9 +55,9 @@ class Stream:
 
 
 def words(stream: Stream, count: int) -> Iterator[Array]:
-    """Yield the first ``count`` words: blocks of uint64, the last one shorter.
+    """Yield the first ``count`` words as blocks of uint64, the last one shorter.
 
-    An array is valid until the next one is asked for: its memory is used again.
+    Each block is valid until the next one is computed: both use the same memory.
     """
     block = np.empty(min(count, BLOCK_WORDS), np.uint64)
     scratch = np.empty_like(block)

@@ -1,5 +1,7 @@
-"""Which values an input may take, how a draw that falls outside is brought back (mirrored, never clipped), and which
-values break kernels: not finite, zero, subnormal, smallest, largest, powers of two."""
+"""Legal ranges of inputs, mirroring of draws outside them, and special values.
+
+Special values are not finite, zero, subnormal, smallest, largest, and powers of two: values that break kernels.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from optest.numerics import Array, bits, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, Fault, Interval, Kind, Reason, TensorSpec, TestCase
 
+# One closed range, or two in ascending order: below and above the values that an interval's `avoid` excludes.
 Pieces = tuple[tuple[Any, Any], ...]
-"""Closed ranges, one below and one above the gap that an interval's ``avoid`` leaves, or just one; ascending."""
 
 _EVERYTHING = Interval()
 
 
 def domain_of(case: TestCase) -> Mapping[str, Interval]:
-    """The ranges of the inputs by name; of indices they depend on what is indexed."""
+    """Return the ranges of the inputs by name; call the operator's domain function if it has one."""
     domain = case.descriptor.domain
     if isinstance(domain, Mapping):
         return domain
@@ -31,7 +33,7 @@ def domain_of(case: TestCase) -> Mapping[str, Interval]:
 
 
 def input_specs(case: TestCase) -> Sequence[TensorSpec | None]:
-    """The specs of the inputs in the signature's order, None for one that is left out."""
+    """Return the specs of the inputs in the signature's order, with None for a missing optional input."""
     signature = case.descriptor.tensors
     if signature.is_variadic:
         return [argument.spec for argument in case.inputs]
@@ -41,80 +43,84 @@ def input_specs(case: TestCase) -> Sequence[TensorSpec | None]:
 
 @lru_cache(maxsize=256)
 def real_pieces(interval: Interval | None, dtype: DType) -> Pieces:
-    """The legal ranges as finite float64 limits that ``dtype`` holds itself, so that rounding stays inside.
+    """Return the legal ranges with finite limits that ``dtype`` can represent, so that rounding stays inside.
 
     Raises:
-        Fault: BAD_CASE, if the interval holds no number of ``dtype``.
+        Fault: BAD_CASE, if the interval contains no number of ``dtype``.
     """
     top = dtype.max_finite
     ranges = _ranges(interval or _EVERYTHING, -top, top)
     held = [(_at_least(low, dtype), -_at_least(-high, dtype)) for low, high in ranges if low <= high]
-    return _not_empty([piece for piece in held if piece[0] <= piece[1]], interval, dtype)
+    return _require_pieces(held, interval, dtype)
 
 
 @lru_cache(maxsize=256)
 def integer_pieces(interval: Interval | None, dtype: DType) -> Pieces:
-    """The legal ranges of an integer type as Python integers.
+    """Return the legal ranges of an integer type as Python integers.
 
     Raises:
-        Fault: BAD_CASE, if the interval holds no integer of ``dtype``.
+        Fault: BAD_CASE, if the interval contains no integer of ``dtype``.
     """
     ranges = _ranges(interval or _EVERYTHING, dtype.min_int, dtype.max_int)
     held = [(math.ceil(low), math.floor(high)) for low, high in ranges]
-    return _not_empty([piece for piece in held if piece[0] <= piece[1]], interval, dtype)
+    return _require_pieces(held, interval, dtype)
 
 
 def _ranges(interval: Interval, bottom: Any, top: Any) -> list[tuple[Any, Any]]:
+    """Return the part of ``interval`` from ``bottom`` to ``top``, in two ranges if it avoids values near 0."""
     low, high = max(interval.low, bottom), min(interval.high, top)
     if interval.avoid <= 0:
         return [(low, high)]
     return [(low, min(high, -interval.avoid)), (max(low, interval.avoid), high)]
 
 
-def _not_empty(pieces: list[tuple[Any, Any]], interval: Interval | None, dtype: DType) -> Pieces:
+def _require_pieces(ranges: list[tuple[Any, Any]], interval: Interval | None, dtype: DType) -> Pieces:
+    """Return the ranges that are not empty; raise Fault (BAD_CASE) if all are."""
+    pieces = tuple([piece for piece in ranges if piece[0] <= piece[1]])
     if not pieces:
-        raise Fault(Reason.BAD_CASE, f"the domain {interval} holds no {dtype}, so nothing legal can be drawn")
-    return tuple(pieces)
+        raise Fault(Reason.BAD_CASE, f"the domain {interval} contains no {dtype}, so nothing legal can be drawn")
+    return pieces
 
 
 def integers_within(low: int, high: int, pieces: Pieces) -> Pieces:
-    """The integers from ``low`` to ``high`` that lie in ``pieces``; where none does, as many from each piece.
+    """Return the integers from ``low`` to ``high`` within ``pieces``.
 
-    Those are counted from the end of the piece that lies next to 0.
+    If there are none, return as many integers of each piece, from its end next to 0 on.
 
     Raises:
-        Fault: BAD_CASE, if the pieces hold no integer.
+        Fault: BAD_CASE, if the pieces contain no integer, or ``low`` is above ``high``.
     """
-    whole = [(math.ceil(first), math.floor(last)) for first, last in pieces]
-    whole = [piece for piece in whole if piece[0] <= piece[1]]
-    if not whole or low > high:
+    integral = [(math.ceil(first), math.floor(last)) for first, last in pieces]
+    integral = [piece for piece in integral if piece[0] <= piece[1]]
+    if not integral or low > high:
         raise Fault(Reason.BAD_CASE, f"there is no integer from {low} to {high} within {list(pieces)}")
-    common = [(max(low, first), min(high, last)) for first, last in whole]
+    common = [(max(low, first), min(high, last)) for first, last in integral]
     common = [piece for piece in common if piece[0] <= piece[1]]
-    return tuple(common or [_next_to_zero(piece, high - low) for piece in whole])
+    return tuple(common or [_next_to_zero(piece, high - low) for piece in integral])
 
 
 def _next_to_zero(piece: tuple[int, int], length: int) -> tuple[int, int]:
+    """Shorten ``piece`` to at most ``length + 1`` integers at its end next to 0."""
     first, last = piece
     return (max(first, last - length), last) if last <= 0 else (first, min(last, first + length))
 
 
 def legal_signs(interval: Interval | None, dtype: DType) -> tuple[bool, bool]:
-    """Whether whole numbers below 0, and above 0, are legal.
+    """Return whether integers below 0, and above 0, are legal.
 
     Raises:
-        Fault: BAD_CASE, if neither is.
+        Fault: BAD_CASE, if 0 is the only legal integer.
     """
     low, high = (0.0 if dtype.kind is Kind.UINT else -math.inf), math.inf
     if interval is not None:
         low, high = max(low, interval.low), min(high, interval.high)
     if low > -1 and high < 1:
-        raise Fault(Reason.BAD_CASE, f"the domain {interval} holds no integer of {dtype} but 0")
+        raise Fault(Reason.BAD_CASE, f"the domain {interval} contains no integer of {dtype} except 0")
     return low <= -1, high >= 1
 
 
 def _at_least(value: float, dtype: DType) -> float:
-    """The smallest number of ``dtype`` that is not below ``value``, which lies in its range."""
+    """Return the smallest number of ``dtype`` that is ``value`` or more; ``value`` is in the range of the type."""
     rounded = round_to(np.array([value]), dtype, overflow="saturate")
     if float(rounded[0]) < value:
         codes = bits(rounded).astype(np.int64)
@@ -124,17 +130,18 @@ def _at_least(value: float, dtype: DType) -> float:
 
 
 def fold(values: Array, pieces: Pieces) -> Array:
-    """Bring float64 values into ``pieces``: what lies beyond a border is mirrored at it, as often as it takes.
+    """Map float64 values into ``pieces``: mirror values outside at the borders, repeatedly if necessary.
 
-    Values that are legal stay as they are, and those that are not spread over the range next to the border
-    instead of piling up on it. With two pieces a value goes to the one of its own sign.
+    Legal values are unchanged. With two pieces a value is mapped to the piece of its sign.
     """
+    # Clipping instead would give many values equal to the border.
     if len(pieces) == 1:
         return _mirror(values, *pieces[0])
     return np.where(np.signbit(values), _mirror(values, *pieces[0]), _mirror(values, *pieces[1]))
 
 
 def _mirror(values: Array, low: float, high: float) -> Array:
+    """Mirror values outside ``low`` to ``high`` at the borders until they are inside."""
     below, above = values < low, values > high
     if not (below.any() or above.any()):
         return values
@@ -145,14 +152,15 @@ def _mirror(values: Array, low: float, high: float) -> Array:
     inward = np.fmod(beyond, 2 * width)
     inward = np.where(inward > width, 2 * width - inward, inward)
     mirrored = np.where(below, low + inward, np.where(above, high - inward, values))
-    return np.clip(mirrored, low, high)  # low + width may round to just above high
+    # low + width may round to just above high
+    return np.clip(mirrored, low, high)
 
 
 @lru_cache(maxsize=256)
 def special_values(dtype: DType, interval: Interval | None, largest: int = 0) -> Array:
-    """What ``dtype`` has of them, in that type. Integers keep to ``interval``, floats are asked about all.
+    """Return the special values of ``dtype``; those of integers are limited to ``interval``, those of floats are not.
 
-    ``largest``, unless it is 0, takes the place of larger finite magnitudes.
+    ``largest``, unless it is 0, replaces larger finite magnitudes of floats.
     """
     if dtype.kind is Kind.BOOL:
         return np.array([False, True])
@@ -171,7 +179,7 @@ def special_values(dtype: DType, interval: Interval | None, largest: int = 0) ->
     values = np.array([np.nan, *(sign * value for value in (*infinite, *finite) for sign in (1.0, -1.0))])
     if largest:
         values = np.where(np.isfinite(values), np.clip(values, -float(largest), float(largest)), values)
-    # The NaN whose significand is all ones becomes 0 if it is rounded to fewer bits as a number is.
+    # A kernel that rounds the NaN with all bits set as if it were a number gets 0.
     kind = numpy_dtype(dtype)
     all_bits: Array = np.array([2 ** (dtype.bits - 1) - 1], f"u{kind.itemsize}").view(kind)
     return np.concatenate((round_to(values, dtype), all_bits[np.isnan(all_bits)]))

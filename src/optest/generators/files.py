@@ -1,4 +1,4 @@
-"""Tensors in files: .npy, .npz, .bin, .pt (weights only) and .safetensors. No pickle, no guess at a type."""
+"""Tensors in files: .npy, .npz, .bin, .pt (weights only) and .safetensors, without pickle."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from optest.store import require_regular, write_atomically
 
 
 def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
-    """The tensor in a file, shaped and typed as ``spec`` says; the ending of ``path`` is its format.
+    """Read a tensor of the shape and dtype of ``spec``; the suffix of ``path`` determines the format.
 
     ``key`` names one of several tensors. ``.bin`` has no header: its bytes are the elements, row-major and
     little-endian.
 
     Raises:
-        Fault: BAD_CASE if the file is missing, damaged, or holds something else.
+        Fault: BAD_CASE if the file is missing, damaged, or has another shape, dtype or format.
         UnknownName: for a key that is not in the file.
         Unavailable: if reading it needs a package that is not installed.
     """
     read = _READERS.get(Path(path).suffix.lower())
     if read is None:
-        raise _bad(path, f"ends in {Path(path).suffix!r}, but should end in {', '.join(_READERS)}")
+        raise _bad(path, f"ends in {Path(path).suffix!r}, expected {', '.join(_READERS)}")
     if not isfile(path):
         raise _bad(path, "does not exist")
     try:
@@ -41,36 +41,36 @@ def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
     except UNREADABLE as error:
         raise _bad(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if array.shape != spec.shape:
-        raise _bad(path, f"holds the shape {format_shape(array.shape)}, but should hold {format_shape(spec.shape)}")
+        raise _bad(path, f"has the shape {format_shape(array.shape)}, expected {format_shape(spec.shape)}")
     return array
 
 
-# NumPy reads the header of an .npy as Python, and takes memory for the shape in it.
+# NumPy parses the header of an .npy as Python, and allocates memory for the shape in it.
 _UNREADABLE_HEADER = (SyntaxError, TokenError, OverflowError, MemoryError)
 _UNREADABLE_ARCHIVE = (EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+# Exceptions of NumPy for a file that is damaged, or of another format.
 UNREADABLE = (OSError, ValueError, *_UNREADABLE_HEADER, *_UNREADABLE_ARCHIVE)
-"""What NumPy raises for a file that is damaged, or of another kind."""
 
 
-def _bad(path: str, what: str) -> Fault:
-    return Fault(Reason.BAD_CASE, f"file {path} {what}", details={"path": path})
+def _bad(path: str, fault: str) -> Fault:
+    return Fault(Reason.BAD_CASE, f"file {path} {fault}", details={"path": path})
 
 
+# Dtypes that NumPy files store as raw bytes (`V2`, `V1`).
 _RAW_IN_NUMPY = ("int4", "uint4", "float8_e4m3fn", "float8_e5m2", "bfloat16")
-"""Dtypes that NumPy files hold only as raw bytes (``V2``, ``V1``)."""
 
 
 def _read_npy(path: str, key: str | None, spec: TensorSpec) -> Array:
     if key is not None:
-        raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
+        raise _bad(path, f"holds one tensor without a name, but key is {key!r}; remove key")
     with Path(path).open("rb") as file:
-        return _array_in(file, path, spec)
+        return _read_array(file, path, spec)
 
 
 def _read_npz(path: str, key: str | None, spec: TensorSpec) -> Array:
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-        name = _chosen(path, key, names)
+        name = _require_name(path, key, names)
         member = archive.infolist()[names.index(name)]
         most = spec.elements * _LARGEST_ELEMENT_BYTES + _LARGEST_HEADER_BYTES
         if member.file_size > most:
@@ -78,47 +78,48 @@ def _read_npz(path: str, key: str | None, spec: TensorSpec) -> Array:
                 path,
                 f"holds {member.file_size:,} bytes in {name}, but {spec.dtype}[{format_shape(spec.shape)}] has fewer",
             )
-        return _array_in(io.BytesIO(archive.read(member)), path, spec)
+        return _read_array(io.BytesIO(archive.read(member)), path, spec)
 
 
+# The size of clongdouble, NumPy's largest number: a wrong dtype is reported by its name, not as too many bytes.
 _LARGEST_ELEMENT_BYTES = 32
-"""Of clongdouble, NumPy's largest number; another dtype than the stated one is told by its name."""
 _LARGEST_HEADER_BYTES = 1 << 16
 
 
-def _array_in(file: BinaryIO, path: str, spec: TensorSpec) -> Array:
-    """One array in NumPy's format; its shape is looked at before memory is taken for it."""
+def _read_array(file: BinaryIO, path: str, spec: TensorSpec) -> Array:
+    """Read an array in NumPy's format; raise a fault if its shape or dtype is not that of ``spec``."""
+    # The shape is checked first, before NumPy allocates memory for it.
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape = read_header(file)[0]
     if shape != spec.shape:
-        raise _bad(path, f"holds the shape {format_shape(shape)}, but should hold {format_shape(spec.shape)}")
+        raise _bad(path, f"has the shape {format_shape(shape)}, expected {format_shape(spec.shape)}")
     file.seek(0)
     array, target = np.lib.format.read_array(file, allow_pickle=False), numpy_dtype(spec.dtype)
     if array.dtype.newbyteorder("=") == target:
         return array.astype(target, copy=False)
     if spec.dtype.name in _RAW_IN_NUMPY and array.dtype == np.dtype(("V", target.itemsize)):
         return array.view(target)
-    raise _bad(path, f"holds {array.dtype.name}, but should hold {spec.dtype}")
+    raise _bad(path, f"holds {array.dtype.name}, expected {spec.dtype}")
 
 
 def _read_bin(path: str, key: str | None, spec: TensorSpec) -> Array:
+    """Read raw elements; raise a fault for another size, and for bytes other than 0 and 1 in bool."""
     if key is not None:
-        raise _bad(path, f"is raw bytes without names, but key is {key!r}")
+        raise _bad(path, f"is raw bytes without names, but key is {key!r}; remove key")
     raw = np.fromfile(path, np.uint8)
     if raw.size != spec.nbytes:
-        raise _bad(
-            path, f"has {raw.size} bytes, but should have {spec.nbytes} for {spec.dtype}[{format_shape(spec.shape)}]"
-        )
+        raise _bad(path, f"has {raw.size} bytes, expected {spec.nbytes} for {spec.dtype}[{format_shape(spec.shape)}]")
     target = numpy_dtype(spec.dtype)
     array = raw.view(target).reshape(spec.shape)
     beyond = byte_beyond_bool(array) if spec.dtype.name == "bool" else None
     if beyond is not None:
-        raise _bad(path, f"holds the byte {beyond[1]} at {beyond[0]}, but bool should be 0 or 1")
+        raise _bad(path, f"holds the byte {beyond[1]} at {beyond[0]}, expected 0 or 1 for bool")
     return array
 
 
 def _read_pt(path: str, key: str | None, spec: TensorSpec) -> Array:
+    """Read a tensor that ``torch.save`` wrote, by itself or in a dictionary, with ``weights_only=True``."""
     try:
         import torch
     except ModuleNotFoundError:
@@ -127,31 +128,39 @@ def _read_pt(path: str, key: str | None, spec: TensorSpec) -> Array:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (torch.serialization.pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         first = str(error).strip().partition("\n")[0]
-        raise _bad(path, f"cannot be read as tensors alone (weights_only): {first}") from error
+        raise _bad(path, f"cannot be read with weights_only=True, which accepts only tensors: {first}") from error
     if isinstance(loaded, dict):
-        loaded = loaded[_chosen(path, key, [name for name in loaded if isinstance(loaded[name], torch.Tensor)])]
+        loaded = loaded[_require_name(path, key, [name for name in loaded if isinstance(loaded[name], torch.Tensor)])]
     elif key is not None:
-        raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
+        raise _bad(path, f"holds one tensor without a name, but key is {key!r}; remove key")
     if not isinstance(loaded, torch.Tensor):
-        raise _bad(path, f"holds a {type(loaded).__name__}, but should hold a tensor or a dictionary of tensors")
-    held = str(loaded.dtype).removeprefix("torch.")
-    if held != spec.dtype.name:
-        raise _bad(path, f"holds {held}, but should hold {spec.dtype}")
+        raise _bad(path, f"holds a {type(loaded).__name__}, expected a tensor or a dictionary of tensors")
+    dtype_name = str(loaded.dtype).removeprefix("torch.")
+    if dtype_name != spec.dtype.name:
+        raise _bad(path, f"holds {dtype_name}, expected {spec.dtype}")
+    # Through bytes, since NumPy lacks some dtypes of torch; lazy conjugates and negatives have to be resolved first.
     dense = loaded.detach().resolve_conj().resolve_neg().contiguous()
     raw: Array = dense.reshape(-1).view(torch.uint8).numpy()
     return raw.view(numpy_dtype(spec.dtype)).reshape(tuple(loaded.shape))
 
 
 def _read_safetensors(path: str, key: str | None, spec: TensorSpec) -> Array:
-    tensors = _safetensors_in(path)
-    tensor = tensors[_chosen(path, key, tensors)]
-    held = _SAFETENSORS.get(tensor["dtype"])
-    if held != spec.dtype.name:
-        raise _bad(path, f"holds {held or tensor['dtype']}, but should hold {spec.dtype}")
+    """Read one tensor of a safetensors file; raise a fault for another dtype."""
+    tensors = _load_safetensors(path)
+    tensor = tensors[_require_name(path, key, tensors)]
+    dtype_name = _SAFETENSORS.get(tensor["dtype"])
+    if dtype_name != spec.dtype.name:
+        raise _bad(path, f"holds {dtype_name or tensor['dtype']}, expected {spec.dtype}")
     return _array_of(tensor, spec.dtype)
 
 
-def _safetensors_in(path: str) -> dict[str, Any]:
+def _load_safetensors(path: str) -> dict[str, Any]:
+    """Return ``shape``, ``dtype`` and ``data`` of every tensor in the file, by name.
+
+    Raises:
+        Fault: BAD_CASE if the file has another format.
+        Unavailable: without the package.
+    """
     try:
         import safetensors
     except ModuleNotFoundError:
@@ -159,7 +168,7 @@ def _safetensors_in(path: str) -> dict[str, Any]:
     try:
         return dict(safetensors.deserialize(Path(path).read_bytes()))  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
-        raise _bad(path, f"is no file of safetensors: {error}") from error
+        raise _bad(path, f"is not a valid safetensors file: {error}") from error
 
 
 def _array_of(tensor: Mapping[str, Any], dtype: DType) -> Array:
@@ -167,33 +176,34 @@ def _array_of(tensor: Mapping[str, Any], dtype: DType) -> Array:
 
 
 def tensors_in_file(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """All tensors of a file of safetensors by name, and its metadata.
+    """Read all tensors of a safetensors file by name, and its metadata.
 
     Raises:
-        UsageError: if the file cannot be read, or holds a dtype that is not known here.
+        UsageError: if the file cannot be read, or holds a dtype that optest does not have.
         Unavailable: without the package.
     """
     require_regular(path)
     try:
-        found = _safetensors_in(str(path))
+        loaded = _load_safetensors(str(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except Fault as fault:
         raise UsageError(fault.message) from None
-    unknown = next((each["dtype"] for each in found.values() if each["dtype"] not in _SAFETENSORS), None)
+    unknown = next((tensor["dtype"] for tensor in loaded.values() if tensor["dtype"] not in _SAFETENSORS), None)
     if unknown is not None:
         raise UsageError(f"{path} holds {unknown}, which is no dtype of optest")
-    tensors = {name: _array_of(each, dtype(_SAFETENSORS[each["dtype"]])) for name, each in found.items()}
+    tensors = {name: _array_of(tensor, dtype(_SAFETENSORS[tensor["dtype"]])) for name, tensor in loaded.items()}
+    # The package does not return the metadata: read the header, which follows its length in 8 bytes.
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return tensors, header.get("__metadata__", {})
 
 
 def save_tensors(tensors: Mapping[str, Array], path: Path, case: str, **metadata: str) -> None:
-    """Write a file of safetensors, with the case's id as its metadata, too: all of it, or nothing.
+    """Write a safetensors file atomically, with the case's id and ``metadata`` as its metadata.
 
     Raises:
-        UsageError: if it cannot be written, or has no such dtype.
+        UsageError: if it cannot be written, or the format does not have a dtype.
         Unavailable: without the package.
     """
     try:
@@ -225,12 +235,18 @@ _SAFETENSORS = {
 }
 
 
-def _chosen(path: str, key: str | None, names: Iterable[str]) -> str:
+def _require_name(path: str, key: str | None, names: Iterable[str]) -> str:
+    """Return ``key``, or without one the only name.
+
+    Raises:
+        UnknownName: for a key that is not among the names.
+        Fault: BAD_CASE without a key, if there is not exactly one name.
+    """
     known = list(names)
     if key is not None and key not in known:
         raise UnknownName(f"tensor in {path}", key, map(str, known))
     if key is None and len(known) != 1:
-        raise _bad(path, f"holds {len(known)} tensors ({', '.join(map(str, known[:8]))}); state key: NAME")
+        raise _bad(path, f"holds {len(known)} tensors ({', '.join(map(str, known[:8]))}); add key: NAME")
     return known[0] if key is None else key
 
 

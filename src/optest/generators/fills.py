@@ -1,4 +1,4 @@
-"""The fills that a plan can name, with their parameters as data; what they draw is in :mod:`.random_tensors`.
+"""Names and parameters of the fills; :mod:`.random_tensors` draws them.
 
 Standard library only, so that reading a plan never imports NumPy.
 """
@@ -12,10 +12,11 @@ from typing import Any
 from optest.errors import UnknownName, UsageError
 from optest.spec import Fill
 
+# Default of a required parameter.
 _NEEDED: Any = object()
-"""The default of a parameter that has to be stated."""
 
 _SIGNS: Mapping[str, tuple[str, Any]] = {"signs": ("signs", None), "dims": ("count", 1)}
+# By fill and parameter: a key of `_TYPES`, and the default; a default of None depends on the element type.
 _PARAMETERS: Mapping[str, Mapping[str, tuple[str, Any]]] = {
     "randn": {"mean": ("number", None), "std": ("positive number", None), **_SIGNS},
     "uniform": {"low": ("number", None), "high": ("number", None), **_SIGNS},
@@ -35,10 +36,9 @@ _PARAMETERS: Mapping[str, Mapping[str, tuple[str, Any]]] = {
         "of": ("string", "samples"),
     },
 }
-"""By fill and name: a key of :data:`_TYPES`, and the default; one of None depends on the element type."""
 
+# Names that `generator:` and `--generator` accept in addition to import paths.
 FILLS: tuple[str, ...] = tuple(_PARAMETERS)
-"""Names that ``generator:`` and ``--generator`` take beside a dotted path."""
 
 _BASES = ("randn", "uniform", "randint")
 
@@ -81,12 +81,12 @@ _TYPES = {
 }
 
 
+# Names of fills in NumPy, torch and other libraries.
 _OTHER_NAMES = {"normal": "randn", "gaussian": "randn", "rand": "uniform", "random": "uniform", "integers": "randint"}
-"""What fills are called in NumPy, torch and elsewhere."""
 
 
 def check_fill(fill: Fill) -> None:
-    """Refuse a fill that could not be drawn for any tensor.
+    """Check that the fill exists and that its parameters are complete, of the right type and in range.
 
     Raises:
         UnknownName: for a fill or a parameter that does not exist.
@@ -101,33 +101,34 @@ def check_fill(fill: Fill) -> None:
         type_, default = declared[name]
         words, accepts = _TYPES[type_]
         if not (accepts(value) or (value is None and default is None)):
-            raise UsageError(f"{name} of generator {fill.kind} is {value!r}, but should be {words}")
+            raise UsageError(f"{name} of generator {fill.kind} is {value!r}, expected {words}")
     missing = [name for name, (_, default) in declared.items() if default is _NEEDED and name not in fill.parameters]
     if missing:
-        raise UsageError(f"generator {fill.kind} has no {missing[0]}, but needs one")
+        raise UsageError(f"generator {fill.kind} needs the parameter {missing[0]}")
     if fill.kind not in _RANGES:
         return
     low, high = fill.parameters.get("low"), fill.parameters.get("high")
     if fill.kind == "randint" and low is not None and high is None:
-        raise UsageError(f"generator randint has low={low} but no high; state both, or high alone to start at 0")
+        raise UsageError(f"generator randint has low={low} but no high; set both, or only high to start at 0")
     start, end = (
-        default if stated is None else stated for stated, default in zip((low, high), _RANGES[fill.kind], strict=True)
+        default if value is None else value for value, default in zip((low, high), _RANGES[fill.kind], strict=True)
     )
     if start >= end:
-        raise UsageError(f"low of generator {fill.kind} is {start}, but should be below high, which is {end}")
+        raise UsageError(f"low of generator {fill.kind} is {start}, expected a number below high, which is {end}")
 
 
+# Defaults of low and high if only one of them is set.
 _RANGES: Mapping[str, tuple[float, float]] = {"uniform": (-1, 1), "randint": (0, math.inf)}
-"""What low and high are where only one of them is stated."""
 
 
 def fill_values(fill: Fill) -> dict[str, Any]:
-    """Every parameter of a checked fill with its value, defaults included."""
+    """Return all parameters of a checked fill with their values or defaults."""
     return {name: default for name, (_, default) in _PARAMETERS[fill.kind].items()} | dict(fill.parameters)
 
 
 def parameters_of(name: str) -> list[str]:
-    """What each parameter of a fill has to be, with its default; one without a default depends on the element type."""
+    """Describe each parameter of the fill ``name``: ``terms: an integer``, then ``[default]`` or ``(needed)``."""
+    # A default of None depends on the element type and is not shown.
     endings = {_NEEDED: " (needed)", None: ""}
     return [
         f"{parameter}: {_TYPES[type_][0]}{endings.get(default, f' [{default}]')}"

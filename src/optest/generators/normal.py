@@ -1,7 +1,7 @@
-"""The normal distribution as a table of quantiles, the same bits on every machine.
+"""Quantile table of the normal distribution, with the same bits on every machine.
 
-Made of additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly; no ``log`` of a
-mathematics library, whose last bit differs from one to the next.
+It is computed by additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly, without
+``log``, whose last bit differs between mathematics libraries.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _LN2 = 0.6931471805599453
 
 @cache
 def normal_table(name: str) -> Array:
-    """The standard normal at the middle of each of 65,536 equally likely cells, ascending, in a dtype.
+    """Return the quantiles at the middle of 65,536 equally likely cells, ascending, rounded to the dtype ``name``.
 
-    The ends are ±4.33; the second half is the first one mirrored, bit by bit.
+    The ends are ±4.33; the second half is exactly the negated first half in reverse order.
     """
     if name != "float64":
         return round_to(normal_table("float64"), dtype(name))
@@ -80,11 +80,12 @@ def normal_table(name: str) -> Array:
 
 
 def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], at: Array) -> Array:
-    upper, lower = (_polynomial(each, at) for each in coefficients)
-    return upper / lower
+    numerator, denominator = (_polynomial(powers, at) for powers in coefficients)
+    return numerator / denominator
 
 
 def _polynomial(coefficients: tuple[float, ...], at: Array) -> Array:
+    """Evaluate a polynomial by Horner's rule; the coefficient of the highest power comes first."""
     value = np.full_like(at, coefficients[0])
     for coefficient in coefficients[1:]:
         value = value * at + coefficient
@@ -92,7 +93,10 @@ def _polynomial(coefficients: tuple[float, ...], at: Array) -> Array:
 
 
 def _log(values: Array) -> Array:
-    """Natural logarithm of numbers in (0, 1): 2 atanh((m-1)/(m+1)) of the significand m in [1/2, 1)."""
+    """Return the natural logarithm of numbers in (0, 1).
+
+    For the significand m in [1/2, 1) it is 2 atanh((m-1)/(m+1)), by the series of atanh up to the 41st power.
+    """
     significand, exponent = np.frexp(values)
     ratio = (significand - 1.0) / (significand + 1.0)
     square = ratio * ratio

@@ -1,4 +1,4 @@
-"""From what a plan calls a generator to something with ``generate``, and the randomness that a user's one gets."""
+"""Lookup of generators by import path, and the random state for user-defined generators."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from optest.spec import TestCase
 
 @lru_cache(maxsize=256)
 def resolve_generator(path: str | None) -> Any:
-    """The generator at a dotted path: an instance, a class, which is called without arguments, or a function
-    ``(case, rng)``. None is the built-in :class:`RandomTensorGenerator`.
+    """Return the generator at an import path, as an object with ``generate(case, rng)``.
+
+    The path names such an object, a class without constructor arguments, or a function ``(case, rng)``. For None
+    return the built-in :class:`RandomTensorGenerator`.
 
     Raises:
-        UsageError: if there is nothing at the path, or something that is none of them.
+        UsageError: if the path does not exist, or names another kind of object.
         Unavailable: if its module needs a package that is not installed.
     """
     if path is None:
@@ -36,19 +38,19 @@ def resolve_generator(path: str | None) -> Any:
     if callable(generator):
         return SimpleNamespace(generate=generator)
     raise UsageError(
-        f"generator {path!r} is a {type(generator).__name__}, but should be a function (case, rng), "
+        f"generator {path!r} is a {type(generator).__name__}, expected a function (case, rng), "
         f"or a class or object with generate(case, rng)"
     )
 
 
 def numpy_generator(case: TestCase) -> np.random.Generator:
-    """A NumPy Generator that depends on the case key alone; its distributions may change with NumPy's version."""
+    """Return a NumPy Generator seeded from the case key; its distributions may change with NumPy's version."""
     digest = hashlib.blake2b(case.key.encode(), digest_size=32, person=b"optest numpy").digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
 
 
 def seed_global_state(case: TestCase) -> None:
-    """Seed what code without a generator of its own draws from: Python's, NumPy's and, if it is there, torch's."""
+    """Seed the global generators of Python, NumPy and, if it is imported, torch from the case key."""
     seed = int.from_bytes(hashlib.blake2b(case.key.encode(), digest_size=4).digest(), "little")
     random.seed(seed)
     np.random.seed(seed)

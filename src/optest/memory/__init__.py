@@ -1,1 +1,1 @@
-"""Memory that optest owns: buffers for any layout, poisons, guard zones and pages, and what was written where."""
+"""Memory for tensors under test: buffers of any layout, poisons, guard zones and pages, and detection of writes."""

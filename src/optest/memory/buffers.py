@@ -1,4 +1,4 @@
-"""Buffers that optest owns, for any layout: whatever is not an element is poisoned and watched."""
+"""Buffers of any layout, in which all bytes that are not elements are poisoned and checked for writes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Bytes of a buffer that are not what they were.
+    """Changed bytes of a buffer.
 
     ``place`` is ``element``, ``gap`` (between elements), ``before`` or ``behind``. ``byte`` counts from the pointer
-    that was handed over; ``distance`` from the nearer end of the storage, for ``before`` and ``behind``. ``index`` is
-    that of the element, or of the nearest: for a gap of the last element in memory before it, outside of the first or
-    the last in memory; None where there is none. ``slots`` counts changed element-sized
-    pieces of the same kind, inside or outside the elements.
+    that was passed to the library; ``distance`` from the nearer end of the storage, for ``before`` and ``behind``.
+    ``index`` is that of the element; for a gap that of the last element in memory before it; for ``before`` and
+    ``behind`` that of the first and the last element in memory; None if there is no such element. ``slots`` counts the
+    changed element-sized slots of the same kind, inside or outside the elements.
     """
 
     buffer: str
@@ -46,7 +46,7 @@ class Change:
 
     def __str__(self) -> str:
         of = f" of {self.buffer}" if self.buffer else ""
-        more = f" ({self.slots} places in all)" if self.slots > 1 else ""
+        more = f" ({self.slots} slots in total)" if self.slots > 1 else ""
         match self.place:
             case "element":
                 where = f"in element {list(self.index or ())}{of}, at byte {self.byte}"
@@ -54,31 +54,31 @@ class Change:
                 after = f"behind element {list(self.index)}" if self.index is not None else "before the first element"
                 where = f"in a gap between the elements{of}, {after}, at byte {self.byte}"
             case "before":
-                where = f"{plural(self.distance, 'byte')} before the start{of}{self._beside('before')}"
+                where = f"{plural(self.distance, 'byte')} before the start{of}{self._nearest_element('before')}"
             case _:
-                where = f"{plural(self.distance, 'byte')} behind the end{of}{self._beside('behind')}"
+                where = f"{plural(self.distance, 'byte')} behind the end{of}{self._nearest_element('behind')}"
         return f"memory was written {where}: {self.was.hex(' ')} became {self.became.hex(' ')}{more}"
 
     def in_plain_bytes(self) -> Change:
-        """The same of memory whose bytes are nobody's elements, as those of a workspace."""
+        """Return the change without an element index, for memory without elements such as a workspace."""
         return replace(self, index=None)
 
     def fault(self, reason: Reason) -> Fault:
-        """What it is to a case."""
+        """Return a fault with this change as message and details."""
         return Fault(reason, str(self), details={"buffer": self.buffer, "place": self.place, "byte": self.byte})
 
-    def _beside(self, side: str) -> str:
-        """A tensor of one element needs no index."""
+    def _nearest_element(self, side: str) -> str:
+        # A 0-d tensor has the index ().
         return f", {side} element {list(self.index)}" if self.index else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """The storage of one tensor between guard zones or forbidden pages.
+    """Storage of one tensor between guard zones or forbidden pages.
 
-    ``address`` is that of element [0, 0, …]: the pointer that a library gets. At first every byte holds the poison,
-    the elements too. ``array`` is the tensor itself; what is written into it is
-    never reported by :meth:`outside`, whatever the strides, and any other byte always is.
+    ``address`` is that of element [0, 0, …]: the pointer for a library. After allocation every byte holds the poison,
+    also the elements. ``array`` is the tensor itself; :meth:`outside` reports writes to all other bytes, and never
+    those to elements, for any strides.
     """
 
     name: str
@@ -102,20 +102,20 @@ class Buffer:
         page_alignment: int = 1,
         poisoned: bool = True,
     ) -> Buffer:
-        """Memory for ``spec``, poisoned, unless whoever asks does so himself before each call.
+        """Allocate memory for ``spec``, filled with the poison unless ``poisoned`` is False.
 
-        On the heap :attr:`address` lies ``shift`` elements behind a multiple of ``alignment`` bytes, and each guard
-        zone has at least ``guard_bytes``. Against pages the last or the first byte of the storage is the last or
-        first that may be touched, and the elements decide the alignment; ``page_alignment`` bytes, if more, leave
-        watched bytes between the storage and the page behind it.
+        On the heap :attr:`address` is ``shift`` elements behind a multiple of ``alignment`` bytes, and each guard
+        zone has at least ``guard_bytes``. With page placements the last or the first byte of the storage is adjacent
+        to a forbidden page, and the elements determine the alignment; with a larger ``page_alignment`` checked bytes
+        are between the storage and the page behind it.
 
         Raises:
             ValueError: for an alignment that is no power of two, or smaller than an element.
-            Unavailable: for pages where the system has no ``mprotect``.
+            Unavailable: for pages if the system has no ``mprotect``.
         """
         size = spec.dtype.itemsize_bytes
         if alignment < size or alignment & (alignment - 1):
-            raise ValueError(f"alignment is {alignment}, but should be a power of two and {size} or more")
+            raise ValueError(f"alignment is {alignment}, expected a power of two of {size} or more")
         nbytes = spec.storage_elements * size
         if placement is Placement.HEAP:
             guard = -(-guard_bytes // size) * size
@@ -125,7 +125,7 @@ class Buffer:
         else:
             region = page_region(nbytes, at_end=placement is Placement.PAGES_END, alignment=page_alignment)
         if poisoned:
-            _cover(region.memory, poison.pattern(spec.dtype))
+            _fill(region.memory, poison.pattern(spec.dtype))
         storage = region.memory[region.start : region.end].view(numpy_dtype(spec.dtype))
         address = region.address + region.start + spec.offset * size
         return cls(name=name, spec=spec, poison=poison, address=address, region=region, array=view(storage, spec))
@@ -136,7 +136,7 @@ class Buffer:
 
     @property
     def _pointer(self) -> int:
-        """Where in the storage the pointer points that is handed over, in bytes."""
+        """Offset of :attr:`address` in the storage, in bytes."""
         return self.spec.offset * self.spec.dtype.itemsize_bytes
 
     @property
@@ -144,36 +144,36 @@ class Buffer:
         return contiguous_strides(self.spec.shape) if self.spec.strides is None else self.spec.strides
 
     def cover(self, poison: Poison, *, elements: bool = True) -> None:
-        """Cover the memory with a poison, without ``elements`` only what is none, where that is cheaper.
+        """Fill the memory with ``poison``; without ``elements`` skip the elements of a storage without gaps.
 
-        Whoever covers with another poison than :attr:`poison` asks afterwards about a buffer that has it.
+        For another poison than :attr:`poison`, check with a buffer that has that poison.
         """
         pattern = poison.pattern(self.spec.dtype)
         if elements or not _is_solid(self.spec):
-            _cover(self.region.memory, pattern)
+            _fill(self.region.memory, pattern)
             return
-        _cover(self.region.memory[: self.region.start], pattern)
-        _cover(self.region.memory[self.region.end :], pattern)
+        _fill(self.region.memory[: self.region.start], pattern)
+        _fill(self.region.memory[self.region.end :], pattern)
 
     def put(self, values: Array) -> None:
-        """Copy values of the same shape and dtype into the elements; the gaps stay poisoned.
+        """Copy values of the same shape and dtype into the elements; the gaps keep the poison.
 
         Raises:
             ValueError: for another shape or dtype.
         """
         if values.shape != self.array.shape or values.dtype != self.array.dtype:
             raise ValueError(
-                f"values are {values.dtype}[{format_shape(values.shape)}], but should be {self.spec} for {self.name}"
+                f"values are {values.dtype}[{format_shape(values.shape)}], expected {self.spec} for {self.name}"
             )
         np.copyto(self.array, values)
 
     def outside(self) -> Change | None:
-        """The write outside the elements that is nearest to them: a gap's first, else the nearest in a guard zone."""
+        """Return the first write into a gap, else the write nearest to the storage in a guard zone, or None."""
         pattern = self.poison.pattern(self.spec.dtype)
         if not _is_solid(self.spec):
             inside = self.region.memory[self.region.start : self.region.end]
             changed = _differs(inside, np.frombuffer(pattern, np.uint8), len(pattern))
-            changed &= ~_owned(self.spec)
+            changed &= ~_element_mask(self.spec)
             if changed.any():
                 return self._in_gap(changed, pattern, inside)
         region = self.region
@@ -187,33 +187,33 @@ class Buffer:
         return replace(change, byte=change.byte - self._pointer, index=nearest)
 
     def mutated(self, values: Array) -> Change | None:
-        """The first element that is not, bit for bit, what :meth:`put` copied, else the nearest write outside."""
-        given, left = self._packed(values), self._packed(self.array)
-        if given.nbytes <= _SMALL_BYTES and given.tobytes() == left.tobytes():
+        """Return the first element whose bits differ from ``values``, else the result of :meth:`outside`."""
+        before, after = self._packed(values), self._packed(self.array)
+        if before.nbytes <= _SMALL_BYTES and before.tobytes() == after.tobytes():
             return self.outside()
         size = self.spec.dtype.itemsize_bytes
-        changed = _differs(given, left, size)
+        changed = _differs(before, after, size)
         if not changed.any():
             return self.outside()
         first = int(np.argmax(changed))
-        was, became = (each[first * size : (first + 1) * size].tobytes() for each in (given, left))
+        was, became = (x[first * size : (first + 1) * size].tobytes() for x in (before, after))
         index = tuple(int(axis) for axis in np.unravel_index(first, self.spec.shape))
         slot = sum(axis * stride for axis, stride in zip(index, self._strides, strict=True))
-        byte = slot * size + next(place for place in range(size) if was[place] != became[place])
+        byte = slot * size + next(n for n in range(size) if was[n] != became[n])
         count = int(changed.sum())
         return Change(buffer=self.name, place="element", byte=byte, slots=count, index=index, was=was, became=became)
 
     def _packed(self, values: Array) -> Array:
-        """The bytes of the elements of a tensor, in row-major order; a view where that is their order."""
+        """Return the bytes of the elements of a tensor in row-major order; a view if that is their order in memory."""
         packed: Array = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         return packed
 
     def _in_gap(self, changed: Array, pattern: bytes, storage: Array) -> Change:
-        """Report the first changed slot of the storage, which held the pattern."""
+        """Describe the first changed slot of the storage, which held the pattern before."""
         slot, size = int(np.argmax(changed)), len(pattern)
         became = storage[slot * size : (slot + 1) * size].tobytes()
         byte = slot * size + next(index for index in range(size) if pattern[index] != became[index])
-        below = np.flatnonzero(_owned(self.spec)[:slot])
+        below = np.flatnonzero(_element_mask(self.spec)[:slot])
         return Change(
             buffer=self.name,
             place="gap",
@@ -225,51 +225,51 @@ class Buffer:
         )
 
     def _index(self, slot: int) -> tuple[int, ...]:
-        """The index of an element in this place of the storage; the first, where several share it."""
-        slots = np.arange(self.spec.storage_elements)
-        places = _strided(slots, self.spec)
-        index = np.argwhere(np.atleast_1d(places) == slot)[0]
+        """Return the index of the element in a slot of the storage; the first one if several share it."""
+        slots = _strided(np.arange(self.spec.storage_elements), self.spec)
+        index = np.argwhere(np.atleast_1d(slots) == slot)[0]
         return tuple(int(axis) for axis in index[: self.array.ndim])
 
     def _outermost(self, *, first: bool) -> tuple[int, ...] | None:
-        """The index of the first or of the last element in memory; None if there is none."""
+        """Return the index of the first or of the last element in memory, or None if there are no elements."""
         if not self.spec.elements:
             return None
         ends = zip(self.spec.shape, self._strides, strict=True)
         return tuple(size - 1 if (stride > 0) != first and stride else 0 for size, stride in ends)
 
     def untouched(self) -> Array:
-        """Which elements still hold the poison, byte for byte, in the tensor's shape."""
+        """Return a mask of the elements that still hold the poison, byte for byte, in the tensor's shape."""
         pattern = np.frombuffer(self.poison.pattern(self.spec.dtype), np.uint8)
         differs = _differs(self._packed(self.array), pattern, pattern.size)
         return np.logical_not(differs, out=differs).reshape(self.spec.shape)
 
     def describe(self, address: int) -> str | None:
-        """Where a faulting address lies, in words; None if it is not near this buffer."""
+        """Describe the position of a faulting address relative to this buffer; None if it is not near."""
         region = self.region
         offset = address - region.address
         if not -region.forbidden <= offset < region.memory.size + region.forbidden:
             return None
-        what = f"{self.name} ({self.spec})" if self.name else str(self.spec)
+        tensor = f"{self.name} ({self.spec})" if self.name else str(self.spec)
         size = self.spec.dtype.itemsize_bytes
         if offset < region.start:
             before = region.start - offset
             elements = plural(-(-before // size), "element")
-            return f"{plural(before, 'byte')} before the start of {what}, {elements} before the first"
+            return f"{plural(before, 'byte')} before the start of {tensor}, {elements} before the first"
         if offset >= region.end:
             behind = offset - region.end
             elements = plural(behind // size + 1, "element")
-            return f"{plural(behind, 'byte')} behind the end of {what}, {elements} behind the last"
-        return f"at byte {offset - region.start - self._pointer} of {what}"
+            return f"{plural(behind, 'byte')} behind the end of {tensor}, {elements} behind the last"
+        return f"at byte {offset - region.start - self._pointer} of {tensor}"
 
     def words(self) -> Array | None:
-        """The elements as integers of their size in a row; None where they have gaps between them, or no such size."""
+        """Return the elements as a flat view of unsigned integers; None if they have gaps or no size of 1, 2, 4, 8."""
         size = self.spec.dtype.itemsize_bytes
         is_packed = self.array.flags.c_contiguous and size in _WORDS
         return self.array.reshape(-1).view(_WORDS[size]) if is_packed else None
 
     def has_untouched(self) -> bool:
-        """Whether any element still holds the poison; in pieces, so that a large buffer costs no more than reading."""
+        """Return whether any element still holds the poison."""
+        # In pieces that stay in the cache: a large buffer is read only once.
         words = self.words()
         if words is None:
             return bool(self.untouched().any())
@@ -281,7 +281,10 @@ class Buffer:
 def written_beside(
     name: str, zones: Sequence[Array], contents: Sequence[bytes], size: int, nbytes: int
 ) -> Change | None:
-    """The write that is nearest to ``nbytes`` of elements of that ``size``, in the bytes before and behind them."""
+    """Return the write into the zones before and behind a tensor that is nearest to it, or None.
+
+    ``contents`` are the expected bytes of the zones, ``size`` the bytes of an element, ``nbytes`` those of the tensor.
+    """
     for place, zone, content in zip(("before", "behind"), zones, contents, strict=True):
         if zone.tobytes() == content:
             continue
@@ -301,18 +304,19 @@ def written_beside(
 
 
 def never_written(first: Buffer, second: Buffer) -> Array:
-    """Which elements were written by neither of two calls: they hold the poison of each buffer.
+    """Return a mask of the elements that neither of two calls wrote: they hold the poison of each buffer.
 
     Raises:
-        ValueError: if both buffers were poisoned alike, which would call a written value unwritten.
+        ValueError: if both buffers have the same poison.
     """
+    # With one poison a result equal to it would count as unwritten.
     if first.poison is second.poison:
-        raise ValueError(f"both buffers hold the poison {first.poison.name}, but should hold different ones")
+        raise ValueError(f"both buffers hold the poison {first.poison.name}, expected different ones")
     return np.asarray(first.untouched() & second.untouched())
 
 
 def _is_solid(spec: TensorSpec) -> bool:
-    """Whether every slot of the storage is an element: dense, transposed or reversed from the start of its storage."""
+    """Return whether every slot of the storage is an element: dense, transposed or reversed, without an offset."""
     if spec.strides is None or spec.elements == 0:
         return spec.offset == 0
     step = 1
@@ -323,23 +327,23 @@ def _is_solid(spec: TensorSpec) -> bool:
     return spec.lowest_index == 0
 
 
-def _owned(spec: TensorSpec) -> Array:
-    """Which slots of the storage are elements; not to be written."""
-    return _cached_owned(spec) if spec.storage_elements <= _CACHED_ELEMENTS else _make_owned(spec)
+def _element_mask(spec: TensorSpec) -> Array:
+    """Return a read-only mask of the storage's slots that are elements; that of a small tensor is cached."""
+    return _cached_mask(spec) if spec.storage_elements <= _CACHED_ELEMENTS else _compute_mask(spec)
 
 
-def _make_owned(spec: TensorSpec) -> Array:
-    owned = np.zeros(spec.storage_elements, np.bool_)
-    _strided(owned, spec)[...] = True
-    owned.flags.writeable = False
-    return owned
+def _compute_mask(spec: TensorSpec) -> Array:
+    mask = np.zeros(spec.storage_elements, np.bool_)
+    _strided(mask, spec)[...] = True
+    mask.flags.writeable = False
+    return mask
 
 
-_cached_owned = lru_cache(maxsize=64)(_make_owned)
+_cached_mask = lru_cache(maxsize=64)(_compute_mask)
 
 
 def _strided(slots: Array, spec: TensorSpec) -> Array:
-    """The tensor's view of an array with one entry for each slot of its storage, whatever its dtype."""
+    """View an array with one entry per slot of the storage, of any dtype, in the shape and layout of ``spec``."""
     if spec.elements == 0:
         return slots[:0].reshape(spec.shape)
     strides: Any = None if spec.strides is None else tuple(stride * slots.itemsize for stride in spec.strides)
@@ -347,16 +351,18 @@ def _strided(slots: Array, spec: TensorSpec) -> Array:
     return tensor
 
 
-def _differs(one: Array, other: Array, size: int) -> Array:
-    """Which pieces of ``size`` bytes differ from those of ``other``, or from the one piece that it is."""
+def _differs(first: Array, second: Array, size: int) -> Array:
+    """Return a mask of the pieces of ``size`` bytes that differ; ``second`` may be a single piece."""
     if size in _WORDS:
-        return np.asarray(one.view(_WORDS[size]) != other.view(_WORDS[size]))
-    return np.asarray((one.reshape(-1, size) != other.reshape(-1, size)).any(axis=1))
+        return np.asarray(first.view(_WORDS[size]) != second.view(_WORDS[size]))
+    return np.asarray((first.reshape(-1, size) != second.reshape(-1, size)).any(axis=1))
 
 
-def _cover(memory: Array, pattern: bytes) -> None:
+def _fill(memory: Array, pattern: bytes) -> None:
+    """Repeat ``pattern`` throughout ``memory``, whose size is a multiple of its length."""
     if len(set(pattern)) == 1:
-        if memory.size > _PIECE:  # faster on fresh pages
+        # memset is faster on fresh pages
+        if memory.size > _PIECE:
             ctypes.memset(memory.ctypes.data, pattern[0], memory.size)
             return
         memory.fill(pattern[0])
@@ -368,19 +374,19 @@ def _cover(memory: Array, pattern: bytes) -> None:
 
 
 def require_written(outputs: Mapping[str, tuple[Array, Array]]) -> None:
-    """Require that no element was left out, of outputs by name with the mask of those that were never written.
+    """Require that all elements were written; ``outputs`` are pairs of output and mask of unwritten elements by name.
 
     Raises:
-        Fault: UNWRITTEN for the first output that has some, with all outputs, so that the others can be judged.
+        Fault: UNWRITTEN for the first output with unwritten elements; it holds all outputs, so that the written
+            elements can be compared.
     """
     for name, (_, never) in outputs.items():
         if not never.any():
             continue
         index = [int(axis[0]) for axis in np.nonzero(np.atleast_1d(never))][: never.ndim]
-        count = f"{int(never.sum())} of {never.size} elements of output {name}"
         raise Fault(
             Reason.UNWRITTEN,
-            f"{count} were never written; the first at {index}",
+            f"{int(never.sum())} of {never.size} elements of output {name} were never written; the first at {index}",
             details={"output": name, "index": index},
             written=outputs,
         )

@@ -1,5 +1,4 @@
-"""How much of the C heap is taken: glibc's ``mallinfo2``, which counts what every arena has handed out, large blocks
-included, or what a sanitizer counts."""
+"""Size of the allocated C heap, from glibc's ``mallinfo2`` (all arenas and large blocks) or a sanitizer."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from optest.settings import environment
 
 _BLOCKS_KEPT = 7
 _TUNABLE = "glibc.malloc.tcache_count"
+# Largest accepted number of free blocks per size that count as allocated: among more of them a leak is not visible.
 _MOST_KEPT = 255
-"""Free blocks of a size that may count as used: among more of them no leak shows in any time."""
 
 
 class _MallInfo(ctypes.Structure):
@@ -27,31 +26,37 @@ class _MallInfo(ctypes.Structure):
 
 
 def heap_bytes() -> int | None:
-    """Bytes that ``malloc`` has handed out in all of the process; None where that is not known, where Python takes its
-    own objects from there, which come and go with every call, or where hundreds of free blocks count as used."""
+    """Return the bytes that ``malloc`` has allocated in this process, or None if they are unknown or inconclusive.
+
+    They are inconclusive if Python allocates its objects by malloc, or hundreds of free blocks count as allocated.
+    """
     count = _counter()
     return None if count is None else count()
 
 
 @cache
 def blocks_kept() -> int:
-    """How many free blocks of a size glibc's malloc keeps for a thread, which count as used: what GLIBC_TUNABLES
-    states."""
-    found = _BLOCKS_KEPT
-    for each in environment().get("GLIBC_TUNABLES", "").split(":"):
-        name, _, value = each.partition("=")
+    """Return how many free blocks per size glibc caches for a thread; they count as allocated.
+
+    It is the value in GLIBC_TUNABLES, else 7.
+    """
+    count = _BLOCKS_KEPT
+    for tunable in environment().get("GLIBC_TUNABLES", "").split(":"):
+        name, _, value = tunable.partition("=")
         if name == _TUNABLE and value.isascii() and value.isdecimal():
-            found = int(value)
-    return found
+            count = int(value)
+    return count
 
 
 @cache
 def _counter() -> Callable[[], int] | None:
+    """Return a function that returns the allocated bytes, or None if there is no reliable one."""
     if environment().get("PYTHONMALLOC", "").startswith("malloc"):
         return None
     process = ctypes.CDLL(None)
     sanitized = getattr(process, "__sanitizer_get_current_allocated_bytes", None)
-    if sanitized is not None:  # its malloc has taken the place of glibc's
+    # A sanitizer replaces glibc's malloc.
+    if sanitized is not None:
         sanitized.restype = ctypes.c_size_t
         return lambda: int(sanitized())
     mallinfo2 = getattr(process, "mallinfo2", None)
@@ -59,8 +64,8 @@ def _counter() -> Callable[[], int] | None:
         return None
     mallinfo2.restype = _MallInfo
 
-    def of_glibc() -> int:
+    def allocated_bytes() -> int:
         info = mallinfo2()
         return int(info.uordblks + info.hblkhd)
 
-    return of_glibc
+    return allocated_bytes

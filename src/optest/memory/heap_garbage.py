@@ -1,7 +1,8 @@
-"""What fresh and freed heap memory holds: bytes of our choice, so that a result that depends on them shows it.
+"""Filling of fresh and freed heap memory with a chosen byte, to reveal results that depend on uninitialised memory.
 
-glibc has ``M_PERTURB`` for this (mallopt(3)), which does not reach the small blocks that each thread keeps for itself
-(glibc 2.26 and later). Those are taken, written and freed again, a few of each size; both are this thread's alone.
+glibc has ``M_PERTURB`` for this (mallopt(3)), which does not affect the small blocks that each thread caches
+(glibc 2.26 and later). Those are allocated, written and freed, a few of each size. The setting and the cached blocks
+are only this thread's.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ from typing import Any
 from optest.memory.glibc import has_glibc_malloc
 
 _M_PERTURB = -6
+# Fresh blocks get the complement of the lowest eight bits; 0 would switch the filling off (`alloc_perturb`).
 _COMPLEMENT_OF_FF = 0x100
-"""Fresh blocks get the complement of the lowest eight bits; 0 would be the end of it (``alloc_perturb``)."""
 
+# Usable sizes of the blocks that a thread caches; the small ones twice, since libraries allocate descriptors of them.
 _SIZES = (*range(24, 264, 16), *range(24, 264, 16), *range(264, 1033, 16))
-"""Usable sizes of the blocks that a thread keeps: several of the small ones, of which descriptors are made."""
 
 _WANTED = list(_SIZES)
 _MOST_ROUNDS = 64
+# More than the number of free blocks of one size in a process.
 _MOST_LARGER = 100_000
-"""More free blocks of one size than a process has."""
 
 
 def is_possible() -> bool:
+    """Return whether this process uses glibc's malloc, which :func:`scribble` needs."""
     return _malloc() is not None
 
 
 def scribble(byte: int) -> None:
-    """From now on blocks of malloc that nobody has written, and those that are free, hold ``byte``."""
+    """Fill free blocks and all later allocated blocks of malloc with ``byte``; do nothing without glibc's malloc."""
     malloc = _malloc()
     if malloc is None:
         return
@@ -51,7 +53,7 @@ def scribble(byte: int) -> None:
 
 
 def end() -> None:
-    """Fresh blocks hold again what they hold without us."""
+    """Stop the filling of fresh blocks."""
     malloc = _malloc()
     if malloc is not None:
         malloc.mallopt(_M_PERTURB, 0)
@@ -59,7 +61,7 @@ def end() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Malloc:
-    """Functions of glibc."""
+    """Functions of glibc, with their argument types set."""
 
     mallopt: Any
     malloc: Any
@@ -70,8 +72,9 @@ class _Malloc:
 
 
 def _written_with(malloc: _Malloc, byte: int) -> list[int]:
-    """One block for each of the sizes."""
-    if byte:  # a copy of a text takes and writes in one call
+    """Allocate one block of each size, filled with ``byte``."""
+    if byte:
+        # strdup allocates and writes in one call
         return [malloc.strdup(text) for text in _texts(byte)]
     blocks = [malloc.malloc(size) for size in _SIZES]
     for block, size in zip(blocks, _SIZES, strict=True):
@@ -80,28 +83,26 @@ def _written_with(malloc: _Malloc, byte: int) -> list[int]:
 
 
 def _write(malloc: _Malloc, byte: int, blocks: list[int]) -> None:
-    """To the very end, which a block of another size has elsewhere."""
+    """Fill blocks with ``byte`` up to their usable size, which may be more than was requested."""
     for block in blocks:
         malloc.memset(block, byte, malloc.usable_size(block))
 
 
 def _free(malloc: _Malloc, blocks: list[int]) -> None:
-    """So that they are taken again in the same order."""
+    """Free blocks in reverse order, so that malloc returns them in the same order again."""
     for block in reversed(blocks):
         malloc.free(block)
 
 
 def _write_next(malloc: _Malloc, byte: int, size: int) -> None:
-    """Take, write and free blocks of a size until those that come first are written.
-
-    malloc moves other free blocks to the thread's own, which are full before ours come back.
-    """
+    """Allocate, write and free blocks of one size until malloc returns only written ones, at most 64 times."""
+    # malloc moves other free blocks to the thread's cache, which is full before ours are freed.
     count = _SIZES.count(size)
     written: set[int] = set()
     for _ in range(_MOST_ROUNDS):
-        # Take blocks of that very size, which the thread keeps for itself when they are freed. malloc gives larger ones
-        # where what would be left over is too small to be a block: keep those back until it has no more of them, or it
-        # would give the same ones again and again, the library among others.
+        # Allocate blocks of exactly that size, which the thread caches when they are freed. malloc returns a larger one
+        # if the rest would be too small for a block: hold those until it has no more of them, or it would return the
+        # same ones again and again, also to the library.
         blocks: list[int] = []
         larger: list[int] = []
         while len(blocks) < count and len(larger) < _MOST_LARGER:
@@ -109,23 +110,23 @@ def _write_next(malloc: _Malloc, byte: int, size: int) -> None:
             (blocks if malloc.usable_size(block) == size else larger).append(block)
         _write(malloc, byte, larger)
         _free(malloc, larger)
-        others = [block for block in blocks if block not in written]
-        _write(malloc, byte, others)
-        written.update(others)
+        unwritten = [block for block in blocks if block not in written]
+        _write(malloc, byte, unwritten)
+        written.update(unwritten)
         _free(malloc, blocks)
-        if not others:
+        if not unwritten:
             return
 
 
 @cache
 def _texts(byte: int) -> tuple[ctypes.c_char_p, ...]:
-    """One that fills each block up to its last byte, the end of the text."""
+    """Return a C string of ``byte`` for each size, which fills a block except for its final NUL."""
     return tuple(ctypes.c_char_p(bytes([byte]) * (size - 1)) for size in _SIZES)
 
 
 @cache
 def _malloc() -> _Malloc | None:
-    """None under another malloc, a sanitizer's among them."""
+    """Return the functions of glibc's malloc, or None if another malloc replaces it."""
     if not has_glibc_malloc():
         return None
     process = ctypes.PyDLL(None)

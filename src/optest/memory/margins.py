@@ -1,4 +1,4 @@
-"""Private copies of inputs between margins: memory beside a tensor, which nobody should read and nobody may write."""
+"""Copies of inputs between margins: memory adjacent to a tensor, which a kernel must neither read nor write."""
 
 from __future__ import annotations
 
@@ -20,38 +20,41 @@ SIDES = ("before", "behind")
 
 
 class Margins(NamedTuple):
-    """``nbytes`` on each side of every input, which hold what shows in a result when it is read: NaN, and for integers
-    the largest and the smallest number. ``others`` are the margins with other numbers, as (place of the input, side):
-    a right result is the same for both, bit for bit.
+    """Margins of ``nbytes`` on each side of every input, with values that change a result if they are read.
+
+    These are NaN, and for integers the largest and the smallest number. ``others`` are the margins with different
+    values, as (index of the input, side): a correct result is the same for both, bit for bit.
     """
 
     nbytes: int
     others: frozenset[tuple[int, str]] = frozenset()
+    # Called last, after the inputs were copied.
     before_call: Callable[[], object] | None = None
-    """What is done last, when the inputs are where they should be."""
 
     def all_others(self, count: int) -> Margins:
+        """Return margins with the different values on both sides of all ``count`` inputs."""
         return self._replace(others=_everywhere(count))
 
     def around(self, array: Array, place: int, *, before: int = 0) -> Padded:
-        """A writeable copy of the input at ``place``, strides and gaps included, in memory of its own.
+        """Copy the input with index ``place`` into new writeable memory between margins, with its strides and gaps.
 
-        ``before`` is how many elements of its storage lie below the lowest one, which decides how it is aligned.
+        ``before`` is the number of elements of its storage below its lowest one; it determines the alignment.
         """
         contents = [
             _content(array.dtype, self.nbytes, bool(self.others) and (place, side) in self.others) for side in SIDES
         ]
         first = before * array.itemsize
         copy, storage, start, end = copy_between(array, _aligned, self.nbytes + first, self.nbytes)
-        storage[: self.nbytes], storage[end:] = (np.frombuffer(each, np.uint8) for each in contents)
+        storage[: self.nbytes], storage[end:] = (np.frombuffer(content, np.uint8) for content in contents)
         if first:
-            storage[self.nbytes : start] = 0xFF  # nobody's elements either
+            # These slots are no elements either.
+            storage[self.nbytes : start] = 0xFF
         return Padded(copy, storage, end, contents)
 
 
 @dataclass(slots=True)
 class Padded:
-    """``array`` lies in ``storage``, between ``contents``, the bytes of both sides."""
+    """A tensor ``array`` in ``storage`` between margins; ``contents`` are the expected bytes of both margins."""
 
     array: Array
     storage: Array = field(repr=False)
@@ -59,29 +62,32 @@ class Padded:
     contents: list[bytes] = field(repr=False)
 
     def written(self, name: str) -> Change | None:
-        """The write into a margin that is nearest to the tensor."""
+        """Return the write into a margin that is nearest to the tensor, or None."""
         zones = (self.storage[: len(self.contents[0])], self.storage[self.end :])
         return written_beside(name, zones, self.contents, self.array.itemsize, self.array.nbytes)
 
 
 def storage_around(array: Array) -> tuple[Array, int]:
-    """The bytes that the tensor's memory is part of, from a multiple of the alignment on, and where among them element
-    [0, 0, …] lies; those of a copy where the memory is not NumPy's own."""
+    """Return the bytes of the array that owns the tensor's memory, from an aligned address on, and the tensor's offset.
+
+    If the memory is not NumPy's, or not contiguous, return those of a copy.
+    """
     owner: Any = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     skipped = -address_of(owner) % _ALIGNMENT_BYTES
-    at = address_of(array) - address_of(owner) - skipped
-    if at < 0 or owner.base is not None or not owner.flags.c_contiguous:
+    offset = address_of(array) - address_of(owner) - skipped
+    if offset < 0 or owner.base is not None or not owner.flags.c_contiguous:
         copy, storage, _, _ = copy_between(array, _aligned, 0, 0)
         return storage, address_of(copy) - address_of(storage)
-    return owner.reshape(-1).view(np.uint8)[skipped:], at
+    return owner.reshape(-1).view(np.uint8)[skipped:], offset
 
 
 def _aligned(size: int, dtype: Any) -> Array:
-    whole = np.empty(size + _ALIGNMENT_BYTES, dtype)
-    first = -address_of(whole) % _ALIGNMENT_BYTES
-    return whole[first : first + size]
+    """Return an uninitialised array whose address is a multiple of 64; ``dtype`` has elements of one byte."""
+    block = np.empty(size + _ALIGNMENT_BYTES, dtype)
+    first = -address_of(block) % _ALIGNMENT_BYTES
+    return block[first : first + size]
 
 
 @cache
@@ -91,12 +97,14 @@ def _everywhere(count: int) -> frozenset[tuple[int, str]]:
 
 @lru_cache(maxsize=64)
 def _content(dtype: np.dtype[Any], nbytes: int, is_other: bool) -> bytes:
-    """The bytes of a margin: elements of two values in turn, so that either of a maximum and a minimum shows."""
+    """Return the bytes of a margin: NaN for floats, else two alternating values; ``is_other`` selects other ones."""
+    # Two values, because one of them changes a maximum and the other one a minimum.
     kind = dtype_of(dtype)
     values: list[float]
     if is_other and kind.is_inexact:
         largest = np.frombuffer(Poison.HIGH.pattern(kind), dtype)[:1]
-        root = float(np.sqrt(widen(largest).real[0]))  # its square and the sum of some thousand are finite
+        # The square of the root, and the sum of some thousand roots, are finite.
+        root = float(np.sqrt(widen(largest).real[0]))
         values = [root, -root]
     elif kind.is_inexact:
         return b"\xff" * nbytes

@@ -1,4 +1,4 @@
-"""What stands in memory that is nobody's to read or write: patterns that show when either happens."""
+"""Poisons: patterns in memory that kernels must not read or write, which reveal it if they do."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ODD = 0xA5A5A5A5A5A5A5A5
 
 
 class Poison(Enum):
-    """A pattern for every element type.
+    """Byte pattern for every element type.
 
-    NAN, HIGH and LOW show that memory was *read*: a sum becomes NaN, a maximum the largest finite number, a minimum
-    the smallest; where a type has no NaN, a value far from both. A5 and 5A show that memory was *written*: bytes that
-    no kernel writes by habit, each the complement of the other, so that no value looks like both. FF is NaN in every
-    float type and -1 in every integer, and shares no byte with the other two.
+    NAN, HIGH and LOW reveal *reads*: a sum becomes NaN, a maximum the largest finite number, a minimum the smallest;
+    NAN of a type without NaN is a value far from both. A5 and X5A reveal *writes*: bytes that kernels rarely write,
+    each the complement of the other, so that no value equals both. FF is NaN in every float type and -1 in every signed
+    integer, and shares no byte with the other two.
     """
 
     NAN = "nan"
@@ -32,23 +32,22 @@ class Poison(Enum):
     FF = "ff"
 
     def pattern(self, dtype: DType) -> bytes:
-        """The bytes of one element."""
+        """Return the bytes of one element of ``dtype``."""
         return _pattern(self, dtype)
 
 
+# A result that is the same, bit for bit, under all three does not depend on memory that it must not read. Two are not
+# enough: a minimum that skips NaN changes only under LOW.
 READ_POISONS = (Poison.NAN, Poison.HIGH, Poison.LOW)
-"""A result that is the same, bit for bit, under all three does not depend on what it should not read.
 
-Two are not enough: a minimum that skips NaN shows LOW alone.
-"""
-
+# X5A first: as a float it is large (1.5e16 in float32, 203 in float16), so that a sum into memory that was not set to
+# zero is wrong. A5 is 2.9e-16, which any sum absorbs.
 WRITE_POISONS = (Poison.X5A, Poison.A5)
-"""5A first: as a float it is large (1.5e16 in float32, 203 in float16), so that a sum into memory that nobody set to
-zero is wrong. A5 is 2.9e-16, which any sum absorbs."""
 
 
 @cache
 def _pattern(poison: Poison, dtype: DType) -> bytes:
+    """Return the bytes of one element; NAN of integers is the pattern of A5."""
     size = dtype.itemsize_bytes
     if poison is Poison.A5 or (poison is Poison.NAN and not dtype.is_inexact):
         return b"\xa5" * size
@@ -66,7 +65,7 @@ def _pattern(poison: Poison, dtype: DType) -> bytes:
 
 
 def _float_code(poison: Poison, dtype: DType, bits: int) -> int:
-    """The bits of a quiet NaN with a payload of our own, or of the largest or smallest finite number."""
+    """Return the bits of the largest (HIGH) or smallest (LOW) finite number, or of a quiet NaN with an odd payload."""
     mantissa = dtype.precision - 1
     infinity = (1 << (bits - 1)) - (1 << mantissa)
     largest = infinity - 1 if dtype.has_infinity else (1 << (bits - 1)) - 2
@@ -81,20 +80,23 @@ def _float_code(poison: Poison, dtype: DType, bits: int) -> int:
     return infinity | quiet | (_ODD & (quiet - 1))
 
 
+# Blocks to fill per size: a function allocates arrays for steps before that for its result.
 _BLOCKS = 4
-"""Of each size: a function has arrays for steps before that for its result."""
 _PROBES = 16
+# NumPy caches freed blocks below this size, and reuses the one that was freed last.
 _KEPT_BYTES = 1024
-"""NumPy keeps freed blocks below this size, and hands out the one that was freed last."""
 _MOST_BYTES = 1 << 24
 _MOST_RETRIED_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 14
 
 
 def fill_freed_blocks(sizes: Sequence[int], poison: Poison) -> None:
-    """Take, fill and free blocks of each size in bytes, until the next ones of that size hold the poison. The largest
-    blocks are zeros of the system."""
-    gc.collect(0)  # a collection between here and the call would free arrays that malloc hands out before these
+    """Allocate, fill and free blocks of each size in bytes, until new ones of that size hold the poison, A5 or X5A.
+
+    Blocks above 16 MiB are skipped: the system returns them zeroed.
+    """
+    # A collection between here and the call would free arrays that malloc reuses before these.
+    gc.collect(0)
     byte = 0xA5 if poison is Poison.A5 else 0x5A
     for size in sizes:
         count = _BLOCKS if 0 < size <= _MOST_BYTES else 0
@@ -102,22 +104,23 @@ def fill_freed_blocks(sizes: Sequence[int], poison: Poison) -> None:
             for block in [np.empty(size, np.uint8) for _ in range(count)]:
                 block.fill(byte)
             del block
-            # Of blocks that NumPy does not keep, malloc hands out the one that was freed first: all of them are filled.
+            # Of blocks that NumPy does not cache, malloc reuses the one that was freed first: fill all of them.
             count = 2 * count if size >= _KEPT_BYTES and 2 * count * size <= _MOST_RETRIED_BYTES else 0
             if count and all(block[-1] == byte for block in [np.empty(size, np.uint8) for _ in range(_PROBES)]):
                 break
 
 
 def holding(output: Array, poison: Poison) -> Array:
-    """Which elements hold the poison, byte for byte."""
+    """Return a mask of the elements of ``output`` that equal the poison, byte for byte."""
     pattern = np.frombuffer(poison.pattern(dtype_of(output.dtype)), np.uint8)
     packed = np.ascontiguousarray(output).reshape(-1).view(np.uint8).reshape(-1, pattern.size)
-    found: Array = (packed == pattern).all(axis=1).reshape(output.shape)
-    return found
+    mask: Array = (packed == pattern).all(axis=1).reshape(output.shape)
+    return mask
 
 
 def may_hold(output: Array, poison: Poison) -> bool:
-    """Whether any element holds the poison; it may be bytes of two, where that is cheaper to say."""
+    """Return whether any element may equal the poison; never False if one does."""
+    # In a small output the pattern is searched at any byte, which is faster, but also finds parts of two elements.
     if output.nbytes <= _SMALL_BYTES:
         return poison.pattern(dtype_of(output.dtype)) in output.tobytes()
     return bool(holding(output, poison).any())

@@ -1,4 +1,4 @@
-"""Ways in which the elements of a tensor can lie in memory, as strides and offset in elements."""
+"""Memory layouts of tensors for layout tests, as strides and offset in elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_PERMUTATIONS = 6
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Where the elements of a shape lie; ``name`` says it in words."""
+    """Memory layout for a shape; ``name`` describes it."""
 
     name: str
     strides: tuple[int, ...]
@@ -23,15 +23,15 @@ class Pattern:
 
 
 def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
-    """Layouts that are not dense and in which every element has a place of its own; none for a 0-d tensor."""
+    """Yield layouts that are not dense and in which no elements share memory; none for a 0-d tensor."""
     sizes = tuple(shape)
     rank = len(sizes)
     if rank == 0:
         return
     dense = contiguous_strides(sizes)
     yield Pattern("offset", dense, 3)
-    yield Pattern("gaps", tuple(2 * each for each in dense))
-    yield Pattern("gaps and an offset", tuple(3 * each for each in dense), 5)
+    yield Pattern("gaps", tuple(2 * stride for stride in dense))
+    yield Pattern("gaps and an offset", tuple(3 * stride for stride in dense), 5)
     if rank > 1:
         yield Pattern("padded rows", _padded(sizes, rank - 1, 3))
         yield Pattern("padded rows and an offset", _padded(sizes, rank - 1, 5), 7)
@@ -45,28 +45,29 @@ def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
         yield Pattern("channels last, padded", _permuted(sizes, channels_last, gap=2))
     for axis in range(rank):
         yield _backwards(f"backwards in dimension {axis}", sizes, dense, (axis,))
-    yield _backwards("gaps, backwards", sizes, tuple(2 * each for each in dense), (rank - 1,))
+    yield _backwards("gaps, backwards", sizes, tuple(2 * stride for stride in dense), (rank - 1,))
     if rank > 1:
         yield _backwards("backwards in every dimension", sizes, dense, range(rank))
         padded = _padded(sizes, rank - 1, 2)
         yield _backwards("padded rows, backwards", sizes, padded, (rank - 1,))
         yield _backwards("transposed, backwards", sizes, _permuted(sizes, range(rank)[::-1]), (0,))
     if 1 in sizes:
-        for stride in (13, 0, -3):
-            odd = tuple(stride if size == 1 else each for size, each in zip(sizes, dense, strict=True))
-            yield Pattern(f"stride {stride} where the size is 1", odd)
+        for odd in (13, 0, -3):
+            strides = tuple(odd if size == 1 else stride for size, stride in zip(sizes, dense, strict=True))
+            yield Pattern(f"stride {odd} where the size is 1", strides)
 
 
 @cache
 def _orders(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Some orders of the dimensions, evenly chosen from all but the dense one, the first, and its reverse, the last."""
+    """Return about six orders of the dimensions, evenly chosen from all except the dense one and its reverse."""
+    # These two are the first and the last permutation; the reverse is yielded as "transposed".
     count = factorial(rank)
     step = max(1, (count - 2) // _MOST_PERMUTATIONS)
     return tuple(islice(permutations(range(rank)), 1, count - 1, step))
 
 
 def overlapping_patterns(shape: Sequence[int]) -> Iterator[Pattern]:
-    """Layouts in which elements share a place, which only an input may have."""
+    """Yield layouts in which elements share memory, which only inputs may have."""
     sizes = tuple(shape)
     rank = len(sizes)
     dense = contiguous_strides(sizes)
@@ -79,7 +80,7 @@ def overlapping_patterns(shape: Sequence[int]) -> Iterator[Pattern]:
 
 
 def _padded(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
-    """Dense but for ``gap`` elements behind each part along ``axis`` and what lies inside it."""
+    """Return dense strides, except for ``gap`` elements behind each block of the dimensions from ``axis`` on."""
     strides = list(contiguous_strides(sizes))
     step = max(sizes[axis], 1) * strides[axis] + gap
     for index in range(axis - 1, -1, -1):
@@ -89,8 +90,7 @@ def _padded(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
 
 
 def _permuted(sizes: tuple[int, ...], order: Sequence[int], *, gap: int = 0) -> tuple[int, ...]:
-    """Strides of memory in which the dimensions lie in this order, the innermost last, with ``gap`` elements behind
-    each of its rows."""
+    """Return strides with the dimensions in ``order``, the innermost last, and ``gap`` elements behind each row."""
     packed = _padded(tuple(sizes[axis] for axis in order), len(sizes) - 1, gap)
     strides = [0] * len(sizes)
     for axis, stride in zip(order, packed, strict=True):
@@ -99,6 +99,7 @@ def _permuted(sizes: tuple[int, ...], order: Sequence[int], *, gap: int = 0) -> 
 
 
 def _backwards(name: str, sizes: tuple[int, ...], strides: tuple[int, ...], axes: Sequence[int]) -> Pattern:
+    """Return the layout with ``strides`` negated along ``axes``, and the offset of its first element."""
     offset = sum((sizes[axis] - 1) * strides[axis] for axis in axes if sizes[axis] > 0)
-    turned = tuple(-stride if axis in axes else stride for axis, stride in enumerate(strides))
-    return Pattern(name, turned, offset)
+    negated = tuple(-stride if axis in axes else stride for axis, stride in enumerate(strides))
+    return Pattern(name, negated, offset)

@@ -1,7 +1,6 @@
-"""Foreign programs: starting, watching and killing them, with everything they started.
+"""Execution of foreign programs: start, supervision, and termination with all descendants.
 
-Linux: complete. macOS: a command is killed with its process group, so a descendant that began a session of its own
-survives.
+On macOS a command is killed with its process group, so a descendant in another session survives.
 """
 
 from optest.process.channel import Channel

@@ -1,7 +1,4 @@
-"""Messages between two processes over a pair of pipes: the length, its complement, then the bytes.
-
-:class:`ReadEnd` waits for a pipe of any number, however long.
-"""
+"""Messages between two processes over a pair of pipes: the length, its complement, then the bytes."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from contextlib import suppress
 from optest.process.guard_program import write_all
 
 _READ_BYTES = 1 << 16
+# Largest read: the length in a header may have been written by foreign code.
 _MOST_BYTES = 1 << 24
-"""Of one read: a length that foreign code wrote into the pipe is not believed."""
 _LENGTH_BYTES = 4
 _HEAD_BYTES = 2 * _LENGTH_BYTES
 _ALL_ONES = (1 << 8 * _LENGTH_BYTES) - 1
@@ -25,9 +22,10 @@ _USUAL_PIPE_BYTES = 1 << 16
 
 
 class Channel:
-    """One end: reads messages from ``fd_in``, writes them to ``fd_out``; programs started later inherit neither."""
+    """One end of a connection, which reads messages from ``fd_in`` and writes messages to ``fd_out``."""
 
     def __init__(self, fd_in: int, fd_out: int) -> None:
+        # Programs that are started later must not inherit the pipes.
         for fd in (fd_in, fd_out):
             os.set_inheritable(fd, False)
         self._in = fd_in
@@ -36,26 +34,27 @@ class Channel:
         self._waiting = ReadEnd(fd_in)
 
     def send(self, *messages: bytes) -> None:
-        """Write messages at once; blocks while the other end does not read.
+        """Write messages in one piece; block while the pipe is full.
 
         Raises:
             BrokenPipeError: if the other end is gone.
         """
-        write_all(self._out, b"".join([_head_of(len(each)) + each for each in messages]))
+        write_all(self._out, b"".join([_head_of(len(message)) + message for message in messages]))
 
     def holds_bytes(self) -> int:
-        """How much can be sent before anybody reads; on Linux less than usual for a user who has many pipes."""
+        """Return the capacity of the outgoing pipe in bytes."""
+        # On Linux it is smaller than usual if the user has many pipes.
         if sys.platform == "linux":
             with suppress(OSError):
                 return fcntl.fcntl(self._out, _F_GETPIPE_SZ)
         return _USUAL_PIPE_BYTES
 
     def receive(self, timeout_s: float | None = None) -> bytes | None:
-        """Return the next message, None when the other end is gone (also in the middle of a message).
+        """Return the next message, or None if the other end is closed (also in the middle of a message).
 
         Raises:
-            TimeoutError: if no whole message came in ``timeout_s``; what came is kept for the next call.
-            ValueError: if what came does not begin as a message does, since someone else wrote into the pipe.
+            TimeoutError: if no complete message came in ``timeout_s``; the received part is kept for the next call.
+            ValueError: if the received bytes are no message header: foreign code wrote into the pipe.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (count := self._wanted()) > len(self._buffer):
@@ -69,12 +68,16 @@ class Channel:
         return message
 
     def _wanted(self) -> int:
-        """Bytes of the next message with its head, as far as that is known."""
+        """Return the size of the next message with its header; that of the header if it has not come yet.
+
+        Raises:
+            ValueError: if the received bytes are no message header.
+        """
         if len(self._buffer) < _HEAD_BYTES:
             return _HEAD_BYTES
         nbytes = int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
         if self._buffer[:_HEAD_BYTES] != _head_of(nbytes):
-            raise ValueError("what came through the pipe is no message")
+            raise ValueError("the bytes from the pipe are no message: other code wrote into it")
         return _HEAD_BYTES + nbytes
 
     def close(self) -> None:
@@ -85,23 +88,25 @@ class Channel:
 
 
 def _head_of(nbytes: int) -> bytes:
-    """Bytes that somebody else writes into the pipe are not waited for as if they were a length."""
+    """Return the header of a message of ``nbytes``: the length and its complement."""
+    # The complement reveals bytes of foreign code, which would otherwise be taken for a length.
     return nbytes.to_bytes(_LENGTH_BYTES, "little") + (nbytes ^ _ALL_ONES).to_bytes(_LENGTH_BYTES, "little")
 
 
+# Longest single wait: the system's counter of milliseconds has 31 bits.
 _LONGEST_MS = 1e9
-"""Of one wait: the system's counter of milliseconds has 31 bits."""
 
 
 class ReadEnd:
-    """The end of a pipe that is read; its number may be any, where ``select`` takes those below 1024 alone."""
+    """Read end of a pipe, to wait for its data."""
 
+    # `poll`, because `select` accepts only descriptors below 1024.
     def __init__(self, fd: int) -> None:
         self._poller = select.poll()
         self._poller.register(fd, select.POLLIN)
 
     def has_news(self, timeout_s: float) -> bool:
-        """Whether there is something to read, or the other end is gone, at the latest after ``timeout_s``."""
+        """Wait for data or the end of the stream; return False if neither came within ``timeout_s``."""
         ends = time.monotonic() + timeout_s
         left_ms = max(0.0, timeout_s * 1000)
         while not self._poller.poll(min(left_ms, _LONGEST_MS)):

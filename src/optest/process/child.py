@@ -1,4 +1,4 @@
-"""Our own child processes: started under a guard, spoken to over private pipes, ended with everything they started."""
+"""Worker processes of optest: started under a guard, connected by private pipes, ended with all descendants."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from optest.process.channel import Channel
 from optest.process.forks import ForkServer
 from optest.process.guard import Ended, Guard
 
+# A Python child registers it with `faulthandler.register`, which `Child.write_traceback` needs.
 TRACEBACK_SIGNAL = signal.SIGUSR1
-"""A Python child hands this to ``faulthandler.register`` so that :meth:`Child.write_traceback` works."""
 
+# Longest wait for a traceback: the child may get no processor time, or block the signal.
 _TRACEBACK_S = 10.0
-"""How long a child that does not write its traceback is waited for: it may have no processor, or block the signal."""
 
 _LOOK_S = 0.02
+# The traceback is complete if the log is unchanged for so many checks.
 _SAME_LOOKS = 5
-"""After as many looks at the same words nothing more comes."""
 
 _WITHOUT_ITS_GUARD = Ended(
     returncode=-signal.SIGKILL,
@@ -41,7 +41,7 @@ _WITHOUT_ITS_GUARD = Ended(
 
 
 class Child:
-    """A running child. Its standard output and error go to a file that never outgrows a megabyte."""
+    """A running child process. Its standard output and error are written to a file of at most a megabyte."""
 
     def __init__(self, guard: Guard, pid: int, channel: Channel, stderr_path: Path) -> None:
         self.pid = pid
@@ -60,34 +60,37 @@ class Child:
         self._channel.send(*messages)
 
     def holds_bytes(self) -> int:
-        """How much can be sent before the child reads."""
+        """Return how many bytes can be sent before the child reads."""
         return self._channel.holds_bytes()
 
     def receive(self, timeout_s: float | None = None) -> bytes | None:
-        """Return the child's next message, None when it is gone; what it sent before is still delivered.
+        """Return the child's next message, also one that it sent before its end; None if there are no more.
 
         Raises:
-            TimeoutError: if none came in ``timeout_s``.
+            TimeoutError: if no message came in ``timeout_s``.
         """
         return self._channel.receive(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> tuple[int, int | None]:
-        """Wait for the end; returns ``(returncode, signal)``, as in ``Finished``. Nothing below the child is left then.
+        """Wait for the end of the child and its descendants; return ``(returncode, signal)`` as in ``Finished``.
 
         Raises:
             TimeoutError: if it did not end in ``timeout_s``.
         """
-        with self._ending:  # the guard answers once: a second thread that asked it would wait for ever
+        # The guard replies once: a second thread would wait for ever.
+        with self._ending:
             if self._ended is None:
                 try:
                     self._ended = self._guard.end(timeout_s)
                 except TimeoutError:
                     raise
-                except InternalError:  # the guard was killed, so nobody else ends the child
+                except InternalError:
+                    # The guard was killed, so it does not end the child.
                     with suppress(ProcessLookupError):
                         os.kill(self.pid, signal.SIGKILL)
                     self._ended = _WITHOUT_ITS_GUARD
-                except BaseException:  # Ctrl-C: half of what the guard said may be lost, and it says it once
+                except BaseException:
+                    # Ctrl-C: half of the guard's only reply may be lost.
                     self._ended = _WITHOUT_ITS_GUARD
                     self._guard.close()
                     raise
@@ -95,7 +98,7 @@ class Child:
             return self._ended.returncode, self._ended.signal
 
     def write_traceback(self) -> None:
-        """Have the child write where it stands to its log, also when it is stuck in C, and wait until that is done."""
+        """Make the child write its Python traceback to its log, even while it executes C code, and wait for that."""
         if self._ended is not None:
             return
         before = now = self.stderr_tail()
@@ -106,17 +109,17 @@ class Child:
             while same < _SAME_LOOKS and time.monotonic() < ends:
                 time.sleep(_LOOK_S)
                 last, now = now, self.stderr_tail()
+                # Count only after the first new output.
                 same = same + 1 if now == last != before else 0
 
     def kill(self) -> tuple[int, int | None]:
-        """End the child with every descendant and return as :meth:`wait`; harmless when it is over already."""
+        """Kill the child with all descendants, if it still runs, and return as :meth:`wait`."""
         if self._ended is None:
             self._guard.kill()
         return self.wait()
 
     def finish(self, timeout_s: float) -> None:
-        """Let a child that has nothing to do end by itself, as it does when its pipes are closed; kill it if it takes
-        longer than ``timeout_s``."""
+        """Close the pipes, so that an idle child ends by itself; kill it if it takes longer than ``timeout_s``."""
         self._channel.close()
         with suppress(TimeoutError):
             self.wait(timeout_s)
@@ -124,11 +127,11 @@ class Child:
 
     @property
     def strays(self) -> int:
-        """How many processes the child left behind, known after its end."""
+        """Number of processes that the child left running; 0 before its end."""
         return self._ended.strays if self._ended else 0
 
     def stderr_tail(self, tail_bytes: int = 8192) -> str:
-        """The end of what the child wrote to standard output and error; complete after :meth:`wait`."""
+        """Return the last ``tail_bytes`` of the child's standard output and error; complete after :meth:`wait`."""
         if not self.stderr_path.exists():
             return ""
         with self.stderr_path.open("rb") as file:
@@ -137,7 +140,7 @@ class Child:
             return file.read().decode(errors="replace")
 
     def close(self) -> None:
-        """End the child if it still runs, and give up the pipes."""
+        """Kill the child if it still runs, and close the pipes."""
         self.kill()
         self._channel.close()
 
@@ -149,8 +152,8 @@ class Child:
 
 
 def module_command(name: str, *arguments: str) -> list[str]:
-    """Return what runs a module as ``python -m`` does, except that the working directory, where foreign code may leave
-    a ``json.py``, is searched last."""
+    """Return a command that runs a module as ``python -m`` does, but searches the working directory last."""
+    # Foreign code may have left a json.py in the working directory.
     return [sys.executable, "-c", _RUNS_MODULE, name, *arguments]
 
 
@@ -170,9 +173,9 @@ def start_child(
     cwd: str | os.PathLike[str] | None = None,
     forks: ForkServer | None = None,
 ) -> Child:
-    """Start ``argv`` with two more arguments: the numbers of the pipes it reads from and writes to (a Channel).
+    """Start ``argv`` with two more arguments: the descriptors that it reads messages from and writes them to.
 
-    With ``forks`` a fork of that server runs these arguments; ``env`` has to be the environment of the server.
+    With ``forks`` a fork of that server runs with these arguments; ``env`` has to be the environment of the server.
 
     Raises:
         CannotStart: if the program does not exist or cannot be executed.

@@ -1,4 +1,4 @@
-"""Running one foreign command to its end, with bounded memory, a deadline, and nothing left alive."""
+"""Execution of one foreign command to its end, with bounded memory, a time limit, and no surviving descendants."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from optest.process.guard import CannotStart, Guard
 
 _IDLE_GUARDS = 4
+# Time for the guard to kill all processes after the deadline, before the guard itself is closed.
 _LATE_S = 15.0
-"""How long a guard may take beyond the deadline to kill what it watches, before it is given up itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a command ended; after a signal ``returncode`` is its negative, after a deadline ``signal`` is SIGKILL.
+    """Result of a command; after a signal ``returncode`` is its negative, after a deadline ``signal`` is SIGKILL.
 
-    ``strays`` counts the processes beside the command itself that were still alive and had to be killed. The tails
-    are the last ``tail_bytes`` of each stream, ``stdout_bytes`` and ``stderr_bytes`` all that was written.
+    ``strays`` counts the descendants that were still alive at its end and were killed. The tails are the last
+    ``tail_bytes`` of each stream; ``stdout_bytes`` and ``stderr_bytes`` are the numbers of bytes written.
     """
 
     returncode: int
@@ -41,10 +41,10 @@ def run(
     timeout_s: float | None,
     tail_bytes: int = 8192,
 ) -> Finished:
-    """Run ``command`` without a shell in a session of its own, with ``env`` as its whole environment.
+    """Run ``command`` without a shell in a new session, with ``env`` as its complete environment.
 
-    Its output is drained and all but the tails thrown away. When it ends, or ``timeout_s`` is over, every process
-    that descends from it is killed, whatever it did to get away. Calls may run at the same time in several threads.
+    Only the tails of its output are kept. When it ends, or after ``timeout_s``, all its descendants are killed, also
+    those in other sessions. Several threads may call this at the same time.
 
     Raises:
         CannotStart: if the command or the directory does not exist or cannot be executed.
@@ -54,13 +54,14 @@ def run(
         guard.start(command, cwd=cwd, env=env, timeout_s=timeout_s, tail_bytes=tail_bytes)
         ended = guard.end(None if timeout_s is None else timeout_s + _LATE_S)
     except CannotStart:
-        _give_back(guard)
+        _release_guard(guard)
         raise
-    except BaseException:  # also Ctrl-C: closing the guard ends the command with all below it
+    except BaseException:
+        # Also Ctrl-C: closing the guard ends the command with all its descendants.
         guard.close()
         raise
     if ended.clean:
-        _give_back(guard)
+        _release_guard(guard)
     else:
         guard.close()
     return Finished(
@@ -80,23 +81,22 @@ _idle: list[Guard] = []
 
 
 def _take_guard() -> Guard:
-    """An idle guard, else a new one; starting one takes 10 ms."""
-    while (guard := _popped()) is not None:
+    """Return an idle guard of this process, else start a new one."""
+    # A start takes 10 ms.
+    while _idle:
+        try:
+            guard = _idle.pop()
+        except IndexError:
+            # another thread took the last one
+            break
         if guard.is_ours and guard.is_alive:
             return guard
         guard.close()
     return Guard()
 
 
-def _popped() -> Guard | None:
-    """Another thread may take the last one at any time."""
-    try:
-        return _idle.pop()
-    except IndexError:
-        return None
-
-
-def _give_back(guard: Guard) -> None:
+def _release_guard(guard: Guard) -> None:
+    """Keep the guard for the next command, or close it if four are idle."""
     if len(_idle) < _IDLE_GUARDS:
         _idle.append(guard)
     else:

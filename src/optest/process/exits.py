@@ -1,5 +1,4 @@
-"""How processes end, in names of signals; and what foreign code may not do to this one: end it as if optest were done,
-or leave it in another directory."""
+"""Names of signals, and protection of this process from ``os._exit`` and ``os.chdir`` in foreign code."""
 
 from __future__ import annotations
 
@@ -12,23 +11,20 @@ from optest.spec import Fault, Reason, Status
 
 _CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
 
+# The original `os._exit`, which foreign code or `exits_refused` may replace.
 leave = os._exit
-"""End this process at once, whatever foreign code made of ``os._exit``."""
 
 
 class exits_refused:  # noqa: N801 - a verb, as in `with exits_refused():`
-    """While this lasts, ``os._exit`` raises a fault: exit status 0 in the middle of a run would say that all is well.
+    """Context in which ``os._exit`` raises a fault, except in forks of this process; an ``exit`` in C is not caught."""
 
-    Copies of this process that foreign code forks may still leave by it. An ``exit`` in C cannot be refused.
-    """
-
+    # Exit status 0 in the middle of a run would mean that all cases passed.
     __slots__ = ("_owner",)
     _lock: ClassVar[Any] = threading.Lock()
+    # The original `os._exit`, once for each active context: several threads may be inside at once.
     _before: ClassVar[list[Any]] = []
-    """What ``os._exit`` was, once for each that lasts."""
 
     def __enter__(self) -> None:
-        """Several threads may be inside at once."""
         self._owner = os.getpid()
         with self._lock:
             self._before.append(self._before[0] if self._before else os._exit)
@@ -46,15 +42,16 @@ class exits_refused:  # noqa: N801 - a verb, as in `with exits_refused():`
             leave(status)
         raise Fault(
             Reason.EXIT_CODE,
-            f"the process was to end with exit status {status} (os._exit), in the middle of the run",
+            f"the code called os._exit({status}), which would end optest in the middle of the run",
             status=Status.CRASHED,
             details={"exit_code": status},
         )
 
 
 class directory_kept:  # noqa: N801 - a verb, as in `with directory_kept():`
-    """Come back to the working directory afterwards; relative paths of a plan and of reports start from it."""
+    """Context that restores the working directory at its end."""
 
+    # Relative paths of a plan and of reports start from it.
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
@@ -65,7 +62,7 @@ class directory_kept:  # noqa: N801 - a verb, as in `with directory_kept():`
 
 
 def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11, ``signal 77`` for one without a name."""
+    """Return the name of a signal: ``SIGSEGV`` for 11, ``signal 77`` for one without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -73,9 +70,10 @@ def signal_name(number: int) -> str:
 
 
 def crash_below_a_shell(status: int) -> str | None:
-    """The signal of which a program died whose shell then ended with *status*, which is 128 more than its number.
+    """Return the name of the crash signal for the exit status 128 + N of a shell, else None.
 
-    Signals that somebody sends to end a program are none: statuses such as 129 have other meanings as well.
+    Signals that are sent to end a program, such as SIGTERM, do not count.
     """
+    # Statuses such as 129 have other meanings as well.
     name = signal_name(status - 128)
     return name if name in _CRASHES else None

@@ -13,29 +13,30 @@ from functools import cache
 from typing import Any
 
 _SIZE = 64
+# Bits of MXCSR that operations set; the others are the caller's.
 _FLAGS = 0x3F
-"""Bits of MXCSR that operations set; the others are the caller's."""
 _ROUNDING, _FLUSH, _DENORMALS_ARE_ZERO, _MASKS = 0x6000, 0x8000, 0x40, 0x1F80
 _ROUNDINGS = ("to nearest", "downward", "upward", "toward zero")
 
 
 class FloatControl:
-    """What the control words are now, to be compared with what they are later."""
+    """Snapshot of the control words, to compare and restore later."""
 
     __slots__ = ("_environment", "_scratch", "_words")
 
     def __init__(self) -> None:
-        """Read them; on another processor nothing is known, and nothing ever differs."""
+        # On other processors `_read` returns (), which never differs.
         self._environment = (ctypes.c_char * _SIZE)()
         self._scratch = (ctypes.c_char * _SIZE)()
         self._words = _read(self._environment)
 
     @staticmethod
     def is_possible() -> bool:
+        """Return whether the control words can be read on this system and processor."""
         return _get_and_set()[0] is not None
 
     def changed(self) -> str:
-        """What is not as it was, in words, and put back; empty if nothing is."""
+        """Describe the differences from the snapshot and restore it; return "" if there are none."""
         now = _read(self._scratch)
         if now == self._words:
             return ""
@@ -56,14 +57,15 @@ class FloatControl:
 
 
 def _read(environment: Any) -> tuple[int, ...]:
+    """Store the floating-point environment in ``environment`` and return its control words: x87 and MXCSR, or FPCR."""
     get = _get_and_set()[0]
     if get is None:
         return ()
     get(environment)
-    held: bytes = environment.raw
+    raw: bytes = environment.raw
     if not _IS_X86:
-        return (int.from_bytes(held[:4], "little"),)
-    return int.from_bytes(held[:2], "little"), int.from_bytes(held[28:31], "little") & ~_FLAGS
+        return (int.from_bytes(raw[:4], "little"),)
+    return int.from_bytes(raw[:2], "little"), int.from_bytes(raw[28:31], "little") & ~_FLAGS
 
 
 _IS_X86 = platform.machine() == "x86_64"
@@ -71,8 +73,8 @@ _IS_X86 = platform.machine() == "x86_64"
 
 @cache
 def _get_and_set() -> tuple[Any, Any]:
+    """Return fegetenv and fesetenv, or (None, None) if the layout of fenv_t is unknown here."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         return None, None
-    found = ctypes.util.find_library("m")
-    library = ctypes.CDLL(found)
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
     return library.fegetenv, library.fesetenv

@@ -1,6 +1,4 @@
-"""Forks of a warm process: a function runs in a copy of this process, and its bytes come back over a pipe, at its end
-or message by message.
-"""
+"""Forks of this process that run a function and return bytes over a pipe, or exchange messages."""
 
 from __future__ import annotations
 
@@ -20,22 +18,22 @@ from optest.process.channel import Channel, ReadEnd
 from optest.process.guard_program import write_all
 
 _LOOK_S = 0.005
+# The end of the fork closes the pipe at once, unless a child of the fork holds it.
 _LOOK_AT_SERVER_S = 0.05
-"""An end shows at once in the pipe, unless a child of the fork holds it."""
 _READ_BYTES = 1 << 20
 
 
 class Forked(NamedTuple):
-    """A fork at work, and the pipe on which its bytes come."""
+    """A running fork and the read end of its pipe."""
 
     pid: int
     read_fd: int
 
     def read(self, timeout_s: float | None = None) -> bytes:
-        """Return all that the fork writes until it ends, which a child of its own that holds the pipe cannot delay.
+        """Return all output of the fork until it ends, even if a child of it keeps the pipe open.
 
         Raises:
-            TimeoutError: if it did not end in ``timeout_s``; the fork goes on until :meth:`end`.
+            TimeoutError: if it did not end in ``timeout_s``; the fork keeps running until :meth:`end`.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         parts: list[bytes] = []
@@ -52,10 +50,10 @@ class Forked(NamedTuple):
                 raise TimeoutError(f"the fork did not end in {timeout_s:g} s")
 
     def end(self) -> tuple[int, int | None]:
-        """Kill the fork if it still runs, reap it, close the pipe; returns ``(returncode, signal)`` as in ``Finished``.
+        """Kill the fork if it still runs, reap it, close the pipe; return ``(returncode, signal)`` as in ``Finished``.
 
-        What the fork left behind comes up as children of this process if that called ``adopt_orphans``; then
-        ``end_children`` ends it.
+        Its descendants are not killed: they become children of this process if it called ``adopt_orphans``, and
+        ``end_children`` kills them.
         """
         ended = _end(self.pid)
         os.close(self.read_fd)
@@ -63,16 +61,16 @@ class Forked(NamedTuple):
 
 
 class ForkedServer(NamedTuple):
-    """A fork that answers messages, and the channel to it."""
+    """A fork that replies to messages, and the channel to it."""
 
     pid: int
     channel: Channel
 
     def ask(self, message: bytes) -> bytes | None:
-        """Return its answer, None if it ended without one or closed its end of the channel.
+        """Send ``message`` and return the reply; None if the fork ended without one or closed its end of the channel.
 
         Raises:
-            ValueError: if what came back does not begin as a message does.
+            ValueError: if the reply is no message: foreign code wrote into the pipe.
         """
         with suppress(BrokenPipeError):
             self.channel.send(message)
@@ -88,16 +86,16 @@ class ForkedServer(NamedTuple):
         return _is_over(self.pid)
 
     def end(self) -> tuple[int, int | None]:
-        """As :meth:`Forked.end`."""
+        """Close the channel, kill the fork if it still runs, and reap it; see :meth:`Forked.end`."""
         self.channel.close()
         return _end(self.pid)
 
 
 class ForkServer:
-    """A fork of this process that forks children below guards.
+    """A fork of this process that forks further children, each under a guard.
 
     Children share the modules that are imported when it is created. Create it while this process has one thread and no
-    open device: neither survives a fork. It calls ``prepare`` once, and ``run`` with the arguments of each child;
+    open device: neither survives a fork. It calls ``prepare`` once, and ``run`` in each child with its arguments;
     ``environment`` is that of the children.
     """
 
@@ -117,8 +115,10 @@ class ForkServer:
         theirs.close()
 
     def start_guard(self, keep_fds: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]] | None:
-        """Fork a guard and return its id, the pipes to and from it, and the numbers of ``keep_fds`` there; None if the
-        server is gone."""
+        """Fork a guard; return its pid, the pipes to and from it, and the numbers of ``keep_fds`` in it.
+
+        Return None if the server is gone.
+        """
         (their_in, to), (from_, their_out) = os.pipe(), os.pipe()
         try:
             with self._requesting, suppress(OSError):
@@ -134,20 +134,23 @@ class ForkServer:
         return None
 
     def close(self) -> None:
-        """End the server; the children that it forked go on. Harmless when repeated, and in a forked copy."""
+        """End the server, but not the children that it forked; may be repeated, and does nothing in a forked copy."""
         if self._owner == os.getpid() and self._socket.fileno() >= 0:
             _end(self._pid)
         self._socket.close()
 
 
 def _serve_guards(requests: socket.socket, run: Callable[[list[str]], None]) -> None:
+    """Fork a guard for each request until the socket is closed; reply with its pid and descriptor numbers."""
+
     def reap(*_: object) -> None:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
     os.setsid()
-    signal.signal(signal.SIGCHLD, reap)  # else ended guards remain as zombies
+    # Otherwise ended guards remain as zombies.
+    signal.signal(signal.SIGCHLD, reap)
     while (received := socket.recv_fds(requests, 64, 16))[0]:
         fds = received[1]
         pid = os.fork()
@@ -156,7 +159,7 @@ def _serve_guards(requests: socket.socket, run: Callable[[list[str]], None]) -> 
             for number in (0, 1):
                 os.dup2(fds[number], number)
                 os.close(fds[number])
-            guard_program.main(lambda argv: _run_and_exit(lambda: run([each.decode() for each in argv])))
+            guard_program.main(lambda argv: _run_and_exit(lambda: run([argument.decode() for argument in argv])))
             os._exit(0)
         for fd in fds:
             os.close(fd)
@@ -164,10 +167,12 @@ def _serve_guards(requests: socket.socket, run: Callable[[list[str]], None]) -> 
 
 
 def _is_over(pid: int) -> bool:
+    """Return whether a child has ended, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _end(pid: int) -> tuple[int, int | None]:
+    """Kill a child if it still runs, and reap it; return its exit code (-N after signal N) and the signal or None."""
     if not _is_over(pid):
         os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -175,9 +180,9 @@ def _end(pid: int) -> tuple[int, int | None]:
 
 
 def fork_and_run(function: Callable[[], bytes]) -> Forked:
-    """Run ``function`` in a fork of this process, which writes what it returns to a pipe and exits with 0.
+    """Run ``function`` in a fork of this process, which writes the returned bytes to a pipe and exits with 0.
 
-    If it raises, the traceback goes to standard error and the exit status is 1. The fork runs no ``atexit`` functions.
+    If it raises, the fork prints the traceback to standard error and exits with 1. It runs no ``atexit`` functions.
     """
     read_fd, write_fd = os.pipe()
     pid = _fork(lambda: write_all(write_fd, function()))
@@ -186,7 +191,7 @@ def fork_and_run(function: Callable[[], bytes]) -> Forked:
 
 
 def fork_server(serve: Callable[[Channel], None]) -> ForkedServer:
-    """The same, but ``serve`` reads messages and answers each, until there are no more."""
+    """Run ``serve`` in a fork of this process, with a channel to this process; return the fork and the other end."""
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
 
@@ -202,6 +207,8 @@ def fork_server(serve: Callable[[Channel], None]) -> ForkedServer:
 
 
 def _fork(run: Callable[[], None]) -> int:
+    """Fork, run ``run`` in the child and exit there; return the child's pid."""
+    # Otherwise the child would print buffered text a second time.
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -211,6 +218,7 @@ def _fork(run: Callable[[], None]) -> int:
 
 
 def _run_and_exit(run: Callable[[], None]) -> None:
+    """Run ``run`` and end this process, with exit status 1 and a traceback if it raised, else 0."""
     status = 1
     try:
         run()

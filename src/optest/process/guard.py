@@ -1,4 +1,4 @@
-"""The near end of a guard process (:mod:`optest.process.guard_program`): starting it, asking it, ending it."""
+"""Client of a guard process (:mod:`optest.process.guard_program`): start, requests, end."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PROGRAM = Path(__file__).with_name("guard_program.py")
 
 
 class CannotStart(Exception):
-    """A command that could not be executed at all: no such file, no permission, no program."""
+    """A command that could not be executed: no such file, no permission, no program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What a guard says about a command that is over; ``returncode`` is -N after signal N.
+    """Report of a guard about a finished command; ``returncode`` is -N after signal N.
 
-    ``cut`` says that the deadline or a kill ended it; ``clean`` is False if something could not be killed.
+    ``cut`` is True if the deadline or a kill ended it; ``clean`` is False if a process could not be killed.
     """
 
     returncode: int
@@ -48,9 +48,10 @@ class Ended:
 
 
 class Guard:
-    """One guard process. It belongs to the process that created it; a forked child of that process releases it.
+    """One guard process, which runs one command at a time for the process that created it.
 
-    With ``forks`` that server forks the guard, which forks its commands; ``keep_fds`` are then numbers in the guard.
+    A forked child of that process only closes its pipes. With ``forks`` that server forks the guard, which forks its
+    commands; the attribute ``keep_fds`` then holds the descriptor numbers in the guard.
     """
 
     def __init__(self, keep_fds: Sequence[int] = (), forks: ForkServer | None = None) -> None:
@@ -99,12 +100,12 @@ class Guard:
         tail_bytes: int = 0,
         log: str | os.PathLike[str] = "",
     ) -> int:
-        """Have the guard execute ``command`` and return its process id.
+        """Start ``command`` under the guard and return its process id.
 
-        With ``log`` standard output and error go to that file, else their tails come with the end.
+        With ``log`` standard output and error are written to that file; otherwise :meth:`end` returns their tails.
 
         Raises:
-            CannotStart: saying which file is missing or cannot be executed.
+            CannotStart: if a file is missing or cannot be executed; the message names it.
         """
         fields = [
             b"" if timeout_s is None else repr(float(timeout_s)).encode(),
@@ -121,14 +122,15 @@ class Guard:
         write_all(self._to, pack(fields))
         reply = self._reply()
         if reply[0] == b"failed":
-            raise CannotStart(_why_not(command[0], int(reply[1]), reply[2].decode(), os.fspath(cwd)))
+            raise CannotStart(_describe_failure(command[0], int(reply[1]), reply[2].decode(), os.fspath(cwd)))
         return int(reply[1])
 
     def end(self, timeout_s: float | None = None) -> Ended:
-        """Wait for the command's end and return it.
+        """Wait for the end of the command and return the guard's report.
 
         Raises:
             TimeoutError: if it did not end in ``timeout_s``.
+            InternalError: if the guard died.
         """
         if timeout_s is not None and not ReadEnd(self._from).has_news(timeout_s):
             raise TimeoutError(f"the command did not end in {timeout_s} s")
@@ -148,17 +150,17 @@ class Guard:
         )
 
     def kill(self) -> None:
-        """Ask the guard to end the command with all its descendants; :meth:`end` says when that is done.
+        """Request the end of the command with all its descendants; :meth:`end` waits for it.
 
-        Nothing happens if the guard itself is dead, which :meth:`end` says too, or if it was closed, which another
-        thread may do at any time: by then the number of the pipe may be that of another file.
+        Do nothing if the guard is dead or was closed.
         """
+        # Another thread may close it at any time; then the number of the pipe may already be that of another file.
         with self._closing, suppress(BrokenPipeError):
             if not self._pipes[0].closed:
                 write_all(self._to, b"k")
 
     def close(self) -> None:
-        """End the guard and whatever is left below it. Harmless when repeated, and in a forked copy."""
+        """End the guard and all its descendants; may be repeated, and only closes the pipes in a forked copy."""
         _GUARDS.discard(self)
         with self._closing:
             self.let_go()
@@ -181,12 +183,15 @@ _GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
 
 
 def _let_go_of_all() -> None:
-    """A forked child must not hold the pipes: a guard ends when its owner's end closes."""
+    """Close the pipes of all guards in a forked child."""
+    # A guard ends when its owner's end of the pipe closes, so a forked child must not keep it open.
     for guard in list(_GUARDS):
-        guard._closing = threading.Lock()  # another thread may have held it when this process was forked
+        # Another thread may have held the lock when this process was forked.
+        guard._closing = threading.Lock()
         guard.let_go()
         if guard._process is not None:
-            guard._process.returncode = 0  # it is not this process's child: neither wait for it nor warn
+            # The guard is no child of this process: `Popen` must neither wait for it nor warn.
+            guard._process.returncode = 0
     _GUARDS.clear()
 
 
@@ -194,15 +199,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go_of_all)
 
 
-def _why_not(program: str, number: int, stage: str, cwd: str) -> str:
+def _describe_failure(program: str, number: int, stage: str, cwd: str) -> str:
+    """Return the message for a command that failed with errno ``number`` at ``stage`` (``cwd`` or ``exec``)."""
     if stage == "cwd":
         return f"working directory {cwd!r} cannot be entered: {os.strerror(number)}"
     path = Path(cwd, program)
     if number == errno.ENOEXEC:
-        return f"command {program!r} cannot be executed: it is no program, and has no '#!' line"
+        return f"command {program!r} cannot be executed: it is neither a binary nor a script with a '#!' line"
     if number == errno.ENOENT:
         if "/" in program and path.is_file():
-            return f"command {program!r} cannot be executed: the interpreter of its first line does not exist"
+            return f"command {program!r} cannot be executed: the interpreter in its first line does not exist"
         where = f" in {cwd!r}" if "/" in program else " on PATH"
         return f"command {program!r} does not exist{where}"
     if "/" in program and path.is_file() and not os.access(path, os.X_OK):

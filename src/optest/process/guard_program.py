@@ -1,13 +1,13 @@
-"""The program of a guard process: starts one command at a time and leaves nothing of it alive.
+"""Program of a guard process: it runs one command at a time and kills all its descendants.
 
-A guard is a *subreaper*: whatever the command starts, however often it forks or begins a new session, stays below
-the guard or comes back to it when its parent ends. So the guard's children are exactly the command and what is left
-of it, and "no children" means that no descendant survives. A guard kills direct children alone, which nobody
-else can reap, so it never hits a recycled process id. It also ends, with all below it, when the process
-that started it closes the control pipe or dies.
+A guard is a *subreaper*: every descendant of the command, also in other sessions, becomes a child of the guard when
+its parent ends. So the guard's children are exactly the command and its orphaned descendants, and "no children" means
+that no descendant survives. A guard kills only direct children, which no other process can reap, so it never kills a
+recycled process id. It also ends, with all its descendants, when the process that started it closes the control pipe
+or dies.
 
-Runs as ``python -I -S guard_program.py`` with requests on standard input and replies on standard output, each
-a list of byte strings (:func:`pack`). Uses the standard library's light part alone, since its start-up is paid for.
+It runs as ``python -I -S guard_program.py`` with requests on standard input and replies on standard output, each
+a list of byte strings (:func:`pack`). It imports only light modules, since every guard pays for its start-up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _F_SETPIPE_SZ = 1031
 
 
 def pack(fields: list[bytes]) -> bytes:
-    """A list of byte strings as one message: their number, then each after its length, in 4 bytes."""
+    """Encode byte strings as one message: their number, then each after its length, numbers in 4 bytes."""
     parts = [len(fields).to_bytes(4, "little")]
     for field in fields:
         parts += (len(field).to_bytes(4, "little"), field)
@@ -41,7 +41,7 @@ def pack(fields: list[bytes]) -> bytes:
 
 
 def read_fields(fd: int) -> list[bytes] | None:
-    """Read one message; None at the end of the stream."""
+    """Read one message of :func:`pack`; return None at the end of the stream."""
     count = _read_exactly(fd, 4)
     if count is None:
         return None
@@ -56,6 +56,7 @@ def read_fields(fd: int) -> list[bytes] | None:
 
 
 def _read_exactly(fd: int, size: int) -> bytes | None:
+    """Read ``size`` bytes; return None if the stream ends before."""
     data = b""
     while len(data) < size:
         part = os.read(fd, size - len(data))
@@ -66,13 +67,14 @@ def _read_exactly(fd: int, size: int) -> bytes | None:
 
 
 def write_all(fd: int, message: bytes) -> None:
+    """Write the whole message; block while the pipe is full."""
     view = memoryview(message)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends (Linux; elsewhere nothing happens)."""
+    """Make this process the parent of every descendant whose parent ends (Linux; do nothing elsewhere)."""
     if _IS_LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -83,7 +85,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Process ids of the direct children of ``pid``, zombies included; empty where there is no ``/proc``."""
+    """Return the process ids of the direct children of ``pid``, zombies included; [] if there is no ``/proc``."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
         texts = []
@@ -94,12 +96,12 @@ def children_of(pid: int) -> list[int]:
         if not os.path.isdir("/proc"):
             return []
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [each for each in pids if _stat(each)[1:] == (pid,)]
+        return [child for child in pids if _stat(child)[1:] == (pid,)]
     return [int(word) for text in texts for word in text.split()]
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """State letter and parent of a process; ("", 0) if there is none."""
+    """Return state letter and parent of a process; ("", 0) if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -112,10 +114,10 @@ def _stat(pid: int) -> tuple[str, int]:
 def end_children(
     keep: frozenset[int] = frozenset(), *, statuses: dict[int, int] | None = None, limit_s: float = _KILL_LIMIT_S
 ) -> tuple[int, bool]:
-    """Kill and reap every child of this process but ``keep``, and what comes up from below them.
+    """Kill and reap every child of this process except ``keep``, and the orphans that they leave.
 
-    Returns how many had to be killed, and whether none is left (a process in the kernel may outlast ``limit_s``).
-    ``statuses`` collects wait statuses by process id. The caller has to have called :func:`adopt_orphans`.
+    Return how many were killed, and whether none is left (a process in the kernel may outlast ``limit_s``).
+    ``statuses`` collects wait statuses by process id. The process has to have called :func:`adopt_orphans`.
     """
     killed: set[int] = set()
     deadline = time.monotonic() + limit_s
@@ -136,6 +138,7 @@ def end_children(
 
 
 def _reap(pid: int, statuses: dict[int, int] | None) -> bool:
+    """Reap a child if it has ended; return whether it is gone."""
     try:
         ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -146,6 +149,7 @@ def _reap(pid: int, statuses: dict[int, int] | None) -> bool:
 
 
 def _has_children(statuses: dict[int, int] | None) -> bool:
+    """Reap all children that have ended, into ``statuses``; return whether others are running."""
     while True:
         try:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -158,7 +162,7 @@ def _has_children(statuses: dict[int, int] | None) -> bool:
 
 
 class _Tail:
-    """The last ``limit`` bytes of an endless stream."""
+    """Buffer of the last ``limit`` bytes of a stream of any length."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -179,12 +183,13 @@ class _Tail:
 
 
 class _Log:
-    """A file that keeps the end of an endless stream in at most a megabyte."""
+    """File with the end of a stream of any length, at most a megabyte."""
 
     def __init__(self, path: bytes) -> None:
         self.total = 0
+        # The guard of a run that was killed and is resumed may still write to the old file.
         if os.path.isfile(path):
-            os.unlink(path)  # the guard of a run that was killed and is resumed may still write to it
+            os.unlink(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         self._size = 0
 
@@ -208,9 +213,9 @@ class _Log:
 
 
 class _Request:
-    """One command: see ``Guard.start`` in :mod:`optest.process.guard` for the fields.
+    """Request to run one command; ``Guard.start`` in :mod:`optest.process.guard` writes the fields.
 
-    ``run`` replaces executing it, in a guard that is a fork of a process with its modules imported.
+    In a guard of a fork server, ``run`` is called with the arguments instead of executing them.
     """
 
     def __init__(self, fields: list[bytes], run: Callable[[list[bytes]], None] | None = None) -> None:
@@ -224,7 +229,8 @@ class _Request:
 
 
 def _start(request: _Request, out: int, err: int) -> tuple[int, bytes]:
-    """Fork and execute; returns the process id and, if it could not be executed, ``errno stage``."""
+    """Fork and execute the command; return the process id and, if that failed, ``errno stage``, else b""."""
+    # A successful exec closes the pipe.
     report, reporter = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -236,7 +242,7 @@ def _start(request: _Request, out: int, err: int) -> tuple[int, bytes]:
 
 
 def _become(request: _Request, out: int, err: int, reporter: int) -> None:
-    """Turn this forked process into the command; never returns."""
+    """Execute the command in this forked process; never return, and write ``errno stage`` on failure."""
     stage = "start"
     try:
         os.setsid()
@@ -254,11 +260,13 @@ def _become(request: _Request, out: int, err: int, reporter: int) -> None:
         if request.run is None:
             os.execvpe(request.argv[0], request.argv, request.env)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python does when it starts
+        # as Python does when it starts
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_IGN)
         for fd in map(int, os.listdir("/proc/self/fd")):
             if fd > 2 and fd not in request.keep_fds:
-                with suppress(OSError):  # the descriptor of the list itself
+                # The descriptor of the listing itself is closed already.
+                with suppress(OSError):
                     os.close(fd)
         request.run(request.argv)
     except OSError as error:
@@ -268,7 +276,7 @@ def _become(request: _Request, out: int, err: int, reporter: int) -> None:
 
 
 class _Watch:
-    """A command while it runs: its output is drained, its end, its deadline and the control pipe are watched."""
+    """Supervision of a running command: its output, its end, its deadline and the control pipe."""
 
     def __init__(self, request: _Request, control: int, wake: int) -> None:
         self.request = request
@@ -280,7 +288,7 @@ class _Watch:
         self.stderr: _Tail | _Log
 
     def open(self) -> tuple[int, int]:
-        """Make the pipes and return the ends that the command writes to."""
+        """Create the pipes and return the descriptors for the command's standard output and error."""
         out_read, out_write = _wide_pipe()
         if self.request.log:
             self.stdout = self.stderr = _Log(self.request.log)
@@ -292,7 +300,7 @@ class _Watch:
         return out_write, err_write
 
     def until_end(self, pid: int) -> bool:
-        """Return when the command ended (False), or its deadline came or it was given up (True)."""
+        """Wait for the command; return False when it ended, True at its deadline or a kill request."""
         began = time.monotonic()
         poller = select.poll()
         for fd in (self.control, self.wake, *self.sinks):
@@ -303,6 +311,7 @@ class _Watch:
                 return True
             for fd, _ in poller.poll(None if left is None else min(left * 1000 + 1, 1e9)):
                 data = _read_available(fd)
+                # Any byte, or the end of the stream, is a request to kill the command.
                 if fd == self.control:
                     return True
                 if fd == self.wake:
@@ -315,7 +324,7 @@ class _Watch:
                     poller.unregister(fd)
 
     def close(self) -> None:
-        """Take the rest of the output, which nobody writes to any more."""
+        """Read the rest of the output and close the pipes; all writers have ended."""
         for fd, sink in self.sinks.items():
             while data := _read_available(fd):
                 sink.add(data)
@@ -325,7 +334,7 @@ class _Watch:
 
 
 def _read_available(fd: int) -> bytes | None:
-    """What can be read now: b"" at the end of the stream, None if nothing is there yet."""
+    """Read the available bytes; return b"" at the end of the stream, None if there are none yet."""
     try:
         return os.read(fd, _PIPE_BYTES)
     except BlockingIOError:
@@ -333,17 +342,20 @@ def _read_available(fd: int) -> bytes | None:
 
 
 def _wide_pipe() -> tuple[int, int]:
+    """Create a pipe with a non-blocking read end and, if possible, a megabyte of capacity."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     if _IS_LINUX:
-        with suppress(OSError):  # a limit on pipe memory: the default size is slower and just as right
+        # The user's limit on pipe memory may be reached; the default size is only slower.
+        with suppress(OSError):
             fcntl.fcntl(write, _F_SETPIPE_SZ, _PIPE_BYTES)
     return read, write
 
 
 def serve(control_in: int, control_out: int, run: Callable[[list[bytes]], None] | None) -> None:
-    """Answer requests until the control pipe ends."""
+    """Execute requests until the control pipe ends or a process cannot be killed."""
     adopt_orphans()
+    # The handler of SIGCHLD writes to this pipe, which wakes the poll.
     wake, waker = os.pipe()
     for fd in (wake, waker):
         os.set_blocking(fd, False)
@@ -355,7 +367,7 @@ def serve(control_in: int, control_out: int, run: Callable[[list[bytes]], None] 
 
 
 def _serve_one(request: _Request, control_in: int, control_out: int, wake: int) -> bool:
-    """Run one command and reply; False when this guard cannot be used again."""
+    """Run one command and reply; return False if a process could not be killed, so that the guard is unusable."""
     watch = _Watch(request, control_in, wake)
     began = time.monotonic()
     out, err = watch.open()
@@ -370,7 +382,8 @@ def _serve_one(request: _Request, control_in: int, control_out: int, wake: int) 
     write_all(control_out, pack([b"started", b"%d" % pid]))
     cut = watch.until_end(pid)
     wall_s = time.monotonic() - began
-    if not os.path.isdir("/proc"):  # macOS has no subreaper: the command's process group is all that can be found
+    # macOS has no subreaper: only the command's process group can be found.
+    if not os.path.isdir("/proc"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
     killed, clean = end_children(statuses=watch.statuses)
@@ -398,11 +411,13 @@ def _serve_one(request: _Request, control_in: int, control_out: int, wake: int) 
 
 
 def main(run: Callable[[list[bytes]], None] | None = None) -> None:
+    """Serve requests on descriptors 0 and 1, which become the null device for commands, and kill all children."""
     control_in, control_out = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    with suppress(BrokenPipeError):  # the process that asked is gone
+    # The pipe is broken if the requesting process is gone.
+    with suppress(BrokenPipeError):
         try:
             serve(control_in, control_out, run)
         finally:

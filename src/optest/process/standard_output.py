@@ -1,4 +1,4 @@
-"""What C code writes to file descriptor 1, caught while it is called."""
+"""Capture of the standard output of C code (file descriptor 1)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MOST_BYTES = 2000
 
 
 class Printed:
-    """While inside, file descriptor 1 is a file without a name, which is empty in the beginning.
+    """Context that redirects file descriptor 1 to an anonymous file, which is emptied at its start.
 
-    What the process itself had buffered in C is flushed first, and what the library buffered is flushed on leaving.
-    ``was_taken`` is then whether code had closed the descriptor, or put another file there.
+    C's buffers are flushed at the start and at the end. After the end ``was_taken`` is True if the code closed or
+    replaced the descriptor.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Printed:
         os.close(self._kept)
 
     def mark(self) -> int:
-        """How many bytes have been printed by now."""
+        """Return the number of bytes printed so far."""
         _flush()
         return os.fstat(self._file).st_size
 
@@ -55,11 +55,11 @@ class Printed:
             return False
 
     def text(self) -> str:
-        """What was printed, from its beginning, of much of it whole lines."""
-        found = os.pread(self._file, _MOST_BYTES, 0)
+        """Return the captured output; if it exceeds 2000 bytes, only its first complete lines."""
+        output = os.pread(self._file, _MOST_BYTES, 0)
         if os.fstat(self._file).st_size > _MOST_BYTES:
-            found = found[: found.rfind(b"\n") + 1] or found
-        return found.decode(errors="replace")
+            output = output[: output.rfind(b"\n") + 1] or output
+        return output.decode(errors="replace")
 
     def close(self) -> None:
         os.close(self._file)

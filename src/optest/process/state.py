@@ -1,12 +1,11 @@
-"""What a process has one of for everybody in it, as foreign code left it: folder, signals, locale, environment.
+"""Process-wide state that foreign code may change: working directory, signals, locale, environment and others.
 
-Read before foreign calls and after them; what is different is described and put back, so that the next calls find
-what these found.
+It is read before and after foreign calls; differences are described and restored for the next calls.
 """
 
 from __future__ import annotations
 
-# Below `signal`, whose enumerations cost more than all the rest of a look.
+# The C module of `signal`: the enumerations of `signal` cost more than all the rest of a snapshot.
 import _signal  # type: ignore[import-not-found]
 import ctypes
 import os
@@ -20,53 +19,54 @@ from functools import cache
 from typing import Any
 
 _STANDARD = {0: "standard input", 1: "standard output", 2: "standard error"}
+# Without the signals of crashes: runtimes of libraries handle them for good reasons at their first use.
 _WATCHED_SIGNALS = tuple(
     getattr(signal, name)
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGCHLD", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
-"""Not those of crashes: runtimes that libraries bring along handle them for good reasons, once they are needed."""
 
 _ACTIONS = {0: "its default action", 1: "it is ignored"}
 _HANDLED = "another handler"
 _ACTION_BYTES = 256
 _HANDLER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+# LC_ALL of glibc and musl.
 _ALL_LOCALES = 6
-"""LC_ALL of glibc and musl."""
 
 
-def _listed(folder: str) -> int:
+def _count_entries(folder: str) -> int:
     try:
         return len(os.listdir(folder))
-    except OSError:  # not Linux
+    except OSError:
+        # not Linux
         return 0
 
 
 def counted() -> dict[str, int]:
-    """How many files, sockets and pipes are open, and how many threads there are; 0 where the system does not say."""
-    return {"open files": _listed("/proc/self/fd"), "threads": _listed("/proc/self/task")}
+    """Return the numbers of open files (with sockets and pipes) and threads; 0 if the system has no ``/proc``."""
+    return {"open files": _count_entries("/proc/self/fd"), "threads": _count_entries("/proc/self/task")}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``is_harmful`` where other code of the process would behave otherwise; else it is worth a note."""
+    """Description of a change; ``is_harmful`` if it affects other code of the process, else it is only noted."""
 
     said: str
     is_harmful: bool = True
 
 
+# State that is read in a few microseconds, so that it can be checked after every case.
 QUICK = ("folder", "mask", "blocked", "timer", "warnings", "handlers", "standard", "streams", "locale")
-"""What is read in a few microseconds, so that it can be after every case."""
 
+# State checked around Python code; without environment and processors, since frameworks set variables and bind threads.
 OF_PYTHON = (*QUICK, "actions of frameworks")
-"""All that is watched around Python code: frameworks state variables for themselves, and bind threads."""
 
+# State checked around a C library, which does not reach Python's handlers and streams.
 OF_C = ("folder", "mask", "blocked", "actions", "timer", "locale", "environment", "standard", "processors")
-"""All that is watched around a C library, which reaches neither Python's handlers nor its streams."""
 
 
 class ProcessState:
-    """What it is now, to be compared with what it is later; only Linux is asked."""
+    """Snapshot of the named parts of the process's state, to compare and restore later; empty except on Linux."""
 
     __slots__ = ("_held", "_parts")
 
@@ -75,11 +75,11 @@ class ProcessState:
         self._held = [part.read() for part in self._parts]
 
     def renew(self) -> None:
-        """Hold what it is now."""
+        """Replace the snapshot by the present state."""
         self._held = [part.read() for part in self._parts]
 
     def changes(self) -> list[Change]:
-        """What is not as it was, in words, and put back, but for what only deserves a note."""
+        """Describe all differences from the snapshot, and restore what can be restored."""
         changes: list[Change] = []
         for part, held in zip(self._parts, self._held, strict=True):
             now = part.read()
@@ -91,6 +91,8 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
+    """One part of the state: its reader, the description of a difference, and its restoration."""
+
     read: Callable[[], Any]
     changes: Callable[[Any, Any], Iterable[Change]]
     put_back: Callable[[Any, Any], object]
@@ -109,39 +111,42 @@ def _enter(before: str, _: str) -> None:
 
 
 def _mask() -> int:
-    """There is no reading it alone; nobody else makes files meanwhile."""
+    # It can only be read by setting it; no other thread creates files meanwhile.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def _changes_of_blocked(before: set[int], after: set[int]) -> Iterator[Change]:
-    for what, numbers in (("blocks", after - before), ("no longer blocks", before - after)):
+    for verb, numbers in (("blocks", after - before), ("no longer blocks", before - after)):
         if numbers:
-            yield Change(f"the thread's signal mask: it {what} {_named(numbers)}")
+            yield Change(f"the thread's signal mask: it {verb} {_signal_names(numbers)}")
 
 
-def _named(numbers: set[int]) -> str:
-    names = [signal.Signals(each).name for each in sorted(numbers) if each in set(signal.Signals)]
+def _signal_names(numbers: set[int]) -> str:
+    """Return the names of up to four signals, and how many more there are."""
+    names = [signal.Signals(number).name for number in sorted(numbers) if number in set(signal.Signals)]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _actions() -> dict[int, bytes]:
-    """What the C library holds for each signal: Python knows its own handlers only."""
+    """Return the C library's ``struct sigaction`` of each watched signal; {} if there is no ``sigaction``."""
+    # Python knows only its own handlers.
     sigaction = getattr(_process(), "sigaction", None)
     if sigaction is None:
         return {}
     actions = {}
-    for each in _WATCHED_SIGNALS:
+    for number in map(int, _WATCHED_SIGNALS):
         action = (ctypes.c_char * _ACTION_BYTES)()
-        sigaction(int(each), None, action)
-        actions[int(each)] = action.raw
+        sigaction(number, None, action)
+        actions[number] = action.raw
     return actions
 
 
 def _handlers(actions: Mapping[int, bytes]) -> dict[int, int]:
-    """The first field on every system; what C does not fill of the others is whatever stood there."""
-    return {number: int.from_bytes(each[:_HANDLER_BYTES], sys.byteorder) for number, each in actions.items()}
+    """Return the handler's address in each ``struct sigaction``."""
+    # It is the first field on every system. Bytes that C does not set are undefined, so the rest is not compared.
+    return {number: int.from_bytes(action[:_HANDLER_BYTES], sys.byteorder) for number, action in actions.items()}
 
 
 def _changes_of_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Iterator[Change]:
@@ -152,7 +157,8 @@ def _changes_of_actions(before: Mapping[int, bytes], after: Mapping[int, bytes])
 
 
 def _changes_by_frameworks(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Iterator[Change]:
-    """LLVM, and so every compiler at run time that is made with it, handles the signals that end a process."""
+    """Yield changes of signal actions as :func:`_changes_of_actions`, but new handlers as harmless."""
+    # LLVM, which run-time compilers use, handles the signals that end a process.
     for change in _changes_of_actions(before, after):
         yield replace(change, is_harmful=not change.said.endswith(_HANDLED))
 
@@ -172,8 +178,10 @@ def _changes_of_handlers(before: list[Any], after: list[Any]) -> Iterator[Change
 
 def _set_handlers(before: list[Any], after: list[Any]) -> None:
     for number, was, now in zip(_WATCHED_SIGNALS, before, after, strict=True):
-        if was != now and was is not None:  # None: C code installed it, which `actions` puts back
-            with suppress(ValueError):  # only the main thread may
+        # None: C code installed the handler; `actions` restores it.
+        if was != now and was is not None:
+            # Only the main thread may set handlers.
+            with suppress(ValueError):
                 signal.signal(number, was)
 
 
@@ -208,37 +216,39 @@ def _stop_timers(before: list[bool], after: list[bool]) -> None:
 
 
 def _changes_of_warnings(before: list[Any], after: list[Any]) -> Iterator[Change]:
-    kinds = dict.fromkeys(each[2].__name__ for each in after if each not in before)
-    listed = ", ".join(kinds) or "the filters that do"
-    yield Change(f"what warnings do: {listed} {'raises an exception' if kinds else 'were removed'}")
+    kinds = dict.fromkeys(entry[2].__name__ for entry in after if entry not in before)
+    change = f"{', '.join(kinds)} raises an exception" if kinds else "filters that raise exceptions were removed"
+    yield Change(f"the warning filters: {change}")
 
 
 def _put_warnings(before: list[Any], after: list[Any]) -> None:
-    for each in after:
-        if each not in before:
-            warnings.filters.remove(each)  # type: ignore[attr-defined]
-    for each in reversed(before):
-        if each not in after:
-            warnings.filterwarnings("error", category=each[2])
+    for entry in after:
+        if entry not in before:
+            warnings.filters.remove(entry)  # type: ignore[attr-defined]
+    for entry in reversed(before):
+        if entry not in after:
+            warnings.filterwarnings("error", category=entry[2])
     warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
 def _environment() -> tuple[bytes, ...]:
-    """As C sees it: Python knows what was there when it began."""
-    listed = ctypes.POINTER(ctypes.c_char_p).in_dll(_process(), "environ")
+    """Return the entries of C's ``environ``."""
+    # Python holds a copy of the environment at its start.
+    environ = ctypes.POINTER(ctypes.c_char_p).in_dll(_process(), "environ")
     entries: list[bytes] = []
-    while bool(listed) and (entry := listed[len(entries)]) is not None:
+    while bool(environ) and (entry := environ[len(entries)]) is not None:
         entries.append(entry)
     return tuple(entries)
 
 
 def _variables(entries: tuple[bytes, ...]) -> dict[str, str]:
-    split = (os.fsdecode(each).partition("=") for each in entries)
+    split = (os.fsdecode(entry).partition("=") for entry in entries)
     return {name: value for name, _, value in split}
 
 
 def _changes_of_environment(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> Iterator[Change]:
-    """A variable that is new may be how a runtime finds itself again; one that others read is theirs."""
+    """Yield changes of environment variables; new ones are harmless, changed and removed ones are harmful."""
+    # Runtimes set new variables for themselves; existing ones may be read by other code.
     was, now = _variables(before), _variables(after)
     for name in sorted(was.keys() | now.keys()):
         if name not in was:
@@ -265,10 +275,11 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _open_again(before: frozenset[int], after: frozenset[int]) -> None:
-    for each in sorted(before - after):
+    """Open the null device as each standard descriptor that was closed."""
+    for descriptor in sorted(before - after):
         opened = os.open(os.devnull, os.O_RDWR)
-        if opened != each:
-            os.dup2(opened, each)
+        if opened != descriptor:
+            os.dup2(opened, descriptor)
             os.close(opened)
 
 
@@ -318,12 +329,13 @@ if sys.platform == "linux":
         ),
         "actions of frameworks": _Part(read=_actions, changes=_changes_by_frameworks, put_back=_set_actions),
         "timer": _Part(
-            read=lambda: [_signal.getitimer(each)[0] > 0 for each in _TIMERS],
+            read=lambda: [_signal.getitimer(timer)[0] > 0 for timer in _TIMERS],
             changes=_changes_of_timers,
             put_back=_stop_timers,
         ),
-        "warnings": _Part(  # filters that make exceptions of them; frameworks add others when they are loaded
-            read=lambda: [each for each in warnings.filters if each[0] == "error"],
+        "warnings": _Part(
+            # Only filters that raise exceptions: frameworks add others when they are loaded.
+            read=lambda: [entry for entry in warnings.filters if entry[0] == "error"],
             changes=_changes_of_warnings,
             put_back=_put_warnings,
         ),
@@ -338,7 +350,7 @@ if sys.platform == "linux":
         "standard": _Part(
             read=lambda: frozenset(filter(_is_open, _STANDARD)),
             changes=lambda before, after: [
-                Change(f"{_STANDARD[each]}: it was closed") for each in sorted(before - after)
+                Change(f"{_STANDARD[descriptor]}: it was closed") for descriptor in sorted(before - after)
             ],
             put_back=_open_again,
         ),

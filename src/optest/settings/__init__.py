@@ -1,4 +1,4 @@
-"""Options, declared once, and what they are worth in a run; it owns the environment."""
+"""Option table, configuration file and environment variables, and their resolution to the settings of a run."""
 
 from optest.guests import Option
 from optest.settings.config_file import ConfigFile, config_file, find_modules_here

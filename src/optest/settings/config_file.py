@@ -21,32 +21,34 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
-    """What a file states, by keys as they are written; ``folder`` is where its relative paths start."""
+    """Keys and values of a configuration file; its relative paths start at ``folder``. Empty if there is no file."""
 
     path: str = ""
     folder: str = ""
-    stated: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def config_file(start: Path | None = None) -> ConfigFile:
-    """The nearest file in the folder ``start`` (the current one) and those above it, up to the root of the repository.
+    """Read the nearest configuration file in ``start`` (default: the working directory) or a folder above it.
+
+    The search ends at the root of the git repository. Return an empty ``ConfigFile`` if there is no file.
 
     Raises:
-        UsageError: if a file on the way is no TOML, or the table in it is none.
+        UsageError: if a candidate file is not valid TOML, or its ``tool.optest`` is not a table.
     """
     for file in searched_files(start):
-        stated = table_in(file)
-        if stated is not None:
-            return ConfigFile(path=os.path.relpath(file), folder=os.path.relpath(file.parent), stated=stated)
+        values = table_in(file)
+        if values is not None:
+            return ConfigFile(path=os.path.relpath(file), folder=os.path.relpath(file.parent), values=values)
     return ConfigFile()
 
 
 def searched_files(start: Path | None = None) -> Iterator[Path]:
     """Yield the files that may be the configuration file, existing or not, in the order of their precedence."""
     folder = Path(current_folder()) if start is None else start.resolve()
-    for each in (folder, *folder.parents):
-        yield from (each / name for name in ("optest.toml", "pyproject.toml"))
-        if (each / ".git").exists():
+    for parent in (folder, *folder.parents):
+        yield from (parent / name for name in ("optest.toml", "pyproject.toml"))
+        if (parent / ".git").exists():
             break
 
 
@@ -63,29 +65,39 @@ def current_folder() -> str:
 
 
 def find_modules_here() -> None:
-    """Let plug-ins and dotted paths name modules of this folder and of the configuration file, after all others."""
+    """Append the working directory and the configuration file's folder to ``sys.path``, unless Python runs with ``-P``.
+
+    Raises:
+        UsageError: if the working directory was removed or cannot be read.
+    """
     current_folder()
-    with suppress(OptestError):  # whoever needs the file says what is wrong with it
+    # A faulty configuration file is ignored here: the code that reads its values reports the fault.
+    with suppress(OptestError):
         folders = ("", os.path.abspath(config_file().folder))
-        sys.path += [each for each in folders if each not in sys.path and not getattr(sys.flags, "safe_path", False)]
+        sys.path += [x for x in folders if x not in sys.path and not getattr(sys.flags, "safe_path", False)]
 
 
 def table_in(file: Path) -> Mapping[str, Any] | None:
-    """What the file says of optest, None where it says nothing."""
+    """Return the optest settings in ``file``, or None if it does not exist or has no ``[tool.optest]`` table.
+
+    Raises:
+        UsageError: if the file cannot be read, is not valid TOML, or ``tool.optest`` is not a table.
+    """
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    table = _read(file, found.st_mtime_ns, found.st_ctime_ns)  # the second cannot be set
+    # Programs can set the mtime back; the ctime they cannot, so the cache never returns old text.
+    table = _parse_toml(file, status.st_mtime_ns, status.st_ctime_ns)
     for name in ("tool", "optest") if file.name == "pyproject.toml" else ():
         table = table.get(name) if isinstance(table, dict) else None
     if table is not None and not isinstance(table, dict):
-        raise UsageError(f"{os.path.relpath(file)}: tool.optest should be a table, as [tool.optest]")
+        raise UsageError(f"{os.path.relpath(file)}: tool.optest is {table!r}, expected a table: [tool.optest]")
     return table
 
 
 @lru_cache(maxsize=8)
-def _read(file: Path, *_changed: int) -> Any:
+def _parse_toml(file: Path, *_change_times: int) -> Any:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Platforms: where tests run. A name that ends in ``sim``, and none at all, needs no hardware; any other name is some.
+"""Platforms: the hardware or simulations that tests run on. A name that ends in ``sim`` is a simulation.
 
-``--platform`` alone says what hardware is there, ``--device`` which of its devices. What a test needs it says by the
-marker ``requires_hardware``, or by ``platforms`` of a scene.
+``--platform`` names the present hardware, ``--device`` the devices to use. A test declares what it needs by the marker
+``requires_hardware``, a scene by ``platforms``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from optest.settings.variables import environment
 class Platform:
     """One platform.
 
-    With ``one_runtime_per_process`` a process that has served one runtime on a device serves no other one there.
-    ``device_mask`` is the variable that shows a worker its devices alone, "" where none is set. ``probe`` and ``reset``
-    are commands, with ``{device}`` for the id: ``probe`` ends with 0 if the device is healthy, and is asked after a
-    crash; ``reset`` is what is tried on one that is not.
+    With ``one_runtime_per_process`` a process that has used one runtime on a device cannot use another one on it.
+    ``device_mask`` is the environment variable that restricts a worker to its devices, "" if no variable is set.
+    ``probe`` and ``reset`` are commands with ``{device}`` in place of the id: after a crash ``probe`` runs and exits
+    with 0 if the device is healthy; otherwise ``reset`` runs.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Platform:
         return is_device(self.name)
 
 
+# Simulations on the CPU (C++, OpenCL, Triton's interpreter), CUDA, other OpenCL devices, and the two chips of simpler
+# (hw-native-sys), each with its simulation. Plug-ins can register more.
 PLATFORMS: Registry[Platform] = Registry("platform")
-"""Simulations on the CPU (C++, OpenCL, Triton's interpreter), CUDA, other OpenCL devices, and the two chips of simpler
-(hw-native-sys), each with its simulation; plug-ins add theirs."""
 
 platform_called = PLATFORMS.get
 
 
 def register_platform(platform: Platform, *, replace: bool = False) -> None:
-    """Add a platform.
+    """Add ``platform`` to :data:`PLATFORMS`; ``replace`` allows the name of a registered one.
 
     Raises:
         UsageError: if the name is taken and ``replace`` is False.
@@ -62,18 +62,18 @@ register_platform(Platform(name="cuda", device_mask="CUDA_VISIBLE_DEVICES"))
 
 
 def is_device(platform: str | None) -> bool:
-    """Whether a platform is hardware."""
+    """Return whether ``platform`` is hardware: not None, and no name that ends in ``sim``."""
     return platform is not None and not platform.endswith("sim")
 
 
 def why_skipped(required: Sequence[Any] | None, platform: str | None) -> str | None:
-    """Why a test is skipped on a platform, None if it runs.
+    """Return why a test is skipped on ``platform``, or None if it runs.
 
-    ``required`` are the arguments of its marker ``requires_hardware``: None without one, () for any hardware, or the
-    one platform that it needs.
+    ``required`` are the arguments of its marker ``requires_hardware``: None if it has no marker, () for any hardware,
+    or one platform name. A test without marker is skipped on hardware, because the job without hardware runs it.
 
     Raises:
-        UsageError: for several platforms, or one that is no hardware.
+        UsageError: if ``required`` has several platforms, or one that is no hardware.
     """
     if required is None:
         return "no-hardware test, runs in no-hw job" if is_device(platform) else None
@@ -81,52 +81,54 @@ def why_skipped(required: Sequence[Any] | None, platform: str | None) -> str | N
         return None if is_device(platform) else "requires hardware"
     if len(required) > 1 or not isinstance(required[0], str) or not is_device(required[0]):
         words = ", ".join(map(repr, required))
-        raise UsageError(f'requires_hardware({words}) should name one platform that is hardware, as "a2a3", or none')
+        raise UsageError(f'requires_hardware has ({words}), expected one hardware platform such as "a2a3", or nothing')
     return None if platform == required[0] else f"requires --platform {required[0]}"
 
 
-def platforms_of_a_run(declared: Sequence[str], stated: str | None) -> Sequence[str]:
-    """Where a scene runs: on the platform that is stated, else on every simulation that it declares; "" for none."""
-    return [stated] if stated is not None else [each for each in declared if each.endswith("sim")] or [""]
+def platforms_of_a_run(declared: Sequence[str], requested: str | None) -> Sequence[str]:
+    """Return the platforms to run a scene on: ``requested``, else all declared simulations, else [""]."""
+    return [requested] if requested is not None else [name for name in declared if name.endswith("sim")] or [""]
 
 
 def why_not_on(platform: str, declared: Sequence[str]) -> str | None:
-    """Why a scene is skipped on one of :func:`platforms_of_a_run`, None if it runs."""
+    """Return why a scene is skipped on one of :func:`platforms_of_a_run`, or None if it runs."""
     names = ", ".join(declared)
     if not platform:
-        return f"no simulation among its platforms ({names}); name one by --platform"
-    return None if platform in declared else f"not for {platform}, but for {names}"
+        return f"no simulation among its platforms ({names}); select one with --platform"
+    return None if platform in declared else f"platform is {platform}, but the scene supports only {names}"
 
 
 _IDS = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")
 _MOST_DEVICES = 4096
 
 
-def device_ids(stated: str | None) -> tuple[int, ...]:
-    """The ids of ``--device``; where it is None those of ``DEVICE_RANGE``, which CI sets; else device 0.
+def device_ids(option: str | None) -> tuple[int, ...]:
+    """Return the ids of ``--device``; if ``option`` is None, those of ``DEVICE_RANGE``, which CI sets, else (0,).
 
     Raises:
         UsageError: as :func:`parse_devices`.
     """
-    text = environment().get("DEVICE_RANGE", "0") if stated is None else stated
-    return parse_devices(text, "DEVICE_RANGE" if stated is None else "--device")
+    text = environment().get("DEVICE_RANGE", "0") if option is None else option
+    return parse_devices(text, "DEVICE_RANGE" if option is None else "--device")
 
 
 def parse_devices(text: str, source: str = "--device") -> tuple[int, ...]:
-    """The ids that ``0``, ``0-7``, ``0,2,5`` or ``0-3,6`` lists, in this order; ``source`` is who states it.
+    """Parse a list of device ids, such as ``0``, ``0-7``, ``0,2,5`` or ``0-3,6``, and keep its order.
+
+    ``source`` names the option or variable in messages.
 
     Raises:
-        UsageError: for anything else: no id, a range that counts down, an id twice, more than 4096 ids.
+        UsageError: for other text, a range that counts down, a repeated id, or more than 4096 ids.
     """
 
     def wrong(why: str) -> UsageError:
-        return UsageError(f"{source} is {text!r}, but should list device ids, as 0, 0-7 or 0,2,5: {why}")
+        return UsageError(f"{source} is {text!r}, expected device ids such as 0, 0-7 or 0,2,5: {why}")
 
     ids: list[int] = []
     for part in text.split(","):
         match = _IDS.fullmatch(part)
         if match is None:
-            raise wrong(f"{part.strip()!r} is no id and no range" if text.strip() else "it is empty")
+            raise wrong(f"{part.strip()!r} is neither an id nor a range" if text.strip() else "it is empty")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise wrong(f"the range {first}-{last} counts down")
@@ -134,13 +136,15 @@ def parse_devices(text: str, source: str = "--device") -> tuple[int, ...]:
         if len(ids) > _MOST_DEVICES:
             raise wrong(f"there are more than {_MOST_DEVICES}")
     if twice := [device for device, count in Counter(ids).items() if count > 1]:
-        raise wrong(f"{twice[0]} is there twice")
+        raise wrong(f"{twice[0]} occurs twice")
     return tuple(ids)
 
 
 def share_of_devices(ids: Sequence[int], index: int, count: int) -> tuple[int, ...]:
-    """The part of the ids that the worker ``index`` of ``count`` of pytest-xdist uses; where there are more workers
-    than ids several of them share one, and one that replaces a worker has an index beyond ``count``."""
-    place = index % count
-    part = ids[place * len(ids) // count : (place + 1) * len(ids) // count]
-    return tuple(part) or (ids[place % len(ids)],)
+    """Return the ids that pytest-xdist's worker ``index`` of ``count`` uses; several workers share one if ids are few.
+
+    ``index`` may exceed ``count``: the replacement of a crashed worker gets a new index.
+    """
+    slot = index % count
+    part = ids[slot * len(ids) // count : (slot + 1) * len(ids) // count]
+    return tuple(part) or (ids[slot % len(ids)],)

@@ -1,4 +1,4 @@
-"""What an option is worth in a run: command line, environment, plan, configuration file, default, in this order."""
+"""Values of options in a run: command line, then environment, plan, configuration file, default."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from optest.settings.config_file import ConfigFile, config_file
 from optest.settings.options import OPTIONS, split_values
 from optest.settings.variables import HELD_DEVICES, environment
 
+# Variables of optest that set no option.
 _OTHER_VARIABLES = ("OPTEST_LEASES", HELD_DEVICES)
+# ``-k ''`` selects everything, as it does for pytest.
 _MAY_BE_EMPTY = ("keyword",)
-"""``-k ''`` selects everything, as it does for pytest."""
 
 
 class Origin(IntEnum):
-    """Where a value came from; a later one wins."""
+    """Source of a value; a larger member overrides a smaller one."""
 
     DEFAULT = 0
     CONFIG = 1
@@ -35,7 +36,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A resolved option and where it came from; ``where`` names the variable, the file, or the place in the plan."""
+    """A resolved option with its source; ``where`` names the flag, the variable, the file, or the plan."""
 
     value: Any
     origin: Origin = Origin.DEFAULT
@@ -44,7 +45,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every option with its value and origin; ``settings["jobs"]`` is the value."""
+    """Values and origins of all options; ``settings["jobs"]`` is the value."""
 
     values: Mapping[str, Value] = field(default_factory=dict)
 
@@ -66,91 +67,102 @@ def resolve(
     variables: Mapping[str, str] | None = None,
     config: ConfigFile | None = None,
 ) -> Settings:
-    """Merge command line, environment, plan, configuration file and defaults; None and () mean "not stated".
+    """Merge command line, environment, plan, configuration file and defaults; None and () mean "not set".
 
     Raises:
-        UsageError: for a value of the wrong type in the environment or the file, an unknown ``OPTEST_`` variable, or
-            text that is empty, as of a shell's variable that is not set: a default would stand for it, and nobody was
-            told.
+        UsageError: for a value of the wrong type in the environment or the file, a number below the option's minimum,
+            an unknown ``OPTEST_`` variable, or empty text.
         UnknownName: for an unknown key of the file.
     """
     variables = environment() if variables is None else variables
-    configured = _configured(config_file() if config is None else config)
+    below = _read_config(config_file() if config is None else config)
     known = {option.env for option in OPTIONS} | set(_OTHER_VARIABLES)
     for name in variables:
         if name.startswith("OPTEST_") and name not in known:
             hint = did_you_mean(name, known, text="; did you mean {}?")
             raise UsageError(f"environment variable {name} is unknown{hint}")
-    below = dict(configured)
     for option in OPTIONS:
         if option.plan and plan and plan.get(option.plan) is not None:
             below[option.name] = Value(plan[option.plan], Origin.PLAN, plan_name)
     return Settings(
         {
-            option.name: _checked(option, _resolve_one(option, command_line or {}, variables, below))
+            option.name: _require_valid(option, _resolve_one(option, command_line or {}, variables, below))
             for option in OPTIONS
         }
     )
 
 
 def plugin_modules() -> tuple[str, ...]:
-    """The modules that ``OPTEST_PLUGINS``, else the configuration file, names, in order."""
-    option = next(each for each in OPTIONS if each.name == "plugins")
-    modules: tuple[str, ...] = _resolve_one(option, {}, environment(), _configured(config_file())).value
+    """Return the plug-in modules that ``OPTEST_PLUGINS`` names, or else the configuration file, in order."""
+    option = next(x for x in OPTIONS if x.name == "plugins")
+    modules: tuple[str, ...] = _resolve_one(option, {}, environment(), _read_config(config_file())).value
     return modules
 
 
-def _configured(file: ConfigFile) -> dict[str, Value]:
-    """What the configuration file says, by names of options; a relative path starts at the file's folder."""
+def _read_config(file: ConfigFile) -> dict[str, Value]:
+    """Return the values of the configuration file by option name; resolve relative paths from the file's folder.
+
+    Raises:
+        UnknownName: for a key that is no option.
+        UsageError: for a value of the wrong type, or a list for an option that takes one value and vice versa.
+    """
     options = {option.name: option for option in OPTIONS}
-    found = {}
-    for key, stated in file.stated.items():
+    values = {}
+    for key, raw in file.values.items():
         option = options.get(key.replace("-", "_"))
         if option is None:
             raise UnknownName("option", key, options, where=file.path)
         where = f"{key} in {file.path}"
-        if option.repeat != isinstance(stated, list) and not (option.repeat and isinstance(stated, str)):
-            raise UsageError(f"{where} is {stated!r}, but should be {'a list' if option.repeat else 'one value'}")
-        texts = [str(each) for each in (stated if isinstance(stated, list) else [stated])]
+        if option.repeat != isinstance(raw, list) and not (option.repeat and isinstance(raw, str)):
+            raise UsageError(f"{where} is {raw!r}, expected {'a list' if option.repeat else 'one value'}")
+        texts = [str(text) for text in (raw if isinstance(raw, list) else [raw])]
         texts = list(split_values(texts)) if option.splits else texts
         if option.completes in ("file", "folder"):
-            paths = [os.path.normpath(os.path.join(file.folder, each)) for each in texts]
+            paths = [os.path.normpath(os.path.join(file.folder, text)) for text in texts]
+            # A metavar with NAME takes names, too: a text that is no existing path stays a name.
             texts = [
-                path if os.path.exists(path) or "NAME" not in option.metavar else each
-                for each, path in zip(texts, paths, strict=True)
+                path if os.path.exists(path) or "NAME" not in option.metavar else text
+                for text, path in zip(texts, paths, strict=True)
             ]
-        found[option.name] = Value(
-            tuple(texts) if option.repeat else _parse(option, texts[0], where), Origin.CONFIG, where
-        )
-    return found
+        value = tuple(texts) if option.repeat else _parse(option, texts[0], where)
+        values[option.name] = Value(value, Origin.CONFIG, where)
+    return values
 
 
 def _resolve_one(
     option: Option, command_line: Mapping[str, Any], variables: Mapping[str, str], below: Mapping[str, Value]
 ) -> Value:
-    """``below`` is what plan and configuration file say."""
-    stated = command_line.get(option.name)
-    if stated not in (None, (), []) and not (option.type in ("bool", "count") and not stated):
-        return Value(stated, Origin.COMMAND_LINE, option.flags[-1])
+    """Return the value of ``option`` with its origin; ``below`` holds the values of plan and configuration file."""
+    typed = command_line.get(option.name)
+    # A flag that is False or counted zero times was not typed.
+    if typed not in (None, (), []) and not (option.type in ("bool", "count") and not typed):
+        return Value(typed, Origin.COMMAND_LINE, option.flags[-1])
     text = variables.get(option.env)
     if text is not None:
         return Value(_parse(option, text, f"environment variable {option.env}"), Origin.ENVIRONMENT, option.env)
     return below.get(option.name) or Value(() if option.repeat else option.default)
 
 
-def _checked(option: Option, value: Value) -> Value:
-    stated = value.value if option.repeat else (value.value,)
-    if "" in stated and option.name not in _MAY_BE_EMPTY:
+def _require_valid(option: Option, value: Value) -> Value:
+    """Return ``value`` unchanged; raise UsageError if it is empty text or below the option's minimum."""
+    texts = value.value if option.repeat else (value.value,)
+    # Empty text usually comes from an unset shell variable; the default would replace it silently.
+    if "" in texts and option.name not in _MAY_BE_EMPTY:
         flag = f"--{option.name.replace('_', '-')}"
         flag = flag if flag in option.flags else option.flags[-1]
-        raise UsageError(f"{flag} ({option.env}) is empty; state one, or leave it out")
+        raise UsageError(f"{flag} ({option.env}) is empty; set a value, or leave it out")
     if option.minimum is not None and value.value is not None and value.value < option.minimum:
         where = value.where or option.flags[-1]
-        raise UsageError(f"{where} is {value.value}, but should be {option.minimum} or more")
+        raise UsageError(f"{where} is {value.value}, expected {option.minimum} or more")
     return value
 
 
 def _parse(option: Option, text: str, where: str) -> Any:
+    """Convert text of the environment or the file to the option's type; a repeatable option gives a tuple.
+
+    Raises:
+        UsageError: naming ``where``, if the text has another type or is not among the choices.
+    """
     if option.repeat:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     try:
@@ -163,10 +175,10 @@ def _parse(option: Option, text: str, where: str) -> Any:
                 return _BOOLEANS[text.strip().lower()]
     except (ValueError, KeyError):
         word = {"int": "an integer", "count": "an integer", "float": "a number", "bool": "0 or 1"}[option.type]
-        raise UsageError(f"{where} is {text!r}, but should be {word}") from None
+        raise UsageError(f"{where} is {text!r}, expected {word}") from None
     if option.choices and text not in option.choices:
         listed = ", ".join(option.choices)
-        raise UsageError(f"{where} is {text!r}, but should be one of {listed}")
+        raise UsageError(f"{where} is {text!r}, expected one of {listed}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The environment: nothing else in optest reads it."""
+"""Environment variables; no other module of optest reads the environment."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+# Lists the devices that a run holds for itself and its child processes: ``cuda-0,cuda-1``.
 HELD_DEVICES = "OPTEST_HELD_DEVICES"
-"""Variable with the devices that a run holds for itself and the processes that it starts: ``cuda-0,cuda-1``."""
 
 
 def environment() -> dict[str, str]:
-    """A copy of the environment; the one place that reads it."""
+    """Return a copy of the process's environment variables."""
     return dict(os.environ)
 
 
 def variable_by_default(name: str, value: str) -> str:
-    """The value of a variable; where it has none it has this one from here on, also in child processes."""
+    """Return the environment variable ``name``; set it to ``value`` first, also for child processes, if it is unset."""
     return os.environ.setdefault(name, value)
 
 
 @contextmanager
-def variables_set(stated: Mapping[str, str]) -> Iterator[None]:
-    """While inside, these variables have these values, for C code of this process too."""
-    before = {name: os.environ.get(name) for name in stated}
-    os.environ.update(stated)
+def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables within the block, for C code of this process too, and restore them afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -38,7 +38,9 @@ def variables_set(stated: Mapping[str, str]) -> Iterator[None]:
 
 
 def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
-    """Return the environment of a worker: one BLAS thread each, since more compete with other workers."""
+    """Return ``variables`` with the thread limits of a worker as defaults: always one OpenBLAS thread, and one OpenMP
+    and MKL thread if there are several ``jobs``."""
+    # More threads would compete with those of the other workers.
     limits = {"OPENBLAS_NUM_THREADS": "1"}
     if jobs > 1:
         limits |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -46,18 +48,18 @@ def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str
 
 
 def infini_root(variables: Mapping[str, str] | None = None) -> Path:
-    """Where Infini libraries are installed: ``INFINI_ROOT``, else ``~/.infini``."""
+    """Return the folder in which Infini libraries are installed: ``INFINI_ROOT``, else ``~/.infini``."""
     variables = environment() if variables is None else variables
-    stated = variables.get("INFINI_ROOT", "").strip()
-    return Path(stated).expanduser() if stated else Path.home() / ".infini"
+    root = variables.get("INFINI_ROOT", "").strip()
+    return Path(root).expanduser() if root else Path.home() / ".infini"
 
 
 def leases_folder(variables: Mapping[str, str] | None = None) -> Path:
-    """Where the processes of one user on one host keep who holds which device: the same for a shell and for cron, so no
-    variable but ``OPTEST_LEASES`` has a say."""
+    """Return the folder with the device leases of this user on this host: ``OPTEST_LEASES``, else one in ``/tmp``."""
     variables = environment() if variables is None else variables
-    stated = variables.get("OPTEST_LEASES", "").strip()
-    if stated:
-        return Path(stated)
+    folder = variables.get("OPTEST_LEASES", "").strip()
+    if folder:
+        return Path(folder)
+    # Not TMPDIR: a shell and a cron job have to agree on the folder.
     shared = "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()
     return Path(shared) / f"optest-{os.getuid() if hasattr(os, 'getuid') else 'leases'}"

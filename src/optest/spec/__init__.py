@@ -1,4 +1,4 @@
-"""The vocabulary: what every other package talks about. Standard library only."""
+"""Data types that all other packages share: cases, operators, tensors, rules, results. Standard library only."""
 
 from optest.spec.benchmark import Benchmark, CallTime
 from optest.spec.case import (

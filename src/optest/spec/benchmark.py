@@ -1,4 +1,4 @@
-"""What a call costs: time, and what it moved and computed as far as that is declared. Never an opinion."""
+"""Cost of a call: its time, and the declared bytes and operations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTime:
-    """Seconds of one call, from ``calls`` calls in ``batches`` batches after ``warm_up_calls`` that do not count.
+    """Seconds per call, measured over ``calls`` calls in ``batches`` batches, after ``warm_up_calls`` untimed calls.
 
-    ``spread_s`` is the interquartile range over the batches, None where there was one batch: nothing is known of it
-    then. ``gb_per_s`` and ``gflop_per_s`` follow from the median and from the bytes and operations that are declared.
+    ``spread_s`` is the interquartile range over the batches, None for a single batch. ``gb_per_s`` and ``gflop_per_s``
+    are computed from the median and the declared bytes and operations.
 
     Raises:
-        ValueError: for a time without a call, or one that is not finite and positive.
+        ValueError: without a call or batch, for a time that is not finite and positive, or a spread of one batch.
     """
 
     who: str
@@ -29,23 +29,23 @@ class CallTime:
 
     def __post_init__(self) -> None:
         if self.calls < 1 or self.batches < 1:
-            raise ValueError(f"time of {self.who} is that of {self.calls} calls, but should be that of 1 or more")
+            raise ValueError(f"the time of {self.who} has {self.calls} calls, expected 1 or more")
         for name in ("median_s", "least_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} of {self.who} is {getattr(self, name)}, but should be a positive number")
+                raise ValueError(f"{name} of {self.who} is {getattr(self, name)}, expected a positive number")
         if self.spread_s is not None and self.batches < 2:
-            raise ValueError(f"spread of {self.who} is {self.spread_s}, but should be None for a single batch")
+            raise ValueError(f"spread of {self.who} is {self.spread_s}, expected None for a single batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """The time of a case's call, and that of another implementation in the same run.
+    """Time of a case's call, and of another implementation timed in the same run (``against``).
 
-    ``ratio`` is how many times as long as ``against`` the call took, the median over pairs of neighbouring batches;
-    ``ratio_spread`` their interquartile range. ``declared_bytes`` are those of the tensors, each read or written
-    once; ``declared_operations`` what the operator's descriptor says. ``baseline_difference`` is the largest
-    ``|this answer - the baseline variant's|``, infinity where one of them alone is not finite. ``lacks`` says in words
-    what was not possible.
+    ``ratio`` is the time of the call divided by that of ``against``, the median over pairs of neighbouring batches;
+    ``ratio_spread`` is their interquartile range. ``declared_bytes`` count every tensor as read or written once;
+    ``declared_operations`` come from the operator's descriptor. ``baseline_difference`` is the largest absolute
+    difference to the output of the baseline variant, infinity if only one of the two is not finite. ``lacks`` lists in
+    words the measurements that were not possible.
     """
 
     time: CallTime | None = None

@@ -1,4 +1,4 @@
-"""What a call of torch may be named, which operator it is by each of its names, and what another name may mean."""
+"""Names of PyTorch functions: their validation, and the operator that each of them calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import lru_cache
 
 _NAME = re.compile(r"torch(\.[A-Za-z_]\w*)+", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+# Usual import names of parts of torch. Python's `operator` module maps to `torch`, which has functions of these names.
 _SHORT = {
     "F": "torch.nn.functional", "functional": "torch.nn.functional", "aten": "torch.ops.aten",
     "prims": "torch.ops.prims", "th": "torch", "operator": "torch",
 }  # fmt: skip
-"""What models import parts of torch as; torch has Python's operators under its own name."""
 
 _PARTS = ("Tensor", "_C", "_VF", "fft", "linalg", "masked", "nested", "nn", "ops", "signal", "sparse", "special")
 _ALLOWED = (
@@ -21,27 +21,27 @@ _ALLOWED = (
 
 
 def is_dotted(name: str) -> bool:
-    """Whether it is a dotted name at all, of whatever library."""
+    """Return whether ``name`` consists of identifiers joined by dots."""
     return _DOTTED.fullmatch(name) is not None
 
 
 def misnamed(name: str) -> tuple[str, str] | None:
-    """Why it is no dotted name of torch's, and what was probably meant or what is allowed; None if it is one.
+    """Return a message and a hint if ``name`` is no full dotted name such as ``torch.add``, else None.
 
-    Whether torch has it is for torch to say.
+    The name is not looked up in torch.
     """
-    full, is_known = _in_full(name)
-    if _NAME.fullmatch(full) and not is_known:
+    full, is_abbreviated = _expand_name(name)
+    if _NAME.fullmatch(full) and not is_abbreviated:
         return None
     if full.startswith("torch.nn.") and full.rpartition(".")[2][0].isupper():
-        hint = "a module of torch.nn is no call: write the function of torch.nn.functional that it makes"
+        hint = "torch.nn modules are not supported: write the function of torch.nn.functional that it calls"
     else:
-        hint = f"op: {full}" if is_known else _ALLOWED if is_dotted(name) else "op: torch.add"
+        hint = f"op: {full}" if is_abbreviated else _ALLOWED if is_dotted(name) else "op: torch.add"
     return f"op is {name!r}, but should be a dotted name of torch's", hint
 
 
-def _in_full(op: str) -> tuple[str, bool]:
-    """The name as torch has it, and whether it was written shorter, ``F.relu`` or ``torch.F.relu``."""
+def _expand_name(op: str) -> tuple[str, bool]:
+    """Return the full dotted name, and whether ``op`` is abbreviated: ``F.relu``, ``torch.F.relu`` or ``relu``."""
     if not _DOTTED.fullmatch(op):
         return op, False
     head, _, rest = op.removeprefix("torch.").partition(".")
@@ -56,53 +56,59 @@ def _in_full(op: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanonicalName:
-    """The operator that a dotted name stands for, in the word that torch's dispatcher has for it.
+    """Operator of a dotted name, in the spelling of torch's dispatcher.
 
     ``torch.mul``, ``torch.Tensor.mul_``, ``torch.imul``, ``torch.Tensor.__rmul__``, ``torch.multiply`` and
-    ``torch.ops.aten.mul.Tensor`` are all ``mul``; ``torch.linalg.svd`` is ``linalg_svd``, another one than ``svd``. An
-    operator of a namespace that does not share its names with aten keeps the namespace: ``mylib::softmax``.
+    ``torch.ops.aten.mul.Tensor`` are all ``mul``; ``torch.linalg.svd`` is ``linalg_svd``, a different operator than
+    ``svd``. An operator of a namespace other than aten and prims keeps the namespace: ``mylib::softmax``.
     """
 
     operator: str
+    # The last word of the name, without an overload: `imul`, `mul_`.
     word: str
-    """The last word as it was written, without an overload: ``imul``, ``mul_``."""
 
+    # The call changes its first operand, as its name says.
     is_in_place: bool = False
-    """Whether the name says that the first operand is changed."""
 
+    # The operands are swapped: `torch.rsub`, `torch.Tensor.__rpow__`.
     is_reflected: bool = False
-    """Whether the operands are the other way round: ``torch.rsub``, ``torch.Tensor.__rpow__``."""
 
+    # A library other than torch registered it in `torch.ops`.
     is_foreign: bool = False
-    """Whether somebody else's library registered it in ``torch.ops``."""
 
 
 @lru_cache(maxsize=8192)
 def canonical(name: str) -> CanonicalName:
-    """Return the operator that a dotted name stands for; whether torch has it is for torch to say."""
-    home, word = _home_and_word(name)
-    if "::" in home:
-        is_foreign = home.removesuffix("::") not in _SHIPPED
-        return CanonicalName(operator=home + word, word=word, is_in_place=_is_marked(word), is_foreign=is_foreign)
+    """Return the operator of a dotted name of torch, from the name only: it is not looked up in torch."""
+    prefix, word = _split_prefix(name)
+    if "::" in prefix:
+        is_foreign = prefix.removesuffix("::") not in _SHIPPED
+        return CanonicalName(operator=prefix + word, word=word, is_in_place=_is_marked(word), is_foreign=is_foreign)
     is_special = word.startswith("__") and word.endswith("__") and len(word) > len("____")
     bare = word[2:-2] if is_special else word
-    if not home and (python_name := _of_python(word, bare)) is not None:
+    if not prefix and (python_name := _python_operator(word, bare)) is not None:
         return python_name
     is_in_place = not is_special and _is_marked(bare)
-    operator = home + (bare[:-1] if is_in_place else bare)
+    operator = prefix + (bare[:-1] if is_in_place else bare)
     return CanonicalName(operator=_SYNONYMS.get(operator, operator), word=word, is_in_place=is_in_place)
 
 
-def _home_and_word(name: str) -> tuple[str, str]:
-    """What stands before a word in its operator's name, and the word, without an overload."""
+def _split_prefix(name: str) -> tuple[str, str]:
+    """Split a torch name into the prefix of the operator and the word: ``torch.linalg.norm`` → ("linalg_", "norm").
+
+    The prefix of an operator of another namespace is ``mylib::``; an overload is dropped.
+    """
     parts = name.split(".")
     if parts[:2] == ["torch", "ops"] and len(parts) > 3:
         return ("" if parts[2] in _OF_ATEN else f"{parts[2]}::"), parts[3]
     return "".join(f"{part}_" for part in parts[:-1] if part in _PREFIXED), parts[-1]
 
 
-def _of_python(word: str, bare: str) -> CanonicalName | None:
-    """What a name of Python's operators stands for: ``and_``, ``imul``, and between underscores ``rmul``."""
+def _python_operator(word: str, bare: str) -> CanonicalName | None:
+    """Return the operator if ``word`` is a name of Python's data model or ``operator`` module, else None.
+
+    ``bare`` is the word without double underscores: ``and_``, ``imul``, and ``rmul`` for ``__rmul__``.
+    """
     key = bare.removesuffix("_") if bare in _KEYWORDS else bare
     if key in _PYTHONS:
         return CanonicalName(operator=_PYTHONS[key], word=word, is_in_place=key == "setitem")
@@ -115,12 +121,14 @@ def _of_python(word: str, bare: str) -> CanonicalName | None:
 
 
 def _is_marked(word: str) -> bool:
+    """Return whether ``word`` ends in exactly one underscore, torch's mark of in-place operators."""
     return word.endswith("_") and not word.endswith("__")
 
 
+# Namespaces of `torch.ops` in which one name is one operator.
 _OF_ATEN = ("aten", "prims")
-"""Namespaces of ``torch.ops`` in which one name is one operator."""
 
+# Other namespaces that belong to torch itself.
 _SHIPPED = frozenset(
     """
     _c10d_functional _c10d_functional_autograd _dtensor _native _quantized _test c10d debug_mode_ops debugprims export
@@ -128,10 +136,9 @@ _SHIPPED = frozenset(
     static_runtime symm_mem
     """.split()  # noqa: SIM905 - words as in the other tables
 )
-"""Other namespaces that torch itself brings."""
 
+# Modules whose name torch's dispatcher puts before that of the function: linalg_norm.
 _PREFIXED = ("linalg", "fft", "special", "masked")
-"""Modules whose functions torch's dispatcher has under names that begin so."""
 
 _BINARY = frozenset(("add sub mul truediv div floordiv mod pow matmul and or xor lshift rshift").split())  # noqa: SIM905
 _PYTHONS = {
@@ -141,12 +148,13 @@ _PYTHONS = {
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "inv": "bitwise_not", "invert": "bitwise_not",
     "not": "not",
 }  # fmt: skip
+# Operators with a sign in Python: their operands are positional only.
 OPERATORS_OF_PYTHON = frozenset(_PYTHONS.values())
-"""Operators that Python has a sign for: their operands have a place, and no name."""
 
+# Names whose underscore avoids a Python keyword and does not mean "in place".
 _KEYWORDS = ("and_", "or_", "not_")
-"""Where the underscore keeps a name apart from a keyword of Python's, and marks nothing as changed."""
 
+# Aliases according to torch's documentation; functions of `torch.masked` are aliases if they get no mask.
 _SYNONYMS = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
     "arctan2": "atan2", "arctanh": "atanh", "clip": "clamp", "concat": "cat", "concatenate": "cat", "divide": "div",
@@ -166,4 +174,3 @@ _SYNONYMS = {
     **{f"masked_{name}": name for name in ("amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax")},
     **{f"masked_{name}": name for name in ("logsumexp", "mean", "prod", "softmax", "sum", "var")},
 }  # fmt: skip
-"""Names that torch's documentation gives as another one's; those of ``torch.masked`` are so where no mask is given."""

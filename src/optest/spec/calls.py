@@ -1,7 +1,7 @@
 """A Python call as text and as values: ``torch.sum(input0, [2, 3], keepdim=True, dtype=torch.float32)``.
 
-The text is Python's own syntax, so that it can be read and pasted; it is parsed, never evaluated. ``1``, ``1.0``,
-``"1"``, a list and a tuple stay apart, which makes the text part of a case's identity.
+The text is valid Python, so that it can be pasted into a script; it is parsed, never evaluated. It keeps ``1``,
+``1.0``, ``"1"``, a list and a tuple apart, so that it can be part of a case's identity.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from typing import Any, TypeVar
 from optest.spec.call_names import CanonicalName, canonical
 
 _T = TypeVar("_T")
+# Longer texts are rejected before they are parsed.
 MOST_CHARACTERS = 100_000
-"""Longer texts are refused before they are parsed."""
 _MOST_BITS = 512
 
 
 class NotLiteral(ValueError):
-    """A text that is more than a value; the message says which part of it, and what may stand there."""
+    """A text that is not a literal value or call; the message names the offending part and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRef:
-    """The tensor input of this number."""
+    """Reference to a tensor input by its index: ``input0``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class TorchName:
-    """A constant of torch by its name, for example ``torch.float16`` or ``torch.channels_last``."""
+    """Name of a torch constant, for example ``torch.float16`` or ``torch.channels_last``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device by its name, for example ``cuda:0``."""
+    """Name of a torch device, for example ``cuda:0``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function by its dotted name, positional and keyword arguments.
+    """A function by its dotted name, with positional and keyword arguments.
 
-    Values are None, bool, numbers, str, Ellipsis, slice, list, tuple and the above.
+    Values are None, bool, numbers, str, Ellipsis, slice, list, tuple, TensorRef, TorchName and Device.
     """
 
     function: str
@@ -60,73 +60,73 @@ class Call:
 
     @property
     def spelled(self) -> CanonicalName:
-        """What the function's name says."""
+        """Canonical name of the function, with its in-place and reflected marks."""
         return canonical(self.function)
 
     @property
     def operator(self) -> str:
-        """The operator that it is by whichever name: ``mul`` of ``torch.Tensor.__imul__``."""
+        """Canonical operator of the function: ``mul`` for ``torch.Tensor.__imul__``."""
         return canonical(self.function).operator
 
     def values(self) -> Iterator[Any]:
-        """Every value, those in lists, tuples and slices too."""
+        """Yield every argument value; of lists, tuples and slices the elements instead."""
         for value in (*self.args, *self.kwargs.values()):
-            yield from _within(value)
+            yield from _flatten(value)
 
     def tensors(self) -> list[int]:
-        """The numbers of the tensors in the order of the call."""
+        """Return the indices of the tensor inputs in the order of the call."""
         return [value.index for value in self.values() if isinstance(value, TensorRef)]
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument by its position or its name."""
+        """Return the argument called ``name``, else the one at ``position``, else ``default``."""
         return self.kwargs.get(name, self.args[position] if len(self.args) > position else default)
 
     def mapped(self, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments with ``change`` applied to all that is no list, tuple or slice."""
+        """Return the arguments with ``change`` applied to every value; of lists, tuples and slices to the elements."""
         return (
-            [_mapped(value, change) for value in self.args],
-            {name: _mapped(value, change) for name, value in self.kwargs.items()},
+            [_map_value(value, change) for value in self.args],
+            {name: _map_value(value, change) for name, value in self.kwargs.items()},
         )
 
 
-def _within(value: Any) -> Iterator[Any]:
+def _flatten(value: Any) -> Iterator[Any]:
     if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _within(each)
+        for element in value:
+            yield from _flatten(element)
     elif isinstance(value, slice):
         yield from (value.start, value.stop, value.step)
     else:
         yield value
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def _map_value(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, list):
-        return [_mapped(each, change) for each in value]
+        return [_map_value(element, change) for element in value]
     if isinstance(value, tuple):
-        return tuple([_mapped(each, change) for each in value])
+        return tuple([_map_value(element, change) for element in value])
     if isinstance(value, slice):
-        return slice(*[_mapped(each, change) for each in (value.start, value.stop, value.step)])
+        return slice(*[_map_value(bound, change) for bound in (value.start, value.stop, value.step)])
     return change(value)
 
 
 def call_text(call: Call) -> str:
-    """The call as :func:`parse_call` reads it."""
+    """Return the call as text that :func:`parse_call` reads."""
     words = [*map(text_of, call.args), *(f"{name}={text_of(value)}" for name, value in call.kwargs.items())]
     return f"{call.function}({', '.join(words)})"
 
 
 def text_of(value: Any) -> str:
-    """One value as text.
+    """Return one value of a call as Python text; inf and nan are written as these words.
 
     Raises:
         TypeError: for a value of a type that no call may hold.
-        NotLiteral: for an integer of absurd size.
+        NotLiteral: for an integer of more than 512 bits.
     """
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return repr(value)
     if kind is int:
-        return repr(_fitting(value))
+        return repr(_require_short(value))
     if kind is float:
         return repr(value) if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if kind is complex:
@@ -145,38 +145,45 @@ def text_of(value: Any) -> str:
         return str(value.name)
     if kind is Device:
         return f"device({value.name!r})"
-    raise TypeError(f"{value!r} is no value of a call")
+    raise TypeError(f"{value!r} is a {kind.__name__}, which cannot be an argument of a call")
 
 
-def _fitting(number: int) -> int:
-    """Python itself refuses to write very long integers, and torch takes 64 bits."""
+def _require_short(number: int) -> int:
+    """Return ``number``; raise NotLiteral if it has more than 512 bits."""
+    # Python itself refuses to write very long integers, and torch takes 64 bits.
     if number.bit_length() > _MOST_BITS:
-        raise NotLiteral(f"an integer has {number.bit_length()} bits, but should have {_MOST_BITS} at most")
+        raise NotLiteral(f"an integer has {number.bit_length()} bits, expected at most {_MOST_BITS}")
     return number
 
 
 @lru_cache(maxsize=4096)
 def parse_call(text: str) -> Call:
-    """Read a call, once for each text: many cases make the same call of other tensors.
+    """Parse the text of a call.
 
     Raises:
-        NotLiteral: for what is no call, or whose arguments are more than values.
+        NotLiteral: if the text is no call, or its arguments are not literal values.
     """
-    return _parsed(text, _call)
+    # Cached: many cases make the same call with other tensors.
+    return _parse(text, _call)
 
 
 def parse_value(text: str) -> Any:
-    """Read one value: numbers, strings, None, True, False, ``...`` or Ellipsis, inf, nan, lists, tuples, ``slice()``.
+    """Parse one value: a number, string, None, True, False, ``...`` or Ellipsis, inf, nan, list, tuple or ``slice()``.
 
     Raises:
-        NotLiteral: for anything else; nothing is computed, whatever stands there.
+        NotLiteral: for any other text; it is never evaluated.
     """
-    return _parsed(text.strip(), _value)
+    return _parse(text.strip(), _value)
 
 
-def _parsed(text: str, read: Callable[[ast.expr], _T]) -> _T:
+def _parse(text: str, read: Callable[[ast.expr], _T]) -> _T:
+    """Parse ``text`` and return what ``read`` makes of its syntax tree.
+
+    Raises:
+        NotLiteral: for text that is too long, no Python expression, nested too deeply, or rejected by ``read``.
+    """
     if len(text) > MOST_CHARACTERS:
-        raise NotLiteral(f"{len(text)} characters are more than the {MOST_CHARACTERS} that a value may have")
+        raise NotLiteral(f"the text has {len(text)} characters, expected at most {MOST_CHARACTERS}")
     try:
         return read(ast.parse(text, mode="eval").body)
     except NotLiteral:
@@ -193,30 +200,31 @@ def _call(tree: ast.expr) -> Call:
     kwargs: dict[str, Any] = {}
     for keyword in tree.keywords:
         if keyword.arg is None:
-            raise NotLiteral("** stands in the call, but every argument should be written out")
+            raise NotLiteral("the call has **, expected every argument written out")
         if keyword.arg in kwargs:
-            raise NotLiteral(f"{keyword.arg} is stated twice")
+            raise NotLiteral(f"{keyword.arg} is set twice")
         kwargs[keyword.arg] = _value(keyword.value)
-    return Call(_dotted(tree.func), tuple([_value(each) for each in tree.args]), kwargs)
+    return Call(_dotted(tree.func), tuple([_value(argument) for argument in tree.args]), kwargs)
 
 
 _NAMES: Mapping[str, Any] = {"inf": math.inf, "nan": math.nan, "Ellipsis": Ellipsis}
 _INDEX = re.compile("0|[1-9][0-9]{0,5}")
-_ALLOWED = "numbers, strings, None, True, False, Ellipsis, inf, nan, slice(), lists and tuples may stand there"
+_ALLOWED = "allowed are numbers, strings, None, True, False, Ellipsis, inf, nan, slice(), lists and tuples"
 
 
 def _value(node: ast.expr) -> Any:
+    """Return the value of a literal expression; raise NotLiteral for any other expression."""
     match node:
         case ast.Constant(value=value) if not isinstance(value, bytes):
-            return _fitting(value) if type(value) is int else value
+            return _require_short(value) if type(value) is int else value
         case ast.List(elts=elements):
-            return [_value(each) for each in elements]
+            return [_value(element) for element in elements]
         case ast.Tuple(elts=elements):
-            return tuple([_value(each) for each in elements])
+            return tuple([_value(element) for element in elements])
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
             number = _value(operand)
             if isinstance(number, bool) or not isinstance(number, (int, float, complex)):
-                raise NotLiteral(f"{_source(node)} has a sign before what is no number")
+                raise NotLiteral(f"{_source(node)} has a sign before a value that is no number")
             return -number if isinstance(sign, ast.USub) else number
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as sign, right=ast.Constant(value=complex() as imaginary)):
             real = _value(left)
@@ -229,14 +237,15 @@ def _value(node: ast.expr) -> Any:
             return TensorRef(int(name[5:]))
         case ast.Attribute():
             name = _dotted(node)
-            first, *others = name.split(".")
-            if first != "torch" or any(each.startswith("_") for each in others):
+            library, *attributes = name.split(".")
+            if library != "torch" or any(attribute.startswith("_") for attribute in attributes):
                 raise NotLiteral(
-                    f"{_source(node)} is an attribute; of torch's names alone dtypes and the like may stand there"
+                    f"{_source(node)} is an attribute; the only names allowed as values are constants of torch, such "
+                    "as torch.float32"
                 )
             return TorchName(name)
         case ast.Call(func=ast.Name(id="slice"), args=bounds, keywords=[]) if 1 <= len(bounds) <= 3:
-            return slice(*[_bound(each) for each in bounds])
+            return slice(*[_slice_bound(bound) for bound in bounds])
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as word)], keywords=[]):
             try:
                 return float(word)
@@ -245,7 +254,7 @@ def _value(node: ast.expr) -> Any:
         case ast.Call(func=ast.Name(id="complex"), args=[real, imaginary], keywords=[]):
             parts = _value(real), _value(imaginary)
             if any(type(part) not in (int, float) for part in parts):
-                raise NotLiteral(f"{_source(node)} should have two real numbers")
+                raise NotLiteral(f"{_source(node)} has other arguments, expected two real numbers")
             return complex(*parts)
         case ast.Call(
             func=ast.Name(id="device") | ast.Attribute(value=ast.Name(id="torch"), attr="device"),
@@ -253,28 +262,29 @@ def _value(node: ast.expr) -> Any:
             keywords=[],
         ):
             return Device(name)
-    what = next((word for kind, word in _WORDS.items() if isinstance(node, kind)), "no value")
-    raise NotLiteral(f"{_source(node)} is {what}; {_ALLOWED}")
+    kind = next((word for node_type, word in _NODE_WORDS.items() if isinstance(node, node_type)), "no value")
+    raise NotLiteral(f"{_source(node)} is {kind}; {_ALLOWED}")
 
 
-def _bound(node: ast.expr) -> Any:
+def _slice_bound(node: ast.expr) -> Any:
     value = _value(node)
     if value is None or isinstance(value, TensorRef) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise NotLiteral(f"{_source(node)} bounds a slice, but should be an integer or None")
+    raise NotLiteral(f"a bound of the slice is {_source(node)}, expected an integer or None")
 
 
 def _dotted(node: ast.expr) -> str:
+    """Return the dotted name of an expression; raise NotLiteral if it is none."""
     names = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
-        raise NotLiteral(f"{_source(node)} stands where a name should")
+        raise NotLiteral(f"{_source(node)} is no name, expected a dotted name")
     return ".".join([node.id, *reversed(names)])
 
 
-_WORDS: Mapping[type[ast.expr], str] = {
+_NODE_WORDS: Mapping[type[ast.expr], str] = {
     ast.Lambda: "a function",
     ast.Call: "a call",
     ast.BinOp: "computed",
@@ -299,4 +309,5 @@ def _source(node: ast.expr) -> str:
 
 
 def _cut(text: str) -> str:
+    # Longer excerpts would hide the rest of the message.
     return text if len(text) <= 60 else f"{text[:57]}..."

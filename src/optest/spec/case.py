@@ -1,4 +1,4 @@
-"""One case: an operator with concrete inputs, attributes and expectations, complete in itself."""
+"""Test cases: an operator with concrete inputs, attributes and expectations, and its identity."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from optest.spec.operator import OperatorDescriptor
 from optest.spec.outcome import Status
 from optest.spec.tensors import TensorSpec, format_shape
 
+# Modes of a case: VALIDATION compares only shapes, dtypes and rejected calls, GRAPH only the captured program.
 FORWARD, VALIDATION, GRAPH = "forward", "validation", "graph"
-"""Modes of a case: in the second one shapes, dtypes and refusals are asked, in the third the captured program alone."""
 
+# Priority of a case without one; a smaller number is more urgent.
 DEFAULT_PRIORITY = 100
-"""Of a case that states none; a smaller number is more urgent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """How one input gets its values: the name of a fill and its parameters (``uniform``, low, high)."""
+    """Source of an input's values: the name of a fill and its parameters (``uniform``, low, high)."""
 
     kind: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One input tensor of a case; ``path`` is its place in the call, ``input0`` and so on."""
+    """One input tensor of a case; ``path`` is its positional name, ``input0`` and so on."""
 
     name: str
     path: str
@@ -49,7 +49,7 @@ class Argument:
 
 
 class Layer(IntEnum):
-    """Who states a tolerance; a higher layer wins."""
+    """Origin of a tolerance; a higher layer overrides a lower one."""
 
     OPERATOR = 1
     PLAN = 2
@@ -79,16 +79,19 @@ _TOLERANCE_NAMES = {
     "ratio": "mismatch_ratio",
     "signed_zeros": "signed_zeros",
 }
+# A zero of the wrong sign is a wrong element ("strict") or a note.
 SIGNED_ZEROS = ("strict", "note")
-"""What the wrong sign of a zero is: a wrong element, or a note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """``|actual - expected| <= atol + rtol * |expected|``, for all but a share of ``mismatch_ratio`` elements.
+    """Bound ``|actual - expected| <= atol + rtol * |expected|``, for all except a share of ``mismatch_ratio`` elements.
 
-    A field that is None is not stated; the next lower layer that states it decides, else 0. ``signed_zeros``, one of
-    ``SIGNED_ZEROS``, may be stated alone: then the rule that bounds errors stays what it is.
+    A field that is None is not set: the next lower layer that sets it applies, else 0. ``signed_zeros``, one of
+    ``SIGNED_ZEROS``, may be the only field; then another layer or rule bounds the errors.
+
+    Raises:
+        UsageError: for a negative or infinite number, a ``mismatch_ratio`` of 1 or more, or other ``signed_zeros``.
     """
 
     rtol: float | None = None
@@ -98,20 +101,23 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         if self.signed_zeros not in (None, *SIGNED_ZEROS):
-            raise UsageError(f"signed_zeros is {self.signed_zeros!r}, but should be {' or '.join(SIGNED_ZEROS)}")
+            raise UsageError(f"signed_zeros is {self.signed_zeros!r}, expected {' or '.join(SIGNED_ZEROS)}")
         for name in ("rtol", "atol", "mismatch_ratio"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
-                raise UsageError(f"{name} is {value}, but should be a finite number of 0 or more")
+                raise UsageError(f"{name} is {value}, expected a finite number of 0 or more")
         if self.mismatch_ratio is not None and self.mismatch_ratio >= 1:
-            raise UsageError(f"mismatch_ratio is {self.mismatch_ratio}, but should be below 1")
+            raise UsageError(f"mismatch_ratio is {self.mismatch_ratio}, expected a number below 1")
 
     @classmethod
     def from_mapping(cls, stated: Mapping[str, Any]) -> Tolerance:
-        """Read ``rtol``/``rel``/``relative``, ``atol``/``abs``/``absolute``, ``mismatch_ratio`` and ``signed_zeros``.
+        """Build a tolerance from the fields of a plan.
+
+        The keys are rtol (rel, relative), atol (abs, absolute), mismatch_ratio (ratio) and signed_zeros.
 
         Raises:
             UnknownName: for any other key.
+            UsageError: for a field that is set under two keys, or a value out of range.
         """
         fields: dict[str, Any] = {}
         for key, value in stated.items():
@@ -119,19 +125,19 @@ class Tolerance:
             if name is None:
                 raise UnknownName("tolerance", key, _TOLERANCE_NAMES)
             if name in fields:
-                raise UsageError(f"tolerance {name} is stated twice, also as {key}")
+                raise UsageError(f"tolerance {name} is set twice, also as {key}")
             fields[name] = value
         return cls(**fields)
 
     @property
     def bounds_errors(self) -> bool:
-        """Whether it says how large errors may be, or how many; one that states nothing allows none."""
+        """True unless ``signed_zeros`` is the only field that is set; a tolerance without fields allows no error."""
         return self.signed_zeros is None or self.fields().keys() != {"signed_zeros"}
 
     def fields(self) -> dict[str, Any]:
-        """What is stated, by name."""
-        stated = ((name, getattr(self, name)) for name in ("rtol", "atol", "mismatch_ratio", "signed_zeros"))
-        return {name: value for name, value in stated if value is not None}
+        """Return the fields that are set, by name."""
+        values = ((name, getattr(self, name)) for name in ("rtol", "atol", "mismatch_ratio", "signed_zeros"))
+        return {name: value for name, value in values if value is not None}
 
     def __str__(self) -> str:
         words = [f"{name}={value if isinstance(value, str) else f'{value:g}'}" for name, value in self.fields().items()]
@@ -140,7 +146,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceLayer:
-    """A tolerance and who states it; ``output`` None is every output, ``where`` is a place in a file."""
+    """A tolerance with its origin; ``output`` None means every output, ``where`` is a position in a file."""
 
     layer: Layer
     tolerance: Tolerance
@@ -150,7 +156,7 @@ class ToleranceLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendTarget:
-    """Who is asked: driver name, chip, device and, where one driver has several, a variant of it."""
+    """Backend under test: name of its driver, kind (``cpu``, ``gpu``), chip, device and variant."""
 
     name: str
     kind: str = "cpu"
@@ -167,15 +173,15 @@ class BackendTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """What a backend declares of its arithmetic; the class rules are computed from it and print it.
+    """Arithmetic of a backend as it declares it; bounds of the built-in rules are computed from it.
 
-    ``operands`` is the precision to which float32 operands of a contraction are cut (``float32``, ``tf32``,
-    ``bfloat16``); ``accumulator`` the dtype of sums (None: float32, float64 for float64 inputs);
-    ``accumulator_truncates`` for units that cut instead of rounding; ``direct`` is False for Winograd and FFT;
-    ``denormals`` is ``preserve`` or, where results or operands are zeros instead, ``flush``; ``overflow`` is
-    ``infinity`` for arithmetic as IEEE 754 has it and ``saturate`` for a backend that may stop at the largest finite
-    value instead; ``invariant`` promises the same bits for every run. ``processor`` is ``cpu`` where the sharper of two
-    ceilings holds, ``accelerator`` where the wider one does; None: a backend of kind ``cpu`` has the sharper one.
+    ``operands`` is the precision to which float32 operands of a contraction are reduced (``float32``, ``tf32``,
+    ``bfloat16``); ``accumulator`` is the dtype of sums (None: float32, float64 for float64 inputs);
+    ``accumulator_truncates`` is True for units that truncate instead of rounding; ``direct`` is False for Winograd and
+    FFT; ``denormals`` is ``preserve``, or ``flush`` if denormal results or operands become zero; ``overflow`` is
+    ``infinity`` as in IEEE 754, or ``saturate`` if a result may be the largest finite value instead; ``invariant``
+    promises the same bits in every run. ``processor`` selects the tighter (``cpu``) or the wider bound
+    (``accelerator``) of a rule that has two; None selects by the kind of the backend.
     """
 
     operands: str = "float32"
@@ -190,16 +196,18 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
+    """Request to skip a case."""
+
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xfail:
-    """An expected failure: excuses ``status`` alone, never another one.
+    """Expected failure with exactly the status ``status``.
 
-    Without ``status`` it covers failures and errors, a call that the reference refuses included, as a mark of pytest
-    does. ``strict`` decides whether a pass is wrong: True and None make it ``xpassed``, which True fails in pytest, and
-    None if the project has ``xfail_strict``; with False it stays a pass.
+    With ``status=None`` it covers all failures and errors, also a call that the reference rejects, as pytest's mark
+    does. With ``strict`` True or None a pass becomes ``xpassed``, which pytest reports as a failure if ``strict`` is
+    True or the project sets ``xfail_strict``; with False it remains a pass.
     """
 
     reason: str
@@ -208,27 +216,24 @@ class Xfail:
 
     @property
     def label(self) -> str:
-        """The status as plans spell it."""
+        """Value of ``status`` in plans; ``any`` for None."""
         return "any" if self.status is None else self.status.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedError:
-    """The call has to be refused with an error of this type.
-
-    Its text contains ``match``, and something that the regular expression ``pattern`` matches.
-    """
+    """Required error of a call: its type, text that its message contains, and a pattern that is found in it."""
 
     type: str = "Exception"
     match: str = ""
     pattern: str = ""
 
     def matches(self, text: str) -> bool:
-        """Whether the text of an error is as required, whatever its type."""
+        """Return whether ``text`` contains ``match`` and ``pattern`` is found in it; the type is not checked."""
         return self.match in text and (not self.pattern or re.search(self.pattern, text) is not None)
 
     def required_text(self) -> str:
-        """What the text should be like, in words; "" if any will do."""
+        """Describe the required message; "" if every message is accepted."""
         parts = [f"the text {self.match!r}"] if self.match else []
         return " and ".join([*parts, *([f"a text that matches {self.pattern!r}"] if self.pattern else [])])
 
@@ -241,14 +246,15 @@ class ExpectedError:
 class TestCase:
     """One operator with concrete inputs, attributes and expectations.
 
-    ``outputs`` are the output specs that the plan or the operator's inference states, () where only the
-    reference knows them. ``base_dir`` is the folder that relative paths in the case start from; it is not part of the
-    signature. ``allowed_folders`` are those that its paths may lead to, () for all; ``store.path_of`` holds them there.
-    ``mode`` is :data:`FORWARD`, :data:`VALIDATION` or :data:`GRAPH`. ``origins`` says where each value came from.
-    ``invariants`` replace the operator's. Tensors depend on ``key`` alone.
+    ``outputs`` are the output specs from the plan or shape inference, () if only the reference determines them.
+    ``base_dir`` is the folder that relative paths of the case start from; it is not part of the signature.
+    ``allowed_folders`` restrict its paths, () for no restriction; ``store.path_of`` enforces it. ``mode`` is
+    :data:`FORWARD`, :data:`VALIDATION` or :data:`GRAPH`. ``origins`` maps fields to the source of their value.
+    ``invariants`` replace the operator's. The values of tensors depend only on ``key``.
     """
 
-    __test__ = False  # pytest would take the name for a test class
+    # pytest would take the class for a test class
+    __test__ = False
 
     descriptor: OperatorDescriptor
     inputs: tuple[Argument, ...]
@@ -280,7 +286,7 @@ class TestCase:
 
     @property
     def id(self) -> str:
-        """The plan's name for the case, else its identifier."""
+        """Name of the case in the plan, else its identifier."""
         return self.name or self.identifier()
 
     @property
@@ -292,7 +298,7 @@ class TestCase:
         return {argument.path: argument.spec.shape for argument in self.inputs}
 
     def identifier(self) -> str:
-        """``gemm[float16](64x128, 128x32, alpha=2.0)``: operator, dtypes, shapes, attributes off their default."""
+        """Return operator, dtypes, shapes and non-default attributes: ``gemm[float16](64x128, 128x32, alpha=2.0)``."""
         if not self._identifier:
             names = [argument.spec.dtype.name for argument in self.inputs]
             words = [format_shape(argument.spec.shape) for argument in self.inputs]
@@ -302,7 +308,7 @@ class TestCase:
         return self._identifier
 
     def signature(self) -> dict[str, Any]:
-        """What is computed, as plain data: not the name, tags, tolerance or backend."""
+        """Return everything that determines the computation as plain data, without name, tags, tolerance, backend."""
         return {
             "op": self.descriptor.name,
             "inputs": [_argument_signature(argument) for argument in self.inputs],
@@ -313,40 +319,41 @@ class TestCase:
 
     @property
     def key(self) -> str:
-        """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version."""
+        """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version of optest."""
         if not self._key:
             object.__setattr__(self, "_key", key_of(seed_text(self.seed), signature_text(self)))
         return self._key
 
 
 def identifier_of(operator: str, dtypes: Sequence[str], words: Sequence[str]) -> str:
-    """Dtypes that are all alike are written once."""
+    """Return ``operator[dtypes](words)``; if all dtypes are equal, the dtype is written once."""
     alike = dtypes and dtypes.count(dtypes[0]) == len(dtypes)
     return f"{operator}[{dtypes[0] if alike else ','.join(dtypes)}]({', '.join(words)})"
 
 
 def attribute_words(descriptor: OperatorDescriptor, attributes: Mapping[str, Any]) -> list[str]:
-    """``alpha=2.0`` for each attribute off its default."""
+    """Return a text such as ``alpha=2.0`` for each attribute that differs from its default."""
     defaults = {attribute.name: attribute.default for attribute in descriptor.attributes}
     return [
-        f"{name}={_short(value)}"
+        f"{name}={_compact_text(value)}"
         for name, value in attributes.items()
         if name not in defaults or value != defaults[name]
     ]
 
 
 def key_of(seed: str, signature: str) -> str:
-    """The key of a seed, as ``seed_text`` writes it, and the canonical JSON of a signature."""
+    """Return the key of a case from its seed (see :func:`seed_text`) and the canonical JSON of its signature."""
     text = f'{{"seed":{seed},"signature":{signature}}}'
     return f"k1:{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def seed_text(seed: int) -> str:
-    """A seed in canonical JSON."""
+    """Return the canonical JSON of a seed."""
     return str(seed) if type(seed) is int else canonical_json(seed)
 
 
 def _spec_signature(spec: TensorSpec) -> list[Any]:
+    """Return dtype and shape, and strides and offset only if the spec is not plain."""
     if spec.is_plain:
         return [spec.dtype.name, list(spec.shape)]
     return [spec.dtype.name, list(spec.shape), list(spec.strides or ()), spec.offset]
@@ -360,42 +367,41 @@ def _argument_signature(argument: Argument) -> list[Any]:
 
 
 def signature_text(case: TestCase) -> str:
-    """``canonical_json(case.signature())``, put together from its parts: every case is asked for its key."""
+    """Return ``canonical_json(case.signature())``, composed of cached parts."""
+    # Every case needs its key, and encoding the whole signature at once is slower.
     attributes = attributes_text(case.descriptor, case.attributes)
     arguments = [argument_text(argument) for argument in case.inputs]
     return signature_of(case.descriptor.name, attributes, arguments, case.outputs, case.generator)
 
 
 def stated_attributes(descriptor: OperatorDescriptor, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that count for identity: not those that are None because nobody stated them.
-
-    So an operator may gain an attribute whose default is None, and its cases keep their keys.
-    """
+    """Return the attributes that belong to a case's identity: all except those that are None by default."""
+    # So cases keep their keys if their operator gains an attribute whose default is None.
     if None not in attributes.values():
         return dict(attributes)
-    unstated = {each.name for each in descriptor.attributes if each.default is None}
-    return {name: value for name, value in attributes.items() if value is not None or name not in unstated}
+    optional = {attribute.name for attribute in descriptor.attributes if attribute.default is None}
+    return {name: value for name, value in attributes.items() if value is not None or name not in optional}
 
 
 def attributes_text(descriptor: OperatorDescriptor, attributes: Mapping[str, Any]) -> str:
-    """The attributes as a signature has them, in canonical JSON."""
+    """Return the canonical JSON of the attributes in a signature."""
     return canonical_json(stated_attributes(descriptor, attributes)) if attributes else "{}"
 
 
 def signature_of(
     operator: str, attributes: str, arguments: Sequence[str], outputs: Sequence[TensorSpec], generator: str | None
 ) -> str:
-    """The canonical JSON of a signature from that of its attributes and arguments."""
-    made = f"[{'],['.join(map(_spec_text, outputs))}]" if outputs else ""
-    maker = "null" if generator is None else _quoted(generator)
+    """Return the canonical JSON of a signature from the JSON of its attributes and arguments."""
+    output_text = f"[{'],['.join(map(_spec_text, outputs))}]" if outputs else ""
+    generator_text = "null" if generator is None else _quoted(generator)
     return (
-        f'{{"attributes":{attributes},"generator":{maker},"inputs":[{",".join(arguments)}],'
-        f'"op":{_quoted(operator)},"outputs":[{made}]}}'
+        f'{{"attributes":{attributes},"generator":{generator_text},"inputs":[{",".join(arguments)}],'
+        f'"op":{_quoted(operator)},"outputs":[{output_text}]}}'
     )
 
 
 def argument_text(argument: Argument) -> str:
-    """An argument as a signature has it, in canonical JSON."""
+    """Return the canonical JSON of an argument in a signature."""
     fill = argument.fill
     kind = _quoted(fill.kind)
     if fill.parameters:
@@ -404,6 +410,7 @@ def argument_text(argument: Argument) -> str:
 
 
 def _spec_text(spec: TensorSpec) -> str:
+    """Return the canonical JSON of a spec without its brackets, as :func:`_spec_signature` defines it."""
     if spec.strides is None and not spec.offset:
         return _dense_text(spec.dtype.name, spec.shape)
     dense = _dense_text(spec.dtype.name, spec.shape)
@@ -412,18 +419,20 @@ def _spec_text(spec: TensorSpec) -> str:
 
 @lru_cache(maxsize=4096)
 def _dense_text(name: str, shape: tuple[int, ...]) -> str:
-    """Sizes are written as integers, so that tuples that are equal to the cache have one text: (4,) and (4.0,)."""
+    """Return the canonical JSON of dtype and shape without its brackets."""
+    # To the cache (4,) and (4.0,) are equal, so both need the same text.
     return f'"{name}",[{",".join([str(int(size)) for size in shape])}]'
 
 
-def _short(value: Any) -> str:
+def _compact_text(value: Any) -> str:
+    """Return an attribute as text on one line, lists and tuples as ``[1,2]``."""
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(_short, value)) + "]"
+        return "[" + ",".join(map(_compact_text, value)) + "]"
     return str(value).replace("\n", "\\n")
 
 
 def canonical_json(value: Any) -> str:
-    """One text for one value: sorted keys, no spaces, ``1`` and ``1.0`` and ``"1"`` apart, NaN spelled out.
+    """Encode plain data as JSON with sorted keys and no spaces; ``1`` and ``1.0`` differ, NaN is written ``NaN``.
 
     Raises:
         TypeError: for a value that is not plain data.
@@ -432,13 +441,14 @@ def canonical_json(value: Any) -> str:
 
 
 def _canonical_encoder() -> Callable[[Any], str]:
-    """What ``json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode`` does, without its layers."""
-    ours = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=True)
-    in_c: Any = getattr(json.encoder, "c_make_encoder", None)
-    if in_c is None:
-        return ours.encode
-    default = ours.default
-    return lambda value: "".join(in_c({}, default, _quoted, None, ":", ",", True, False, True)(value, 0))
+    """Return a function equal to ``json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode``, but faster."""
+    encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=True)
+    # The C encoder itself, without the Python layers of JSONEncoder around it.
+    c_encoder: Any = getattr(json.encoder, "c_make_encoder", None)
+    if c_encoder is None:
+        return encoder.encode
+    default = encoder.default
+    return lambda value: "".join(c_encoder({}, default, _quoted, None, ":", ",", True, False, True)(value, 0))
 
 
 _encode = _canonical_encoder()

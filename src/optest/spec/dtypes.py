@@ -1,14 +1,17 @@
-"""Every element type optest knows, in one table; formats only, no arithmetic."""
+"""Table of all element types with their formats; no arithmetic."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from optest.errors import UnknownName
 
 
 class Kind(str, Enum):
+    """Family of an element type."""
+
     BOOL = "bool"
     INT = "int"
     UINT = "uint"
@@ -42,7 +45,8 @@ class DType:
         return f"dtype({self.name!r})"
 
     def __hash__(self) -> int:
-        """Of the name alone, which tells all dtypes apart: specs are looked up by the thousand."""
+        """Hash only the name."""
+        # Names are unique, and specs are looked up by the thousand.
         return hash(self.name)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -50,7 +54,8 @@ class DType:
 
     @property
     def itemsize_bytes(self) -> int:
-        """Bytes of one element in memory; 4-bit types take a whole byte each, as ml_dtypes stores them."""
+        """Bytes of one element in memory; 1 for 4-bit types."""
+        # ml_dtypes stores 4-bit types in a byte each.
         return max(1, self.bits // 8)
 
     @property
@@ -71,7 +76,7 @@ class DType:
 
     @property
     def unit_roundoff(self) -> float:
-        """Half the gap between 1 and the next larger value; 0 for exact types."""
+        """Half the distance between 1 and the next larger value; 0 for exact types."""
         return 2.0**-self.precision if self.precision else 0.0
 
     @property
@@ -83,41 +88,15 @@ class DType:
         return (1 << (self.bits - (self.kind is Kind.INT))) - 1
 
 
-def _float(
-    name: str,
-    bits: int,
-    precision: int,
-    emin: int,
-    emax: int,
-    *aliases: str,
-    has_infinity: bool = True,
-    top: float = 0.0,
-) -> DType:
-    largest = top or (2.0 - 2.0 ** (1 - precision)) * 2.0**emax
-    return DType(
-        name=name,
-        kind=Kind.FLOAT,
-        bits=bits,
-        precision=precision,
-        emin=emin,
-        emax=emax,
-        max_finite=largest,
-        has_infinity=has_infinity,
-        aliases=aliases,
-    )
+def _float(name: str, bits: int, precision: int, emin: int, emax: int, *aliases: str, **fields: Any) -> DType:
+    """Return a float type; ``fields`` replace those of an IEEE 754 format."""
+    largest = (2.0 - 2.0 ** (1 - precision)) * 2.0**emax
+    fields = {"precision": precision, "emin": emin, "emax": emax, "max_finite": largest, **fields}
+    return DType(name=name, kind=Kind.FLOAT, bits=bits, aliases=aliases, **fields)
 
 
 def _complex(name: str, part: DType, *aliases: str) -> DType:
-    return DType(
-        name=name,
-        kind=Kind.COMPLEX,
-        bits=2 * part.bits,
-        precision=part.precision,
-        emin=part.emin,
-        emax=part.emax,
-        max_finite=part.max_finite,
-        aliases=aliases,
-    )
+    return replace(part, name=name, kind=Kind.COMPLEX, bits=2 * part.bits, aliases=aliases)
 
 
 def _integer(name: str, bits: int, *aliases: str) -> DType:
@@ -141,18 +120,10 @@ DTYPES: tuple[DType, ...] = (
     _integer("uint64", 64, "u64"),
     # OCP 8-bit formats: e4m3fn has no infinity and its largest value is 448; e5m2 follows IEEE 754.
     _float(
-        "float8_e4m3fn",
-        8,
-        4,
-        -6,
-        8,
-        "fp8_e4m3",
-        "f8e4m3fn",
-        "f8e4m3",
-        "float8_e4m3",
-        "fp8",
+        *("float8_e4m3fn", 8, 4, -6, 8),
+        *("fp8_e4m3", "f8e4m3fn", "f8e4m3", "float8_e4m3", "fp8"),
         has_infinity=False,
-        top=448.0,
+        max_finite=448.0,
     ),
     _float("float8_e5m2", 8, 3, -14, 15, "fp8_e5m2", "f8e5m2", "bf8"),
     _float("bfloat16", 16, 8, -126, 127, "bf16"),
@@ -167,10 +138,12 @@ _BY_NAME = {name: entry for entry in DTYPES for name in (entry.name, *entry.alia
 
 
 def dtype(name: str | DType) -> DType:
-    """Return the element type called ``name``, an alias of it, or either with a ``torch.`` or ``np.`` prefix.
+    """Return the element type of a name or alias, in any case and with any prefix such as ``torch.`` or ``np.``.
+
+    Return a :class:`DType` unchanged.
 
     Raises:
-        UnknownName: with the nearest known name.
+        UnknownName: if there is no such type; it suggests the nearest name.
     """
     if isinstance(name, DType):
         return name

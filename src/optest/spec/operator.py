@@ -1,6 +1,6 @@
-"""What an operator is: its tensors, attributes, legal inputs, reference, the class of its rule, and its samples.
+"""Operator descriptors: tensors, attributes, legal inputs, reference, rule and samples of an operator.
 
-Samples are the calls by which it is checked when nobody has written a plan.
+Samples are the calls that ``optest check`` makes without a plan.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ Alternatives = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Seque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The closed range from which random inputs are drawn; ``avoid`` keeps |x| at least that far from 0."""
+    """Closed range of random inputs, with |x| ≥ ``avoid``."""
 
     low: float = float("-inf")
     high: float = float("inf")
     avoid: float = 0.0
 
 
+# Dtype variants of a declared signature without explicit ones.
 _FLOATS = (("float32",), ("float16",), ("bfloat16",), ("float64",))
 
 
@@ -50,32 +51,37 @@ class _Declared:
     def _fitted(
         self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]
     ) -> tuple[Any, tuple[TensorSpec, ...]]:
-        sizes = {each.name for each in self.attributes if each.is_size}
+        """Match specs with the declaration, with the sizes that are attributes as known sizes; see ``fitted``."""
+        sizes = {attribute.name for attribute in self.attributes if attribute.is_size}
         known = {name: value for name, value in attributes.items() if name in sizes and value is not None}
         return fitted(specs, self.signature.declaration, **known)
 
     def infer(self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Sequence[TensorSpec]:
+        """Return the output specs of a call."""
         return self._fitted(specs, attributes)[1]
 
     def domain(self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Mapping[str, Interval]:
+        """Return the ranges of inputs for a call: those of indices and offsets from the sizes, else ``ranges``."""
         sizes = vars(self._fitted(specs, attributes)[0])
         limits = {
-            each.name: (int(each.limit) if each.limit.isdigit() else sizes[each.limit]) - (each.kind != OFFSETS)
-            for each in read_declaration(self.signature.declaration)[0]
-            if each.limit.isdigit() or each.limit in sizes  # unless only an omitted input has it
+            tensor.name: (int(tensor.limit) if tensor.limit.isdigit() else sizes[tensor.limit])
+            - (tensor.kind != OFFSETS)
+            for tensor in read_declaration(self.signature.declaration)[0]
+            # A limit is not in `sizes` if only an omitted input has it.
+            if tensor.limit.isdigit() or tensor.limit in sizes
         }
         return {**{name: Interval(low=0.0, high=float(max(0, size))) for name, size in limits.items()}, **self.ranges}
 
 
 class Tier(str, Enum):
-    """How much a check asks: each tier includes those before it."""
+    """Size of a check; each tier includes those before it."""
 
+    # One or two calls of each operator.
     SMOKE = "smoke"
-    """A call or two of each operator: is anything there at all?"""
+    # Calls that every backend has to compute correctly; minutes on a CPU.
     PARITY = "parity"
-    """What every backend has to get right, in minutes on a CPU."""
+    # In addition long reductions, large tensors and all combinations.
     FULL = "full"
-    """Long reductions, large tensors, every combination."""
 
 
 TIERS = tuple(Tier)
@@ -83,10 +89,10 @@ TIERS = tuple(Tier)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One call of an operator.
+    """One call of an operator in ``optest check``.
 
-    ``case`` is a case as a plan states it, without ``op``: ``shapes``, ``dtypes``, ``attributes``, ``generator``,
-    ``expects_error`` and so on. ``case_set`` says what the call is there to find out, ``tier`` when it is asked.
+    ``case`` has the fields of a case in a plan except ``op``: ``shapes``, ``dtypes``, ``attributes``, ``generator``,
+    ``expects_error`` and so on. ``case_set`` names the property that it tests, ``tier`` the smallest tier that runs it.
     """
 
     case_set: str
@@ -96,53 +102,50 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorDescriptor:
-    """Everything static about one operator.
+    """Static description of one operator. Functions may be passed themselves or by their import path.
 
     Attributes:
-        name: canonical name; ``aliases`` are accepted wherever it is.
-        alias_tensors: by alias, the signature under which a plan that uses it may name the tensors, too.
+        name: canonical name; ``aliases`` are other accepted names.
+        alias_tensors: by alias, a signature whose tensor names a plan may use with that alias.
         signature: a :class:`Signature`, or its text: ``"input, other -> out"``; with dtypes and sizes,
-            ``"x: T[rows, depth], index: index(rows)[count] -> T[count, depth]"``, it also gives ``infer``, the ranges
-            of indices, and the cases of ``optest check``.
-        attributes: what a case may state beside its tensors; any other attribute is an error.
-        open_attributes: accept attributes that are not declared, as they are written.
-        dtype_variants: the input dtypes that are defined, a tuple for each combination; a tuple of one
-            stands for all inputs alike, or for those of a capital if the signature declares dtypes; none at all admits
-            every dtype.
-        infer: dotted path or function ``(input specs, attributes) -> output specs``; raises
-            :class:`UnfitArguments`. Without one, outputs are taken from the plan or the reference.
-        reference: dotted path or function ``(inputs, attributes) -> outputs``, float64 and unrounded.
-        refused: dotted path or function ``(inputs, attributes, expected error)``: raises a :class:`Fault` unless the
-            reference refuses the call so, too. Without one the backend alone is asked to refuse.
-        terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``, or one Rule
-            where neither the operator's rule nor its terms hold for a call.
-        operations: dotted path or function ``(input specs, attributes) -> int | None``: the operations of one call as
-            people count them (2·m·n·k for a product of matrices), for rates in benchmarks. Left out for operators
-            whose work is moving memory.
-        sum_length: dotted path or function ``(input specs, attributes) -> int``: how many terms the longest sum of an
-            output element has, for fills that keep sums exact or finite.
-        rule: the built-in rule; without one, ``exact`` for integers and bool, and for floats a tolerance
-            has to be stated.
-        domain: the range of each input by name, for random fills; or, where it depends on shapes or attributes
-            (indices do), a dotted path or function ``(input specs, attributes) -> such a mapping``.
-        alternatives: dotted path or function ``(inputs, attributes, actual outputs) -> one mask or None for each
-            output``, True where an element that differs from the reference's is as right: the place of a tied
-            maximum, the other side of a rounding step that lies within the bound; or :class:`AsRight`.
-        may_refuse: dotted path or function ``(inputs, attributes) -> text``: why a backend that raises an exception for
-            these values is as right as one that answers; "" where it has to answer.
-        samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator.
-        signed_zeros: the sign of a result that is zero is defined, and part of the result: by IEEE 754-2019 §6.3 for
-            +, -, ×, /, sqrt and conversions, by §5.9 for rounding to whole numbers, by C Annex F.10 for functions. An
-            operator whose correct libraries differ there (relu, maximum, sign, elu, sums of many terms) defines none.
+            ``"x: T[rows, depth], index: index(rows)[count] -> T[count, depth]"``, it also provides ``infer``, the
+            ranges of indices, and the cases of ``optest check``.
+        attributes: attributes that a case may set; any other attribute is an error.
+        open_attributes: accept undeclared attributes, without conversion.
+        dtype_variants: the supported combinations of input dtypes; a tuple of one applies to all inputs, or, if the
+            signature declares dtypes, to those of a capital letter. Empty: all dtypes are supported.
+        infer: function ``(input specs, attributes) -> output specs``; raises :class:`UnfitArguments`. Without it,
+            output specs come from the plan or the reference.
+        reference: function ``(inputs, attributes) -> outputs``, float64 and unrounded.
+        refused: function ``(inputs, attributes, expected error)``: raises a :class:`Fault` unless the reference
+            rejects the call with that error. Without it only the backend is tested.
+        terms: function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``, or one Rule for a call
+            that neither the operator's rule nor its terms apply to.
+        operations: function ``(input specs, attributes) -> int | None``: conventional number of operations of one call
+            (2·m·n·k for a product of matrices), for rates in benchmarks. None for operators that only move memory.
+        sum_length: function ``(input specs, attributes) -> int``: number of terms in the longest sum of an output
+            element, for fills that keep sums exact or finite.
+        rule: the built-in rule. Without it integers and bool are compared exactly, and floats need a tolerance.
+        domain: range of each input by name, for random fills; or, if it depends on shapes or attributes (as for
+            indices), a function ``(input specs, attributes) -> such a mapping``.
+        alternatives: function ``(inputs, attributes, actual outputs) -> one mask or None for each output``, True for an
+            element that differs from the reference and is equally correct: the index of a tied maximum, the other side
+            of a rounding step within the bound; or :class:`AsRight`.
+        may_refuse: function ``(inputs, attributes) -> text``: the reason for which a backend may raise an exception for
+            these values; "" if it may not.
+        samples: function ``() -> Samples``: the calls of the operator in ``optest check``.
+        signed_zeros: the sign of a zero result is defined and compared: by IEEE 754-2019 §6.3 for +, -, ×, /, sqrt and
+            conversions, by §5.9 for rounding to whole numbers, by C Annex F.10 for functions. False for operators for
+            which correct libraries differ (relu, maximum, sign, elu, sums of many terms).
         mutates: inputs that the operator changes on purpose.
-        promotes: operands of several dtypes meet in a common one, as those of elementwise operators do.
-        invariants: what every call keeps, with or without a reference: ``repeat``, ``stateless``, ``batch``,
-            ``permutation``; ``batch(x, y)`` where inference does not tell which inputs hold the batch.
-        generator: default generator in any form that a plan takes: a fill's name, a dotted path, or a mapping
+        promotes: operands of several dtypes are converted to a common one, as in elementwise operators.
+        invariants: invariants of every call, with or without a reference: ``repeat``, ``stateless``, ``batch``,
+            ``permutation``; ``batch(x, y)`` if shape inference cannot determine which inputs hold the batch.
+        generator: default generator in any form that a plan accepts: a fill's name, an import path, or a mapping
             such as ``{"fill": "uniform", "low": 84.0, "high": 92.0}``.
-        composition: of a layer: dotted path or function ``(calls, inputs, attributes) -> outputs`` that computes it by
-            ``calls("linear", tensor, weight, None)``, see ``operators/composition.py``. A backend that does not have
-            the layer itself is asked for its ``parts``, the operators that may be called, ``a|b`` for one of both.
+        composition: for a layer: function ``(calls, inputs, attributes) -> outputs`` that computes it by calls such as
+            ``calls("linear", tensor, weight, None)``, see ``operators/composition.py``. A backend without the layer
+            runs its ``parts``, the operators that may be called; ``a|b`` means one of the two.
     """
 
     name: str
@@ -185,30 +188,37 @@ class OperatorDescriptor:
             read_invariants(self.invariants, self.tensors)
 
     def _follow_declaration(self) -> None:
-        """Fill in inference, ranges and combinations of dtypes from the signature.
+        """Set inference, ranges, generator of offsets and combinations of dtypes from the declared signature.
 
         Raises:
-            ValueError: for a declaration that cannot be read.
+            ValueError: for a declaration that cannot be parsed, or a limit that is no size.
             UnknownName: for a dtype that does not exist.
         """
         inputs, outputs = read_declaration(self.tensors.declaration)
-        # `dataclasses.replace` hands over the hooks of an earlier declaration
+        # `dataclasses.replace` passes the hooks of an earlier declaration
         earlier = getattr(self.domain, "__self__", None)
         ranges = earlier.ranges if isinstance(earlier, _Declared) else self.domain
         hooks = _Declared(self.tensors, self.attributes, ranges if isinstance(ranges, Mapping) else {})
         if outputs and (self.infer is None or isinstance(getattr(self.infer, "__self__", None), _Declared)):
             object.__setattr__(self, "infer", hooks.infer)
-        sizes = {size.name for each in inputs for size in each.sizes} | {each.name for each in self.attributes}
-        if wrong := next((each for each in inputs if not (each.limit in {*sizes, ""} or each.limit.isdigit())), None):
-            raise ValueError(
-                f"{wrong.name} is below {wrong.limit}, expected a number or one of {', '.join(sorted(sizes))}"
-            )
-        if isinstance(ranges, Mapping) and any(each.limit for each in inputs):
+        sizes = {size.name for x in inputs for size in x.sizes} | {attribute.name for attribute in self.attributes}
+        if wrong := next((x for x in inputs if not (x.limit in {*sizes, ""} or x.limit.isdigit())), None):
+            known = ", ".join(sorted(sizes))
+            raise ValueError(f"the limit of {wrong.name} is {wrong.limit}, expected a number or one of {known}")
+        if isinstance(ranges, Mapping) and any(tensor.limit for tensor in inputs):
             object.__setattr__(self, "domain", hooks.domain)
-        if self.generator is None and (offsets := [each.name for each in inputs if each.kind == OFFSETS]):
-            object.__setattr__(self, "generator", dict.fromkeys(offsets, "arange"))  # sequences of one element
+        if self.generator is None and (offsets := [tensor.name for tensor in inputs if tensor.kind == OFFSETS]):
+            # valid offsets: sequences of one element each
+            object.__setattr__(self, "generator", dict.fromkeys(offsets, "arange"))
+        object.__setattr__(self, "dtype_variants", self._combine_dtypes(inputs))
 
-        def named(tensor: DeclaredTensor, name: str, index: str, is_wide: bool) -> str:
+    def _combine_dtypes(self, inputs: Sequence[DeclaredTensor]) -> tuple[tuple[str, ...], ...]:
+        """Return the dtype combinations of declared inputs, for each variant, with and without optional inputs.
+
+        Indices are int64 or int32, and ``T|float32`` is T or, for 16-bit T, float32.
+        """
+
+        def dtype_name(tensor: DeclaredTensor, name: str, index: str, is_wide: bool) -> str:
             if tensor.kind in ("index", OFFSETS):
                 return index
             if tensor.kind and not tensor.kind.isupper():
@@ -216,15 +226,15 @@ class OperatorDescriptor:
             return tensor.wide if is_wide and tensor.wide and dtype(name).bits == 16 else name
 
         rows = [
-            tuple(named(each, *variant, index, is_wide) for each in inputs) if len(variant) == 1 else variant
+            tuple(dtype_name(tensor, *variant, index, is_wide) for tensor in inputs) if len(variant) == 1 else variant
             for variant in self.dtype_variants or _FLOATS
             for index in ("int64", "int32")
             for is_wide in (False, True)
         ]
         # rows for all inputs come first: a dtype is looked up by the index of its input
-        masks = list(product(*((True, False) if each.is_optional else (True,) for each in inputs)))
-        several = [tuple(compress(row, mask)) for mask in masks for row in rows if len(row) == len(inputs)]
-        object.__setattr__(self, "dtype_variants", tuple(dict.fromkeys([*several, *rows])))
+        masks = list(product(*((True, False) if tensor.is_optional else (True,) for tensor in inputs)))
+        masked_rows = [tuple(compress(row, mask)) for mask in masks for row in rows if len(row) == len(inputs)]
+        return tuple(dict.fromkeys([*masked_rows, *rows]))
 
     @property
     def tensors(self) -> Signature:
@@ -233,21 +243,21 @@ class OperatorDescriptor:
 
     @property
     def test_name(self) -> str:
-        """What the test of it is called in a suite: ``softmax_matches_torch``, of layers ``torch_…_matches_torch``."""
+        """Name of its test in a suite: ``softmax_matches_torch``, for layers ``torch_…_matches_torch``."""
         return f"{'torch_' if self.parts else ''}{self.name}_matches_torch"
 
     def tensors_under(self, name: str) -> Signature | None:
-        """The tensors as they are called where the operator is called ``name``; None if that makes no difference."""
+        """Return the signature that belongs to the alias ``name``, or None if it has no signature of its own."""
         return Signature.parse(self.alias_tensors[name]) if name in self.alias_tensors else None
 
     @property
     def is_promoting(self) -> bool:
-        """Whether operands of several dtypes meet in a common one, which is that of the tensors with dimensions."""
+        """True if operands of different dtypes are converted to a common one, that of the tensors with dimensions."""
         return self.promotes or self.category in ("comparison", "elementwise")
 
     @property
     def is_random(self) -> bool:
-        """Whether results are drawn at random: it has the tag ``random``, and every call may have others."""
+        """True if results are random: the operator has the tag ``random``."""
         return "random" in self.tags
 
     def attribute(self, name: str) -> Attribute:
@@ -262,10 +272,11 @@ class OperatorDescriptor:
         raise UnknownName(f"attribute of {self.name}", name, [attribute.name for attribute in self.attributes])
 
     def bind(self, stated: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all attributes with their values, defaults filled in, in declared order.
+        """Return all attributes with their values or defaults, in declared order; undeclared ones come last.
 
         Raises:
-            UnfitArguments: for a wrong type, a value outside the choices, or one left out that is required.
+            UnfitArguments: for a wrong type, a value outside the choices, an attribute set twice, or a missing required
+                one.
             UnknownName: for an attribute that the operator does not have.
         """
         values: dict[str, Any] = {}
@@ -275,9 +286,9 @@ class OperatorDescriptor:
                 continue
             attribute = self.attribute(name)
             if attribute.name in values:
-                other = next(each for each in stated if each in (attribute.name, *attribute.aliases) and each != name)
-                also = other if name == attribute.name else name
-                raise UnfitArguments(f"attribute {attribute.name} is stated twice, also as {also}")
+                names = [key for key in stated if key in (attribute.name, *attribute.aliases)]
+                also = next(key for key in names if key != attribute.name)
+                raise UnfitArguments(f"attribute {attribute.name} is set twice, also as {also}")
             values[attribute.name] = attribute.read(value)
         missing = [a.name for a in self.attributes if a.is_required and a.name not in values]
         if missing:
@@ -286,7 +297,7 @@ class OperatorDescriptor:
         return {**declared, **values}
 
     def admits(self, dtypes: Sequence[str]) -> bool:
-        """Whether the operator is defined for inputs of these dtypes, in order."""
+        """Return whether the operator supports inputs of these dtypes, in order."""
         if not self.dtype_variants:
             return True
         return any(

@@ -1,4 +1,4 @@
-"""What came out: statuses, reasons, measures, checks, and a result that cannot claim what was not shown."""
+"""Results: statuses, reasons, measures, checks, and verdicts that cannot pass without evidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optest.spec.picture import Picture
 
 
 class Status(str, Enum):
-    """What the reports group by."""
+    """Outcome of a case; reports group by it."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -26,16 +26,16 @@ class Status(str, Enum):
     UNCHECKED = "unchecked"
 
 
+# Statuses that make a run end with exit status 1.
 BAD_STATUSES = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMEOUT, Status.SUSPECT, Status.XPASSED})
-"""Statuses that make a run end with exit status 1."""
 
 
+# Details of a skip that represents several cases: their number by the tag of their case set, and their keys by id.
 MERGED_TAGS, MERGED_KEYS = "cases", "keys"
-"""Details of a skip that represents several cases: their number by the tag of their case set, and their keys by id."""
 
 
 class Reason(str, Enum):
-    """What people act on."""
+    """Cause of a status other than passed; docs/reasons.md explains each."""
 
     VALUE = "VALUE"
     NAN = "NAN"
@@ -73,7 +73,7 @@ class Reason(str, Enum):
 
     @property
     def status(self) -> Status:
-        """The status that goes with this reason unless who finds it says otherwise."""
+        """Default status of a fault with this reason."""
         return _STATUS_OF.get(self, Status.FAILED)
 
 
@@ -94,7 +94,7 @@ _STATUS_OF = {
 
 
 class Evidence(str, Enum):
-    """What a pass rests on."""
+    """Evidence of a pass."""
 
     MEASURED = "measured"
     RAISED_AS_EXPECTED = "raised as expected"
@@ -104,16 +104,16 @@ class Evidence(str, Enum):
     INVARIANT = "invariants alone"
 
 
+# Read once: the lookup of an enumeration's member costs as much as a function call.
 _PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
-"""Members by themselves: asking an enumeration for one costs as much as calling a function."""
 
 
 class Fault(Exception):
-    """The backend did not deliver, and this is why; raised by drivers, turned into a verdict by the runner.
+    """Failure of a backend, a reference or a case; drivers raise it, and the runner turns it into a verdict.
 
     ``details`` are facts for the report: ``exit_code``, ``signal``, ``stderr_tail``, ``command``, ``path``. They are
-    kept as plain data: numbers, text, lists and mappings; anything else as its ``repr``. Where elements of outputs were
-    never written, ``written`` has each output by name with the mask of these elements: the others can be judged.
+    converted to plain data: numbers, text, lists and mappings; anything else to its ``repr``. ``written`` maps the name
+    of each partly unwritten output to the output and the mask of unwritten elements, so that the others are compared.
 
     Raises:
         ValueError: for a status that is no failure; only UNSUPPORTED and UNAVAILABLE may skip a case.
@@ -133,11 +133,11 @@ class Fault(Exception):
         self.written = written or {}
         self.message = _printable(message)
         self.status = status or reason.status
-        self.details: dict[str, Any] = _plain(details or {})
+        self.details: dict[str, Any] = _to_plain_data(details or {})
         if self.status not in _FAULT_STATUSES and not (self.status is Status.SKIPPED is reason.status):
             raise ValueError(
-                f"the status of a {reason.value} fault is {self.status.value}, but should be "
-                f"{', '.join(sorted(each.value for each in _FAULT_STATUSES))}: {self.message}"
+                f"the status of a {reason.value} fault is {self.status.value}, expected "
+                f"{', '.join(sorted(status.value for status in _FAULT_STATUSES))}: {self.message}"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -149,23 +149,26 @@ _LONGEST_TEXT = 100_000
 
 
 def _printable(text: object) -> str:
-    """Text that UTF-8 can hold, of bounded length; foreign code hands over lone surrogates and megabytes."""
-    whole = text if type(text) is str else str(text)
-    return whole[:_LONGEST_TEXT].encode("utf-8", "backslashreplace").decode()
+    """Convert to a str that UTF-8 can encode, of at most 100,000 characters."""
+    # Foreign code passes lone surrogates and megabytes of text.
+    string = text if type(text) is str else str(text)
+    return string[:_LONGEST_TEXT].encode("utf-8", "backslashreplace").decode()
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_data(value: Any) -> Any:
+    """Convert to None, bool, numbers, str, list and dict, recursively; any other object to its ``repr``."""
     if value is None or type(value) in (bool, int, float):
         return value
     if type(value) is str:
         return _printable(value)
     if isinstance(value, Mapping):
-        return {_printable(key): _plain(each) for key, each in value.items()}
+        return {_printable(key): _to_plain_data(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_to_plain_data(element) for element in value]
     if isinstance(value, (int, float)):
         return float(value) if isinstance(value, float) else int(value)
-    item = getattr(value, "item", None)  # a NumPy scalar
+    # NumPy scalars, without an import of NumPy
+    item = getattr(value, "item", None)
     number = item() if callable(item) and getattr(value, "ndim", None) == 0 else None
     return number if type(number) in (bool, int, float) else _printable(repr(value))
 
@@ -175,6 +178,8 @@ def _rebuild_fault(reason: Reason, message: str, status: Status, details: dict[s
 
 
 class CheckState(str, Enum):
+    """Result of a check."""
+
     DONE = "done"
     FAILED = "failed"
     NOT_POSSIBLE = "not possible"
@@ -184,7 +189,7 @@ class CheckState(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at beside the values, or why it could not be."""
+    """One property that was checked in addition to the values, or the reason why it could not be."""
 
     name: str
     state: CheckState
@@ -193,7 +198,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleUsed:
-    """The rule that judged an output: its name, who stated it, what it allows and from which numerics."""
+    """Rule that an output was compared with: its name, its origin, and its bounds and numerics in words."""
 
     name: str
     layer: str
@@ -202,13 +207,13 @@ class RuleUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """How inexact results were rounded, seen from their true values.
+    """Statistics of the rounding of inexact results relative to their true values.
 
-    ``inexact`` counts results whose true value the output dtype cannot hold; exact ties are left out. ``above`` of
-    them lie above the true value, ``away`` farther from zero than it; of the same values rounded to the nearest it
-    would be ``nearest_above`` and ``nearest_away``, about one half. ``astray`` lie on the other side than the
-    nearest. ``draws`` is how many of them may count as independent: equal values have equal errors. ``rms_ulp`` is
-    the root mean square of their errors; rounded to the nearest it is about 0.29.
+    ``inexact`` counts results whose true value the output dtype cannot hold, without exact ties. Of these ``above``
+    are larger than the true value, and ``away`` are farther from zero; with rounding to nearest the counts would be
+    ``nearest_above`` and ``nearest_away``, about one half. ``astray`` results are on the opposite side of the true
+    value from the nearest one. ``draws`` is the number of independent ones: equal values have equal errors.
+    ``rms_ulp`` is the root mean square of the errors, about 0.29 for rounding to nearest.
 
     Raises:
         ValueError: for an ``rms_ulp`` that is not finite.
@@ -225,18 +230,17 @@ class Rounding:
 
     def __post_init__(self) -> None:
         if not self.rms_ulp < float("inf"):
-            raise ValueError(f"rms_ulp is {self.rms_ulp}, but should be finite")
+            raise ValueError(f"rms_ulp is {self.rms_ulp}, expected a finite number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """Numbers about one output against what was expected; no opinion but ``mismatched``, which counts by the rule.
+    """Errors of one output relative to the expected output; ``mismatched`` counts the elements outside the rule.
 
     Errors are |actual - expected|; ``ulp`` counts units in the last place of the output dtype at the expected
-    value. Each largest error comes with its index. ``worst_*`` describe the element that exceeds its bound by
-    the largest factor (or uses most of it): ``worst_used`` is error / bound. ``statistic`` is the tensor-wide
-    z of the class rules with its ``statistic_limit``; ``rounding`` stands where true values are known, in more digits
-    than the output has. Values are None where they were not computed.
+    value. Each largest error has its index. ``worst_*`` describe the element with the largest ``worst_used``, which is
+    error / bound. ``statistic`` is the tensor-wide z of the built-in rules with its ``statistic_limit``; ``rounding``
+    is set if the true values are known to more digits than the output has. Values are None if they were not computed.
     """
 
     output: str
@@ -265,14 +269,15 @@ class Measure:
 
     @property
     def is_off(self) -> bool:
-        """Whether elements are, or all of them together."""
+        """True if an element is outside its bound, or the statistic of the tensor outside its limit."""
         if self.mismatched or self.statistic is None or self.statistic_limit is None:
             return self.mismatched > 0
-        return not self.statistic <= self.statistic_limit  # NaN is within no limit
+        # `not <=` instead of `>`, for NaN
+        return not self.statistic <= self.statistic_limit
 
     @property
     def is_gradient(self) -> bool:
-        """Whether the output is the gradient of an input."""
+        """True if the output is the gradient of an input."""
         return self.output.startswith("grad.")
 
     where: str = ""
@@ -281,7 +286,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds spent in each phase; None where the phase did not happen. ``compile_s`` is no part of ``run_s``."""
+    """Seconds of each phase; None for a phase that did not happen. ``run_s`` does not include ``compile_s``."""
 
     generate_s: float | None = None
     reference_s: float | None = None
@@ -291,7 +296,7 @@ class Timings:
 
     @property
     def total_s(self) -> float | None:
-        """Of all phases; None if none happened."""
+        """Seconds of all phases; None if no phase happened."""
         phases = (self.generate_s, self.reference_s, self.compile_s, self.run_s, self.compare_s)
         spent = [seconds for seconds in phases if seconds is not None]
         return sum(spent) if spent else None
@@ -299,11 +304,11 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Status and reason with what they rest on; ``pictures`` of outputs whose values are wrong.
+    """Status and reason of a case with their evidence; ``pictures`` show outputs with wrong values.
 
     Raises:
-        ValueError: for a pass without evidence, a measured pass without a compared element (an output that
-            is declared empty has a measure of its own), or a status other than passed without a reason.
+        ValueError: for a pass without evidence or with a reason, a measured pass without a measure, or a failure,
+            error, crash or timeout without a reason.
     """
 
     status: Status
@@ -320,15 +325,10 @@ class Verdict:
             if self.evidence is None:
                 raise ValueError("a passed verdict needs evidence")
             if self.reason is not None:
-                raise ValueError(f"a passed verdict has the reason {self.reason.value}, but should have none")
+                raise ValueError(f"a passed verdict has the reason {self.reason.value}, expected None")
             if self.evidence is _MEASURED and not self.measures:
                 raise ValueError("a verdict passed by measurement needs a measure")
-        elif self.reason is None and self.status in (
-            Status.FAILED,
-            Status.ERROR,
-            Status.CRASHED,
-            Status.TIMEOUT,
-        ):
+        elif self.reason is None and self.status in _FAULT_STATUSES:
             raise ValueError(f"a {self.status.value} verdict needs a reason")
 
 
@@ -336,10 +336,10 @@ class Verdict:
 class CaseResult:
     """A case with its verdict, timings, seed and provenance; plain data, no tensors.
 
-    ``case`` is the case in its wire form (:mod:`optest.core.wire`), so that it can be run again from the
-    journal alone. ``duplicate_of`` names the case whose execution was shared. ``identifier`` says what is computed
-    where the case has a name of its own. ``began_s`` is when its first attempt began, in seconds since the run did, and
-    ``devices`` are the ids of those that it had.
+    ``case`` is the case in its wire form (:mod:`optest.core.wire`), so that the journal is enough to run it again.
+    ``duplicate_of`` is the id of the case whose execution was shared. ``identifier`` is set if ``id`` is a user-defined
+    name. ``began_s`` is the start of the first attempt in seconds since the start of the run, and ``devices`` are the
+    ids of the devices that it used.
     """
 
     id: str
@@ -382,10 +382,10 @@ class CaseResult:
 
     @property
     def keys(self) -> Mapping[str, str]:
-        """Keys of its cases by their ids: of one, or of all of an operator that are unsupported for the same reason."""
+        """Keys by case id: one, or those of all cases that a merged skip of an operator represents."""
         return self.verdict.details.get(MERGED_KEYS) or {self.id: self.key}
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What resume, history and dedupe compare: case key, target, reference, mode."""
+        """Case key, target, reference and mode, by which resume, history and deduplication match results."""
         return (self.key, self.target, self.reference, self.mode)

@@ -1,4 +1,4 @@
-"""Where an output is off and how far, in a few kilobytes whatever its size: what a report draws of a failure."""
+"""Compressed map of the errors of an output, a few kilobytes for any size, for the pictures of reports."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import base64
 import zlib
 from dataclasses import dataclass
 
+# Levels per doubling of error / allowed error.
 PER_DOUBLING = 2
-"""Levels for each doubling of the share that an error takes of its allowance."""
+# Level of an error equal to the allowed error; a correct element has this level or less, a wrong one more.
 LIMIT = 64
-"""The level of a share of 1; a right element has this one or less, a wrong one more."""
+# Level of a wrong element without a ratio: it is NaN or infinite, or the allowed error is 0.
 NO_MULTIPLE = 255
-"""The level of a wrong element whose error is no multiple of its allowance: it is NaN or infinite, or nothing is
-allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """One output whose values are wrong. A level is a byte: 0 where there is no element, 1 for no error, and
-    ``LIMIT + PER_DOUBLING * log2(error / allowance)``, rounded away from the limit.
+    """Error map of one output with wrong values.
 
-    The map has ``rows`` x ``columns`` elements: the last two axes, each place with the largest level over all others.
-    One axis is ``folded`` into rows. Each cell of it stands for ``cell`` elements, and ``levels`` has the largest
-    level of each, row by row: base64 of zlib of bytes. ``histogram`` counts the elements of each level. ``wrong`` and
-    ``right`` are samples of elements, evenly spread: actual and expected value in turn, as text, since JSON has no NaN.
+    A level is a byte: 0 for no element, 1 for no error, else ``LIMIT + PER_DOUBLING * log2(error / allowed error)``,
+    rounded away from ``LIMIT``. The map has ``rows`` x ``columns`` positions, the last two axes, with the largest level
+    over all other axes; the axis of a 1-d output is ``folded`` into rows. A cell covers ``cell`` positions, and
+    ``levels`` holds the largest level of each cell, row by row: base64 of zlib of bytes. ``histogram`` counts the
+    elements of each level. ``wrong`` and ``right`` are evenly spread samples of elements: actual and expected values in
+    alternation, as text, since JSON has no NaN.
     """
 
     output: str
@@ -37,7 +37,7 @@ class Picture:
     right: str = ""
 
     def grid(self) -> list[bytes]:
-        """The levels of each row of cells."""
+        """Return the levels of the cells, one bytes object per row."""
         width = -(-self.columns // self.cell[1])
         cells = zlib.decompress(base64.b64decode(self.levels))
         return [cells[start : start + width] for start in range(0, len(cells), width)]

@@ -1,4 +1,4 @@
-"""What references and their error terms yield beside plain arrays, and the rule by which a result is judged."""
+"""Outputs of references other than plain arrays, error terms, and the built-in rules of comparison."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from optest.spec.dtypes import DType
 
 
 class Terms(NamedTuple):
-    """What each output element of a sum or contraction adds up, in float64, shaped like the output.
+    """Magnitudes of the terms t that are summed for each output element, in float64, shaped like the output.
 
     ``absolute`` is Σ|t|, ``squared`` is Σt², ``count`` the number of terms (one number, or one for each element).
-    ``divided`` says that the terms are quotients: right kernels divide the sum, multiply it by the inverse, or divide
-    each element, so that whole numbers have no one right answer. ``repeats`` is Σm²/Σm of terms that occur m times
-    each: equal terms are rounded alike, so that their errors add up.
+    ``divided`` is True if the terms are quotients: correct kernels divide the sum, multiply it by the inverse, or
+    divide each element, so that even whole numbers have several correct results. ``repeats`` is Σm²/Σm over terms that
+    occur m times each: equal terms are rounded equally, so that their errors add up.
     """
 
     absolute: Any
@@ -27,12 +27,12 @@ class Terms(NamedTuple):
 
 
 class ErrorBudget(NamedTuple):
-    """What a composed operator may lose before its final rounding, shaped like the output.
+    """Allowed error of a composed operator before its final rounding, shaped like the output.
 
-    ``worst`` is the largest error in multiples of the unit roundoff of the arithmetic; ``variance`` the
-    expected squared error in multiples of its square, None where no statistic can be given. ``of_operands`` is what
-    operands of float32 cost in worst and variance that are cut before they are multiplied in a contraction, in
-    multiples of the unit roundoff to which they are cut; None where there is no contraction.
+    ``worst`` is the largest error in multiples of the unit roundoff of the arithmetic; ``variance`` is the expected
+    squared error in multiples of its square, None if it is unknown. ``of_operands`` is the additional worst and
+    variance if float32 operands of a contraction are reduced in precision, in multiples of the unit roundoff of that
+    precision; None without a contraction.
     """
 
     worst: Any
@@ -41,9 +41,9 @@ class ErrorBudget(NamedTuple):
 
 
 class Unrounded(NamedTuple):
-    """An expected output before its rounding: float64 values, and the dtype that the output has.
+    """Expected output before its rounding: float64 values, and the dtype of the output.
 
-    For references whose outputs are of other dtypes than the first inexact input.
+    For references whose outputs have another dtype than the first inexact input.
     """
 
     values: Any
@@ -51,11 +51,11 @@ class Unrounded(NamedTuple):
 
 
 class AsRight(NamedTuple):
-    """What an operator's ``alternatives`` may say of one output beside the bare mask.
+    """Result of an operator's ``alternatives`` for one output, if it is more than a mask.
 
-    ``mask`` is True where an element that differs from the reference's is as right. ``doubt`` says why a pass that
-    needs the mask proves little; such a pass is suspect. ``uneven`` says how draws at random do not follow
-    their probabilities, which no single element shows.
+    ``mask`` is True for an element that differs from the reference and is equally correct. ``doubt`` is the reason why
+    a pass that needs the mask is inconclusive (SUSPECT). ``uneven`` describes how random draws deviate from their
+    probabilities, which no single element shows.
     """
 
     mask: Any
@@ -64,10 +64,10 @@ class AsRight(NamedTuple):
 
 
 class NamedOutput(NamedTuple):
-    """An expected output that the signature does not name, because the case asks for it: a gradient.
+    """Expected output that the case requests in addition to the signature: a gradient.
 
-    ``value`` is an array or :class:`Unrounded`, ``rule`` judges this output in place of the operator's, ``terms`` are
-    its own. Named outputs stand behind all others.
+    ``value`` is an array or :class:`Unrounded`; ``rule`` and ``terms`` replace the operator's for this output. Named
+    outputs come after all others.
     """
 
     name: str
@@ -77,10 +77,10 @@ class NamedOutput(NamedTuple):
 
 
 class ReferenceNote(NamedTuple):
-    """What a reference has to say about what it expects, among its outputs; it stands in the record of the case.
+    """Note of a reference about its outputs, returned among them; the result of the case contains it.
 
-    ``itself_on`` is the device on which the operator under test was its own reference: a backend that answers from
-    there is compared with itself.
+    ``itself_on`` is the device on which the operator under test computed its own expected outputs: a backend that runs
+    on that device is compared with itself.
     """
 
     text: str
@@ -88,31 +88,30 @@ class ReferenceNote(NamedTuple):
 
 
 class RuleClass(str, Enum):
-    """How results of an operator are judged when the user states no tolerance."""
+    """Kind of comparison for an operator's results if no tolerance is set."""
 
+    # Elements are moved, not computed: bits are compared, with NaN equal to NaN.
     MOVEMENT = "movement"
-    """Elements move and never change: bits are compared, with NaN equal to NaN."""
+    # One correct result: comparison, logic, integers, conversion.
     EXACT = "exact"
-    """One right answer: comparison, logic, integers, conversion."""
+    # An elementwise function: a few units in the last place.
     ULP = "ulp"
-    """An elementwise function: a few units in the last place."""
+    # A sum or contraction: bounds grow with Σ|terms|.
     ACCUMULATE = "accumulate"
-    """A sum or contraction: bounds that grow with Σ|terms|."""
+    # A composition of other operators: the operator computes an error budget.
     COMPOSED = "composed"
-    """Built from the others: the operator states its own error budget."""
+    # Any other function: the tolerance of torch.testing for the output's dtype.
     CLOSE = "close"
-    """A function of which nothing else is known: the tolerance that torch.testing has for the output's dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The built-in rule of an operator.
+    """Built-in rule of an operator.
 
-    ``ulp`` is the ceiling in units in the last place of the arithmetic (float32 for 16- and 8-bit results),
-    where 0.5 means correctly rounded; ``cpu_ulp`` is a sharper one, for what runs on a CPU. ``source`` says where the
-    ceiling comes from, ``formula`` what a composed budget adds up. ``stands`` keeps it where a plan or a case states a
-    tolerance: one number for all lengths of a sum is too narrow for the long ones and too wide for the short.
-    ``close`` are rtol and atol of the class CLOSE, in place of those that torch.testing has for the dtype.
+    ``ulp`` is the bound in units in the last place of the arithmetic (float32 for 16- and 8-bit results), 0.5 for
+    correct rounding; ``cpu_ulp`` is a tighter bound for CPUs. ``source`` names the origin of the bound, ``formula`` the
+    sum of a composed budget. With ``stands`` a tolerance in a plan or a case does not override the rule. ``close`` are
+    rtol and atol of the class CLOSE, in place of those of torch.testing for the dtype.
     """
 
     kind: RuleClass
@@ -120,19 +119,21 @@ class Rule:
     cpu_ulp: float | None = None
     source: str = ""
     formula: str = ""
+    # For sums: one tolerance for all lengths is too narrow for long sums and too wide for short ones.
     stands: bool = False
     close: tuple[float, float] | None = None
 
     def ceiling(self, processor: str | None) -> float:
-        """The ceiling for a :attr:`Numerics.processor`."""
+        """Return the bound in ulp for a :attr:`Numerics.processor`: ``cpu_ulp`` for ``cpu``, if set, else ``ulp``."""
         return self.cpu_ulp if self.cpu_ulp is not None and processor == "cpu" else self.ulp
 
 
 def undeclared_output_dtype(reference: DType, inputs: Sequence[DType]) -> DType:
-    """The dtype of an output that neither plan nor inference declares.
+    """Return the dtype of an output that neither the plan nor shape inference declares.
 
-    A reference that yields float64 stands for the dtype of the first inexact input; any other dtype stands for itself.
+    It is that of the reference's output; but for float64 and complex128 it is that of the first inexact input.
     """
+    # References compute in float64 regardless of the dtype of the inputs.
     if reference.name in ("float64", "complex128"):
         return next((entry for entry in inputs if entry.is_inexact), reference)
     return reference

@@ -1,4 +1,4 @@
-"""One execution of many cases: what it was asked, on what machine, and what its results add up to."""
+"""One execution of many cases: its request, its machine, and the summary of its results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from optest.spec.outcome import BAD_STATUSES, CaseResult, Reason, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What is known when a run starts. ``started_at`` is UTC in ISO 8601; ``versions`` maps package to version.
+    """Description of a run at its start. ``started_at`` is UTC in ISO 8601; ``versions`` maps package to version.
 
-    ``fingerprint`` names everything that must not change before the run is resumed.
+    ``fingerprint`` contains everything that must be unchanged if the run is resumed.
     """
 
     run_id: str
@@ -36,8 +36,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Counts of a finished (or interrupted) run, and the exit status they add up to; ``notes`` are what happened to its
-    devices."""
+    """Counts and exit status of a finished or interrupted run; ``notes`` report events of its devices."""
 
     total: int
     finished: int
@@ -58,6 +57,7 @@ class RunSummary:
         interrupted: bool = False,
         notes: Iterable[str] = (),
     ) -> RunSummary:
+        """Summarise results; a result that represents several cases counts as many times."""
         collected = list(results)
         by_status, by_reason = Counter[Status](), Counter[str]()
         for result in collected:
@@ -77,7 +77,7 @@ class RunSummary:
 
 
 def _exit_status(results: list[CaseResult], *, interrupted: bool) -> int:
-    """0 all well, 1 something is wrong with a case, 3 optest itself, 5 nothing ran, 130 interrupted."""
+    """Return 130 if interrupted, 3 for a defect of optest, 1 for a bad status, 5 if all cases were skipped, else 0."""
     if interrupted:
         return 130
     if any(result.reason is Reason.INTERNAL for result in results):

@@ -1,4 +1,4 @@
-"""What a call of an operator may state: its tensors by name and place, and its attributes."""
+"""Signatures of operators: tensors by name and position, and attributes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ class _Required:
         return "REQUIRED"
 
     def __reduce__(self) -> str:
-        return "REQUIRED"  # a copy of a descriptor holds this very object, by which it is known
+        # Copies of a descriptor refer to the same object: it is compared by identity.
+        return "REQUIRED"
 
 
+# Default of an attribute that a case has to set.
 REQUIRED: Any = _Required()
-"""The default of an attribute that a case has to state."""
 
 
 class UnfitArguments(ValueError):
-    """Shapes, dtypes or attribute values that the operator cannot take."""
+    """Shapes, dtypes or attribute values that the operator does not accept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One tensor input: ``optional`` may be left out, ``variadic`` stands for any number of tensors."""
+    """One tensor input; an ``optional`` one may be missing, a ``variadic`` one is any number of tensors."""
 
     name: str
     optional: bool = False
@@ -40,10 +41,11 @@ class Parameter:
 _PARAMETER = re.compile(r"(?P<star>\*?)(?P<name>[A-Za-z_]\w*)(?P<optional>\??)")
 
 
-def _parameters(text: str, signature: str) -> tuple[Parameter, ...]:
+def _parse_parameters(text: str, signature: str) -> tuple[Parameter, ...]:
+    """Parse ``input, weight?, *rest``; raise ValueError, with the whole ``signature``, for other text."""
     matches = [_PARAMETER.fullmatch(part.strip()) for part in text.split(",")]
     if any(match is None for match in matches):
-        raise ValueError(f"signature is {signature!r}, but should look like 'input, weight? -> out'")
+        raise ValueError(f"signature is {signature!r}, expected a text like 'input, weight? -> out'")
     return tuple(
         Parameter(name=match["name"], optional=bool(match["optional"]), variadic=bool(match["star"]))
         for match in matches
@@ -51,18 +53,18 @@ def _parameters(text: str, signature: str) -> tuple[Parameter, ...]:
     )
 
 
+# A tensor with its dtype and sizes: `weight?: T[depth, width]`; see :mod:`optest.spec.declared_shapes`.
 DECLARED = re.compile(r"(?:(\w+)(\??)\s*:\s*)?([\w|]*)(?:\((\w+)\))?\[([^\]]*)\]")
-"""A tensor with its dtype and sizes: ``weight?: T[depth, width]``; see :mod:`optest.spec.declared_shapes`."""
 _POSITIONAL = re.compile(r"(input|output)(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The tensors of an operator in order. Every tensor also answers to ``input0``, ``output0`` and so on.
+    """Tensors of an operator in order. Every tensor also has a positional name: ``input0``, ``output0`` and so on.
 
-    The last ``optional_outputs`` outputs may be absent, as the attributes say; with ``variadic_output`` the one
-    output ``out`` stands for any number of them: ``out0``, ``out1`` and so on. ``declaration`` is the whole text if it
-    declares dtypes and sizes.
+    The last ``optional_outputs`` outputs may be absent, depending on the attributes; with ``variadic_output`` the only
+    output ``out`` represents any number of them: ``out0``, ``out1`` and so on. ``declaration`` is the complete text if
+    it declares dtypes and sizes, else "".
     """
 
     inputs: tuple[Parameter, ...]
@@ -73,30 +75,31 @@ class Signature:
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Read ``"input, weight?, *rest -> values, indices?"``; ``?`` is optional, ``*`` any number. Or, with dtypes
-        and sizes, ``"x: T[rows, depth], scale: float32[depth] -> T[rows]"``.
+        """Parse ``"input, weight?, *rest -> values, indices?"``: ``?`` is optional, ``*`` any number of tensors.
+
+        With dtypes and sizes the form is ``"x: T[rows, depth], scale: float32[depth] -> T[rows]"``.
 
         Raises:
             ValueError: if the text has another form.
         """
         names = DECLARED.sub(lambda tensor: f"{tensor[1] or ''}{tensor[2] or ''}", text)
         left, arrow, right = names.partition("->")
-        inputs = _parameters(left, text) if left.strip() else ()
+        inputs = _parse_parameters(left, text) if left.strip() else ()
         is_named = arrow and (right.strip() or names == text)
-        outputs = _parameters(right, text) if is_named else (Parameter(name="out"),)
-        optional = [each.optional for each in outputs]
-        if sorted(optional) != optional or (any(each.variadic for each in outputs) and len(outputs) > 1):
-            raise ValueError(f"signature is {text!r}, but optional outputs should come last, and '*out' stand alone")
+        outputs = _parse_parameters(right, text) if is_named else (Parameter(name="out"),)
+        optional = [output.optional for output in outputs]
+        if sorted(optional) != optional or (any(output.variadic for output in outputs) and len(outputs) > 1):
+            raise ValueError(f"signature is {text!r}, expected optional outputs last, and '*out' as the only output")
         return cls(
             inputs=inputs,
-            outputs=tuple(each.name for each in outputs),
+            outputs=tuple(output.name for output in outputs),
             optional_outputs=sum(optional),
-            variadic_output=any(each.variadic for each in outputs),
+            variadic_output=any(output.variadic for output in outputs),
             declaration=text if names != text else "",
         )
 
     def output_names(self, count: int) -> tuple[str, ...] | None:
-        """The names of ``count`` outputs in order, None where the operator cannot have so many."""
+        """Return the names of ``count`` outputs in order, or None if the operator cannot have so many or so few."""
         if self.variadic_output:
             return tuple(f"{self.outputs[0]}{index}" for index in range(count))
         if not len(self.outputs) - self.optional_outputs <= count <= len(self.outputs):
@@ -112,13 +115,13 @@ class Signature:
         return bool(self.inputs) and self.inputs[-1].variadic
 
     def input_name(self, index: int) -> str:
-        """The name of the input at ``index``; a variadic parameter ``x`` gives ``x0``, ``x1`` and so on."""
+        """Return the name of the input at ``index``; the inputs of a variadic ``x`` are ``x0``, ``x1`` and so on."""
         if self.is_variadic and index >= len(self.inputs) - 1:
             return f"{self.inputs[-1].name}{index - len(self.inputs) + 1}"
         return self.inputs[index].name
 
     def locate(self, name: str) -> tuple[str, int]:
-        """Return ``("input", 1)`` or ``("output", 0)`` for a tensor's own or positional name.
+        """Return side and index of a tensor by its name or positional name: ``("input", 1)`` or ``("output", 0)``.
 
         Raises:
             UnknownName: if the operator has no such tensor.
@@ -135,25 +138,26 @@ class Signature:
             if endless or index < len(self.outputs if side == "output" else self.inputs):
                 return side, index
         if self.variadic_output:
-            own = re.fullmatch(rf"{re.escape(self.outputs[0])}(\d+)", name)
-            if own is not None:
-                return "output", int(own[1])
+            numbered = re.fullmatch(rf"{re.escape(self.outputs[0])}(\d+)", name)
+            if numbered is not None:
+                return "output", int(numbered[1])
         if self.is_variadic:
-            own = re.fullmatch(rf"{re.escape(self.inputs[-1].name)}(\d+)", name)
-            if own is not None:
-                return "input", len(self.inputs) - 1 + int(own[1])
-        raise UnknownName("tensor", name, self._names_to_write())
+            numbered = re.fullmatch(rf"{re.escape(self.inputs[-1].name)}(\d+)", name)
+            if numbered is not None:
+                return "input", len(self.inputs) - 1 + int(numbered[1])
+        raise UnknownName("tensor", name, self._known_names())
 
     def tensor_names(self) -> tuple[str, ...]:
-        own = (*(parameter.name for parameter in self.inputs), *self.outputs)
+        """Return the declared names of all tensors, then the positional ones."""
+        declared = (*(parameter.name for parameter in self.inputs), *self.outputs)
         positional = (
             *(f"input{index}" for index in range(len(self.inputs))),
             *(f"output{index}" for index in range(len(self.outputs))),
         )
-        return tuple(dict.fromkeys((*own, *positional)))
+        return tuple(dict.fromkeys((*declared, *positional)))
 
-    def _names_to_write(self) -> tuple[str, ...]:
-        """The names that :meth:`locate` knows; of any number of tensors, those of the first two."""
+    def _known_names(self) -> tuple[str, ...]:
+        """Return the names that :meth:`locate` accepts; for a variadic tensor only ``x0`` and ``x1``."""
         endless = ({self.inputs[-1].name} if self.is_variadic else set()) | (
             set(self.outputs) if self.variadic_output else set()
         )
@@ -178,9 +182,10 @@ _ATTRIBUTE_TYPES = ("int", "float", "bool", "str", "ints", "dtype")
 class Attribute:
     """One attribute: its name, type, default and legal values.
 
-    ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``, or two of them as in
-    ``ints|str``. A default of :data:`REQUIRED` has no default; a default of None admits None. ``implied`` is the value
-    that the operator's first input implies where there is no parameter for it, or None is given.
+    ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``, or alternatives such as
+    ``ints|str``. With the default :data:`REQUIRED` a case has to set it; with the default None it may be None.
+    ``implied`` computes the value from the spec of the first input, for libraries without a parameter for it and for
+    None.
     """
 
     name: str
@@ -193,7 +198,7 @@ class Attribute:
 
     def __post_init__(self) -> None:
         if not set(self.type.split("|")) <= set(_ATTRIBUTE_TYPES):
-            raise ValueError(f"attribute type is {self.type!r}, but should be one of {', '.join(_ATTRIBUTE_TYPES)}")
+            raise ValueError(f"attribute type is {self.type!r}, expected one of {', '.join(_ATTRIBUTE_TYPES)}")
 
     @property
     def is_required(self) -> bool:
@@ -201,24 +206,24 @@ class Attribute:
 
     @property
     def names_dimensions(self) -> bool:
-        """Whether its values are places of dimensions, as its name says."""
+        """True if its values are indices of dimensions: integers, with dim, axis or axes in the name."""
         words = self.name.split("_")
-        return self.type.startswith("int") and any(each.startswith(("dim", "axis", "axes")) for each in words)
+        return self.type.startswith("int") and any(word.startswith(("dim", "axis", "axes")) for word in words)
 
     @property
     def is_size(self) -> bool:
-        """Return whether its value is the size of that name in a declared signature."""
+        """True if it may be the size of its name in a declared signature: one integer that is no dimension index."""
         return self.type == "int" and not self.names_dimensions
 
     def is_default(self, value: Any, rank: int) -> bool:
-        """Return whether ``value`` is the default, or names the same dimensions of ``rank``: 1 is -1 if there are 2."""
+        """Return whether ``value`` is the default, or the same dimension of a tensor of ``rank``: 1 is -1 of rank 2."""
         size, default = max(rank, 1), self.default
         if value == default or not self.names_dimensions or type(value) is not int or type(default) is not int:
             return bool(value == default)
-        return all(-size <= each < size for each in (value, default)) and value % size == default % size
+        return all(-size <= index < size for index in (value, default)) and value % size == default % size
 
     def read(self, value: Any) -> Any:
-        """Return ``value`` in its canonical form.
+        """Convert ``value`` to its canonical form: ``ints`` to a tuple, a dtype to its name, 1 to 1.0 for a float.
 
         Raises:
             UnfitArguments: if the value has another type or is not among the choices.
@@ -226,8 +231,8 @@ class Attribute:
         if value is None and self.default is None:
             return None
         kinds = self.type.split("|")
-        read = (_canonical_value(kind, value) for kind in kinds)
-        canonical = next((each for each in read if each is not _UNFIT), _UNFIT)
+        candidates = (_canonical_value(kind, value) for kind in kinds)
+        canonical = next((candidate for candidate in candidates if candidate is not _UNFIT), _UNFIT)
         if canonical is _UNFIT:
             words = " or ".join(_TYPE_WORDS[kind] for kind in kinds)
             raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be {words}")
@@ -249,7 +254,7 @@ _TYPE_WORDS = {
 
 
 def value_text(value: Any) -> str:
-    """Return the value of an attribute as text, tuples like lists."""
+    """Return the value of an attribute as text, a tuple in the form of a list."""
     return str(list(value) if isinstance(value, tuple) else value)
 
 
@@ -258,6 +263,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _canonical_value(kind: str, value: Any) -> Any:
+    """Return ``value`` converted to the attribute type ``kind``, or ``_UNFIT`` if it has another type."""
     match kind:
         case "int" if _is_int(value):
             return value

@@ -1,4 +1,4 @@
-"""A call of an operator as another library writes it, and the same call in the operator's own words."""
+"""Names and attributes of operators in other libraries, and their translation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optest.spec.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What is called: an operator by its canonical name, with its own attributes; those left out have its defaults."""
+    """Call of an operator by its canonical name; attributes that are missing have its defaults."""
 
     operator: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -23,20 +23,19 @@ Meaning: TypeAlias = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """A name that another library has for an operator, with that library's attributes and their defaults.
+    """An operator's name in another library, with that library's attributes and defaults.
 
-    An alias is enough where only names differ; a spelling is for the rest: other defaults (ONNX keeps reduced
-    dimensions), other forms (padding as beginnings and ends), another order of the inputs, one name for several
-    operators (Conv).
+    If only names differ, an alias is enough; a spelling is for other defaults (ONNX keeps reduced dimensions), other
+    forms (padding as beginnings and ends), another order of the inputs, or one name for several operators (Conv).
 
     Attributes:
-        operators: canonical names of the operators that it may stand for, the most usual first.
-        signature: its tensors in its own order: ``"X, W, B? -> Y"``.
-        attributes: its own; a plan may state no others.
-        meaning: ``(input specs, attributes) -> Call``; raises :class:`UnfitArguments` for what none of the operators
-            can do.
-        inputs: for each input of the operator the place of the spelling's; empty where the order is the same.
-        description: what it stands for and what of it is refused.
+        operators: canonical names of the operators that it may mean, the most usual first.
+        signature: tensors in the library's order: ``"X, W, B? -> Y"``.
+        attributes: attributes of the library; a plan may set no others.
+        meaning: function ``(input specs, attributes) -> Call``; raises :class:`UnfitArguments` for a call that none of
+            the operators can do.
+        inputs: for each input of the operator the index in this spelling; empty if the order is the same.
+        description: meaning and unsupported parts, for the documentation.
     """
 
     name: str
@@ -52,9 +51,9 @@ class Spelling:
         return Signature.parse(self.signature)
 
     def place_of(self, index: int) -> int:
-        """Where the spelling has the operator's input ``index``."""
+        """Return the index in this spelling of the operator's input ``index``."""
         return self.inputs[index] if index < len(self.inputs) else index
 
     def in_order(self, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
-        """Inputs in the spelling's order as the operator has them."""
+        """Reorder inputs from the spelling's order to the operator's."""
         return [inputs[self.place_of(index)] for index in range(len(inputs))]

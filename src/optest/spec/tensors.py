@@ -1,4 +1,4 @@
-"""What a tensor looks like in memory: element type, shape and layout; never its values."""
+"""Tensor specs: element type, shape and layout of a tensor, without values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from optest.spec.dtypes import DType
 class TensorSpec:
     """Shape, element type and layout of one tensor.
 
-    ``strides`` and ``offset`` count elements, not bytes; ``strides=None`` is row-major and dense.
-    A stride of 0 repeats one element, a negative one walks backwards from ``offset``.
+    ``strides`` and ``offset`` count elements, not bytes; ``strides=None`` is row-major and dense. With a stride of 0
+    all indices refer to one element; with a negative stride they go backwards from ``offset``.
 
     Raises:
         ValueError: for a negative size, strides of another rank, or a layout that begins before its storage.
@@ -28,16 +28,16 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         if self.shape and (size := min(self.shape)) < 0:
-            raise ValueError(f"shape {format_shape(self.shape)} has the size {size}, but sizes should be 0 or more")
+            raise ValueError(f"shape {format_shape(self.shape)} has the size {size}, expected 0 or more")
         if self.strides is not None and len(self.strides) != len(self.shape):
             raise ValueError(
                 f"strides {list(self.strides)} have {len(self.strides)} entries, "
-                f"but should have {len(self.shape)}, one for each dimension of {format_shape(self.shape)}"
+                f"expected {len(self.shape)}, one for each dimension of {format_shape(self.shape)}"
             )
         if (self.strides is not None or self.offset) and self.lowest_index < 0:
             raise ValueError(
                 f"strides {list(self.strides or ())} reach {-self.lowest_index} elements before the storage, "
-                f"but offset should be at least {self.offset - self.lowest_index}"
+                f"expected an offset of at least {self.offset - self.lowest_index}"
             )
 
     @property
@@ -50,12 +50,12 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements themselves, without gaps and with repeats."""
+        """Bytes of all elements, without gaps between them; a repeated element counts several times."""
         return self.elements * self.dtype.itemsize_bytes
 
     @property
     def is_dense(self) -> bool:
-        """Row-major without gaps, from the start of its storage."""
+        """True if row-major without gaps, from the start of its storage; strides of size-1 dimensions are ignored."""
         if self.strides is None:
             return self.offset == 0
         dense = contiguous_strides(self.shape)
@@ -64,17 +64,18 @@ class TensorSpec:
 
     @property
     def is_plain(self) -> bool:
-        """Dense down to the strides where the size is 1: no element is reached by them, but a library is told."""
+        """True if dense, also in the strides of dimensions of size 1."""
+        # Those strides reach no element, but libraries receive them.
         return self.is_dense and self.strides in (None, contiguous_strides(self.shape))
 
     @property
     def lowest_index(self) -> int:
-        """The smallest storage index that an element has."""
+        """Smallest storage index of an element."""
         return self.offset + sum(min(0, reach) for reach in self._reaches())
 
     @property
     def storage_elements(self) -> int:
-        """How many elements the storage needs to hold every element of the view."""
+        """Number of elements that the storage needs to hold every element of the view."""
         if self.elements == 0:
             return self.offset
         if self.strides is None:
@@ -82,6 +83,7 @@ class TensorSpec:
         return self.offset + sum(max(0, reach) for reach in self._reaches()) + 1
 
     def _reaches(self) -> tuple[int, ...]:
+        """Return for each dimension the storage distance from its first to its last index; () without elements."""
         if self.elements == 0:
             return ()
         strides = contiguous_strides(self.shape) if self.strides is None else self.strides
@@ -97,9 +99,15 @@ _new = _SpecInTheMaking.__new__
 
 
 def dense(dtype: DType, shape: tuple[int, ...]) -> TensorSpec:
-    """A row-major tensor without gaps, in two fifths of the time: every case of a plan has an output or more."""
+    """Return the spec of a dense row-major tensor.
+
+    Raises:
+        ValueError: for a negative size.
+    """
     if shape and min(shape) < 0:
-        return TensorSpec(dtype=dtype, shape=shape)  # says what is wrong with it
+        # raises with a message
+        return TensorSpec(dtype=dtype, shape=shape)
+    # Takes two fifths of the time of the constructor; every case of a plan has an output or more.
     spec = _new(_SpecInTheMaking)
     spec.dtype, spec.shape, spec.strides, spec.offset = dtype, shape, None, 0
     spec.__class__ = TensorSpec
@@ -107,7 +115,7 @@ def dense(dtype: DType, shape: tuple[int, ...]) -> TensorSpec:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements; a size of 0 counts as 1, as in NumPy and torch."""
+    """Return row-major strides in elements; a size of 0 counts as 1, as in NumPy and torch."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -117,5 +125,5 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
-    """``64x128``; a 0-d tensor is ``scalar``."""
+    """Return a shape as text: ``64x128``, or ``scalar`` for a 0-d tensor."""
     return "x".join(map(str, shape)) or "scalar"

@@ -1,4 +1,4 @@
-"""What is kept on disk: run directories and journals, one writer each, and how they are read back."""
+"""Storage of runs: run directories, journals with one writer each, history files, and paths of plans."""
 
 from optest.store.files import check_writable, write_atomically
 from optest.store.history_file import KeptResult, KeptRun, kept_runs

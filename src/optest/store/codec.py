@@ -1,8 +1,8 @@
-"""Results to strict JSON and back, exactly: a NaN never becomes null, and whatever is written can be read.
+"""Exact conversion of results to strict JSON and back: a NaN never becomes null.
 
-A non-finite number is the string ``"nan"``, ``"inf"`` or ``"-inf"`` where the vocabulary says a number stands, and
+A non-finite number is the string ``"nan"``, ``"inf"`` or ``"-inf"`` in a field of type float, and
 ``{"$float": "nan"}`` inside a free-form mapping (attributes, details, case, options). A key of such a mapping that
-begins with ``$`` gets a second ``$``. Tuples inside free-form mappings come back as lists.
+begins with ``$`` gets a second ``$``. Tuples inside free-form mappings are read as lists.
 """
 
 from __future__ import annotations
@@ -23,73 +23,76 @@ import msgspec
 
 from optest.spec import CaseResult, Measure, Timings
 
-Noun = TypeVar("Noun")
+Record = TypeVar("Record")
 
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _TAG = "$float"
 _MARKS = (b'"nan"', b'inf"', b'"$')
+# First bytes of a MessagePack double with the largest exponents: NaN, infinities, and some huge finite numbers.
 _nonfinite_prefix = re.compile(rb"\xcb[\x7f\xff]").search
-"""How a MessagePack double with the largest exponents begins: NaN, infinities, and some huge finite numbers."""
 
 
-def encode(noun: Any) -> bytes:
-    """One line of strict JSON for a dataclass of :mod:`optest.spec`, without the line end.
+def encode(record: Any) -> bytes:
+    """Return one line of strict JSON for a dataclass of :mod:`optest.spec`, without the line end.
 
     Values that are no plain data (a driver may put anything into its details) are written as their number or
-    ``repr``; half surrogates as ``\\udcff`` escapes.
+    ``repr``, lone surrogates as ``\\udcff`` escapes.
     """
     line = bytearray()
-    encode_after(b"", noun, line)
+    encode_after(b"", record, line)
     return bytes(line)
 
 
-def encode_after(prefix: bytes, noun: Any, line: bytearray) -> None:
-    """:func:`encode` into memory that is used again, behind ``prefix``; what ``line`` held is lost."""
+def encode_after(prefix: bytes, record: Any, line: bytearray) -> None:
+    """Overwrite ``line`` with ``prefix`` and the JSON of ``record``, as :func:`encode` writes it."""
     start = len(prefix)
-    line[:start] = prefix  # the rest keeps its size, so that memory need not grow again
-    if not _may_hold_nonfinite(noun):
+    # The rest of `line` keeps its size, so that its memory is reused.
+    line[:start] = prefix
+    if not _may_hold_nonfinite(record):
         try:
-            _JSON.encode_into(noun, line, start)
+            _JSON.encode_into(record, line, start)
         except UnicodeEncodeError:
             pass
         else:
-            if b"$" not in line or b'"$' not in line:  # one byte is found ten times as fast as two
+            # A search for one byte is ten times as fast as for two.
+            if b"$" not in line or b'"$' not in line:
                 return
-    _JSON.encode_into(plain(noun), line, start)
+    _JSON.encode_into(plain(record), line, start)
 
 
-def decode(line: bytes, noun: type[Noun]) -> Noun:
-    """Read what :func:`encode` wrote.
+def decode(line: bytes, record: type[Record]) -> Record:
+    """Parse a line that :func:`encode` wrote for a dataclass of type ``record``.
 
     Raises:
         msgspec.DecodeError: for text that is no JSON or not of this type.
     """
-    decoder: msgspec.json.Decoder[Noun] = _decoder(noun)  # type: ignore[arg-type] # every type is hashable
+    decoder: msgspec.json.Decoder[Record] = _decoder(record)  # type: ignore[arg-type] # every type is hashable
     if not (_MARKS[0] in line or _MARKS[1] in line or _MARKS[2] in line):
         with contextlib.suppress(msgspec.ValidationError):
             return decoder.decode(line)
-    return msgspec.convert(_revive(msgspec.json.decode(line), noun), noun)
+    return msgspec.convert(_revive(msgspec.json.decode(line), record), record)
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, enums and numbers as dicts, strings and lists that any strict JSON writer takes."""
+    """Convert dataclasses, enums and non-finite numbers to dicts, lists and strings that strict JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain_field(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return _plain_field(value)
 
 
 def spell_float(value: float) -> str:
-    """``nan``, ``inf`` or ``-inf`` for a non-finite number."""
+    """Return ``nan``, ``inf`` or ``-inf`` for a non-finite number."""
     return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
 
 
-def json_schema(noun: Any) -> dict[str, Any]:
-    """The JSON Schema of what :func:`encode` writes for a type: numbers may also be spelled ``"nan"`` and so on."""
-    schema: dict[str, Any] = _spell_numbers(msgspec.json.schema(noun))
+def json_schema(record: Any) -> dict[str, Any]:
+    """Return the JSON Schema of the output of :func:`encode` for a type; numbers may also be ``"nan"`` and so on."""
+    schema: dict[str, Any] = _spell_numbers(msgspec.json.schema(record))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _foreign(value: Any) -> Any:
+def _encode_foreign(value: Any) -> Any:
+    """Convert an object that JSON cannot hold to int or float, or to its ``repr`` if it is no number."""
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
@@ -97,27 +100,26 @@ def _foreign(value: Any) -> Any:
     return repr(value)
 
 
-_JSON = msgspec.json.Encoder(enc_hook=_foreign)
-_MSGPACK = msgspec.msgpack.Encoder(enc_hook=_foreign)
+_JSON = msgspec.json.Encoder(enc_hook=_encode_foreign)
+_MSGPACK = msgspec.msgpack.Encoder(enc_hook=_encode_foreign)
 
 
-def _may_hold_nonfinite(noun: Any) -> bool:
-    """Whether a number in ``noun`` could be NaN or infinite; sometimes True without need, never wrongly False.
-
-    msgspec writes NaN as null and offers no hook for it. MessagePack keeps the bits, and looking for them in its
-    output takes a third of the time of a walk in Python.
-    """
+def _may_hold_nonfinite(record: Any) -> bool:
+    """Return whether a number in ``record`` may be NaN or infinite; may be True for finite numbers, never False for
+    others."""
+    # msgspec writes NaN as null and offers no hook for it. MessagePack keeps the bits, and a search in its output takes
+    # a third of the time of a walk in Python.
     try:
-        if type(noun) is CaseResult:
-            verdict = noun.verdict
-            total: float = sum(filter(None, _seconds(noun.timings)))
+        if type(record) is CaseResult:
+            verdict = record.verdict
+            total: float = sum(filter(None, _seconds(record.timings)))
             for measure in verdict.measures:
                 total += sum(filter(None, _numbers(measure)))
             # A sum with a NaN or an infinity in it is not finite, and one that overflows may not be.
             if total - total != 0.0:
                 return True
-            noun = (verdict.details, noun.attributes, noun.case)
-        packed = _MSGPACK.encode(noun)
+            record = (verdict.details, record.attributes, record.case)
+        packed = _MSGPACK.encode(record)
     except (TypeError, OverflowError, UnicodeEncodeError):
         # Text can be in the place of a number, and an integer beyond every float.
         return True
@@ -131,16 +133,17 @@ _numbers = attrgetter(
 
 
 @cache
-def _decoder(noun: Hashable) -> msgspec.json.Decoder[Any]:
-    with _GETTING_TO_KNOW_A_TYPE:
-        return msgspec.json.Decoder(noun)
+def _decoder(record: Hashable) -> msgspec.json.Decoder[Any]:
+    with _DECODER_LOCK:
+        return msgspec.json.Decoder(record)
 
 
-_GETTING_TO_KNOW_A_TYPE = threading.Lock()
-"""msgspec keeps what it knows of a type from its first use on, and crashes where two threads use it first."""
+# msgspec caches its analysis of a type at the first use, and crashes if two threads do that at once.
+_DECODER_LOCK = threading.Lock()
 
 
 def _plain_field(value: Any) -> Any:
+    """Convert the value of a dataclass field; mappings are free-form, so their numbers get tags."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
@@ -150,18 +153,18 @@ def _plain_field(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _tag(value)
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     if dataclasses.is_dataclass(value):
         return plain(value)
     return value
 
 
 def _tag(value: Any) -> Any:
-    """A free-form value with its non-finite numbers tagged."""
+    """Convert a free-form value recursively: tag non-finite numbers, escape keys, replace enums by their values."""
     if isinstance(value, Mapping):
-        return {_escape(key): _tag(each) for key, each in value.items()}
+        return {_escape(key): _tag(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_tag(each) for each in value]
+        return [_tag(element) for element in value]
     if isinstance(value, Enum):
         return _tag(value.value)
     if isinstance(value, str):
@@ -177,44 +180,48 @@ def _escape(key: Any) -> str:
 
 
 def _writable(text: str) -> str:
-    """Half surrogates, which a stderr may hold, have no UTF-8; they are spelled out."""
+    """Replace lone surrogates by ``\\udcff`` escapes."""
+    # A stderr may contain them, and UTF-8 cannot encode them.
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _revive(value: Any, noun: Any) -> Any:
-    """Undo :func:`plain`; ``noun`` is the dataclass that an object at this place stands for, None if none."""
-    if not isinstance(value, dict) or noun is None:
+def _revive(value: Any, record: Any) -> Any:
+    """Undo :func:`plain` for a dict that represents the dataclass ``record``; return other values unchanged."""
+    if not isinstance(value, dict) or record is None:
         return value
-    kinds = _field_kinds(noun)
-    return {name: _revive_field(each, kinds.get(name)) for name, each in value.items()}
+    kinds = _field_kinds(record)
+    return {name: _revive_field(element, kinds.get(name)) for name, element in value.items()}
 
 
 def _revive_field(value: Any, kind: Any) -> Any:
+    """Undo :func:`plain` for a field of ``kind`` float, Mapping, a dataclass, or None for unchanged kinds."""
     if kind is float and isinstance(value, bool):
-        return int(value)  # the worst element of a bool output
+        # the worst element of a bool output
+        return int(value)
     if kind is float:
         return _FLOATS.get(value, value) if isinstance(value, str) else value
     if kind is Mapping:
         return _untag(value)
     if isinstance(value, list):
-        return [_revive(each, kind) for each in value]
+        return [_revive(element, kind) for element in value]
     return _revive(value, kind)
 
 
 @cache
-def _field_kinds(noun: Hashable) -> dict[str, Any]:
-    """Field name to ``float``, ``Mapping`` or a dataclass, for the fields that :func:`plain` may have changed."""
+def _field_kinds(record: Hashable) -> dict[str, Any]:
+    """Map the fields that :func:`plain` may change to ``float``, ``Mapping`` or a dataclass."""
     kinds: dict[str, Any] = {}
-    for field in msgspec.inspect.type_info(noun).fields:  # type: ignore[attr-defined]
-        fields = [kind for kind in map(_kind_of, _members(field.type)) if kind is not None]
-        if fields:
-            kinds[field.encode_name] = fields[0]
+    for field in msgspec.inspect.type_info(record).fields:  # type: ignore[attr-defined]
+        members = [kind for kind in map(_kind_of, _members(field.type)) if kind is not None]
+        if members:
+            kinds[field.encode_name] = members[0]
     return kinds
 
 
 def _members(info: Any) -> list[Any]:
+    """Return the member types of a union or a variable-length tuple, recursively; else the type itself."""
     if isinstance(info, msgspec.inspect.UnionType):
-        return [member for each in info.types for member in _members(each)]
+        return [member for part in info.types for member in _members(part)]
     if isinstance(info, msgspec.inspect.VarTupleType):
         return _members(info.item_type)
     return [info]
@@ -231,28 +238,30 @@ def _kind_of(info: Any) -> Any:
 
 
 def _untag(value: Any) -> Any:
+    """Undo :func:`_tag`; raise ValidationError for a tag with another word."""
     if isinstance(value, list):
-        return [_untag(each) for each in value]
+        return [_untag(element) for element in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and _TAG in value:
         word = value[_TAG]
         if isinstance(word, str) and word in _FLOATS:
             return _FLOATS[word]
-        raise msgspec.ValidationError(f"{_TAG} is {word!r}, but should be one of {', '.join(_FLOATS)}")
-    return {key[1:] if key.startswith("$$") else key: _untag(each) for key, each in value.items()}
+        raise msgspec.ValidationError(f"{_TAG} is {word!r}, expected one of {', '.join(_FLOATS)}")
+    return {key[1:] if key.startswith("$$") else key: _untag(element) for key, element in value.items()}
 
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"enum": list(_FLOATS)}]}
 
 
 def _spell_numbers(schema: Any) -> Any:
+    """Allow ``"nan"``, ``"inf"`` and ``"-inf"`` for every number of a JSON Schema, and drop its docstrings."""
     if isinstance(schema, list):
-        return [_spell_numbers(each) for each in schema]
+        return [_spell_numbers(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "number":
         return _NUMBER
     # A description that is text is a docstring: for readers of the code, not of the schema.
-    shown = {key: each for key, each in schema.items() if key != "description" or not isinstance(each, str)}
-    return {key: _spell_numbers(each) for key, each in shown.items()}
+    parts = {key: part for key, part in schema.items() if key != "description" or not isinstance(part, str)}
+    return {key: _spell_numbers(part) for key, part in parts.items()}

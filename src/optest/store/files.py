@@ -1,4 +1,4 @@
-"""Writing whole files: the old content or the new, never half of it."""
+"""Atomic writing of files: a reader sees the old or the new content, never a part."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from optest.errors import UsageError
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` by a file that holds ``data``; a device or pipe is written to as it is.
+    """Replace the file ``path`` by one with the content ``data``; write directly to a device or pipe.
 
     Raises:
-        UsageError: if it cannot be written; what was there before stays.
+        UsageError: if it cannot be written; an existing file is then unchanged.
     """
     try:
         if path.exists() and not path.is_file():
@@ -34,13 +34,13 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Say before the work whether a report could be written to ``path`` after it, and make its folder.
+    """Create the folder of ``path`` and check that a report can be written there after the run.
 
     Raises:
-        UsageError: naming what is in the way.
+        UsageError: if it cannot, with the reason.
     """
     if path.is_dir():
-        raise UsageError(f"report path {path} is a directory, but should be a file")
+        raise UsageError(f"report path {path} is a directory, expected a file")
     if path.exists() and not path.is_file():
         if not os.access(path, os.W_OK):
             raise UsageError(f"report path {path} is not writable")
@@ -55,9 +55,10 @@ def check_writable(path: Path) -> None:
 
 
 def _mode(target: Path) -> int:
-    """The permissions of the file that is replaced, else what the umask leaves of 0o666."""
+    """Return the permissions of the existing file, or those of a new file under the umask."""
     if target.exists():
         return target.stat().st_mode & 0o777
+    # The umask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

@@ -1,4 +1,4 @@
-"""Results of many runs in one SQLite file, as far as a history needs them: a file that CI keeps between its jobs."""
+"""History file: condensed results of many runs in one SQLite file, which CI keeps between its jobs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ _SCHEMA = f"""
 CREATE TABLE runs (run TEXT PRIMARY KEY, started_at TEXT, target TEXT, results BLOB);
 PRAGMA user_version = {_VERSION};
 """
-_NOTHING_SHOWN = frozenset({Status.SKIPPED, Status.UNCHECKED})
+# Statuses without a verdict on the backend.
+_WITHOUT_VERDICT = frozenset({Status.SKIPPED, Status.UNCHECKED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptResult:
-    """A result without its measures: ``used`` is the largest error / allowance of an element, ``seconds`` what the call
-    took (the median of many if it ``is_timed``), ``gist`` its failure in one line."""
+    """A result without its measures.
+
+    ``used`` is the largest error / bound of an element, ``seconds`` the duration of the call (the median of many if it
+    ``is_timed``), ``gist`` the failure in one line.
+    """
 
     id: str
     key: str
@@ -44,48 +48,51 @@ class KeptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRun:
-    """A run with its results by the ids of cases, one for each round."""
+    """A run with its results by case id, one result per repetition."""
 
     info: RunInfo
     results: Mapping[str, Sequence[KeptResult]]
 
     @property
     def target(self) -> str:
-        """Functions of one operator are not one another, nor are cases of two plans that have one name."""
+        """Target of the run with its functions and plan, by which runs are compared over time."""
+        # Different functions of one operator, and equally named cases of two plans, are different targets.
         plan, functions = self.info.plan, self.info.options.get("function") or ()
-        what = ", ".join([*functions, *([Path(plan).name] if plan else [])])
-        return f"{self.info.target} ({what})" if what else self.info.target
+        origin = ", ".join([*functions, *([Path(plan).name] if plan else [])])
+        return f"{self.info.target} ({origin})" if origin else self.info.target
 
     def worst(self, case: str) -> KeptResult | None:
-        """The first bad one of its rounds, else the first; None for a case that this run does not have."""
-        each = self.results.get(case, ())
-        return next((result for result in each if result.is_bad), each[0] if each else None)
+        """Return the first bad result of a case, else its first result, or None if the run does not have the case."""
+        results = self.results.get(case, ())
+        return next((result for result in results if result.is_bad), results[0] if results else None)
 
     def word(self, case: str) -> str:
-        """How a case ended here, "-" for one that this run does not have."""
+        """Return the status of the worst result of a case, "-" if the run does not have the case."""
         worst = self.worst(case)
         return "-" if worst is None else worst.status.value
 
     def is_bad(self, case: str) -> bool | None:
-        """None where nothing was shown of the case."""
-        ways = self._ways(case)
-        return True in ways if ways else None
+        """Return whether a repetition of the case is bad; None if all were skipped or unchecked."""
+        outcomes = self._outcomes(case)
+        return True in outcomes if outcomes else None
 
     def wavers(self, case: str) -> bool:
-        """Whether its rounds, or the tries of one of them, ended differently."""
-        retried = any(each.attempts > 1 and each.status is Status.SUSPECT for each in self.results.get(case, ()))
-        return retried or len(self._ways(case)) > 1
+        """Return whether repetitions of the case ended differently, or one passed only after a retry."""
+        retried = any(x.attempts > 1 and x.status is Status.SUSPECT for x in self.results.get(case, ()))
+        return retried or len(self._outcomes(case)) > 1
 
-    def _ways(self, case: str) -> set[bool]:
-        return {each.is_bad for each in self.results.get(case, ()) if each.status not in _NOTHING_SHOWN}
+    def _outcomes(self, case: str) -> set[bool]:
+        """Return the values of ``is_bad`` among the repetitions with a verdict."""
+        return {x.is_bad for x in self.results.get(case, ()) if x.status not in _WITHOUT_VERDICT}
 
 
 def kept_runs(path: Path, more: Sequence[KeptRun] = ()) -> list[KeptRun]:
-    """The runs of the file, the oldest first, with those of ``more`` that it does not have yet, which are added; it is
-    made if it is not there.
+    """Add the runs of ``more`` that the file does not have yet, and return all its runs, oldest first.
+
+    The file is created if it does not exist.
 
     Raises:
-        UsageError: if it cannot be written, or is no such file.
+        UsageError: if it cannot be read and written, is damaged, or has the format of another version of optest.
     """
     rows = ((run.info.run_id, run.info.started_at, run.target, zlib.compress(msgpack.encode(run))) for run in more)
     try:
@@ -94,21 +101,22 @@ def kept_runs(path: Path, more: Sequence[KeptRun] = ()) -> list[KeptRun]:
             if not version:
                 database.executescript(_SCHEMA)
             elif version != _VERSION:
-                raise UsageError(f"{path} was written by another version of optest; name a new file")
+                raise UsageError(f"{path} was written by another version of optest; choose a new file")
             with database:
                 database.executemany("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?)", rows)
             kept = database.execute("SELECT run, CAST(results AS BLOB) FROM runs ORDER BY started_at")
-            return [_decoded(path, *row) for row in kept]
+            return [_decode_run(path, *row) for row in kept]
     except sqlite3.Error as error:
-        raise UsageError(f"{path} is no history that can be read and written: {error}") from None
+        raise UsageError(f"history file {path} cannot be read and written: {error}") from None
 
 
-def _decoded(path: Path, run: object, results: bytes | None) -> KeptRun:
+def _decode_run(path: Path, run: object, results: bytes | None) -> KeptRun:
+    """Return the stored run; raise UsageError, with ``path`` and the id ``run``, if its data are damaged."""
     try:
         kept = msgpack.decode(zlib.decompress(results or b""), type=KeptRun)
         if not all(kept.results.values()):
             raise DecodeError("a case has no result")
         return kept
     except (zlib.error, DecodeError) as error:
-        hint = "restore the file from a copy, or name a new one"
+        hint = "restore the file from a copy, or choose a new one"
         raise UsageError(f"{path} is damaged: the results of run {run} cannot be read: {error}\n  {hint}") from None

@@ -1,10 +1,10 @@
-"""The journal of a run: JSON lines, appended by one writer, readable whatever happened to the writer.
+"""The journal of a run: JSON lines, appended by one writer, readable even if the writer was killed.
 
 A line is ``{"type": "start"|"result"|"end", "schema_version": 1, "line": 1, "info"|"result"|"summary": …,
-"crc32": …}``, where ``line`` is its number in the file, so that none can be missing, doubled or moved, and ``crc32``
-the CRC-32 of all bytes of the line before its comma. Journals of an older optest lack one or both. A torn last line
-(the writer was killed, the disk was full) is tolerated and cut off before the next one; a garbled line before the
-last is not, because then something else has written here.
+"crc32": …}``. ``line`` is its number in the file, which reveals missing, duplicate or moved lines; ``crc32`` is the
+CRC-32 of all bytes of the line before its comma. Journals of an older optest lack one or both. A torn last line
+(the writer was killed, the disk was full) is accepted, and removed before the next line is written; a garbled line
+before the last is an error, because then another program has written to the file.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ SCHEMA_VERSION: Final = 1
 
 
 class JournalError(OptestError):
-    """The journal cannot take another line (disk full, quota, lost mount); all earlier lines stay readable."""
+    """A line that cannot be written (disk full, quota, lost mount); all earlier lines stay readable."""
 
     def __init__(self, path: Path, cause: OSError) -> None:
         self.path = path
         self.errno = cause.errno
         super().__init__(
             f"journal {path} cannot be written: {cause.strerror or cause}\n"
-            "  every result written before is kept; make room, then go on with --resume"
+            "  all earlier results are kept; free disk space, then continue with --resume"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What a journal holds. ``info`` is the latest start; ``summary`` is None if the run did not end after it.
+    """Content of a journal. ``info`` is the latest start; ``summary`` is None if the run did not end after it.
 
-    ``starts`` counts how often the run was begun or resumed, ``torn`` says that the last line was cut off.
+    ``starts`` counts starts and resumptions of the run; ``torn`` is True if the last line is incomplete.
     """
 
     info: RunInfo | None = None
@@ -57,7 +57,7 @@ class Journal:
 
 
 class JournalWriter:
-    """Appends to one journal; there is one writer at a time, over all processes.
+    """Writer of one journal; a lock allows one writer at a time among all processes.
 
     Raises:
         UsageError: if the file cannot be opened or another process writes it.
@@ -87,19 +87,24 @@ class JournalWriter:
         self._append("result", result)
 
     def results_at_once(self, results: Sequence[CaseResult]) -> None:
-        """Several at once; either all lines are there afterwards, or none.
+        """Append several results in one write: either all lines or none.
 
         Raises:
-            JournalError: if the system refuses.
+            JournalError: if the system refuses the write.
         """
         lines = bytearray()
-        for place, result in enumerate(results, 1):
-            lines += self._encoded("result", result, self._lines + place)
+        for count, result in enumerate(results, 1):
+            lines += self._encode_line("result", result, self._lines + count)
         self._write(lines, len(results))
 
     def end(self, summary: RunSummary) -> None:
+        """Append the end of the run.
+
+        Raises:
+            JournalError: if the system refuses the write, or the file was deleted during the run.
+        """
         if not os.fstat(self._file).st_nlink:
-            raise JournalError(self.path, OSError(errno.ENOENT, "it was deleted while the run went on"))
+            raise JournalError(self.path, OSError(errno.ENOENT, "it was deleted during the run"))
         self._append("end", summary)
 
     def close(self) -> None:
@@ -115,22 +120,22 @@ class JournalWriter:
     ) -> None:
         self.close()
 
-    def _append(self, kind: str, noun: RunInfo | CaseResult | RunSummary) -> None:
-        """Write one whole line or none of it.
+    def _append(self, kind: str, record: RunInfo | CaseResult | RunSummary) -> None:
+        self._write(self._encode_line(kind, record, self._lines + 1), 1)
 
-        Raises:
-            JournalError: if the system refuses; the piece that was written is cut off again.
-        """
-        self._write(self._encoded(kind, noun, self._lines + 1), 1)
-
-    def _encoded(self, kind: str, noun: RunInfo | CaseResult | RunSummary, number: int) -> bytearray:
-        """The line, in memory that is used again."""
+    def _encode_line(self, kind: str, record: RunInfo | CaseResult | RunSummary, number: int) -> bytearray:
+        """Return a line with number and checksum; the next call overwrites it."""
         line = self._line
-        codec.encode_after(_PREFIX[kind] % number, noun, line)
+        codec.encode_after(_PREFIX[kind] % number, record, line)
         line += b',"crc32":%d}\n' % zlib.crc32(line)
         return line
 
     def _write(self, line: bytearray, count: int) -> None:
+        """Append ``count`` lines completely or not at all.
+
+        Raises:
+            JournalError: if the system refuses; a part that was written is removed.
+        """
         if self._broken is not None:
             raise JournalError(self.path, self._broken)
         try:
@@ -141,16 +146,18 @@ class JournalWriter:
             try:
                 os.ftruncate(self._file, self._end)
             except OSError:
-                self._broken = error  # a line after the torn piece would make the journal unreadable
+                # A line after the torn part would make the journal unreadable.
+                self._broken = error
             raise JournalError(self.path, error) from None
         self._end += len(line)
         self._lines += count
 
     def _cut_torn_line(self) -> int:
-        """Drop a last line that is not whole; return where the next one begins."""
+        """Remove an incomplete or unreadable last line; return the file size after that."""
         size = os.fstat(self._file).st_size
         data = b""
         start = size
+        # Read backwards to the last complete line: journals can be large.
         while start and b"\n" not in data[:-1]:
             step = min(start, 1 << 16)
             start -= step
@@ -170,6 +177,7 @@ class JournalWriter:
 
 
 def _read_exactly(file: int, count: int) -> bytes:
+    """Read ``count`` bytes, or fewer at the end of the file."""
     pieces = b""
     while len(pieces) < count:
         piece = os.read(file, count - len(pieces))
@@ -180,7 +188,8 @@ def _read_exactly(file: int, count: int) -> bytes:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Take the one writer's lock; the system drops it when the process ends, however it ends."""
+    """Lock the journal for this process; raise UsageError if another process holds the lock."""
+    # The system releases the lock when the process ends, even if it is killed.
     if sys.platform == "win32":
         import msvcrt
 
@@ -216,7 +225,7 @@ class _Line(msgspec.Struct):
 
 
 _BODY = {"start": "info", "result": "result", "end": "summary"}
-_NOUN: dict[str, Any] = {"start": RunInfo, "result": CaseResult, "end": RunSummary}
+_TYPES: dict[str, Any] = {"start": RunInfo, "result": CaseResult, "end": RunSummary}
 _PREFIX = {
     kind: f'{{"type":"{kind}","schema_version":{SCHEMA_VERSION},"line":%d,"{body}":'.encode()
     for kind, body in _BODY.items()
@@ -225,7 +234,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 def read_journal(path: Path) -> Journal:
-    """Read a journal, also while it is being written.
+    """Read a journal, also while another process writes it.
 
     Raises:
         UsageError: if there is no such file, a newer optest wrote it, or a line before the last is garbled.
@@ -235,15 +244,17 @@ def read_journal(path: Path) -> Journal:
     except OSError as error:
         raise UsageError(f"journal {path} cannot be read: {error.strerror or error}") from None
     collecting = gc.isenabled()
-    gc.disable()  # it would walk over all results again and again, and finds nothing: half of the time
+    # The garbage collector would visit all results many times and free nothing: half of the time.
+    gc.disable()
     try:
-        return _read(path, data)
+        return _parse_lines(path, data)
     finally:
         if collecting:
             gc.enable()
 
 
-def _read(path: Path, data: bytes) -> Journal:
+def _parse_lines(path: Path, data: bytes) -> Journal:
+    """Parse the content of a journal; raise UsageError for a garbled line other than the last, or a wrong number."""
     lines = data.split(b"\n")
     torn = lines.pop() != b""
     info: RunInfo | None = None
@@ -253,9 +264,10 @@ def _read(path: Path, data: bytes) -> Journal:
     has_checksums: bool | None = None
     for number, line in enumerate(lines, 1):
         try:
-            noun, has_checksum, recorded = _parse(line, f"{path}:{number}")
-            if isinstance(noun, RunInfo) or has_checksums is None:
-                has_checksums = has_checksum  # a newer optest may have resumed the run of one that wrote none
+            record, has_checksum, recorded = _parse(line, f"{path}:{number}")
+            # A newer optest, which writes checksums, may resume the run of one that wrote none.
+            if isinstance(record, RunInfo) or has_checksums is None:
+                has_checksums = has_checksum
             elif has_checksum is not has_checksums:
                 raise ValueError(f"it has {'a' if has_checksum else 'no'} checksum, unlike the lines before it")
         except (msgspec.DecodeError, ValueError) as error:
@@ -264,22 +276,22 @@ def _read(path: Path, data: bytes) -> Journal:
                 break
             raise UsageError(_garbled(path, number, error)) from None
         if recorded not in (0, number):
-            moved = f"it was written as line {recorded}, so lines are missing, doubled or moved"
+            moved = f"its number is {recorded}, so lines are missing, doubled or moved"
             raise UsageError(_garbled(path, number, ValueError(moved)))
-        if isinstance(noun, CaseResult):
-            results.append(noun)
-        elif isinstance(noun, RunInfo):
-            info, summary, starts = noun, None, starts + 1
+        if isinstance(record, CaseResult):
+            results.append(record)
+        elif isinstance(record, RunInfo):
+            info, summary, starts = record, None, starts + 1
         else:
-            summary = noun
+            summary = record
     return Journal(info=info, results=tuple(results), summary=summary, starts=starts, torn=torn)
 
 
 def _garbled(path: Path, number: int, error: Exception) -> str:
     return (
         f"journal line is garbled: {error}\n  at {path}:{number}\n"
-        "  a journal has one writer and is never edited; the lines before this one are intact:\n"
-        f"  keep these alone (head -n {number - 1}) and go on with --resume, or run again"
+        "  another program has changed the journal; the lines before this one are intact:\n"
+        f"  keep only these (head -n {number - 1}) and continue with --resume, or start a new run"
     )
 
 
@@ -287,23 +299,29 @@ _CHECKSUM = re.compile(rb',"crc32":(\d{1,10})\}$')
 
 
 def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, bool, int]:
-    """Return the content of a line, whether it has a checksum, and its recorded number, 0 for none."""
+    """Return the content of a line, whether it has a checksum, and its recorded number, 0 if it has none.
+
+    Raises:
+        ValueError: for a wrong checksum or type, or a missing body.
+        msgspec.DecodeError: for other text.
+        UsageError: if a newer optest wrote the line.
+    """
     checksum = _CHECKSUM.search(line, max(0, len(line) - 24))
     if checksum is not None and zlib.crc32(memoryview(line)[: checksum.start()]) != int(checksum[1]):
-        raise ValueError("its bytes are not those that were written, by their checksum")
+        raise ValueError("its checksum does not match its bytes")
     head = _LINE.decode(line)
     if head.schema_version > SCHEMA_VERSION:
         raise UsageError(
-            f"journal has schema_version {head.schema_version}, but should have {SCHEMA_VERSION} or less\n"
+            f"journal has schema_version {head.schema_version}, expected {SCHEMA_VERSION} or less\n"
             f"  at {where}\n  a newer optest wrote it; update optest to read it"
         )
     if head.type not in _BODY:
-        raise ValueError(f"type is {head.type!r}, but should be start, result or end")
+        raise ValueError(f"type is {head.type!r}, expected start, result or end")
     body = bytes(getattr(head, _BODY[head.type]))
     if not body:
         raise ValueError(f"{head.type} line has no {_BODY[head.type]!r}")
-    noun: RunInfo | CaseResult | RunSummary = codec.decode(body, _NOUN[head.type])
-    return noun, checksum is not None, head.line
+    record: RunInfo | CaseResult | RunSummary = codec.decode(body, _TYPES[head.type])
+    return record, checksum is not None, head.line
 
 
 def _is_readable(line: bytes) -> bool:
@@ -340,5 +358,5 @@ class _End(msgspec.Struct, tag="end", tag_field="type", forbid_unknown_fields=Tr
 
 
 def journal_schema() -> dict[str, Any]:
-    """JSON Schema of one line of a journal."""
+    """Return the JSON Schema of one line of a journal."""
     return {"title": "A line of an optest journal", **codec.json_schema(_Start | _Result | _End)}

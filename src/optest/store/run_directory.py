@@ -1,4 +1,4 @@
-"""Where a run is kept: ``.optest/runs/<UTC>-<token>/`` with run.json, journal.jsonl and artifacts/."""
+"""Directory of a run: ``.optest/runs/<UTC>-<token>/`` with run.json, journal.jsonl and artifacts/."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ class RunDirectory:
 
     @classmethod
     def begin(cls, root: Path) -> RunDirectory:
-        """Make the directory of a run that begins now.
+        """Create the directory of a run that starts now.
 
         Raises:
-            UsageError: if it cannot be made.
+            UsageError: if it cannot be created.
         """
         return cls.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
 
     @classmethod
     def create(cls, root: Path, *, now: datetime, token: str) -> RunDirectory:
-        """Make the directory of a new run under ``root``, and keep git from seeing it.
+        """Create the directory of a new run under ``root``, with a ``.gitignore`` if optest owns the root.
 
         Raises:
-            UsageError: if it cannot be made, or ``now`` has no time zone.
+            UsageError: if it cannot be created, or ``now`` has no time zone.
         """
         if now.tzinfo is None:
-            raise UsageError("the start of a run is a time without a zone, but should be in UTC")
+            raise UsageError("the start of a run has no time zone, expected UTC")
         path = root / f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%SZ}-{token}"
         try:
-            made_root = not root.exists()
+            is_new_root = not root.exists()
             root.mkdir(parents=True, exist_ok=True)
-            _ignore(root, made_root=made_root)
+            _add_gitignore(root, is_new_root=is_new_root)
             path.mkdir()
             (path / "artifacts").mkdir()
         except OSError as error:
             raise UsageError(
-                f"run directory {path} cannot be made: {error.strerror or error}\n"
+                f"run directory {path} cannot be created: {error.strerror or error}\n"
                 "  choose another with --runs-dir or OPTEST_RUNS_DIR"
             ) from None
         return cls(path)
 
     @classmethod
     def open(cls, root: Path, run: str | os.PathLike[str]) -> RunDirectory:
-        """Find a run by its id, the unique beginning of one, the word ``latest``, or a path to it or its journal.
+        """Return a run by its id, a unique prefix of it, the word ``latest``, or a path to the run or its journal.
 
         Raises:
             UnknownName: if there is no such run.
-            UsageError: if a beginning fits several.
+            UsageError: if a prefix matches several.
         """
         text = os.fspath(run)
         ids = _ids(root)
@@ -79,23 +79,22 @@ class RunDirectory:
             return cls(path.parent)
         if _is_run(path):
             return cls(path)
-        fitting = [each for each in ids if text and each.startswith(text)]
-        if len(fitting) == 1:
-            return cls(root / fitting[0])
-        if fitting:
-            raise UsageError(
-                f"run {text!r} fits {len(fitting)} runs, but should fit one: {', '.join(fitting[-_LISTED:])}"
-            )
+        matches = [run_id for run_id in ids if text and run_id.startswith(text)]
+        if len(matches) == 1:
+            return cls(root / matches[0])
+        if matches:
+            raise UsageError(f"run {text!r} matches {len(matches)} runs, expected one: {', '.join(matches[-_LISTED:])}")
         raise UnknownName("run", text, ids[-_LISTED:] or ("(none yet)",), where=str(root))
 
     @classmethod
     def all(cls, root: Path) -> list[RunDirectory]:
-        """Every run under ``root``, the oldest first."""
-        return [cls(root / each) for each in _ids(root)]
+        """Return all runs under ``root``, the oldest first."""
+        return [cls(root / run_id) for run_id in _ids(root)]
 
     @property
     def is_named_by_optest(self) -> bool:
-        return _looks_made(self.path) and not self.path.is_symlink()
+        """True for a real directory with the name and artifacts folder of a run; only such ones may be deleted."""
+        return _has_run_name(self.path) and not self.path.is_symlink()
 
     @property
     def id(self) -> str:
@@ -110,42 +109,34 @@ class RunDirectory:
         return self.path / "run.json"
 
     def delete(self) -> bool:
-        """Delete the run and return True; False if it is being written or cannot be deleted."""
+        """Delete the run and return True; return False if it is being written or cannot be deleted."""
         try:
-            with JournalWriter(self.journal_path):  # for its lock
+            # The writer's lock fails if the run is still going on.
+            with JournalWriter(self.journal_path):
                 shutil.rmtree(self.path)
         except (UsageError, OSError):
             return False
         return True
 
     def nbytes(self) -> int:
+        """Return the total size of all files of the run."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def artifact_dir(self, case_key: str) -> Path:
-        """Make and return the folder for files of one case.
+        """Create and return the folder for files of one case.
 
         Raises:
-            UsageError: if it cannot be made.
+            UsageError: if it cannot be created.
         """
-        path = self.path / "artifacts" / (_UNSAFE.sub("-", case_key).lstrip(".") or "case")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"artifact directory {path} cannot be made: {error.strerror or error}") from None
-        return path
+        return _create_folder(self.path / "artifacts" / (_UNSAFE.sub("-", case_key).lstrip(".") or "case"))
 
     def tensors_dir(self) -> Path:
-        """Make and return the folder for tensors that a replay keeps.
+        """Create and return the folder for tensors that a replay saves.
 
         Raises:
-            UsageError: if it cannot be made.
+            UsageError: if it cannot be created.
         """
-        path = self.path / "tensors"
-        try:
-            path.mkdir(exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"folder {path} cannot be made: {error.strerror or error}") from None
-        return path
+        return _create_folder(self.path / "tensors")
 
     def write_info(self, info: RunInfo) -> None:
         write_atomically(self.info_path, msgspec.json.format(codec.encode(info), indent=2) + b"\n")
@@ -154,7 +145,7 @@ class RunDirectory:
         """Read run.json.
 
         Raises:
-            UsageError: if it is missing or not what :meth:`write_info` wrote.
+            UsageError: if it cannot be read, or has another content than :meth:`write_info` writes.
         """
         try:
             return codec.decode(self.info_path.read_bytes(), RunInfo)
@@ -164,11 +155,20 @@ class RunDirectory:
             raise UsageError(f"{self.info_path} is garbled: {error}") from None
 
 
-def _ignore(root: Path, *, made_root: bool) -> None:
-    """Put a ``.gitignore`` of ``*`` into ``.optest``, else into a root that is ours alone; never beside user files."""
+def _create_folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"folder {path} cannot be created: {error.strerror or error}") from None
+    return path
+
+
+def _add_gitignore(root: Path, *, is_new_root: bool) -> None:
+    """Write a ``.gitignore`` with ``*`` into ``.optest`` or a newly created root; do nothing in other folders."""
+    # Other folders may contain the user's files.
     if root.resolve().parent.name == ".optest":
         folder = root.parent
-    elif made_root:
+    elif is_new_root:
         folder = root
     else:
         return
@@ -178,7 +178,7 @@ def _ignore(root: Path, *, made_root: bool) -> None:
 
 
 def _ids(root: Path) -> list[str]:
-    """Ids of the runs under ``root``, oldest first: by the second in the name, then by when they were made."""
+    """Return the ids of the runs under ``root``, oldest first."""
     if not root.is_dir():
         return []
     runs = [path for path in root.iterdir() if _is_run(path)]
@@ -186,14 +186,17 @@ def _ids(root: Path) -> list[str]:
 
 
 def _age(path: Path) -> tuple[str, int, str]:
-    written_first = next((each for each in (path / "run.json", path / "artifacts") if each.exists()), path)
-    made = written_first.stat().st_mtime_ns
-    return (path.name.partition("-")[0], made, path.name)
+    """Return a sort key: the second in the name, then the time of the first file, then the name."""
+    first_file = next((file for file in (path / "run.json", path / "artifacts") if file.exists()), path)
+    return (path.name.partition("-")[0], first_file.stat().st_mtime_ns, path.name)
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and ((path / "journal.jsonl").is_file() or (path / "run.json").is_file() or _looks_made(path))
+    """Return whether ``path`` is a folder with a journal, a run.json, or the name of a run."""
+    files = (path / "journal.jsonl", path / "run.json")
+    return path.is_dir() and (any(file.is_file() for file in files) or _has_run_name(path))
 
 
-def _looks_made(path: Path) -> bool:
+def _has_run_name(path: Path) -> bool:
+    """Return whether the folder has the name of a run and a folder for artifacts."""
     return re.fullmatch(r"\d{8}T\d{6}Z-.+", path.name) is not None and (path / "artifacts").is_dir()

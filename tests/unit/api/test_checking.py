@@ -397,7 +397,7 @@ def test_the_smoke_call_in_another_dtype(name: str, dtype: str) -> None:
         ({"dtype": "float17"}, "float17"),
         ({"case": ("nothing*",)}, "no case matches"),
         ({"tag": ("set:none",)}, "unknown tag"),
-        ({"backend": ""}, "is empty; state one, or leave it out"),
+        ({"backend": ""}, "is empty; set a value, or leave it out"),
         ({"backend": None}, "no backend is named"),
         ({"backend": "rigth"}, "did you mean 'right'"),
         ({"expectations": ("none.yaml",)}, "cannot read the expectations"),

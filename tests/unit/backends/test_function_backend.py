@@ -387,8 +387,8 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("kernels_under_test:", UsageError, r"did you mean kernels_under_test:\w+\?\n  functions: .*and \d+ more"),
         ("kernels_under_test", UsageError, "did you mean kernels_under_test:[a-z]"),
         ("softmax.py", UsageError, "did you mean softmax.py:my_softmax"),
-        ("raises.py:softmax", UsageError, r"at .*raises.py:2, in <module>: .*\n  the module itself raised it"),
-        ("no_python.py:softmax", UsageError, r"at .*no_python.py:1: def .*\n  the module itself raised it"),
+        ("raises.py:softmax", UsageError, r"at .*raises.py:2, in <module>: .*\n  correct the module at this line"),
+        ("no_python.py:softmax", UsageError, r"at .*no_python.py:1: def .*\n  correct the module at this line"),
         ("absent_file.py:softmax", UsageError, "there is no file absent_file.py"),
     ],
 )

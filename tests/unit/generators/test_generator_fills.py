@@ -348,7 +348,7 @@ def test_constants() -> None:
         ("uint8", -1, "from 0 to 255"),
         ("int32", 0.5, "an integer"),
         ("int32", "nan", "from -"),
-        ("float32", "1+2j", "should be real"),
+        ("float32", "1+2j", "expected a real number"),
     ],
 )
 def test_full_refuses_what_the_type_does_not_hold(name: str, value: Any, words: str) -> None:
@@ -471,7 +471,7 @@ def integers_keep_to(domain: str, name: str, kind: str) -> None:
     interval = DOMAINS[domain]
     empty = (domain == "negative" and name.startswith("u")) or (domain == "far" and name == "int4")
     if empty and not (domain == "far" and kind == "integer-exact"):
-        with pytest.raises(Fault, match="holds no"):
+        with pytest.raises(Fault, match="contains no"):
             draw(name, kind, descriptor=limited(interval))
         return
     if kind == "integer-exact" and domain == "far":
@@ -521,25 +521,25 @@ def test_legal_values_are_not_touched_by_a_domain() -> None:
         (Fill(kind="randm"), "did you mean 'randn'"),
         (Fill(kind="normal"), "did you mean 'randn'"),
         (Fill(kind="randn", parameters={"sdt": 1}), "did you mean 'std'"),
-        (Fill(kind="randn", parameters={"std": 0}), "std of generator randn is 0, but should be a finite"),
-        (Fill(kind="randn", parameters={"mean": "x"}), "should be a finite number"),
-        (Fill(kind="uniform", parameters={"low": float("nan")}), "should be a finite number"),
-        (Fill(kind="uniform", parameters={"low": True}), "should be a finite number"),
-        (Fill(kind="uniform", parameters={"low": 3}), "should be below high, which is 1"),
-        (Fill(kind="randint", parameters={"low": 3, "high": 3}), "should be below high"),
-        (Fill(kind="randint", parameters={"high": 0}), "should be below high"),
+        (Fill(kind="randn", parameters={"std": 0}), "std of generator randn is 0, expected a finite"),
+        (Fill(kind="randn", parameters={"mean": "x"}), "expected a finite number"),
+        (Fill(kind="uniform", parameters={"low": float("nan")}), "expected a finite number"),
+        (Fill(kind="uniform", parameters={"low": True}), "expected a finite number"),
+        (Fill(kind="uniform", parameters={"low": 3}), "expected a number below high, which is 1"),
+        (Fill(kind="randint", parameters={"low": 3, "high": 3}), "expected a number below high"),
+        (Fill(kind="randint", parameters={"high": 0}), "expected a number below high"),
         (Fill(kind="randint", parameters={"low": 3}), "no high"),
         (Fill(kind="randint", parameters={"low": 0, "high": 2.5}), "an integer"),
         (Fill(kind="integer-exact", parameters={"terms": -1}), "0 or more"),
         (Fill(kind="integer-exact", parameters={"operands": 0}), "1 or more"),
-        (Fill(kind="full"), "has no value"),
-        (Fill(kind="full", parameters={"value": "one"}), "should be a number"),
+        (Fill(kind="full"), "needs the parameter value"),
+        (Fill(kind="full", parameters={"value": "one"}), "expected a number"),
         (Fill(kind="special", parameters={"rate": 2}), "from 0 to 1"),
         (Fill(kind="special", parameters={"base": "ones"}), "one of randn"),
         (Fill(kind="special", parameters={"base": [1]}), "one of randn"),
-        (Fill(kind="data"), "has no values"),
+        (Fill(kind="data"), "needs the parameter values"),
         (Fill(kind="data", parameters={"values": {"a": 1}}), "a list"),
-        (Fill(kind="file"), "has no path"),
+        (Fill(kind="file"), "needs the parameter path"),
         (Fill(kind="file", parameters={"path": ""}), "a string"),
         (Fill(kind="ones", parameters={"value": 1}), "unknown parameter"),
     ],
@@ -572,10 +572,10 @@ def test_data() -> None:
     assert draw("complex128", "data", {"values": ["1+2j", 3]}, shape=(2,)).tolist() == [1 + 2j, 3]
     assert draw("float32", "data", {"values": []}, shape=(0,)).size == 0
     for values, words in (
-        ([1, 2], "have the shape 2, but should have 3"),
+        ([1, 2], "have the shape 2, expected 3"),
         ([[1, 2, 3]], "have the shape 1x3"),
-        ([[1, 2], [3]], "unevenly"),
-        ([[1, None, 2]], "hold None"),
+        ([[1, 2], [3]], "rows of different shapes"),
+        ([[1, None, 2]], "contain None"),
     ):
         with pytest.raises(Fault, match=words) as caught:
             draw("float32", "data", {"values": values}, shape=(3,))

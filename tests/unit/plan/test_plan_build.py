@@ -449,7 +449,7 @@ def test_a_wrong_flag_over_a_plan_is_said_once() -> None:
         ("op: add, shapes: {input0: 2}, dtypes: {input: f16, input0: f16}", "dtypes.input0", "the dtype of input0 is"),
         ("op: add, shapes: {input0: 2}, attributes: {alpha: yep}", "attributes.alpha", "attribute alpha is 'yep', but"),
         ("op: add, shapes: {input0: 2}, attributes: {beta: 1}", "attributes.beta", "unknown attribute of add 'beta'"),
-        ("op: sum, shapes: {input0: 2}, attributes: {dim: 0, axis: 0}", "attributes", "attribute dim is stated twice"),
+        ("op: sum, shapes: {input0: 2}, attributes: {dim: 0, axis: 0}", "attributes", "attribute dim is set twice"),
         ("op: norm, shapes: {input0: 2}", "attributes", "norm needs the attribute eps"),
         ("op: add, shapes: {input0: 2, input1: 3}", "shapes", "shapes differ: [(2,), (3,)]"),
         ("op: matmul, shapes: {input0: 2, input1: 3}", "shapes", "these inputs do not fit matmul: ValueError: "),

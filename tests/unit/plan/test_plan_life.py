@@ -60,7 +60,7 @@ def test_default_outputs_reach_the_operators_that_have_them() -> None:
         ("{c: {rtol: 1}}", ".c", "unknown tensor 'c'"),
         ("{x: {rtol: 1}}", ".x", "x is an input, but tolerances are for outputs"),
         ("{a: {rtol: 1}, output0: {rtol: 1}}", ".output0", "the tolerance of output0 is stated twice"),
-        ("{a: {rtol: -1}}", ".a.rtol", "rtol is -1, but should be a finite number of 0 or more"),
+        ("{a: {rtol: -1}}", ".a.rtol", "rtol is -1, expected a finite number of 0 or more"),
         ("{a: {rtool: 1}}", ".a.rtool", "unknown key 'rtool' of tolerance"),
         (
             "{a: {}}",

@@ -127,9 +127,9 @@ def test_tolerances() -> None:
         ),
         ("rtol=x", "--tolerance rtol=x: rtol is 'x', but should be a number"),
         ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is stated twice"),
-        ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is stated twice, also as rel"),
-        ("rtol=nan", "--tolerance rtol=nan: rtol is nan, but should be a finite number of 0 or more"),
-        ("rtol=-1", "--tolerance rtol=-1: rtol is -1.0, but should be a finite number of 0 or more"),
+        ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is set twice, also as rel"),
+        ("rtol=nan", "--tolerance rtol=nan: rtol is nan, expected a finite number of 0 or more"),
+        ("rtol=-1", "--tolerance rtol=-1: rtol is -1.0, expected a finite number of 0 or more"),
     ],
 )
 def test_wrong_tolerances(text: str, message: str) -> None:

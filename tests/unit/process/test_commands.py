@@ -247,8 +247,8 @@ def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
     for argv, cwd, message in [
         (["no-such-program"], tmp_path, "'no-such-program' does not exist on PATH"),
         (["./missing.sh"], tmp_path, "'./missing.sh' does not exist in"),
-        ([no_interpreter], tmp_path, "the interpreter of its first line does not exist"),
-        ([no_program], tmp_path, "it is no program"),
+        ([no_interpreter], tmp_path, "the interpreter in its first line does not exist"),
+        ([no_program], tmp_path, "it is neither a binary"),
         ([no_permission], tmp_path, "is not executable; chmod"),
         (["true"], tmp_path / "missing", "working directory .* cannot be entered"),
         (["echo", "a\0b"], tmp_path, "NUL character"),

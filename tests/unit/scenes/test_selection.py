@@ -115,8 +115,8 @@ def test_selectors(selector: str, first: bool, second: bool) -> None:
         (["a2a3sim", "a2a3", "a5sim"], None, ["a2a3sim", "a5sim"], None),
         (["a2a3sim", "a2a3"], "a2a3sim", ["a2a3sim"], None),
         (["a2a3sim", "a2a3"], "a2a3", ["a2a3"], None),
-        (["a2a3sim", "a2a3"], "a5", ["a5"], "not for a5, but for a2a3sim, a2a3"),
-        (["a2a3"], None, [""], r"no simulation among its platforms \(a2a3\); name one by --platform"),
+        (["a2a3sim", "a2a3"], "a5", ["a5"], "platform is a5, but the scene supports only a2a3sim, a2a3"),
+        (["a2a3"], None, [""], r"no simulation among its platforms \(a2a3\); select one with --platform"),
     ],
 )
 def test_platforms(declared: list[str], stated: str | None, platforms: list[str], why: str | None) -> None:

@@ -25,7 +25,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_nearest_file_up_to_the_root_of_the_repository(project: Path) -> None:
     (project.parent / "optest.toml").write_text("jobs = 9\n")
     try:
-        assert config_file().stated == {}
+        assert config_file().values == {}
         (project / "pyproject.toml").write_text("[tool.optest]\njobs = 2\n")
         assert (resolve()["jobs"], config_file().folder) == (2, "../..")
         (project / "sub" / "pyproject.toml").write_text("[tool.ruff]\n")
@@ -55,11 +55,11 @@ def test_flag_environment_plan_file_default(project: Path) -> None:
     ("text", "said"),
     [
         ("job = 1", "unknown option 'job'; did you mean 'jobs'"),
-        ("jobs = 'many'", "jobs in ../../optest.toml is 'many', but should be an integer"),
-        ("jobs = [1]", r"jobs in ../../optest.toml is \[1\], but should be one value"),
-        ("tier = 'huge'", "tier in ../../optest.toml is 'huge', but should be one of smoke"),
+        ("jobs = 'many'", "jobs in ../../optest.toml is 'many', expected an integer"),
+        ("jobs = [1]", r"jobs in ../../optest.toml is \[1\], expected one value"),
+        ("tier = 'huge'", "tier in ../../optest.toml is 'huge', expected one of smoke"),
         ("jobs = ", "optest.toml cannot be read"),
-        ("jobs = 0", "jobs in ../../optest.toml is 0, but should be 1 or more"),
+        ("jobs = 0", "jobs in ../../optest.toml is 0, expected 1 or more"),
     ],
 )
 def test_what_is_wrong_is_said(project: Path, text: str, said: str) -> None:

@@ -21,12 +21,12 @@ def test_a_choice_that_does_not_exist() -> None:
 @pytest.mark.parametrize(
     ("stated", "words"),
     [
-        ({"op": abs}, "op is <built-in function abs>, but should be text"),
-        ({"op": ["relu", 3]}, "op is 3, but should be text"),
-        ({"seed": 1.5}, "seed is 1.5, but should be an integer"),
-        ({"jobs": True}, "jobs is True, but should be an integer"),
-        ({"timeout": "1"}, "timeout is '1', but should be a number"),
-        ({"bench": "no"}, "bench is 'no', but should be True or False"),
+        ({"op": abs}, "op is <built-in function abs>, expected text"),
+        ({"op": ["relu", 3]}, "op is 3, expected text"),
+        ({"seed": 1.5}, "seed is 1.5, expected an integer"),
+        ({"jobs": True}, "jobs is True, expected an integer"),
+        ({"timeout": "1"}, "timeout is '1', expected a number"),
+        ({"bench": "no"}, "bench is 'no', expected True or False"),
     ],
 )
 def test_a_value_of_another_type(stated: dict[str, Any], words: str) -> None:

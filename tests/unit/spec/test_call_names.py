@@ -24,7 +24,7 @@ ALLOWED = "a case is one call of torch: torch.add, torch.nn.functional.relu"
         ("Tensor.view", "op: torch.Tensor.view"),
         ("aten.add.Tensor", "op: torch.ops.aten.add.Tensor"),
         ("operator.add", "op: torch.add"),
-        ("nn.ReLU", "a module of torch.nn is no call: write the function of torch.nn.functional"),
+        ("nn.ReLU", "torch.nn modules are not supported: write the function of torch.nn.functional"),
     ],
 )
 def test_a_name_of_another_kind_has_a_hint(name: str, hint: str) -> None:

@@ -40,10 +40,10 @@ def test_what_comes_out_is_what_went_in(tmp_path: Path) -> None:
 def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes, longer than the head of a database" * 10)
-    with pytest.raises(UsageError, match="is no history"):
+    with pytest.raises(UsageError, match="cannot be read and written"):
         kept_runs(path, [run(1, PASSED)])
     assert path.read_text().startswith("my notes")
-    with pytest.raises(UsageError, match="is no history"):
+    with pytest.raises(UsageError, match="cannot be read and written"):
         kept_runs(tmp_path / "nowhere" / "history.sqlite")
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("PRAGMA user_version = 7")

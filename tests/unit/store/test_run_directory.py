@@ -31,7 +31,7 @@ def test_the_time_is_utc_whatever_the_zone(tmp_path: Path) -> None:
     zone = timezone(timedelta(hours=2))
     run = RunDirectory.create(tmp_path / "r", now=NOW.astimezone(zone), token="a")
     assert run.id == "20260131T235958Z-a"
-    with pytest.raises(UsageError, match="without a zone"):
+    with pytest.raises(UsageError, match="no time zone"):
         RunDirectory.create(tmp_path / "r", now=NOW.replace(tzinfo=None), token="b")
 
 
@@ -76,7 +76,7 @@ def test_an_unknown_or_ambiguous_run_lists_what_there_is(tmp_path: Path) -> None
     with pytest.raises(UnknownName, match="unknown run 'latest'"):
         RunDirectory.open(tmp_path / "none", "latest")
     made = [make(tmp_path, token) for token in ("a", "b")]
-    with pytest.raises(UsageError, match="fits 2 runs"):
+    with pytest.raises(UsageError, match="matches 2 runs"):
         RunDirectory.open(tmp_path, "2026")
     with pytest.raises(UnknownName, match=made[0].id):
         RunDirectory.open(tmp_path, "20260131T235958Z-c")
@@ -86,7 +86,7 @@ def test_an_unknown_or_ambiguous_run_lists_what_there_is(tmp_path: Path) -> None
 
 def test_a_run_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot be made.*\n.*--runs-dir"):
+    with pytest.raises(UsageError, match=r"cannot be created.*\n.*--runs-dir"):
         make(tmp_path / "file" / "runs", "a")
     make(tmp_path, "a")
     with pytest.raises(UsageError, match="File exists"):

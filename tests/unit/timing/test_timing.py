@@ -143,18 +143,18 @@ def test_rates_follow_from_median_and_declared_work() -> None:
 
 @pytest.mark.parametrize("iterations", [0, -1])
 def test_zero_iterations_are_an_error(iterations: int) -> None:
-    with pytest.raises(UsageError, match="zero iterations"):
+    with pytest.raises(UsageError, match=f"iterations are {iterations}, expected 1"):
         seconds_of_calls(lambda: None, iterations)
-    with pytest.raises(UsageError, match="zero iterations"):
+    with pytest.raises(UsageError, match=r"benchmark time is 0\.0 s"):
         measure([Subject(who="it", call=lambda: None)], target_s=0.0)
-    with pytest.raises(UsageError, match="zero iterations"):
+    with pytest.raises(UsageError, match="no subject"):
         measure([])
     with pytest.raises(ValueError, match="0 calls"):
         CallTime(who="it", median_s=0.5, least_s=0.5, spread_s=None, calls=0, batches=0)
 
 
 def test_a_clock_that_stands_still_is_an_error() -> None:
-    with pytest.raises(UsageError, match="stands still"):
+    with pytest.raises(UsageError, match="does not advance"):
         measure([Subject(who="it", call=lambda: None)], clock=lambda: 1.0)
 
 
