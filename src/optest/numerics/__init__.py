@@ -1,4 +1,4 @@
-"""Bits and layout: element formats, rounding, units in the last place, strided views. No opinions, no I/O."""
+"""Element formats and their bits, rounding, units in the last place (ulp), strided views of memory."""
 
 from optest.numerics.float_state import ErrorStateKept, Quiet, reset_float_mode
 from optest.numerics.formats import Array, bits, byte_beyond_bool, dtype_of, is_known, numpy_dtype, same_bits, widen

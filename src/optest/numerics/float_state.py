@@ -1,10 +1,4 @@
-"""NumPy's error mode and the processor's floating-point mode, which foreign code changes and leaves so.
-
-NumPy's (``np.seterr``) is kept around foreign code and silenced around our own, at a tenth of the cost of
-``np.errstate``, which builds a new mode from keywords each time. The processor's rounds to nearest and keeps
-subnormals; a shared library that was linked with ``-ffast-math`` flushes them from the moment it is loaded, in the
-whole thread: references and comparisons would be computed in that mode too.
-"""
+"""NumPy's error mode (``np.seterr``) and the processor's floating-point mode, both of which foreign code may change."""
 
 from __future__ import annotations
 
@@ -20,30 +14,29 @@ from typing import Any
 import numpy as np
 
 
-def _access() -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    """What reads the mode as one object, and what sets it: a context variable since NumPy 2, two functions before.
-
-    Neither is public; where both are missing, the public functions do the same with a mapping.
-    """
+def _error_state_functions() -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    """Return NumPy's getter and setter of the whole error mode: private ones if it has them, else the public ones."""
+    # np.errstate builds a mode from keywords at every entry, which takes ten times as long as to set a stored one.
     with suppress(ImportError, AttributeError):
+        # Since NumPy 2.
         from numpy._core.umath import _extobj_contextvar as mode
 
         return mode.get, mode.set
+    # Before NumPy 2.
     numpy: Any = np
     if hasattr(numpy, "geterrobj"):
         return numpy.geterrobj, numpy.seterrobj
     return np.geterr, lambda mode: np.seterr(**mode)
 
 
-error_state, set_error_state = _access()
-
+error_state, set_error_state = _error_state_functions()
 
 with np.errstate(all="ignore"):
     _QUIET = error_state()
 
 
 class ErrorStateKept:
-    """While inside, the mode may be changed; afterwards it is what it was."""
+    """Context manager that restores NumPy's error mode when the block ends: foreign code may change it."""
 
     __slots__ = ("_before",)
 
@@ -56,7 +49,7 @@ class ErrorStateKept:
 
 
 class Quiet:
-    """While inside, overflow, 0/0 and the like raise no warnings; afterwards the mode is what it was."""
+    """Context manager that silences NumPy's floating-point warnings and errors, then restores the error mode."""
 
     __slots__ = ("_before",)
 
@@ -73,12 +66,13 @@ _BELOW_HALF_ULP = 2.0**-55
 _SMALLEST_NORMAL = 2.0**-1022
 _SUBNORMAL = 2.0**-1030
 _LARGE = 2.0**100
+# FE_DFL_ENV of glibc and musl: the mode at program start.
 _DEFAULT_ENVIRONMENT = -1
-"""FE_DFL_ENV of glibc and musl: the mode at program start."""
 
 
-def _changed() -> str:
-    """What is not as it was at program start, in words; empty if all is. Computed, so it costs no system call."""
+def _changed_mode() -> str:
+    """Return "another rounding mode" or "flush-to-zero" if the processor computes so, else an empty string."""
+    # The operands are module globals because the compiler folds expressions of literals. No system call is needed.
     if _ONE + _BELOW_HALF_ULP != _ONE or _ONE - _BELOW_HALF_ULP != _ONE:
         return "another rounding mode"
     if _SMALLEST_NORMAL * 0.5 == 0.0 or _SUBNORMAL * _LARGE == 0.0:
@@ -92,11 +86,13 @@ def _libm() -> Any:
 
 
 def reset_float_mode() -> str:
-    """Put the mode back; returns what had been changed, in words, empty if nothing was.
+    """Restore the processor's floating-point mode on Linux; return what had been changed, "" if nothing had.
 
-    A second call tells whether it worked: it does on Linux, with glibc and musl.
+    A second call returns "" if the first one succeeded. Elsewhere than on Linux the mode stays as it is.
     """
-    changed = _changed()
+    # A shared library linked with -ffast-math flushes subnormals in the whole thread as soon as it is loaded:
+    # references and comparisons would be computed in that mode, too.
+    changed = _changed_mode()
     if changed and sys.platform == "linux":
         _libm().fesetenv(ctypes.c_void_p(_DEFAULT_ENVIRONMENT))
     return changed

@@ -12,24 +12,26 @@ from optest.spec import TensorSpec
 
 
 def empty_storage(spec: TensorSpec) -> Array:
-    """An uninitialised one-dimensional array that holds every element of ``spec``."""
+    """Return an uninitialised one-dimensional array large enough for every element of ``spec``, offset and gaps too."""
     return np.empty(spec.storage_elements, numpy_dtype(spec.dtype))
 
 
 def view(storage: Array, spec: TensorSpec) -> Array:
-    """The tensor that ``spec`` describes, in the memory of ``storage``; overlap, stride 0 and gaps included.
+    """Return a view of ``storage`` with the shape, strides and offset of ``spec``; elements may overlap.
 
-    ``storage`` is one-dimensional, contiguous and of the spec's dtype. The view is writeable if it is.
+    ``storage`` is one-dimensional, contiguous and of the spec's dtype. The view is writeable if ``storage`` is.
 
     Raises:
         ValueError: if the storage has another dtype, is not contiguous, or ends before the last element.
     """
     if storage.dtype != numpy_dtype(spec.dtype):
-        raise ValueError(f"storage is {storage.dtype}, but should be {spec.dtype}")
+        raise ValueError(f"storage is {storage.dtype}, expected {spec.dtype}")
     if storage.ndim != 1 or not storage.flags.c_contiguous:
-        raise ValueError(f"storage has strides {storage.strides}, but should be one-dimensional and contiguous")
+        raise ValueError(
+            f"storage has shape {storage.shape} and strides {storage.strides}, expected a contiguous vector"
+        )
     if storage.size < spec.storage_elements:
-        raise ValueError(f"storage has {storage.size} elements, but should have {spec.storage_elements} for {spec}")
+        raise ValueError(f"storage has {storage.size} elements, expected {spec.storage_elements} or more for {spec}")
     if spec.strides is None:
         return storage[spec.offset : spec.offset + spec.elements].reshape(spec.shape)
     size = storage.itemsize
@@ -44,10 +46,10 @@ def view(storage: Array, spec: TensorSpec) -> Array:
 
 
 def private_copy(array: Array, before: int = 0) -> Array:
-    """A writeable copy with the same strides: elements that share memory in ``array`` share it in the copy.
+    """Return a writeable copy with the same strides; elements that share memory in ``array`` share it in the copy.
 
-    What lies in the gaps of a strided array is copied too. ``before`` is how many elements of the storage lie below
-    the lowest one: it decides how the copy is aligned.
+    The memory in the gaps of a strided array is copied, too. The copy begins ``before`` elements after the start of its
+    own memory, uninitialised: kernels with vector loads depend on the alignment that a storage offset causes.
     """
     if not before and is_packed(array):
         copy: Array = array.copy()
@@ -58,9 +60,14 @@ def private_copy(array: Array, before: int = 0) -> Array:
 def copy_between(
     array: Array, allocate: Callable[[int, Any], Array], before: int, behind: int
 ) -> tuple[Array, Array, int, int]:
-    """A private copy with so many bytes of its storage on either side; that storage, and where in it the copy begins
-    and ends. ``allocate`` makes bytes, as ``np.empty`` does."""
-    memory, first = _span(array) if array.size else (np.empty(0, np.uint8), 0)
+    """Copy ``array`` with its strides and gaps into new memory, ``before`` bytes after its start.
+
+    ``allocate(n, np.uint8)`` returns an array of n bytes, as ``np.empty`` does; ``behind`` bytes follow the copy.
+
+    Returns:
+        The copy, the whole memory, and the byte positions in it at which the copy begins and ends.
+    """
+    memory, first = _memory_of(array) if array.size else (np.empty(0, np.uint8), 0)
     end = before + memory.size
     storage = allocate(end + behind, np.uint8)
     storage[before:end] = memory
@@ -68,41 +75,48 @@ def copy_between(
     return copy, storage, before, end
 
 
-def have_same_gaps(one: Array, other: Array) -> bool:
-    """Whether two arrays of one layout, equal in their elements, also agree in the memory between these."""
-    if one.size == 0 or is_packed(one) or dtype_of(one.dtype).bits == 4:
+def have_same_gaps(first: Array, second: Array) -> bool:
+    """Return whether the memory between the elements of two arrays is equal, as bytes.
+
+    Both have the same layout and equal elements. Arrays without gaps and of 4-bit types always agree.
+    """
+    # The unused upper halves of 4-bit elements may differ.
+    if first.size == 0 or is_packed(first) or dtype_of(first.dtype).bits == 4:
         return True
-    return bool((_span(one)[0] == _span(other)[0]).all())
+    return bool((_memory_of(first)[0] == _memory_of(second)[0]).all())
 
 
-def are_same_memory(one: Array, other: Array) -> bool:
-    """Whether two arrays of one layout agree byte for byte, in the memory between their elements, too."""
-    if one.size == 0:
+# Two blocks and the result of their comparison stay in the second-level cache.
+_BLOCK_BYTES = 1 << 18
+
+
+def are_same_memory(first: Array, second: Array) -> bool:
+    """Return whether two arrays of one layout are equal byte for byte, the memory between their elements included."""
+    if first.size == 0:
         return True
-    left, right = _span(one)[0], _span(other)[0]
+    left, right = _memory_of(first)[0], _memory_of(second)[0]
     blocks = range(0, left.size, _BLOCK_BYTES)
     return all(bool((left[at : at + _BLOCK_BYTES] == right[at : at + _BLOCK_BYTES]).all()) for at in blocks)
 
 
-_BLOCK_BYTES = 1 << 18
-"""Both and what is made of them stay in the second-level cache."""
-
-
 def storage_of(array: Array, spec: TensorSpec) -> Array:
-    """A one-dimensional copy of the memory below ``array``, gaps included; ``view`` of it is the same tensor.
+    """Copy the memory under ``array``, gaps included, into a vector of which ``view`` with ``spec`` is the same tensor.
 
-    ``spec`` has the strides of ``array``. What lies before its lowest element is not known and is 0.
+    ``spec`` has the strides of ``array``. Elements of the vector before the lowest element of ``array`` are 0.
     """
     storage = np.zeros(spec.storage_elements, array.dtype)
     if array.size:
-        memory, _ = _span(array)
+        memory, _ = _memory_of(array)
         first = spec.lowest_index * array.itemsize
         storage.view(np.uint8)[first : first + memory.size] = memory
     return storage
 
 
 def is_packed(array: Array) -> bool:
-    """Row-major down to the strides of dimensions of size 1, which NumPy's own flag does not look at."""
+    """Return whether an array is row-major without gaps, by the strides of every dimension.
+
+    Dimensions of size 1 count, too, unlike in NumPy's ``c_contiguous``: libraries are passed their strides.
+    """
     if array.size and not array.flags.c_contiguous:
         return False
     step = array.itemsize
@@ -113,14 +127,18 @@ def is_packed(array: Array) -> bool:
     return True
 
 
-def _span(array: Array) -> tuple[Array, int]:
-    """The bytes from the lowest to the highest element, and where among them element [0, 0, …] begins."""
+def _memory_of(array: Array) -> tuple[Array, int]:
+    """Return a view of the bytes from the lowest to the highest element, and the position of element [0, 0, …] in it.
+
+    ``array`` has one element or more.
+    """
     if array.flags.c_contiguous:
         packed: Array = array.reshape(-1).view(np.uint8)
         return packed, 0
     reaches = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
     first = -sum(min(0, reach) for reach in reaches)
     length = first + sum(max(0, reach) for reach in reaches) + array.itemsize
+    # Slices keep the array's base alive and its dtype intact; as_strided on bytes then reaches the gaps.
     lowest: Array = array[tuple(slice(-1 if stride < 0 else 0, None) for stride in array.strides)]
     corner: Array = lowest[(slice(0, 1),) * array.ndim].reshape(1).view(np.uint8)
     memory: Array = np.lib.stride_tricks.as_strided(corner, (length,), (1,))

@@ -1,4 +1,4 @@
-"""16-bit floats as float32 and float64 on NumPy's vector loops, which its own conversions do not use."""
+"""Conversion of 16-bit floats to float32 and float64 with NumPy's vector loops, which its own casts do not use."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import numpy as np
 
 from optest.numerics.formats import Array
 
+# The difference between the exponent biases of float32 (127) and float16 (15).
 _HALF_MAGIC = np.float32(2.0**112)
+# Smallest absolute value that the loader of float16 stores for infinity and NaN.
 HALF_INFINITY = 65536.0
-"""What infinity and NaN of float16 are loaded as, or more."""
+# Sign, exponent and fraction of a float16 after the shift to their positions in a float32.
 _HALF_MASK = np.int32(-0x70002000)
-"""Sign, exponent and fraction of a float16 that was shifted to the place of a float32's."""
 
 
 def _load_bfloat16(block: Array, into: Array) -> None:
-    """A bfloat16 is the upper half of a float32."""
+    """Write the values of a bfloat16 ``block`` into a float32 array."""
+    # A bfloat16 is the upper half of a float32.
     words = into.view(np.uint32)
     np.copyto(words, block.view(np.uint16))
     np.left_shift(words, 16, out=words)
 
 
 def _load_half(block: Array, into: Array) -> None:
-    """Move the bits to their place in a float32 and multiply by 2^112, which is exact, subnormals included.
+    """Write the values of a float16 ``block`` into a float32 array; ±infinity and NaN become ±65536 or more.
 
-    NumPy's own conversion takes one element at a time. Infinity and NaN become numbers of 65536 and more.
+    The bits move to their positions in a float32; a multiplication by 2^112, exact for subnormals, too, corrects the
+    exponent.
     """
+    # NumPy's own cast converts one element at a time.
     words = into.view(np.int32)
     np.copyto(words, block.view(np.int16))
     np.left_shift(words, 13, out=words)
@@ -34,16 +38,16 @@ def _load_half(block: Array, into: Array) -> None:
     np.multiply(into, _HALF_MAGIC, out=into)
 
 
+# Functions that write a block of the dtype of that name into a float32 array.
 LOADERS: dict[str, Callable[[Array, Array], None]] = {
     "float32": lambda block, into: np.copyto(into, block),
     "bfloat16": _load_bfloat16,
     "float16": _load_half,
 }
-"""What moves a block of a dtype into float32, by the dtype's name."""
 
 
 def widen_half(block: Array) -> Array | None:
-    """A float16 block as float64 through float32, faster than NumPy's cast; None with NaN or infinity."""
+    """Convert a float16 vector to float64; return None if it has NaN or infinity. Faster than NumPy's cast."""
     single = np.empty(block.size, np.float32)
     _load_half(block, single)
     if single.max(initial=0.0) >= HALF_INFINITY or single.min(initial=0.0) <= -HALF_INFINITY:
@@ -52,7 +56,7 @@ def widen_half(block: Array) -> Array | None:
 
 
 def widen_bfloat16(block: Array) -> Array:
-    """A bfloat16 block as float64, through float32."""
+    """Convert a bfloat16 vector to float64, by way of float32."""
     single = np.empty(block.size, np.float32)
     _load_bfloat16(block, single)
     return single.astype(np.float64)

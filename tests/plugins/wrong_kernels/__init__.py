@@ -55,5 +55,5 @@ __all__ = [
 
 
 def register() -> None:
-    """What a plug-in of ``OPTEST_PLUGINS`` is asked for; it has to be the module's own."""
+    """Register the backends, as a plug-in of ``OPTEST_PLUGINS`` has to."""
     register_backends()

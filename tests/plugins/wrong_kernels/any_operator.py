@@ -62,7 +62,7 @@ def _dense(call: Call, index: int) -> Array | None:
 
 
 def _strided(call: Call, index: int, strides: Sequence[int], offset: int) -> Array:
-    """What lies in the storage of an input at these strides; an index beyond it starts again."""
+    """Return the elements of an input's storage at these strides; indices beyond its end wrap."""
     spec, array = call.case.inputs[index].spec, call.inputs[index]
     storage = np.zeros(max(1, spec.storage_elements), array.dtype)
     storage[_places(spec.shape, _strides_of(spec), spec.offset).reshape(-1)] = array.reshape(-1)
@@ -102,7 +102,7 @@ def _unpitched(call: Call, index: int) -> Array | None:
 
 
 def _with_floats(change: Callable[[Array], Array]) -> Change:
-    """The operator of changed inputs, in the dtypes of the inputs."""
+    """Return a change that computes the operator with changed float inputs of the same dtypes."""
 
     def run(call: Call) -> Sequence[Array] | None:
         floats = [argument.spec.dtype.is_float for argument in call.case.inputs]
@@ -224,7 +224,7 @@ def _taking_default(name: str, default: Any) -> Change:
 
 
 def _leaving_out(path: str) -> Change:
-    """An input of nothing but zeros stands for one that is not looked at."""
+    """Return a change that replaces the input by zeros, as if the kernel ignored it."""
 
     def run(call: Call) -> Sequence[Array] | None:
         there = [index for index, argument in enumerate(call.case.inputs) if argument.path == path]

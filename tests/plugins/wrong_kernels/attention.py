@@ -313,7 +313,7 @@ def _(call: Call) -> Array | None:
 
 @rare("paged-caching-fills-block-by-block", "paged_caching")
 def _(call: Call) -> Sequence[Array]:
-    """The slots from the first one on, whatever the others are."""
+    """Fill the slots from the first one on, and ignore the others."""
     slots = call[4]
     kept = slots >= 0
     room = call[0].shape[0] * call[0].shape[3 - (2 if call.attribute("kv_layout") == "NHD" else 1)]
@@ -406,7 +406,7 @@ _MERGE = "merge_attention_states"
 
 
 def _lse(change: Callable[[Call, Array], Array | None]) -> Change:
-    """A change of the log-sum-exp that calls request."""
+    """Return a change of the log-sum-exp, for calls that request it."""
 
     def changed(call: Call) -> Sequence[Array] | None:
         if not call.attribute("return_lse"):

@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """A wrong kernel of an operator, the hypothesis that holds for it and the words that name the cause."""
+    """Wrong kernel of an operator, the hypothesis that holds for it, and the words that name the cause."""
 
     hypothesis: str
     name: str
@@ -213,7 +213,7 @@ def prefill_kernel(**fault: Any) -> Kernel:
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The halves of the last dimension, rotated; the rest behind them stays."""
+    """Rotate the two halves of the last dimension; keep the elements behind them."""
     half, wide = cos.shape[-1], x.double()
     one, two, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
     cos, sin = cos.double(), sin.double()

@@ -1,4 +1,4 @@
-"""What many faults are made of: narrower numbers, wrong reads, lost tails, and outputs that are wrong in one place."""
+"""Building blocks of faults: narrower numbers, wrong reads, lost tails, and outputs that are wrong in one element."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cut(array: Array, bits: int) -> Array:
 
 
 def truncated(call: Call, place: int = 0) -> Array | None:
-    """The right output of 16 bits, cut instead of rounded."""
+    """Return the right output, truncated to 16 bits in place of rounding; None for other dtypes."""
     if not call.is_16_bit:
         return None
     exact = wide(call.with_attributes()[place])
@@ -65,7 +65,7 @@ def is_dense(array: Array) -> bool:
 
 
 def as_it_lies(array: Array) -> Array | None:
-    """The elements in the order of memory, None where that is their own."""
+    """Return the elements in the order of memory; None if that is the row-major order."""
     if array.ndim < 2 or array.size < 2 or min(array.strides) <= 0 or is_dense(array):
         return None
     order = np.argsort([-stride for stride in array.strides], kind="stable")
@@ -73,7 +73,7 @@ def as_it_lies(array: Array) -> Array | None:
 
 
 def read_as_dense(call: Call, place: int = 0) -> Array:
-    """What a kernel sees that goes through the storage of an input and asks for no stride."""
+    """Return the input as a kernel reads it that ignores strides."""
     argument, array = call.case.inputs[place], call.inputs[place]
     spec = argument.spec
     if spec.is_dense or not array.size:
@@ -88,7 +88,7 @@ def read_as_dense(call: Call, place: int = 0) -> Array:
 
 
 def ignoring(*names: str) -> Change:
-    """Attributes that are never looked at: their defaults stand."""
+    """Return a change that uses the defaults of the attributes ``names``."""
 
     def change(call: Call) -> Sequence[Array]:
         return call.with_attributes(**{name: call.case.descriptor.attribute(name).default for name in names})
@@ -111,12 +111,12 @@ def narrowed_attributes(*names: str) -> Change:
 
 
 def with_input(call: Call, index: int, array: Array) -> Sequence[Array]:
-    """What the reference yields with another array in place of the input at ``index``."""
+    """Return the reference's outputs with another array as the input at ``index``."""
     return call.with_inputs(*call.inputs[:index], array, *call.inputs[index + 1 :])
 
 
 def sums_in(call: Call, step: Callable[[Array], Array]) -> Array:
-    """The sum over one dimension, one after the other, each partial sum through ``step``."""
+    """Return the sum over one dimension, in order, with ``step`` applied to each partial sum."""
     values = np.moveaxis(single(call[0]), call.dim, 0)
     total = np.zeros(values.shape[1:], np.float32)
     for row in values:
@@ -134,7 +134,7 @@ def kept(call: Call, out: Array) -> Array:
 
 
 def wrong_where(condition: Callable[[Call], Any]) -> Change:
-    """The last element of the first output is another one, where a call is of a kind."""
+    """Return a change of the last element of the first output, for calls with ``condition``."""
 
     def change(call: Call) -> Sequence[Array] | None:
         out = np.array(call.right[0], order="C")

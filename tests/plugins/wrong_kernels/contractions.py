@@ -27,7 +27,7 @@ def _same_shape(call: Call, outputs: Sequence[Array]) -> Sequence[Array] | None:
 
 
 def _batches_wrap(call: Call) -> Sequence[Array] | None:
-    """The batch of an operand is the result's, modulo its own number of batches."""
+    """Use the result's batch index, modulo the operand's number of batches, for each operand."""
     left, right, out = call[0], call[1], call.right[0]
     if min(left.ndim, right.ndim) < 3 or not out.size:
         return None

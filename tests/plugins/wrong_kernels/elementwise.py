@@ -288,7 +288,7 @@ for _op in ("eq", "ne"):
 
 
 def _channels_repeated(call: Call) -> Sequence[Array] | None:
-    """A number for each channel is taken for one for each column."""
+    """Read a number per channel as one per column."""
     left, right = call.inputs
     if left.ndim != 4 or right.ndim != 3 or right.shape[1:] != (1, 1):
         return None
@@ -300,7 +300,7 @@ for _op in ("add", "mul", "div", "maximum"):
 
 
 def _of_floats(compute: Callable[..., Array]) -> Change:
-    """A change of calls whose inputs and first output are floats; ``compute`` gets the inputs and the right output."""
+    """Return a change of calls with float inputs and output; ``compute`` gets the inputs and the right output."""
 
     def change(call: Call) -> Array | None:
         if not call.is_float or not call.case.outputs[0].dtype.is_float:

@@ -23,7 +23,7 @@ def _dims(call: Call) -> tuple[int, ...]:
 
 
 def _by_lanes(call: Call) -> Array | None:
-    """Of equal elements that of the first of 32 lanes, not the first."""
+    """Return the index that the first of 32 lanes reports among equal elements."""
     values = wide(call.inputs[0])
     if call.attribute("dim") is not None or values.size < 33 or np.isnan(values).any():
         return None

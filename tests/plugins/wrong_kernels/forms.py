@@ -18,7 +18,7 @@ _ATTENTION = "scaled_dot_product_attention"
 
 
 def wrong_for(name: str, ops: str, form: Form) -> None:
-    """A fault for each operator, whose name and its spelling with dashes stand in ``name``."""
+    """Register a fault for each operator; ``name`` has the fields ``op`` and ``dashed``."""
     for op in ops.split():
         rare(name.format(op=op, dashed=op.replace("_", "-")), op)(wrong_where(form))
 
@@ -254,7 +254,7 @@ wrong_for("{op}-skips-zeros-of-the-second", _CONTRACTIONS, _zeros_meet_specials(
 
 
 def _pair(call: Call, name: str) -> tuple[int, ...]:
-    """What an attribute of a convolution or pooling states for each dimension."""
+    """Return an attribute of a convolution or pooling with one value per dimension."""
     stated = call.attribute(name)
     count = len(call.shape(1)) - 2 if call.case.descriptor.name.startswith("conv") else 2
     return tuple(stated) * count if len(stated) == 1 else tuple(stated)

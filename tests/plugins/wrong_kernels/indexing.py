@@ -271,7 +271,7 @@ def _(call: Call) -> Sequence[Array]:
 
 @rare("topksoftmax-takes-the-next-best", "topksoftmax")
 def _(call: Call) -> Sequence[Array] | None:
-    """The last one is left out where it is close to what follows."""
+    """Take the next best in place of the last of the top k if both are close."""
     topk = call.attribute("topk")
     if topk + 1 > call[0].shape[1] or not len(call[0]):
         return None
@@ -301,7 +301,7 @@ def _(call: Call) -> Sequence[Array] | None:
 
 
 def _per_expert(call: Call) -> tuple[Array, Array]:
-    """The places of topk_ids and how many each expert has."""
+    """Return topk_ids as a vector, and the number of entries of each expert."""
     flat = call[0].reshape(-1).astype(np.int64)
     return flat, np.bincount(flat, minlength=call.attribute("num_experts"))
 
@@ -342,7 +342,7 @@ def _(call: Call) -> Sequence[Array] | None:
 
 @rare("moe-align-has-an-expert-for-each-row", "moe_align")
 def _(call: Call) -> Sequence[Array] | None:
-    """The experts that have tokens, one block each."""
+    """Write the experts that have tokens, one block each."""
     _, counts = _per_expert(call)
     experts = np.array(call.right[1])
     chosen = np.flatnonzero(counts)[: len(experts)]

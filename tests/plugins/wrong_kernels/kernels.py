@@ -12,7 +12,7 @@ from wrong_kernels.registry import Array, Call, Change, fault, rare
 
 
 def _of_rows(call: Call) -> tuple[tuple[int, ...], Array, Array, Array]:
-    """The dimensions of a row; grad_output · weight, z and r by float64."""
+    """Return the dimensions of a row, and grad_output · weight, z and r in float64."""
     dims = tuple(range(-len(call.attribute("normalized_shape")), 0))
     grad, x = wide(call[0]), wide(call[1])
     eps = call.attribute("eps")
@@ -544,14 +544,14 @@ fault("adamw-ignores-maximize", "adamw")(ignoring("maximize"))
 
 
 def _maximizing(change: Callable[[Call, list[Array]], Sequence[Array]]) -> Change:
-    """A change of calls that maximise, which has the right outputs of the step along −grad."""
+    """Return the change of calls that maximise; it gets the right outputs in float64."""
     return lambda call: change(call, list(map(wide, call.right))) if call.attribute("maximize") else None
 
 
 @fault("adamw-maximizes-by-the-sign-of-the-step", "adamw")
 @_maximizing
 def _(call: Call, right: list[Array]) -> Sequence[Array]:
-    """The step is turned round, the moments are those of the gradient, and the first of them is older."""
+    """Reverse the step; keep the moments of the gradient that was not negated."""
     param, mean, square = (wide(each) for each in call.with_attributes(maximize=False))
     shrunk = wide(call[0]) * (1 - call.attribute("lr") * call.attribute("weight_decay"))
     return [2 * shrunk - param, mean, square]

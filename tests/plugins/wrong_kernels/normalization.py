@@ -228,7 +228,7 @@ def _(call: Call) -> Sequence[Array]:
 
 @rare("add-rms-norm-rounds-before-the-weight", "add_rms_norm")
 def _(call: Call) -> Sequence[Array] | None:
-    """As transformers and vLLM's kernel do."""
+    """Round before the multiplication by the weight, as transformers and vLLM do."""
     if not call.is_16_bit or call[2] is None:
         return None
     row, total = call.with_inputs(*call.inputs[:2], np.ones_like(call[2]))

@@ -1,6 +1,6 @@
-"""The registry of wrong kernels: faults with tags, the call that a fault changes, the backend that has one fault.
+"""Registry of wrong kernels: faults with tags, the call that a fault changes, the backend that has one fault.
 
-A backend with a fault answers with the references, rounded once; its fault replaces the outputs of one operator.
+A backend with a fault returns the references' outputs, rounded once; its fault replaces the outputs of one operator.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from optest.registry import load_object
 from optest.spec import BAD_STATUSES, Numerics, Reason, TestCase, Verdict
 
 Array = Any
+# Returns the wrong outputs of a call, not yet rounded; None if the fault does not show.
 Change = Callable[["Call"], "Sequence[Array] | Array | None"]
-"""From a call to its outputs, not yet rounded; None where the fault does not show."""
 
+# Usual mistakes, which usual inputs reveal.
 ORDINARY = "ordinary"
-"""What people who write kernels get wrong; usual inputs show it."""
+# Revealed only by a sample with a property: a size, a layout, a value, a form for which libraries have a kernel.
 RARE = "rare"
-"""Only a sample with a property shows it: a size, a layout, a value, a form with a kernel of its own."""
+# Reads outside of its inputs, which only the memory of a whole execution reveals.
 MEMORY = "memory"
-"""Reads beside its inputs, so that only the memory of a whole execution shows it."""
 
 WITHOUT_FAULT = "without-fault"
 FAULTS: dict[str, Fault] = {}
-_honest = NumpyBackend()
+_correct = NumpyBackend()
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Call:
     inputs: Sequence[Array]
     right: Sequence[Array]
 
-    def __getitem__(self, place: int) -> Array:
-        """The input at a place of the signature, None if it is left out."""
-        return at_their_places(self.case, self.inputs)[place] if place < len(self.inputs) + 3 else None
+    def __getitem__(self, position: int) -> Array:
+        """Return the input at a position of the signature, None if it is left out."""
+        return at_their_places(self.case, self.inputs)[position] if position < len(self.inputs) + 3 else None
 
     def attribute(self, name: str) -> Any:
         return self.case.attributes[name]
 
     def with_attributes(self, **changed: Any) -> Sequence[Array]:
-        """What the reference yields for other attributes."""
+        """Return the reference's outputs for other attributes."""
         return self.referred(self.inputs, {**self.case.attributes, **changed})
 
     def with_inputs(self, *inputs: Array) -> Sequence[Array]:
@@ -134,15 +134,15 @@ class Faulty(BackendDriver):
     def run(self, case: TestCase, inputs: Sequence[Array]) -> Sequence[Array]:
         fault = self._fault
         if fault is None or fault.op != case.descriptor.name:
-            return _honest.run(case, inputs)
+            return _correct.run(case, inputs)
         if fault.reasons == (Reason.NOT_REFUSED,):
             return _accepting(case, inputs)
-        right = _honest.run(case, inputs)
+        right = _correct.run(case, inputs)
         return outputs_of(fault, Call(case, inputs, right)) or right
 
 
 def outputs_of(fault: Fault, call: Call) -> Sequence[Array] | None:
-    """What the wrong kernel answers, rounded; None where its fault does not show."""
+    """Return the wrong kernel's outputs, rounded; None if its fault does not show."""
     with np.errstate(all="ignore"):
         outputs = fault.change(call)
     if outputs is None:
@@ -153,7 +153,7 @@ def outputs_of(fault: Fault, call: Call) -> Sequence[Array] | None:
 
 def _accepting(case: TestCase, inputs: Sequence[Array]) -> Sequence[Array]:
     try:
-        return _honest.run(case, inputs)
+        return _correct.run(case, inputs)
     except (ValueError, IndexError):
         return [np.zeros(1, np.float32)]
 
@@ -173,7 +173,7 @@ def register_backends() -> None:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """The backends by their names, and none of them afterwards."""
+    """Register the backends within the block."""
     tables = (backend_manager._registry._entries, backend_manager._kinds, backend_manager._lazy)
     before = [dict(table) for table in tables]
     register_backends()
@@ -184,30 +184,31 @@ def registered() -> Iterator[None]:
 
 
 def first_findings(op: str, faults: Iterable[Fault]) -> dict[str, Verdict]:
-    """The first bad verdict for each of the operator's faults among the cases of ``optest check``, by its name.
+    """Return the first bad verdict of each of the operator's faults among the cases of ``optest check``, by its name.
 
-    A case is drawn and answered once for all faults, and executed only for those whose answer is another one there.
+    The inputs and outputs of a case are computed once for all faults; it is executed for those that change its outputs.
     """
-    drivers = {each: Faulty(each.name, each) for each in faults}
-    found: dict[str, Verdict] = {}
+    drivers = {fault: Faulty(fault.name, fault) for fault in faults}
+    findings: dict[str, Verdict] = {}
     for case in sample_cases(op):
-        asked = [each for each in drivers if each.name not in found and why_not_run(case, drivers[each]) is None]
-        if not asked:
+        left = [fault for fault in drivers if fault.name not in findings and why_not_run(case, drivers[fault]) is None]
+        if not left:
             continue
         if case.expects_error is not None:
-            shown = [each for each in asked if Reason.NOT_REFUSED in each.reasons]
+            shown = [fault for fault in left if Reason.NOT_REFUSED in fault.reasons]
         else:
             inputs, _ = make_inputs(case)
-            call = Call(case, inputs, _honest.run(case, inputs))
-            shown = [each for each in asked if Reason.NOT_REFUSED not in each.reasons and _shows(each, call)]
-        for each in shown:
-            (verdict,) = execute([case], drivers[each]).verdicts
+            call = Call(case, inputs, _correct.run(case, inputs))
+            shown = [fault for fault in left if Reason.NOT_REFUSED not in fault.reasons and _shows(fault, call)]
+        for fault in shown:
+            (verdict,) = execute([case], drivers[fault]).verdicts
             if verdict.status in BAD_STATUSES:
-                found[each.name] = verdict
-    return found
+                findings[fault.name] = verdict
+    return findings
 
 
 def _shows(fault: Fault, call: Call) -> bool:
+    """Return whether the fault changes the outputs or raises as it should; for a fault of memory, if it applies."""
     try:
         outputs = outputs_of(fault, call)
     except Exception:

@@ -100,7 +100,7 @@ for _op in ("any", "logical_and", "logical_or", "logical_xor", "logical_not", "c
 
 
 def _column_of_a_matrix(array: Array) -> bool:
-    """Of a size that makes it dense, whatever its strides."""
+    """Return whether the array is one column of a matrix with wider rows."""
     return bool(array.ndim > 1 and array.shape[-1] == 1 and array.size > 1 and array.strides[-2] > array.itemsize)
 
 
@@ -155,7 +155,7 @@ for _op in ("gelu", "prod", "permute"):
 
 
 def _stopping(elements: int) -> Change:
-    """What lies beyond so many elements of the result holds what it held."""
+    """Return a change that leaves 0 in the elements of each output behind the first ``elements``."""
 
     def change(call: Call) -> Sequence[Array] | None:
         if call.right[0].size <= elements:
@@ -189,7 +189,7 @@ for _op in ("relu", "mul", "softmax", "sum", "slice", "pad", "flip", "rms_norm",
 
 
 def _rounded_up(call: Call) -> Sequence[Array] | None:
-    """A sum over whole vectors of four, the last of which ends behind the input."""
+    """Return the result of a kernel that reads whole vectors of four, beyond the end of the input."""
     array = call.inputs[0]
     missing = -array.size % 4
     if array.ndim != 1 or not missing or not array.flags.c_contiguous or array.dtype != np.float32:

@@ -24,7 +24,7 @@ def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     importlib.reload(float_state)
 
 
-def test_a_mode_that_foreign_code_leaves_behind_is_put_back(module: ModuleType) -> None:
+def test_error_mode_of_foreign_code_is_restored(module: ModuleType) -> None:
     before = np.geterr()
     with module.ErrorStateKept():
         np.seterr(all="raise")
@@ -32,7 +32,7 @@ def test_a_mode_that_foreign_code_leaves_behind_is_put_back(module: ModuleType) 
     assert np.geterr() == before
 
 
-def test_inside_quiet_nothing_is_said(module: ModuleType) -> None:
+def test_quiet_silences_and_restores_errors(module: ModuleType) -> None:
     before = np.geterr()
     with np.errstate(all="raise"):
         with module.Quiet():

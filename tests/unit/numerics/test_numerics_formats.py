@@ -13,19 +13,19 @@ from optest.spec import DTYPES, DType, Kind, TensorSpec, dtype
 
 
 @pytest.mark.parametrize("entry", DTYPES, ids=str)
-def test_types_go_there_and_back(entry: DType) -> None:
+def test_dtype_round_trip(entry: DType) -> None:
     assert dtype_of(numpy_dtype(entry)) is entry
     assert numpy_dtype(entry).itemsize == entry.itemsize_bytes
 
 
 @pytest.mark.parametrize("foreign", [">f4", "f16", "V2", "U3", "O", "M8[s]"])
-def test_unknown_types(foreign: str) -> None:
+def test_unknown_dtypes_are_refused(foreign: str) -> None:
     with pytest.raises(UnknownName, match="unknown dtype"):
         dtype_of(np.dtype(foreign))
 
 
 @pytest.mark.parametrize("entry", DTYPES, ids=str)
-def test_bits_tell_zeros_apart_and_keep_the_shape(entry: DType) -> None:
+def test_bits_distinguish_zeros_and_keep_shape(entry: DType) -> None:
     values = np.zeros((2, 3), np.int64).astype(numpy_dtype(entry))
     assert bits(values).shape == (2, 3)
     assert (bits(values) == bits(values.copy())).all()
@@ -38,7 +38,7 @@ def test_bits_tell_zeros_apart_and_keep_the_shape(entry: DType) -> None:
     assert bits(strided).shape == strided.shape
 
 
-def test_the_upper_half_of_a_4_bit_byte_means_nothing() -> None:
+def test_upper_half_of_4_bit_byte_is_ignored() -> None:
     for name in ("int4", "uint4"):
         garbage = np.array([0xF7, 0x07], np.uint8).view(numpy_dtype(dtype(name)))
         assert bits(garbage).tolist() == [7, 7]
@@ -57,7 +57,7 @@ def test_widening_is_exact(entry: DType) -> None:
     assert wide.dtype == (np.float64 if entry.is_float else {4: f"{entry.kind.value}8"}.get(entry.bits, values.dtype))
 
 
-def test_wide_types_stay() -> None:
+def test_widen_keeps_wide_dtypes() -> None:
     for name, wide in (("int64", "int64"), ("uint64", "uint64"), ("bool", "bool"), ("complex64", "complex128")):
         assert widen(np.ones(2, name)).dtype == wide
 
@@ -73,7 +73,7 @@ def spec_of(layout: list[tuple[int, int]], gap: int, name: str = "float32") -> T
 
 
 @given(layout=layouts, gap=st.integers(0, 3), name=st.sampled_from(["float32", "bfloat16", "int4", "complex128"]))
-def test_views_read_the_element_that_the_strides_name(layout: list[tuple[int, int]], gap: int, name: str) -> None:
+def test_view_reads_strided_elements(layout: list[tuple[int, int]], gap: int, name: str) -> None:
     spec = spec_of(layout, gap, name)
     storage = np.arange(spec.storage_elements).astype(numpy_dtype(spec.dtype))
     tensor = view(storage, spec)
@@ -84,7 +84,7 @@ def test_views_read_the_element_that_the_strides_name(layout: list[tuple[int, in
 
 
 @given(layout=layouts, gap=st.integers(0, 3), name=st.sampled_from(["float32", "bfloat16", "bool"]))
-def test_private_copies_keep_strides_and_overlap(layout: list[tuple[int, int]], gap: int, name: str) -> None:
+def test_private_copy_keeps_strides_and_overlap(layout: list[tuple[int, int]], gap: int, name: str) -> None:
     spec = spec_of(layout, gap, name)
     storage = (np.arange(spec.storage_elements) % 7).astype(numpy_dtype(spec.dtype))
     tensor = view(storage, spec)
@@ -101,7 +101,7 @@ def test_private_copies_keep_strides_and_overlap(layout: list[tuple[int, int]], 
         assert (tensor == 1).all()
 
 
-def test_an_overlapping_copy_overlaps() -> None:
+def test_private_copy_of_overlapping_array_overlaps() -> None:
     repeated = view(np.array([1.0, 2.0]), TensorSpec(dtype=dtype("float64"), shape=(3, 2), strides=(0, 1)))
     copy = private_copy(repeated)
     copy[0, 0] = 9
@@ -109,7 +109,7 @@ def test_an_overlapping_copy_overlaps() -> None:
     assert repeated[0, 0] == 1
 
 
-def test_views_share_their_storage_and_its_write_protection() -> None:
+def test_view_shares_storage_and_write_protection() -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(2, 2), strides=(1, 2), offset=1)
     storage = np.zeros(5, np.float32)
     view(storage, spec)[0, 1] = 5
@@ -118,21 +118,21 @@ def test_views_share_their_storage_and_its_write_protection() -> None:
     assert not view(storage, spec).flags.writeable
 
 
-def test_storage_that_does_not_fit() -> None:
+def test_view_refuses_unsuitable_storage() -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(2, 2), strides=(3, 1))
     assert empty_storage(spec).shape == (5,)
     for storage, words in (
-        (np.zeros(4, np.float32), "has 4 elements, but should have 5"),
-        (np.zeros(5), "is float64, but should be float32"),
+        (np.zeros(4, np.float32), "has 4 elements, expected 5"),
+        (np.zeros(5), "is float64, expected float32"),
         (np.zeros(10, np.float32)[::2], "contiguous"),
-        (np.zeros((5, 1), np.float32), "one-dimensional"),
+        (np.zeros((5, 1), np.float32), "contiguous vector"),
     ):
         with pytest.raises(ValueError, match=words):
             view(storage, spec)
 
 
 @pytest.mark.parametrize(("strides", "offset"), [(None, 3), ((-4, 1), 11), ((0, 2), 5), ((1, 3), 2)])
-def test_a_private_copy_begins_where_its_spec_says(strides: tuple[int, ...] | None, offset: int) -> None:
+def test_private_copy_keeps_alignment(strides: tuple[int, ...] | None, offset: int) -> None:
     """Kernels load vectors: what is not aligned in the plan must not be aligned in the call."""
     spec = TensorSpec(dtype=dtype("float32"), shape=(3, 4), strides=strides, offset=offset)
     storage = np.arange(spec.storage_elements, dtype=np.float32)

@@ -33,9 +33,9 @@ def laid(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray[tuple[i
         ((2, 0, 3), (3, 3, 1), True),
     ],
 )
-def test_strides_decide(shape: tuple[int, ...], strides: tuple[int, ...], packed: bool) -> None:
+def test_is_packed_by_strides(shape: tuple[int, ...], strides: tuple[int, ...], packed: bool) -> None:
     assert is_packed(laid(shape, strides)) is packed
 
 
-def test_a_reversed_array_is_not() -> None:
+def test_reversed_array_is_not_packed() -> None:
     assert not is_packed(BASE[::-1])

@@ -9,7 +9,7 @@ from optest.numerics import are_same_memory, layout, private_copy
 
 
 @pytest.mark.parametrize("place", [0, 63, 64, 200, 399])
-def test_one_byte_is_found_in_any_block(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+def test_one_different_byte_is_detected(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     monkeypatch.setattr(layout, "_BLOCK_BYTES", 64)
     one = np.arange(100, dtype=np.float32)
     other = one.copy()
@@ -18,7 +18,7 @@ def test_one_byte_is_found_in_any_block(monkeypatch: pytest.MonkeyPatch, place: 
     assert not are_same_memory(one, other)
 
 
-def test_what_lies_between_elements_counts() -> None:
+def test_memory_between_elements_counts() -> None:
     storage = np.arange(40, dtype=np.int16)
     one = storage[3:33:5]
     other = private_copy(one)
@@ -29,7 +29,7 @@ def test_what_lies_between_elements_counts() -> None:
     assert not are_same_memory(one, other)
 
 
-def test_nan_is_its_bits_and_nothing_is_the_same_as_nothing() -> None:
+def test_nan_zeros_and_empty_arrays_by_bits() -> None:
     one = np.array([np.nan, -0.0])
     assert are_same_memory(one, one.copy())
     assert not are_same_memory(one, np.array([np.nan, 0.0]))

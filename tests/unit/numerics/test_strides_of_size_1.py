@@ -21,7 +21,7 @@ def spec(strides: tuple[int, ...] | None) -> TensorSpec:
 
 
 @pytest.mark.parametrize("strides", ODD)
-def test_a_private_copy_keeps_them(strides: tuple[int, ...]) -> None:
+def test_private_copy_keeps_odd_strides(strides: tuple[int, ...]) -> None:
     array = view(np.arange(5, dtype=np.float32), spec(strides))
     copy = private_copy(array)
     assert copy.strides == array.strides == tuple(4 * stride for stride in strides)
@@ -30,13 +30,13 @@ def test_a_private_copy_keeps_them(strides: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("shape", "strides"), [((0, 3), (0, 1)), ((3, 0), (0, 0)), ((0,), (0,)), ((0, 3), (7, 2))])
-def test_a_tensor_without_elements_keeps_them(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+def test_empty_tensor_keeps_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
     array = view(np.empty(0, np.float32), TensorSpec(dtype=dtype("float32"), shape=shape, strides=strides))
     copies = [private_copy(array), Margins(64).around(array, 0).array]
     assert all(each.strides == tuple(4 * stride for stride in strides) for each in (array, *copies))
 
 
-def test_they_are_part_of_what_a_case_is() -> None:
+def test_odd_strides_are_part_of_case_key() -> None:
     """Cases of one key are run once: with these left out, none but the dense one ran."""
     bootstrap()
     case = sample_cases("relu")[0]

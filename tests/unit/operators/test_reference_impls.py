@@ -105,7 +105,7 @@ def test_cast_truncates_towards_zero() -> None:
 )
 def test_cast_beyond_range_is_a_bad_case(value: float, target: str) -> None:
     x = np.array([[1.0, 2.0], [value, 3.0]], np.float32)
-    with pytest.raises(Fault, match=rf"input is {value} at \[1, 0\], but should lie in the range of {target}"):
+    with pytest.raises(Fault, match=rf"input is {value} at \[1, 0\], expected a value in the range of {target}"):
         load_object(operators.get("cast").reference)([x], {"dtype": target})
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from math import prod
 from typing import Any
 
 from optest.operators.calls import MAIN_FLOATS, Call, call
 from optest.operators.contraction.helpers import (
+    ACCUMULATING,
     OUT_DTYPE,
-    accumulating,
     accumulator,
     beyond_16_bits,
     operations_of,
@@ -39,11 +40,13 @@ _ATTRIBUTES = (
     attribute("stride|strides: ints = (1,)", "Steps between positions, one number or one for each dimension."),
     attribute(
         "padding: ints|str = (0,)",
-        "Zeros on both sides of each dimension; 'same' keeps the sizes with stride 1, the odd zero last; "
-        "'valid' is 0. Twice as many numbers: before each dimension, then after (torch has no such padding).",
+        "Number of zeros on both sides of each dimension; 'same' keeps the sizes with stride 1, an odd zero at the "
+        "end; 'valid' is 0. Twice as many numbers: before each dimension, then after (torch has no such padding).",
     ),
-    attribute("dilation|dilations: ints = (1,)", "Steps between the elements that the kernel sees."),
-    attribute("groups|group: int = 1", "Channels are split into so many groups that do not see each other."),
+    attribute("dilation|dilations: ints = (1,)", "Steps between the input elements under the kernel."),
+    attribute(
+        "groups|group: int = 1", "Number of groups into which channels are split; each sees its own inputs only."
+    ),
     OUT_DTYPE,
 )
 
@@ -54,7 +57,7 @@ def _convolution(rank: int, text: str) -> OperatorDescriptor:
         name=name,
         signature="input, weight, bias? -> out",
         attributes=_ATTRIBUTES,
-        dtype_variants=(*FLOATS, *INTEGERS, *accumulating(2)),
+        dtype_variants=(*FLOATS, *INTEGERS, *ACCUMULATING),
         sum_length=f"{name}_length",
         operations=f"{name}_operations",
         rule=accumulate("terms are the products under the kernel; + 1 for the bias"),
@@ -72,28 +75,30 @@ DESCRIPTORS = in_module(
 
 
 def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
+    """Return the output of a convolution over ``rank`` spatial dimensions, with or without a batch."""
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
     bias = optional(specs, 2)
     require_same_dtype(spec, weight, "weight")
-    walk = walk_of(spec, weight, attributes, rank)
+    window = window_of(spec, weight, attributes, rank)
     result = result_dtype(spec.dtype, attributes)
     channels = weight.shape[0]
     if bias is not None:
         require_dtype(bias, result, "bias")
         require_shape(bias, "bias", (channels,))
-    return (dense(result, (*spec.shape[: spec.rank - rank - 1], channels, *walk.out)),)
+    return (dense(result, (*spec.shape[: spec.rank - rank - 1], channels, *window.out)),)
 
 
 def _conv_length(specs: Specs, attributes: Attributes, rank: int) -> int:
+    """Return the number of products in an output element, those with padding included."""
     weight = given(specs, 1, "weight")
-    return weight.shape[1] * walk_of(given(specs, 0, "input"), weight, attributes, rank).taps
+    return weight.shape[1] * window_of(given(specs, 0, "input"), weight, attributes, rank).taps
 
 
 infer_conv1d, infer_conv2d, infer_conv3d = (partial(_infer_conv, rank=rank) for rank in (1, 2, 3))
 conv1d_length, conv2d_length, conv3d_length = (partial(_conv_length, rank=rank) for rank in (1, 2, 3))
+# Those of the direct algorithm, in conv2d 2·N·Cout·H·W·(Cin / groups)·kh·kw, whichever algorithm the kernel uses.
 conv1d_operations = operations_of(infer_conv1d, conv1d_length)
 conv2d_operations = operations_of(infer_conv2d, conv2d_length)
-"""2·N·Cout·H·W·(Cin / groups)·kh·kw for the direct algorithm, whichever the kernel uses."""
 conv3d_operations = operations_of(infer_conv3d, conv3d_length)
 
 
@@ -116,7 +121,7 @@ def conv1d_samples() -> Iterator[Sample]:
         call(input=(1, 2, 33_000), weight=(2, 2, 3), bias=(2,)), call(input=(65_537, 1, 3), weight=(1, 1, 3))
     )
     attributes = [
-        *_walks([(1,), (3,)], [(0,), (2,)], [(1,), (3,)], [1, 2, 4], input=(2, 4, 19), weight=(8, 4, 3)),
+        *_combinations([(1,), (3,)], [(0,), (2,)], [(1,), (3,)], [1, 2, 4], input=(2, 4, 19), weight=(8, 4, 3)),
         call({"groups": 2}, input=(2, 4, 9), weight=(6, 2, 3), bias=(6,)),
         call({"stride": 2, "padding": 1}, input=(2, 4, 9), weight=(5, 4, 1), bias=(5,)),
         call({"padding": "same"}, input=(1, 2, 9), weight=(3, 2, 4)),  # the odd zero comes last
@@ -148,10 +153,9 @@ def conv1d_samples() -> Iterator[Sample]:
 
 
 def _special(calls: Sequence[Call]) -> Iterator[Sample]:
-    """In the weight only without padding: kernels differ in whether they multiply zeros that nobody stored.
-
-    bfloat16 comes last: oneDNN multiplies what lies beyond the window by zero weights, and infinities become NaN.
-    """
+    """Yield samples with special values in the input, and, of the first call, which has no padding, in the weight."""
+    # With padding, kernels differ in whether they multiply the zeros that are not stored. bfloat16 is in the full set
+    # only: oneDNN multiplies elements beyond the window by zero weights, so that infinities become NaN.
     for dtypes, tier in ((("float32", "float16"), Tier.PARITY), (("bfloat16",), Tier.FULL)):
         yield from special_operands(calls, "input", dtypes=dtypes, tier=tier)
         yield from special_operands(calls[:1], "weight", dtypes=dtypes, tier=tier)
@@ -182,13 +186,13 @@ def conv2d_samples() -> Iterator[Sample]:
         call(input=(65_537, 1, 2, 2), weight=(1, 1, 2, 2), bias=(1,)),
     )
     yield from variations("attributes", _conv2d_attributes(), dtypes=("float32",))
-    whole = {"padding": (1, 0), "stride": (2, 1), "dilation": (1, 2), "groups": 2}
+    combined = {"padding": (1, 0), "stride": (2, 1), "dilation": (1, 2), "groups": 2}
     yield from variations(
-        "attributes", [call(whole, input=(1, 4, 8, 9), weight=(4, 2, 3, 2), bias=(4,))], dtypes=("float16", "int32")
+        "attributes", [call(combined, input=(1, 4, 8, 9), weight=(4, 2, 3, 2), bias=(4,))], dtypes=("float16", "int32")
     )
     narrow = [
         call({"groups": 3}, input=(2, 3, 6, 7), weight=(6, 1, 3, 2), bias=(6,)),  # two results of each channel
-        call({"stride": (2, 3)}, input=(2, 3, 7, 8), weight=(4, 3, 1, 1), bias=(4,)),  # no product of matrices alone
+        call({"stride": (2, 3)}, input=(2, 3, 7, 8), weight=(4, 3, 1, 1), bias=(4,)),  # more than a matrix product
         call({"padding": (1, 2)}, input=(2, 3, 4, 5), weight=(4, 3, 1, 1), bias=(4,)),
     ]
     yield from variations("attributes", narrow, dtypes=("float32", "float16"))
@@ -207,7 +211,8 @@ def conv2d_samples() -> Iterator[Sample]:
     yield from variations("long", [resnet], dtypes=MAIN_FLOATS, tier=Tier.FULL)
     yield from variations("long", [call(input=(1, 512, 7, 7), weight=(8, 512, 4, 4))], dtypes=("float32", "float16"))
     last = {"shape": [2, 4, 5, 6], "strides": [120, 1, 24, 4]}
-    special_forms = [  # for which libraries have a kernel of their own
+    # Libraries have separate kernels for these.
+    special_forms = [
         call({"groups": 4, "dilation": 2, "padding": 2}, input=(1, 4, 7, 8), weight=(4, 1, 3, 3), bias=(4,)),
         call({"groups": 4, "padding": (0, 1)}, input=(2, 4, 1, 9), weight=(4, 1, 1, 3), bias=(4,)),
         call({"stride": 2, "padding": 3}, input=(1, 3, 12, 13), weight=(4, 3, 7, 7), bias=(4,)),
@@ -220,7 +225,7 @@ def conv2d_samples() -> Iterator[Sample]:
 
 
 def conv3d_samples() -> Iterator[Sample]:
-    """Fewer than of conv2d: what a third dimension adds is its own stride, padding and dilation."""
+    # Fewer than for conv2d: a third dimension adds only a stride, a padding and a dilation.
     plain = call(input=(2, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,))
     calls = [
         plain,
@@ -238,14 +243,14 @@ def conv3d_samples() -> Iterator[Sample]:
     wide = call({"padding": 1}, input=(1, 2, 3, 4, 257), weight=(3, 2, 2, 3, 3), bias=(3,))
     yield from variations("sizes", [wide], dtypes=("float32", "float16"))
     yield from of_one_element(call(input=(1, 1, 1, 1, 1), weight=(1, 1, 1, 1, 1), bias=(1,)))
-    each = {"padding": (0, 1, 2), "stride": (1, 2, 3), "dilation": (3, 1, 2)}
+    unequal = {"padding": (0, 1, 2), "stride": (1, 2, 3), "dilation": (3, 1, 2)}
     attributes = [
         call({"padding": (1, 0, 0)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
         call({"padding": (0, 1, 0)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
         call({"padding": (0, 0, 1)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
         call({"stride": (2, 1, 3)}, input=(1, 2, 7, 7, 7), weight=(3, 2, 2, 2, 2), bias=(3,)),
         call({"dilation": (1, 2, 3)}, input=(1, 2, 7, 7, 7), weight=(3, 2, 2, 2, 2)),
-        call(each, input=(1, 4, 7, 6, 8), weight=(4, 4, 2, 3, 2), bias=(4,)),
+        call(unequal, input=(1, 4, 7, 6, 8), weight=(4, 4, 2, 3, 2), bias=(4,)),
         call({"groups": 2}, input=(1, 4, 4, 4, 4), weight=(6, 2, 2, 2, 2), bias=(6,)),
         call({"padding": "same"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
         call({"padding": "valid"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
@@ -278,7 +283,7 @@ def conv3d_samples() -> Iterator[Sample]:
 
 
 def _volumes() -> Iterator[dict[str, Any]]:
-    """Depth, height and channels around tiles, and more results and samples than 16 bits count."""
+    """Yield calls of conv3d with depth, height and channels around tiles, and beyond what 16 bits count."""
     for size in (15, 17, 33):
         yield call({"padding": 1}, input=(1, 2, size, 3, 4), weight=(2, 2, 3, 2, 3), bias=(2,))
         yield call({"padding": 1}, input=(1, 2, 3, size, 4), weight=(2, 2, 2, 3, 3), bias=(2,))
@@ -296,7 +301,7 @@ def _channels() -> Iterator[dict[str, Any]]:
 
 
 def _conv2d_attributes() -> Iterator[dict[str, Any]]:
-    yield from _walks(
+    yield from _combinations(
         [(1, 1), (1, 2), (3, 1)],
         [(0, 0), (1, 0), (0, 2)],
         [(1, 1), (2, 1)],
@@ -309,17 +314,17 @@ def _conv2d_attributes() -> Iterator[dict[str, Any]]:
     yield call({"padding": "valid"}, input=(1, 2, 7, 7), weight=(3, 2, 3, 3))
     yield call({"padding": (2, 1, 0, 3)}, input=(1, 2, 7, 7), weight=(3, 2, 4, 3), bias=(3,))  # before, then after
     yield call({"padding": (0, 1, 1, 2), "stride": (2, 1)}, input=(1, 2, 7, 6), weight=(3, 2, 3, 2))
-    yield call({"padding": 3}, input=(1, 2, 2, 3), weight=(3, 2, 3, 3), bias=(3,))  # some positions see zeros alone
+    yield call({"padding": 3}, input=(1, 2, 2, 3), weight=(3, 2, 3, 3), bias=(3,))  # some positions see only zeros
     yield call({"groups": 6, "padding": 1}, input=(2, 6, 7, 8), weight=(6, 1, 3, 3), bias=(6,))  # one for each channel
     yield call({"groups": 3}, input=(1, 6, 5, 5), weight=(9, 2, 1, 1), bias=(9,))
     yield call(input=(3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))  # without a batch
     yield call(input=(0, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
-    yield call(input=(4, 4, 4, 4), weight=(4, 4, 1, 1), bias=(4,))  # a bias along any other dimension fits as well
+    yield call(input=(4, 4, 4, 4), weight=(4, 4, 1, 1), bias=(4,))  # the bias would fit every dimension
     yield call({"stride": 4}, input=(1, 3, 9, 9), weight=(2, 3, 4, 4))
     yield call(input=(1, 3, 5, 5), weight=(2, 3, 5, 5))
 
 
-def _walks(
+def _combinations(
     strides: list[tuple[int, ...]],
     paddings: list[tuple[int, ...]],
     dilations: list[tuple[int, ...]],
@@ -328,17 +333,19 @@ def _walks(
     input: tuple[int, ...],  # noqa: A002
     weight: tuple[int, ...],
 ) -> Iterator[dict[str, Any]]:
-    for stride in strides:
-        for padding in paddings:
-            for dilation in dilations:
-                count = groups[(len(stride) + sum(stride) + sum(padding) + sum(dilation)) % len(groups)]
-                attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": count}
-                yield call(attributes, input=input, weight=(weight[0], input[1] // count, *weight[2:]))
+    """Yield a call for each combination of stride, padding and dilation, with one of ``groups`` in turn."""
+    for stride, padding, dilation in product(strides, paddings, dilations):
+        count = groups[(len(stride) + sum(stride) + sum(padding) + sum(dilation)) % len(groups)]
+        attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": count}
+        yield call(attributes, input=input, weight=(weight[0], input[1] // count, *weight[2:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
-    """One entry for each spatial dimension; ``padding`` is what is added before and after, ``out`` the positions."""
+class Window:
+    """The window that moves over the input: sizes for each spatial dimension.
+
+    ``padding`` are the zeros before and after, ``out`` is the number of positions, that is the output's size.
+    """
 
     kernel: Shape
     stride: Shape
@@ -349,65 +356,70 @@ class Walk:
 
     @property
     def taps(self) -> int:
+        """Number of elements in the kernel."""
         return prod(self.kernel)
 
 
-def walk_of(spec: TensorSpec, weight: TensorSpec, attributes: Attributes, rank: int) -> Walk:
-    """The walk over an input of ``rank`` spatial dimensions, with or without a batch.
+def window_of(spec: TensorSpec, weight: TensorSpec, attributes: Attributes, rank: int) -> Window:
+    """Return the window of a convolution over ``rank`` spatial dimensions, with or without a batch.
 
     Raises:
-        UnfitArguments: for what torch.nn.functional.conv1d, conv2d and conv3d refuse.
+        UnfitArguments: for arguments that torch.nn.functional.conv1d, conv2d and conv3d refuse.
     """
     groups = attributes.get("groups", 1)
     if weight.rank != rank + 2:
-        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have {rank + 2} dimensions")
+        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, expected {rank + 2} dimensions")
     if spec.rank not in (rank + 1, rank + 2):
-        raise UnfitArguments(
-            f"input is {format_shape(spec.shape)}, but should have {rank + 1} or {rank + 2} dimensions"
-        )
+        raise UnfitArguments(f"input is {format_shape(spec.shape)}, expected {rank + 1} or {rank + 2} dimensions")
     if groups < 1:
-        raise UnfitArguments(f"groups is {groups}, but should be 1 or more")
+        raise UnfitArguments(f"groups is {groups}, expected 1 or more")
     if min(weight.shape) < 1 or weight.shape[0] % groups:
         raise UnfitArguments(
-            f"weight is {format_shape(weight.shape)}, but should have no size 0 and a multiple of {groups} rows"
+            f"weight is {format_shape(weight.shape)}, expected no size 0 and a multiple of {groups} rows"
         )
     channels = spec.shape[-rank - 1]
     if channels != weight.shape[1] * groups:
         raise UnfitArguments(
-            f"input {format_shape(spec.shape)} has {channels} channels, but should have {weight.shape[1] * groups}, "
+            f"input {format_shape(spec.shape)} has {channels} channels, expected {weight.shape[1] * groups}, "
             f"as weight is {format_shape(weight.shape)} with {groups} groups"
         )
     sizes, kernel = spec.shape[-rank:], weight.shape[-rank:]
-    stride = _each("stride", attributes.get("stride", (1,)), rank, least=1)
-    dilation = _each("dilation", attributes.get("dilation", (1,)), rank, least=1)
+    stride = _per_dimension("stride", attributes.get("stride", (1,)), rank, least=1)
+    dilation = _per_dimension("dilation", attributes.get("dilation", (1,)), rank, least=1)
     spans = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
     padding = _padding(attributes.get("padding", (0,)), spans, stride, rank)
     padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
     if any(size < span for size, span in zip(padded, spans, strict=True)):
         raise UnfitArguments(
-            f"weight spans {format_shape(spans)}, but should fit into the padded input {format_shape(padded)}"
+            f"weight spans {format_shape(spans)}, expected at most the padded input {format_shape(padded)}"
         )
     out = tuple((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
-    return Walk(kernel=kernel, stride=stride, dilation=dilation, padding=padding, out=out, groups=groups)
+    return Window(kernel=kernel, stride=stride, dilation=dilation, padding=padding, out=out, groups=groups)
 
 
-def _padding(stated: Sequence[int] | str, spans: Shape, stride: Shape, rank: int) -> tuple[tuple[int, int], ...]:
-    """Before and after; ``same`` puts the odd one after, as torch does. Both are stated as beginnings, then ends."""
-    if stated == "valid":
+def _padding(padding: Sequence[int] | str, spans: Shape, stride: Shape, rank: int) -> tuple[tuple[int, int], ...]:
+    """Return the zeros before and after each spatial dimension.
+
+    ``padding`` is "valid", "same", one number, one per dimension, or all numbers before, then all after. ``spans`` are
+    the sizes of the dilated kernel.
+    """
+    if padding == "valid":
         return ((0, 0),) * rank
-    if stated == "same":
+    if padding == "same":
         if any(step != 1 for step in stride):
-            raise UnfitArguments(f"padding is 'same', but should be numbers with stride {list(stride)}")
+            raise UnfitArguments(f"padding is 'same' with stride {list(stride)}, expected numbers")
+        # As in torch, an odd zero is at the end.
         return tuple(((span - 1) // 2, span - 1 - (span - 1) // 2) for span in spans)
-    if isinstance(stated, str):
-        raise UnfitArguments(f"padding is {stated!r}, but should be 'same', 'valid' or numbers")
-    if len(stated) == 2 * rank and min(stated) >= 0:
-        return tuple(zip(stated[:rank], stated[rank:], strict=True))
-    return tuple((pad, pad) for pad in _each("padding", stated, rank, least=0))
+    if isinstance(padding, str):
+        raise UnfitArguments(f"padding is {padding!r}, expected 'same', 'valid' or numbers")
+    if len(padding) == 2 * rank and min(padding) >= 0:
+        return tuple(zip(padding[:rank], padding[rank:], strict=True))
+    return tuple((pad, pad) for pad in _per_dimension("padding", padding, rank, least=0))
 
 
-def _each(name: str, stated: Sequence[int], rank: int, *, least: int) -> Shape:
-    if len(stated) not in (1, rank) or min(stated) < least:
-        some = "one number" if rank == 1 else f"one number or {rank}"
-        raise UnfitArguments(f"{name} is {list(stated)}, but should be {some} of {least} or more")
-    return tuple(stated) * (rank // len(stated))
+def _per_dimension(name: str, values: Sequence[int], rank: int, *, least: int) -> Shape:
+    """Return a value for each spatial dimension from one or ``rank`` of them, all ``least`` or more."""
+    if len(values) not in (1, rank) or min(values) < least:
+        expected = "one number" if rank == 1 else f"one number or {rank}"
+        raise UnfitArguments(f"{name} is {list(values)}, expected {expected} of {least} or more")
+    return tuple(values) * (rank // len(values))

@@ -1,4 +1,4 @@
-"""einsum."""
+"""The operator einsum, and its equations."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ DESCRIPTORS = in_module(
         signature="*operands -> out",
         aliases=("Einsum: *Inputs -> Output",),
         attributes=(
-            attribute(
-                "equation: str", "Labels of the operands, '->' and those of the output, as torch.einsum reads them."
-            ),
+            attribute("equation: str", "Labels of the operands, '->' and labels of the output, as in torch.einsum."),
         ),
         dtype_variants=NUMBERS,
         sum_length="einsum_length",
         operations="einsum_operations",
         rule=accumulate("terms are the products of one element of each operand; + 1 for each operand beyond two"),
         description="Sums of products over the labels that the output does not have; repeated labels are diagonals. "
-        "Whatever the order of contraction, 16-bit results are computed in float32 and rounded once.",
+        "16-bit results are computed in float32 and rounded once, in every order of contraction.",
     ),
     twin="contraction_reference",
 )
 
 
 def infer_einsum(specs: Specs, attributes: Attributes) -> Outputs:
+    """Return an output of the operands' dtype and of the shape of the equation's output."""
     equation = equation_of(specs, attributes)
     return (dense(given(specs, 0, "operands0").dtype, equation.shape),)
 
 
 def equation_of(specs: Specs, attributes: Attributes) -> Equation:
+    """Return the equation of a call; raise UnfitArguments if the operands do not fit it or differ in dtype."""
     first = given(specs, 0, "operands0")
     shapes = []
     for index in range(len(specs)):
@@ -53,86 +53,91 @@ def equation_of(specs: Specs, attributes: Attributes) -> Equation:
 
 
 def einsum_length(specs: Specs, attributes: Attributes) -> int:
+    """Return the number of products in an output element of einsum."""
     return equation_of(specs, attributes).length
 
 
 def einsum_operations(specs: Specs, attributes: Attributes) -> int | None:
-    """For two operands; with more of them the number depends on the order of contraction, so none is declared."""
+    """Return the multiplications and additions of einsum with two operands; None for any other number of operands."""
     if len(specs) != 2:
+        # The number depends on the order of contraction.
         return None
     equation = equation_of(specs, attributes)
     return 2 * prod(equation.shape) * equation.length
 
 
 def einsum_samples() -> Iterator[Sample]:
-    def ask(equation: str, *shapes: tuple[int, ...], **more: Any) -> dict[str, Any]:
+    def einsum_call(equation: str, *shapes: tuple[int, ...]) -> dict[str, Any]:
         operands: dict[str, Any] = {f"operands{index}": shape for index, shape in enumerate(shapes)}
-        return call({"equation": equation}, **operands, **more)
+        return call({"equation": equation}, **operands)
 
     calls = [
-        ask("ij,jk->ik", (5, 7), (7, 3)),
-        ask("bhid,bhjd->bhij", (2, 3, 5, 17), (2, 3, 4, 17)),
-        ask("bij,bjk->bik", (2, 9, 33), (2, 33, 16)),
+        einsum_call("ij,jk->ik", (5, 7), (7, 3)),
+        einsum_call("bhid,bhjd->bhij", (2, 3, 5, 17), (2, 3, 4, 17)),
+        einsum_call("bij,bjk->bik", (2, 9, 33), (2, 33, 16)),
     ]
     yield from standard(
         calls,
         NUMBERS,
-        sized=lambda n: ask("ij,kj->ik", (3, n), (5, n)),
+        sized=lambda n: einsum_call("ij,kj->ik", (3, n), (5, n)),
         sizes=(0, 1, 15, 16, 17, 129, 1025),
         special=False,
     )
     yield from special_operands(calls[:2], "operands0", "operands1")
     yield from zeros_times_special(calls[0], "operands0", "operands1")
-    yield from variations("sizes", [ask("ij,jk->ik", (3, 9), (9, 1025))], dtypes=("float32", "float16"))
-    yield from beyond_16_bits(ask("bij,bkj->bik", (70, 31, 5), (70, 33, 5)), ask("ij,jk->ik", (65_537, 2), (2, 3)))
+    yield from variations("sizes", [einsum_call("ij,jk->ik", (3, 9), (9, 1025))], dtypes=("float32", "float16"))
+    yield from beyond_16_bits(
+        einsum_call("bij,bkj->bik", (70, 31, 5), (70, 33, 5)), einsum_call("ij,jk->ik", (65_537, 2), (2, 3))
+    )
     equations = [
-        ask("ij,jk", (5, 7), (7, 3)),
-        ask("ji,jk->ki", (7, 5), (7, 3)),
-        ask("ij->ji", (5, 7)),
-        ask("ij->", (5, 7)),
-        ask("ij->j", (5, 7)),
-        ask("ii->i", (6, 6)),
-        ask("ii", (6, 6)),
-        ask("iji->j", (4, 3, 4)),
-        ask("i,j->ij", (5,), (7,)),
-        ask("i,i->", (33,), (33,)),
-        ask("i,i->i", (5,), (5,)),
-        ask("ij,ij->ij", (5, 7), (5, 7)),
-        ask("...ij,...jk->...ik", (2, 1, 5, 7), (3, 7, 4)),
-        ask("b...d,d...->b...", (2, 3, 4, 5), (5, 3, 4)),
-        ask("...i->...", (2, 3, 4)),
-        ask("ba,ca", (3, 4), (5, 4)),
-        ask("Ab,bc", (3, 4), (4, 5)),
-        ask("ij , jk -> ik", (5, 1), (7, 3)),
-        ask("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 3, 2)),
-        ask(",->", (), ()),
-        ask("nlhd,nshd->nhls", (2, 5, 3, 8), (2, 4, 3, 8)),
-        ask("cb,ba", (3, 4), (4, 5)),  # the labels of the result are in order
-        ask("iij->ij", (3, 3, 3)),
-        ask("...ij,...jk->...ik", (3, 4), (2, 4, 5)),
+        einsum_call("ij,jk", (5, 7), (7, 3)),
+        einsum_call("ji,jk->ki", (7, 5), (7, 3)),
+        einsum_call("ij->ji", (5, 7)),
+        einsum_call("ij->", (5, 7)),
+        einsum_call("ij->j", (5, 7)),
+        einsum_call("ii->i", (6, 6)),
+        einsum_call("ii", (6, 6)),
+        einsum_call("iji->j", (4, 3, 4)),
+        einsum_call("i,j->ij", (5,), (7,)),
+        einsum_call("i,i->", (33,), (33,)),
+        einsum_call("i,i->i", (5,), (5,)),
+        einsum_call("ij,ij->ij", (5, 7), (5, 7)),
+        einsum_call("...ij,...jk->...ik", (2, 1, 5, 7), (3, 7, 4)),
+        einsum_call("b...d,d...->b...", (2, 3, 4, 5), (5, 3, 4)),
+        einsum_call("...i->...", (2, 3, 4)),
+        einsum_call("ba,ca", (3, 4), (5, 4)),
+        einsum_call("Ab,bc", (3, 4), (4, 5)),
+        einsum_call("ij , jk -> ik", (5, 1), (7, 3)),
+        einsum_call("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 3, 2)),
+        einsum_call(",->", (), ()),
+        einsum_call("nlhd,nshd->nhls", (2, 5, 3, 8), (2, 4, 3, 8)),
+        einsum_call("cb,ba", (3, 4), (4, 5)),  # implicit output labels are sorted: "ac"
+        einsum_call("iij->ij", (3, 3, 3)),
+        einsum_call("...ij,...jk->...ik", (3, 4), (2, 4, 5)),
     ]
     yield from variations("equations", equations, dtypes=("float32", "int32"))
-    alone = [ask("ij,jk->k", (5, 7), (7, 3)), ask("ij,kj->i", (5, 7), (3, 7))]  # torch sums one first, in 16 bits too
-    yield from variations("equations", alone, dtypes=("float32", "float64"))
+    # A label of one operand only. Not in 16 bits: torch sums that operand first and rounds the sum to 16 bits.
+    summed_first = [einsum_call("ij,jk->k", (5, 7), (7, 3)), einsum_call("ij,kj->i", (5, 7), (3, 7))]
+    yield from variations("equations", summed_first, dtypes=("float32", "float64"))
     several = [
-        ask("ij,jk,kl->il", (3, 5), (5, 7), (7, 4)),
-        ask("i,ij,j->", (5,), (5, 7), (7,)),
-        ask("ij,ik,il->jkl", (9, 2), (9, 3), (9, 4)),
+        einsum_call("ij,jk,kl->il", (3, 5), (5, 7), (7, 4)),
+        einsum_call("i,ij,j->", (5,), (5, 7), (7,)),
+        einsum_call("ij,ik,il->jkl", (9, 2), (9, 3), (9, 4)),
     ]
     yield from variations("equations", several, dtypes=("float32", "float64", "int32"))
-    # Whole numbers, which 16 bits hold between two contractions too; and equations of one operand.
-    counted = [{**each, "generator": "ones"} for each in several]
-    alone = [each for each in equations if len(each["shapes"]) == 1]
-    yield from variations("equations", [*counted, *alone], dtypes=("float16", "bfloat16"))
+    # In 16 bits: ones, whose sums are exact between two contractions, too; and equations of one operand.
+    ones = [{**base_call, "generator": "ones"} for base_call in several]
+    single = [base_call for base_call in equations if len(base_call["shapes"]) == 1]
+    yield from variations("equations", [*ones, *single], dtypes=("float16", "bfloat16"))
     yield from integer_exact(several, dtypes=("float32",))
-    yield from integer_exact([*calls, ask("ij,kj->ik", (9, 1025), (5, 1025))])
-    yield from zero_mean([ask("bij,bjk->bik", (2, 16, 257), (2, 257, 17))])
+    yield from integer_exact([*calls, einsum_call("ij,kj->ik", (9, 1025), (5, 1025))])
+    yield from zero_mean([einsum_call("bij,bjk->bik", (2, 16, 257), (2, 257, 17))])
     yield from refused(
-        ask("ij,jk->ik", (3, 4), (5, 6)),
-        ask("ij,jk->iz", (3, 4), (4, 5)),
-        ask("ijk,jk->i", (3, 4), (4, 5)),
-        ask("ii->i", (3, 4)),
-        ask("ij->ii", (3, 4)),
+        einsum_call("ij,jk->ik", (3, 4), (5, 6)),
+        einsum_call("ij,jk->iz", (3, 4), (4, 5)),
+        einsum_call("ijk,jk->i", (3, 4), (4, 5)),
+        einsum_call("ii->i", (3, 4)),
+        einsum_call("ij->ii", (3, 4)),
     )
 
 
@@ -143,8 +148,8 @@ Labels = tuple[str, ...]
 class Equation:
     """Labels of each operand and of the output, and the size of each label.
 
-    The dimensions of an ellipsis have the labels ``.1``, ``.2`` …, counted from the last one. An operand may have
-    the size 1 where its label has another: it is broadcast.
+    The dimensions of an ellipsis have the labels ``.1``, ``.2`` …, counted from the last one. An operand of size 1
+    along a label with another size is broadcast.
     """
 
     operands: tuple[Labels, ...]
@@ -153,19 +158,20 @@ class Equation:
 
     @property
     def shape(self) -> Shape:
+        """Shape of the output."""
         return tuple(self.sizes[label] for label in self.output)
 
     @property
     def length(self) -> int:
-        """How many products each output element adds up."""
+        """Number of products in each output element."""
         return prod(size for label, size in self.sizes.items() if label not in self.output)
 
 
 def read_equation(text: str, shapes: Sequence[Shape]) -> Equation:
-    """Read ``"bij,bjk->bik"``, explicit or implicit, as torch.einsum does: spaces do not count.
+    """Parse an equation such as ``"bij,bjk->bik"``, with or without an output, as torch.einsum does.
 
-    An output without the ellipsis sums over its dimensions. Without ``->`` the output has them first, then the labels
-    that occur once, capitals before small letters.
+    Spaces do not count. If the operands have an ellipsis and the output has none, its dimensions are summed. Without
+    ``->`` the output has the ellipsis first, then the labels that occur once, capitals before small letters.
 
     Raises:
         UnfitArguments: for text that is no equation, or shapes that do not fit it.
@@ -173,22 +179,9 @@ def read_equation(text: str, shapes: Sequence[Shape]) -> Equation:
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
-        raise UnfitArguments(f"equation {text!r} has {len(terms)} operands, but should have {len(shapes)}")
+        raise UnfitArguments(f"equation {text!r} has {len(terms)} operands, expected {len(shapes)}")
     operands = tuple(_labels(term, text, len(shape)) for term, shape in zip(terms, shapes, strict=True))
-    sizes: dict[str, int] = {}
-    for labels, shape in zip(operands, shapes, strict=True):
-        own: dict[str, int] = {}
-        for label, size in zip(labels, shape, strict=True):
-            if own.setdefault(label, size) != size:
-                raise UnfitArguments(
-                    f"{label} in equation {text!r} is {own[label]} and {size} in one operand {format_shape(shape)}, "
-                    "but should be one size"
-                )
-        for label, size in own.items():
-            known = sizes.get(label, 1)
-            if known != size and 1 not in (known, size):
-                raise UnfitArguments(f"{label} in equation {text!r} is {size}, but should be {known} or 1")
-            sizes[label] = size if known == 1 else known
+    sizes = _sizes_of_labels(text, operands, shapes)
     if arrow:
         hidden = sum(label.startswith(".") for label in sizes) if "..." in right else 0
         output = _labels(right, text, hidden + len(right.replace("...", "")))
@@ -198,16 +191,41 @@ def read_equation(text: str, shapes: Sequence[Shape]) -> Equation:
         once = sorted(label for label, count in counts.items() if count == 1 and not label.startswith("."))
         output = (*ellipsis, *once)
     if len(set(output)) < len(output) or any(label not in sizes for label in output):
-        raise UnfitArguments(f"the output of equation {text!r} should have each label once, and only of operands")
+        raise UnfitArguments(
+            f"the output of equation {text!r} has the labels {', '.join(output)}, expected each once, and in an operand"
+        )
     return Equation(operands=operands, output=output, sizes=sizes)
 
 
+def _sizes_of_labels(text: str, operands: Sequence[Labels], shapes: Sequence[Shape]) -> dict[str, int]:
+    """Return the size of each label; raise UnfitArguments if it has several, except 1, which broadcasts."""
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(operands, shapes, strict=True):
+        # Within one operand a label is a diagonal, which does not broadcast.
+        in_operand: dict[str, int] = {}
+        for label, size in zip(labels, shape, strict=True):
+            if in_operand.setdefault(label, size) != size:
+                raise UnfitArguments(
+                    f"{label} in equation {text!r} is {in_operand[label]} and {size} in one operand "
+                    f"{format_shape(shape)}, expected one size"
+                )
+        for label, size in in_operand.items():
+            known = sizes.get(label, 1)
+            if known != size and 1 not in (known, size):
+                raise UnfitArguments(f"{label} in equation {text!r} is {size}, expected {known} or 1")
+            sizes[label] = size if known == 1 else known
+    return sizes
+
+
 def _labels(term: str, text: str, rank: int) -> Labels:
-    """The label of each dimension of a term of ``rank`` dimensions."""
+    """Return the label of each of ``rank`` dimensions of a term; raise UnfitArguments if it has other labels."""
     before, dots, after = term.partition("...")
-    if not all(each.isascii() and each.isalpha() for each in before + after):
-        raise UnfitArguments(f"equation is {text!r}, but should have letters, ',', '->' and '...' alone")
+    if not all(label.isascii() and label.isalpha() for label in before + after):
+        raise UnfitArguments(f"equation is {text!r}, expected only letters, ',', '->' and '...'")
     hidden = rank - len(before) - len(after)
     if hidden < 0 or (hidden and not dots):
-        raise UnfitArguments(f"{term!r} in equation {text!r} should have {rank} labels, as its operand has dimensions")
+        raise UnfitArguments(
+            f"{term!r} in equation {text!r} has {len(before) + len(after)} labels, "
+            f"expected {rank}, one for each dimension of its operand"
+        )
     return (*before, *(f".{index}" for index in range(hidden, 0, -1)), *after)

@@ -1,8 +1,9 @@
-"""grouped_matmul: the products of experts."""
+"""The operator grouped_matmul: one matrix product per expert."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate as running_sums
 from typing import Any
 
 from optest.operators.calls import MAIN_FLOATS, call, data, in_dtypes
@@ -23,10 +24,10 @@ DESCRIPTORS = in_module(
         sum_length="..shapes:length_of_dim",
         operations="grouped_matmul_operations",
         generator={"offs": "arange"},
-        rule=accumulate("rows behind the last expert may hold anything"),
-        description="Rows of input, sorted by expert, times the matrix of each: rows offs[e - 1] to offs[e] are those "
+        rule=accumulate("rows behind the last expert are not compared"),
+        description="Rows of input, sorted by expert, times the expert's matrix: rows offs[e - 1] to offs[e] are those "
         "of expert e, as in torch.nn.functional.grouped_mm. weight is experts x K x N. Rows behind the last expert may "
-        "hold anything.",
+        "have any values.",
     ),
     twin="contraction_reference",
 )
@@ -38,20 +39,19 @@ infer_grouped_matmul = inference(
 
 
 def grouped_matmul_operations(specs: Specs, _attributes: Attributes) -> int:
-    """2·M·K·N: each row meets one matrix."""
+    """Return 2·M·K·N: every row is multiplied by one matrix."""
     weight = given(specs, 1, "weight")
     return 2 * given(specs, 0, "input").shape[0] * weight.shape[1] * weight.shape[2]
 
 
-def _grouped(rows: Sequence[int], depth: int, width: int, generator: Any = None, **more: Any) -> dict[str, Any]:
-    """A call of experts with so many rows each."""
-    offs = {"offs": data([sum(rows[: place + 1]) for place in range(len(rows))])}
+def _grouped(rows: Sequence[int], depth: int, width: int, generator: Any = None) -> dict[str, Any]:
+    """Return a call in which expert i has ``rows[i]`` rows; ``generator`` adds or replaces fills."""
+    offs = data(list(running_sums(rows)))
     return call(
-        generator={**offs, **(generator or {})},
+        generator={"offs": offs, **(generator or {})},
         input=(sum(rows), depth),
         weight=(len(rows), depth, width),
         offs=(len(rows),),
-        **more,
     )
 
 
@@ -60,10 +60,10 @@ def grouped_matmul_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
     for name in (*MAIN_FLOATS, "float64"):
         kinds = [[name, name, index] for index in ("int32", "int64")]
-        yield from variations("ordinary", [{**each, "dtypes": kinds[0]} for each in calls])
+        yield from variations("ordinary", [{**base_call, "dtypes": kinds[0]} for base_call in calls])
         yield from variations("dtypes", [{**calls[0], "dtypes": kinds[1]}])
-    for name, each in zip(MAIN_FLOATS, calls, strict=True):
-        laid = in_dtypes("input", [name], [each])
+    for name, base_call in zip(MAIN_FLOATS, calls, strict=True):
+        laid = in_dtypes("input", [name], [base_call])
         yield from in_every_layout(laid, names=["input", "weight"])
         yield from in_layouts_at_once(laid)
         yield from in_layouts_at_once(laid, names=["offs"])
@@ -84,11 +84,10 @@ def grouped_matmul_samples() -> Iterator[Sample]:
     yield from variations("groups", in_dtypes("input", MAIN_FLOATS, several))
     yield from variations("sizes", [_grouped((3, 2), 16, 0), _grouped((3, 2), 0, 8), _grouped((), 8, 4)])
     exact = {"input": "integer-exact", "weight": "integer-exact"}
-    whole = [_grouped((17, 0, 2, 30), 37, 64, exact)]
-    yield from variations("integer-exact", in_dtypes("input", MAIN_FLOATS, whole))
-    # What the neighbour's matrix or row holds reaches no other expert.
-    beside = {"weight": data([[[1.0], [2.0]], [["nan"], ["inf"]], [[0.5], [-1.0]]])}
-    yield from variations("special", [_grouped((2, 0, 3), 2, 1, beside), _grouped((2, 1, 3), 2, 1, beside)])
+    yield from variations("integer-exact", in_dtypes("input", MAIN_FLOATS, [_grouped((17, 0, 2, 30), 37, 64, exact)]))
+    # NaN and infinity in one expert's matrix must not reach the rows of its neighbours.
+    special = {"weight": data([[[1.0], [2.0]], [["nan"], ["inf"]], [[0.5], [-1.0]]])}
+    yield from variations("special", [_grouped((2, 0, 3), 2, 1, special), _grouped((2, 1, 3), 2, 1, special)])
     yield from refused(
         call(input=(5, 8), weight=(2, 7, 4), offs=(2,)),
         call(input=(5, 8), weight=(2, 8, 4), offs=(3,)),

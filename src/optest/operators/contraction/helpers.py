@@ -1,8 +1,9 @@
-"""What contractions share: attributes, inference, operations, and calls that each is asked."""
+"""Shared by the contractions: attributes, inference, counts of operations, and case sets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from optest.operators.calls import MAIN_FLOATS, Call
 from optest.operators.describe import attribute
@@ -12,69 +13,66 @@ from optest.spec import DType, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 OUT_DTYPE = attribute(
     "out_dtype: dtype = None",
-    "Dtype of the result: wider integers, in which integers are added up (int8 in int32), or wider floats "
+    "Dtype of the result: wider integers, in which integers are accumulated (int8 in int32), or wider floats "
     "up to float32, to which the sum is rounded. None keeps the operands' dtype.",
 )
-
-
-def accumulating(operands: int) -> tuple[tuple[str, ...], ...]:
-    """Operands of one dtype and a bias in that of a wider result."""
-    pairs = (("int8", "int32"), ("uint8", "int32"), ("float16", "float32"), ("bfloat16", "float32"))
-    return tuple((*(narrow,) * operands, wide) for narrow, wide in pairs)
+_ACCUMULATORS = (("int8", "int32"), ("uint8", "int32"), ("float16", "float32"), ("bfloat16", "float32"))
+# Variants of two operands of one dtype and a bias of a wider result's dtype.
+ACCUMULATING = tuple((narrow, narrow, wide) for narrow, wide in _ACCUMULATORS)
 
 
 def result_dtype(operands: DType, attributes: Attributes) -> DType:
-    """The operands' own, or ``out_dtype``: a wider integer for integers, a wider float up to float32 for floats.
+    """Return the operands' dtype, or ``out_dtype``: a wider integer for integers, a float up to float32 for floats.
 
     Raises:
         UnfitArguments: for any other ``out_dtype``.
     """
-    stated = attributes.get("out_dtype")
-    if stated is None:
+    requested = attributes.get("out_dtype")
+    if requested is None:
         return operands
-    wanted = dtype(stated)
-    wider = wanted.bits > operands.bits
-    if wanted == operands or (wider and operands.is_integer and wanted.name in ("int32", "int64")):
-        return wanted
-    if wider and operands.is_float and wanted.name in MAIN_FLOATS:
-        return wanted
-    raise UnfitArguments(f"out_dtype is {wanted}, but should be {operands} or a wider type of its kind, up to float32")
+    result = dtype(requested)
+    is_wider = result.bits > operands.bits
+    if result == operands or (is_wider and operands.is_integer and result.name in ("int32", "int64")):
+        return result
+    if is_wider and operands.is_float and result.name in MAIN_FLOATS:
+        return result
+    raise UnfitArguments(f"out_dtype is {result}, expected {operands} or a wider type of its kind, up to float32")
 
 
-def require_dtype(spec: TensorSpec, wanted: DType, name: str) -> None:
-    if spec.dtype != wanted:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}, as the result")
+def require_dtype(spec: TensorSpec, result: DType, name: str) -> None:
+    """Raise UnfitArguments unless the tensor called ``name`` has the dtype of the result."""
+    if spec.dtype != result:
+        raise UnfitArguments(f"{name} is {spec.dtype}, expected {result}, as the result")
 
 
 def operations_of(infer: Inference, length: Callable[[Specs, Attributes], int]) -> Callable[[Specs, Attributes], int]:
-    """A multiplication and an addition for each product, as people count them.
+    """Return a function that counts two operations, a multiplication and an addition, for each product of a call.
 
-    Zeros that padding adds are multiplied too; bias, alpha and beta are not counted, so that rates compare with those
-    of others.
+    ``length`` returns the number of products per output element.
     """
+    # By the usual convention, so that rates compare with published ones: zeros of the padding count, bias, alpha and
+    # beta do not.
     return lambda specs, attributes: 2 * infer(specs, attributes)[0].elements * length(specs, attributes)
 
 
 def accumulator(calls: Iterable[Call]) -> Iterator[Sample]:
-    """Operands whose sums leave their own dtype: 8-bit integers into 32 bits, exact; and 16-bit floats into float32.
+    """Yield samples with a wider ``out_dtype``: 8-bit integers to int32, 16-bit floats to float32.
 
-    Then integers that wrap, and 16-bit floats whose partial sums do not fit into 16 bits though the result does.
+    Further ones are filled with the 8-bit integer of the largest magnitude. The first two inputs are the operands.
     """
-    for each in calls:
-        for narrow, wide in (("int8", "int32"), ("uint8", "int32"), ("float16", "float32"), ("bfloat16", "float32")):
-            attributes = {**each.get("attributes", {}), "out_dtype": wide}
-            dtypes = [narrow, narrow, *[wide] * (len(each["shapes"]) - 2)]
-            yield Sample(case_set="accumulator", case={**each, "attributes": attributes, "dtypes": dtypes})
-        # Instructions that add pairs of 8-bit products in 16 bits stop at the largest number.
-        lowest = {name: {"fill": "full", "value": -128} for name in list(each["shapes"])[:2]}
-        attributes = {**each.get("attributes", {}), "out_dtype": "int32"}
-        dtypes = ["int8", "int8", *["int32"] * (len(each["shapes"]) - 2)]
-        whole = {**each, "attributes": attributes, "dtypes": dtypes, "generator": lowest}
-        yield Sample(case_set="accumulator", case=whole)
-        highest = {name: {"fill": "full", "value": 255} for name in lowest}
-        yield Sample(
-            case_set="accumulator", case={**whole, "dtypes": ["uint8", "uint8", *dtypes[2:]], "generator": highest}
-        )
+    for base_call in calls:
+        yield from (with_out_dtype(base_call, narrow, wide) for narrow, wide in _ACCUMULATORS)
+        # Instructions that add pairs of 8-bit products in 16 bits saturate at these values.
+        for narrow, value in (("int8", -128), ("uint8", 255)):
+            fills = {name: {"fill": "full", "value": value} for name in list(base_call["shapes"])[:2]}
+            yield with_out_dtype(base_call, narrow, "int32", generator=fills)
+
+
+def with_out_dtype(base_call: Call, narrow: str, wide: str, **fields: Any) -> Sample:
+    """Return a sample of the call with two operands of the dtype ``narrow``, and a bias and a result of ``wide``."""
+    attributes = {**base_call.get("attributes", {}), "out_dtype": wide}
+    dtypes = [narrow, narrow, *[wide] * (len(base_call["shapes"]) - 2)]
+    return Sample(case_set="accumulator", case={**base_call, "attributes": attributes, "dtypes": dtypes, **fields})
 
 
 def special_operands(
@@ -83,24 +81,28 @@ def special_operands(
     dtypes: Sequence[str] = MAIN_FLOATS,
     tier: Tier = Tier.PARITY,
 ) -> Iterator[Sample]:
-    """Special values in one operand at a time: what infinity times a subnormal is depends on whether the unit that
-    multiplies takes subnormals for zeros, as bfloat16 units do."""
-    for each in calls:
+    """Yield samples with special values in one input at a time, those of ``names``."""
+    # Not in two at once: infinity times a subnormal is NaN where the unit that multiplies takes subnormals for zeros,
+    # as bfloat16 units do.
+    for base_call in calls:
         for name in names:
-            case = {**each, "generator": {name: "special"}}
-            yield from variations("special", [case], dtypes=dtypes, tier=tier)
+            yield from variations("special", [{**base_call, "generator": {name: "special"}}], dtypes=dtypes, tier=tier)
         if tier is Tier.PARITY:
-            yield from with_special_rows([each], names, dtypes=dtypes)
+            yield from with_special_rows([base_call], names, dtypes=dtypes)
 
 
-def zeros_times_special(stated: Call, one: str, other: str, *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:
-    """0 times NaN or infinity is NaN: a kernel that skips the zeros of one operand loses it."""
-    for special, zeros in ((one, other), (other, one)):
-        for each in with_special_rows([stated], [special], dtypes=dtypes):
-            fills = {**each.case["generator"], zeros: "zeros"}
-            yield Sample(case_set="special", case={**each.case, "generator": fills}, tier=each.tier)
+def zeros_times_special(
+    base_call: Call, left: str, right: str, *, dtypes: Sequence[str] = MAIN_FLOATS
+) -> Iterator[Sample]:
+    """Yield samples with special values in one operand and zeros in the other one, both ways."""
+    # 0 times NaN or infinity is NaN: a kernel that skips the zeros of one operand loses it.
+    for special, zeros in ((left, right), (right, left)):
+        for sample in with_special_rows([base_call], [special], dtypes=dtypes):
+            fills = {**sample.case["generator"], zeros: "zeros"}
+            yield Sample(case_set="special", case={**sample.case, "generator": fills}, tier=sample.tier)
 
 
 def beyond_16_bits(*calls: Call) -> Iterator[Sample]:
-    """More results, or more batches, than 16 bits count: a grid of a device has such limits in some dimensions."""
+    """Yield float32 samples of calls with more results, or batches, than 16 bits count."""
+    # Some dimensions of a device's grid are limited to 16 bits.
     yield from variations("sizes", calls, dtypes=("float32",))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, Call, call
+from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, Call, call
 from optest.operators.contraction.helpers import (
+    ACCUMULATING,
     OUT_DTYPE,
-    accumulating,
     accumulator,
     beyond_16_bits,
     operations_of,
     require_dtype,
     result_dtype,
     special_operands,
+    with_out_dtype,
     zeros_times_special,
 )
 from optest.operators.describe import FLOAT8, FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
@@ -53,14 +54,14 @@ DESCRIPTORS = in_module(
         aliases=("MatMul: A, B -> Y",),
         dtype_variants=(*NUMBERS, *FLOAT8),
         operations="matmul_operations",
-        description="Matrix product with torch.matmul's vectors and batches; integers keep their dtype and wrap.",
+        description="Matrix product; vectors and batches as in torch.matmul. Integers keep their dtype and wrap.",
     ),
     OperatorDescriptor(
         name="bmm",
         signature="input, mat2 -> out",
         dtype_variants=(*NUMBERS, *FLOAT8),
         operations="bmm_operations",
-        description="Products of the matrices of two batches of one size; nothing broadcasts.",
+        description="Products of the matrices of two batches of equal size; nothing broadcasts.",
     ),
     OperatorDescriptor(
         name="gemm",
@@ -76,8 +77,8 @@ DESCRIPTORS = in_module(
         sum_length="gemm_length",
         operations="gemm_operations",
         rule=accumulate("terms are alpha·products and beta·c; K + 1 for alpha ≠ 1, + 1 for c, + 1 for beta ≠ 1"),
-        description="alpha · a @ b + beta · c for matrices, or for as many pairs of matrices as the first of three "
-        "dimensions says; c broadcasts.",
+        description="alpha · a @ b + beta · c for matrices, or for batches of them in the first of three dimensions; "
+        "c broadcasts.",
     ),
     OperatorDescriptor(
         name="linear",
@@ -89,24 +90,24 @@ DESCRIPTORS = in_module(
     twin="contraction_reference",
     sum_length="..shapes:length_of_dim",
     attributes=(OUT_DTYPE,),
-    dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
+    dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *ACCUMULATING),
     rule=accumulate("terms are the products"),
 )
 
 
 def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
-    """torch.matmul: vectors are rows on the left and columns on the right, leading dimensions broadcast."""
+    """Return the output of torch.matmul: vectors are rows on the left, columns on the right; batches broadcast."""
     left, right = given(specs, 0, "input"), given(specs, 1, "other")
     require_same_dtype(left, right, "other")
     if not (left.shape and right.shape):
         name = "other" if left.shape else "input"
-        raise UnfitArguments(f"{name} is a scalar, but should have 1 dimension or more")
+        raise UnfitArguments(f"{name} is a scalar, expected 1 dimension or more")
     is_row, is_column = len(left.shape) == 1, len(right.shape) == 1
     a = (1, *left.shape) if is_row else left.shape
     b = (*right.shape, 1) if is_column else right.shape
     if a[-1] != b[-2]:
         raise UnfitArguments(
-            f"other is {format_shape(right.shape)}, but should have {a[-1]} rows, "
+            f"other is {format_shape(right.shape)}, expected {a[-1]} rows, "
             f"as input {format_shape(left.shape)} has {a[-1]} columns"
         )
     batch = broadcast_shapes(a[:-2], b[:-2])
@@ -116,41 +117,47 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
+    """Return the output of a product of two batches of matrices, of the dtype that ``result_dtype`` returns."""
     result = result_dtype(given(specs, 0, "input").dtype, attributes)
     declared = "input: T[batch, rows, depth], mat2: T[batch, depth, columns] -> R[batch, rows, columns]"
     return fitted(specs, declared, R=result)[1]
 
 
 def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
+    """Return the output of gemm for matrices or batches of them, of the dtype that ``result_dtype`` returns.
+
+    Raises:
+        UnfitArguments: for shapes or dtypes that do not fit, and for factors that the result's dtype does not hold.
+    """
     a, b = given(specs, 0, "a"), given(specs, 1, "b")
     c = optional(specs, 2)
     require_same_dtype(a, b, "b")
     for name, spec in (("a", a), ("b", b)):
         if spec.rank not in (2, 3):
-            raise UnfitArguments(
-                f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions, or 3 with a batch"
-            )
+            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, expected 2 dimensions, or 3 with a batch")
     if a.shape[:-2] != b.shape[:-2]:
-        raise UnfitArguments(f"b is {format_shape(b.shape)}, but should have the batch of a, {format_shape(a.shape)}")
+        raise UnfitArguments(f"b is {format_shape(b.shape)}, expected the batch of a, {format_shape(a.shape)}")
     rows, depth = reversed(a.shape[-2:]) if attributes.get("trans_a") else a.shape[-2:]
-    other_depth, columns = reversed(b.shape[-2:]) if attributes.get("trans_b") else b.shape[-2:]
-    if depth != other_depth:
+    depth_of_b, columns = reversed(b.shape[-2:]) if attributes.get("trans_b") else b.shape[-2:]
+    if depth != depth_of_b:
         raise UnfitArguments(
-            f"b is {format_shape(b.shape)} with a depth of {other_depth}, but should have {depth}, "
+            f"b is {format_shape(b.shape)} with a depth of {depth_of_b}, expected {depth}, "
             f"as a is {format_shape(a.shape)}"
         )
     result, shape = result_dtype(a.dtype, attributes), (*a.shape[:-2], rows, columns)
     if c is not None:
         require_dtype(c, result, "c")
         if not broadcasts_to(c.shape, shape):
-            raise UnfitArguments(f"c is {format_shape(c.shape)}, but should broadcast to {format_shape(shape)}")
+            raise UnfitArguments(
+                f"c is {format_shape(c.shape)}, expected a shape that broadcasts to {format_shape(shape)}"
+            )
     for name in ("alpha", "beta"):
         require_scalar(name, attributes.get(name, 1.0), result)
     return (dense(result, shape),)
 
 
 def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
-    """A weight of one dimension is one row, and leaves no dimension behind."""
+    """Return the output of linear; a weight of one dimension is a single row, whose dimension the output lacks."""
     result = result_dtype(given(specs, 0, "input").dtype, attributes)
     require_rank(given(specs, 1, "weight"), "weight", 1, 2)
     declared = "input: T[*lead, depth], weight: T[*features, depth], bias?: R[*features] -> R[*lead, *features]"
@@ -158,6 +165,7 @@ def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def gemm_length(specs: Specs, attributes: Attributes) -> int:
+    """Return the number of products in an output element of gemm."""
     spec = given(specs, 0, "a")
     return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
 
@@ -172,12 +180,11 @@ _DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)
 _NAN = {"fill": "full", "value": "nan"}
 
 
-def small_floats(stated: Call) -> Iterator[Sample]:
-    """Products of 8-bit floats into wider results, as every unit has them that multiplies such."""
+def _float8_products(base_call: Call) -> Iterator[Sample]:
+    """Yield samples of a call with two operands of 8-bit floats and a wider result."""
+    # Every unit that multiplies 8-bit floats has these results.
     for narrow, wide in (("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("float8_e4m3fn", "bfloat16")):
-        attributes = {**stated.get("attributes", {}), "out_dtype": wide}
-        case = {**stated, "attributes": attributes, "dtypes": [narrow] * len(stated["shapes"])}
-        yield Sample(case_set="accumulator", case=case)
+        yield with_out_dtype(base_call, narrow, wide)
 
 
 def matmul_samples() -> Iterator[Sample]:
@@ -185,11 +192,11 @@ def matmul_samples() -> Iterator[Sample]:
     yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
     yield from special_operands(calls[:2], "input", "other")
     yield from zeros_times_special(calls[0], "input", "other")
-    yield from small_floats(call(input=(5, 65), other=(65, 3)))
+    yield from _float8_products(call(input=(5, 65), other=(65, 3)))
     yield from variations("sizes", (call(input=(n, 9), other=(9, 4)) for n in (0, 15, 17, 65)), dtypes=("float32",))
     yield from variations("sizes", (call(input=(4, 9), other=(9, n)) for n in (0, 1, 15, 17, 65)), dtypes=("float32",))
     yield from in_layouts_at_once([call(input=(6, 6), other=(6, 6))])
-    # A vector on either side of a square: neither order nor a transposition shows in the shape.
+    # A vector on either side of a square: the shape reveals neither a swap nor a transposition.
     square = [call(input=(6,), other=(6, 6)), call(input=(6, 6), other=(6,)), call(input=(6,), other=(2, 6, 6))]
     yield from variations("broadcast", square, dtypes=("float32", "float16"))
     batched = call(input=(2, 5, 7), other=(2, 7, 3))
@@ -222,9 +229,7 @@ def matmul_samples() -> Iterator[Sample]:
     )
     yield from accumulator([call(input=(5, 65), other=(65, 3))])
     yield from integer_exact([*calls, call(input=(17, 1025), other=(1025, 9)), call(input=(2, 3, 33), other=(33, 16))])
-    yield from zero_mean(
-        [call(input=(16, 1025), other=(1025, 17))], dtypes=("float32", "float16", "bfloat16", "float64")
-    )
+    yield from zero_mean([call(input=(16, 1025), other=(1025, 17))], dtypes=EVERY_FLOAT)
     yield from refused(
         call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))
     )
@@ -245,7 +250,7 @@ def bmm_samples() -> Iterator[Sample]:
     )
     yield from special_operands(calls[:1], "input", "mat2")
     yield from zeros_times_special(calls[0], "input", "mat2")
-    yield from small_floats(call(input=(2, 5, 65), mat2=(2, 65, 3)))
+    yield from _float8_products(call(input=(2, 5, 65), mat2=(2, 65, 3)))
     wide = [call(input=(2, 1025, 3), mat2=(2, 3, 4)), call(input=(2, 4, 3), mat2=(2, 3, 1025))]
     yield from variations("sizes", wide, dtypes=("float32", "float16"))
     yield from beyond_16_bits(
@@ -274,7 +279,7 @@ def gemm_samples() -> Iterator[Sample]:
     )
     yield from special_operands(calls[:1], "a", "b", "c")
     yield from zeros_times_special(call(a=(5, 7), b=(7, 3)), "a", "b")
-    yield from small_floats(call(a=(5, 65), b=(65, 3)))
+    yield from _float8_products(call(a=(5, 65), b=(65, 3)))
     yield from variations("sizes", [call(scaled, a=(1025, 3), b=(3, 4), c=(1025, 4))], dtypes=("float32", "float16"))
     yield from beyond_16_bits(
         call(scaled, a=(257, 9), b=(9, 257), c=(257, 257)), call({"trans_b": True}, a=(2, 3), b=(65_537, 3), c=(2, 1))
@@ -297,45 +302,29 @@ def gemm_samples() -> Iterator[Sample]:
     yield from zero_mean([call(a=(2, 16, 1025), b=(2, 1025, 17))])
     tenths = call({"alpha": 0.1, "beta": -0.3}, a=(5, 7), b=(7, 3), c=(5, 3))
     yield from variations("attributes", [tenths], dtypes=("float64", "bfloat16"))
-    whole = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
-    yield from variations(
-        "attributes", [call(whole, a=(7, 5), b=(3, 7), c=(3,))], dtypes=("int32", "int8", "uint8")[:2]
-    )
-    unread = call({"beta": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={"c": _NAN})
-    yield from variations(
-        "beta",
-        [
-            unread,
-            {
-                **unread,
-                "attributes": {"beta": 0.0, "alpha": 0.5, "trans_b": True},
-                "shapes": {"a": [5, 7], "b": [3, 7], "c": [3]},
-            },
-            {**unread, "shapes": {"a": [2, 5, 7], "b": [2, 7, 3], "c": [2, 5, 3]}},
-        ],
-        dtypes=MAIN_FLOATS,
-    )
+    integral = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
+    yield from variations("attributes", [call(integral, a=(7, 5), b=(3, 7), c=(3,))], dtypes=("int32", "int8"))
+    # With beta = 0, c must not be read.
+    transposed = {"beta": 0.0, "alpha": 0.5, "trans_b": True}
+    unread = [
+        call({"beta": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={"c": _NAN}),
+        call(transposed, a=(5, 7), b=(3, 7), c=(3,), generator={"c": _NAN}),
+        call({"beta": 0.0}, a=(2, 5, 7), b=(2, 7, 3), c=(2, 5, 3), generator={"c": _NAN}),
+    ]
+    yield from variations("beta", unread, dtypes=MAIN_FLOATS)
+    # As BLAS defines it; torch leaves open whether a and b are read with alpha = 0.
     for name in ("a", "b"):
         product = call({"alpha": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={name: _NAN})
-        yield from variations("beta", [product], dtypes=("float32",), tier=Tier.FULL)  # as BLAS; torch leaves it open
-    yield from variations(
-        "broadcast",
-        (call(scaled, a=(5, 7), b=(7, 3), c=c) for c in ((), (1,), (3,), (1, 3), (5, 1), (1, 1))),
-        dtypes=("float32", "bfloat16"),
-    )
-    # A depth of 1 with all of c added, and one column: libraries have kernels of their own for both.
+        yield from variations("beta", [product], dtypes=("float32",), tier=Tier.FULL)
+    added = [call(scaled, a=(5, 7), b=(7, 3), c=c) for c in ((), (1,), (3,), (1, 3), (5, 1), (1, 1))]
+    yield from variations("broadcast", added, dtypes=("float32", "bfloat16"))
+    # A depth of 1 with a full c, and a single column: libraries have separate kernels for both.
     single = [call({"alpha": 0.7}, a=(5, 1), b=(1, 3), c=(5, 3)), call(scaled, a=(5, 7), b=(7, 1), c=(5, 1))]
     yield from variations("attributes", single, dtypes=("float32", "float16"))
-    yield from accumulator(
-        [
-            call({"trans_b": True}, a=(5, 65), b=(3, 65), c=(5, 3)),
-            call(a=(5, 65), b=(65, 3)),
-            call(a=(2, 5, 65), b=(2, 65, 3)),
-        ]
-    )
-    yield from integer_exact(
-        [calls[0], call({"trans_a": True}, a=(1025, 5), b=(1025, 3), c=(3,)), call(a=(16, 33), b=(33, 17))]
-    )
+    yield from accumulator([call({"trans_b": True}, a=(5, 65), b=(3, 65), c=(5, 3))])
+    yield from accumulator([call(a=(5, 65), b=(65, 3)), call(a=(2, 5, 65), b=(2, 65, 3))])
+    transposed_sum = call({"trans_a": True}, a=(1025, 5), b=(1025, 3), c=(3,))
+    yield from integer_exact([calls[0], transposed_sum, call(a=(16, 33), b=(33, 17))])
     yield from zero_mean([call(a=(16, 1025), b=(1025, 17), c=(16, 17))])
     yield from of_one_element(call(scaled, a=(1, 1), b=(1, 1), c=(1, 1)), call(a=(1, 1), b=(1, 1)))
     yield from refused(
@@ -350,7 +339,7 @@ def gemm_samples() -> Iterator[Sample]:
 
 
 def _batches(scaled: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """What single products are asked: every form of c, each transposition, nothing, beyond a tile and 16 bits."""
+    """Yield batched calls: with c of several shapes, transposed, empty, beyond a tile, and more than 16 bits count."""
     yield from (call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=c) for c in ((3, 1, 4), (5, 1), (1, 5, 4)))
     for trans_a, trans_b in ((True, False), (False, True), (True, True)):
         yield call({"trans_a": trans_a, "trans_b": trans_b}, a=(3, 6, 6), b=(3, 6, 6), c=(3, 6, 6))
@@ -368,16 +357,13 @@ def _gemm_attributes() -> Iterator[dict[str, Any]]:
                 attributes = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
                 a, b = ((7, 5) if trans_a else (5, 7)), ((3, 7) if trans_b else (7, 3))
                 yield call(attributes, a=a, b=b, c=(5, 3))
-    square: dict[str, Any] = {
-        "a": (6, 6),
-        "b": (6, 6),
-        "c": (6, 6),
-    }  # a forgotten transposition shows in the values alone
+    # Squares: the shape reveals neither a forgotten transposition nor a column that is taken for a row.
+    square: dict[str, Any] = {"a": (6, 6), "b": (6, 6), "c": (6, 6)}
     yield from (call({"trans_a": a, "trans_b": b}, **square) for a, b in ((True, False), (False, True), (True, True)))
     for trans_a, trans_b in ((True, False), (False, True)):
         a, b = ((9, 5) if trans_a else (5, 9)), ((11, 9) if trans_b else (9, 11))
         yield call({"trans_a": trans_a, "trans_b": trans_b}, a=a, b=b)
-    yield call(a=(6, 6), b=(6, 6), c=(6, 1))  # nor does a column that is taken for a row
+    yield call(a=(6, 6), b=(6, 6), c=(6, 1))
     yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
 
 
@@ -392,7 +378,7 @@ def linear_samples() -> Iterator[Sample]:
     )
     yield from special_operands(calls[:1], "input", "weight", "bias")
     yield from zeros_times_special(call(input=(5, 7), weight=(3, 7)), "input", "weight")
-    yield from small_floats(call(input=(5, 65), weight=(3, 65)))
+    yield from _float8_products(call(input=(5, 65), weight=(3, 65)))
     wide = call(input=(3, 9), weight=(1025, 9), bias=(1025,))
     yield from variations("sizes", [wide], dtypes=("float32", "float16"))
     yield from beyond_16_bits(
@@ -403,9 +389,8 @@ def linear_samples() -> Iterator[Sample]:
         call(input=(7,), weight=(7,)),
         call(input=(5, 7), weight=(7,)),
         call(input=(2, 3, 5, 7), weight=(4, 7), bias=(4,)),
-        call(
-            input=(7, 7), weight=(7, 7), bias=(7,)
-        ),  # neither a transposed weight nor a bias by row shows in the shape
+        # The shape reveals neither a transposed weight nor a bias that is added by row.
+        call(input=(7, 7), weight=(7, 7), bias=(7,)),
         call(input=(0, 7), weight=(3, 7), bias=(3,)),
         call(input=(5, 7), weight=(0, 7)),
     ]

@@ -18,7 +18,15 @@ from optest.operators.describe import (
     in_module,
     ulp,
 )
-from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, is_integer, pair, refuse_bool
+from optest.operators.elementwise.helpers import (
+    SMALL_INTEGERS,
+    binary,
+    grid,
+    is_integer,
+    promote_operands,
+    refuse_bool,
+    two_matrices,
+)
 from optest.operators.samples import in_layouts_at_once, of_a_million, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, dtype
@@ -26,7 +34,7 @@ from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, dt
 _CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
 _ALPHA = attribute("alpha: float = 1.0", "Factor of other.")
 _SCALED = ulp(0.5, _CORRECT, "alpha ≠ 1: 2·|alpha·other| more")
-_LOGARITHMS = (*FLOATS, *(pair for pair in MIXED if "float" in f"{pair}"))
+_LOGARITHMS = (*FLOATS, *(dtypes for dtypes in MIXED if "float" in f"{dtypes}"))
 
 DESCRIPTORS = in_module(
     __name__,
@@ -69,7 +77,7 @@ DESCRIPTORS = in_module(
         rule=ulp(16.0, OPENCL, cpu=2.0),
         domain="pow_domain",
         signed_zeros=True,  # C Annex F.10.4.4
-        description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
+        description="Power with broadcasting; integers wrap, and to a negative power give 0, except for 1 and -1.",
     ),
     OperatorDescriptor(
         name="logaddexp",
@@ -88,68 +96,76 @@ DESCRIPTORS = in_module(
 
 
 def infer_add(specs: Specs, attributes: Attributes) -> Outputs:
-    result, inferred = both(specs)
+    """Return an output of the common dtype, which has to hold alpha, and the broadcast shape."""
+    result, outputs = promote_operands(specs)
     require_scalar("alpha", attributes.get("alpha", 1.0), result)
-    return inferred
+    return outputs
 
 
 def infer_sub(specs: Specs, attributes: Attributes) -> Outputs:
-    """As torch, no bool on either side: what would true - true be?"""
+    """Return the output of ``infer_add``; raise UnfitArguments if an operand is bool, as torch does."""
     for index, name in enumerate(("input", "other")):
         refuse_bool(given(specs, index, name).dtype, name)
     return infer_add(specs, attributes)
 
 
 def infer_logaddexp(specs: Specs, _attributes: Attributes) -> Outputs:
-    """A float: torch has none of integers alone."""
-    result, inferred = both(specs)
+    """Return an output of the common dtype and the broadcast shape; raise UnfitArguments unless the dtype is a float.
+
+    torch has no logaddexp of two integers.
+    """
+    result, outputs = promote_operands(specs)
     if not result.is_float:
-        raise UnfitArguments(f"the common dtype is {result}, but should be a float")
-    return inferred
+        raise UnfitArguments(f"the common dtype is {result}, expected a float")
+    return outputs
 
 
 def pow_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    """Floats: bases above 0, whose powers float16 holds. Integers: any base, exponents from -2 to 66."""
+    """Return the ranges of random inputs of pow.
+
+    Two integers: any base, exponents from -2 to 66. Else positive bases whose powers float16 holds.
+    """
     base, exponent = (specs[index] if index < len(specs) else None for index in range(2))
     if is_integer(base) and is_integer(exponent):
         return {"exponent": Interval(low=-2, high=66)}
     return {"input": Interval(low=0.0625, high=8.0), "exponent": Interval(low=-4.0, high=4.0)}
 
 
+# Ranges of integers that the dtype holds; of their sums it holds every second one, the others are ties.
 _TERMS_OF_TIES = {"float16": (1025, 2047), "bfloat16": (129, 255), "float32": (2**23 + 1, 2**24 - 1)}
-"""Whole numbers that the dtype holds, every one, and every second of their sums: the others are ties."""
+# The same for products.
 _FACTORS_OF_TIES = {"float16": (46, 63), "bfloat16": (17, 22), "float32": (4097, 5792)}
-"""The same for products."""
 _EXACT = {"tolerance": {"rtol": 0.0, "atol": 0.0}}
+# Bits of the significand, and the exponents of the smallest and the largest normal number.
 _FORMATS = {
     "float16": (11, -14, 15),
     "bfloat16": (8, -126, 127),
     "float32": (24, -126, 127),
     "float64": (53, -1022, 1023),
 }
-"""Bits of a significand, and the exponents of the smallest and the largest normal number."""
 
 
-def _ties(numbers: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[Sample]:
-    """Results that lie in the middle between two numbers: half an ulp off on either side, but one of them is right.
+def _ties(ranges: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[Sample]:
+    """Yield samples with integer operands of which half the results are ties, without tolerance.
 
-    Nothing but the final rounding rounds, since wider arithmetic is exact here.
+    ``ranges`` are the operands' ends by dtype; the second operand has the sign of the first times ``sign``.
     """
-    for name, (low, high) in numbers.items():
+
+    # Both neighbours of a tie are half an ulp off, but only one is right: ties to even. Wider arithmetic is exact
+    # here, so that the final rounding is the only one.
+    def integers(first: int, last: int) -> dict[str, Any]:
+        return {"fill": "randint", "low": min(first, last), "high": max(first, last)}
+
+    for name, (low, high) in ranges.items():
         for side in (1, -1):
-            fills = {
-                "input": _between(side * low, side * high),
-                "other": _between(side * sign * low, side * sign * high),
-            }
-            yield from variations("ties", [{**pair(generator=fills), **_EXACT}], dtypes=[name])
-
-
-def _between(one: int, other: int) -> dict[str, Any]:
-    return {"fill": "randint", "low": min(one, other), "high": max(one, other)}
+            fills = {"input": integers(side * low, side * high)}
+            fills["other"] = integers(side * sign * low, side * sign * high)
+            yield from variations("ties", [{**two_matrices(generator=fills), **_EXACT}], dtypes=[name])
 
 
 def _ends_of_range() -> Iterator[Sample]:
-    """Subnormals with one another, and results around half an ulp beyond the largest number: drawn ones never meet."""
+    """Yield samples that pair subnormal and the largest numbers of each float dtype, without tolerance."""
+    # Results half an ulp beyond the largest number are where overflow begins; random operands never reach it.
     for name, (precision, lowest, highest) in _FORMATS.items():
         step = 2.0 ** (lowest + 1 - precision)
         smallest, half_an_ulp = 2.0**lowest, 2.0 ** (highest - precision)
@@ -166,7 +182,7 @@ def add_samples() -> Iterator[Sample]:
     yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES)
     yield from _ends_of_range()
-    yield from variations("attributes", [pair({"alpha": 3.0})], dtypes=("bool",))
+    yield from variations("attributes", [two_matrices({"alpha": 3.0})], dtypes=("bool",))
     yield from variations("sizes", [call(input=(LARGE_SIZE, 1), other=(2,))], dtypes=("float32",))
     yield from of_a_million(call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32")
 
@@ -178,22 +194,23 @@ def sub_samples() -> Iterator[Sample]:
     yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES, sign=-1)
     yield from _ends_of_range()
-    yield from refused(pair(dtypes=["bool"]))
+    yield from refused(two_matrices(dtypes=["bool"]))
 
 
 def _scaled() -> Iterator[Sample]:
-    factors = [{"alpha": alpha} for alpha in (2.0, -1.5, 0.0, 0.3, 1000.0)]
-    yield from variations("attributes", [pair(each) for each in factors], dtypes=(*MAIN_FLOATS, "float64"))
-    whole = [{"alpha": alpha} for alpha in (2.0, -3.0, 0.0)]
-    yield from variations("attributes", [pair(each) for each in whole], dtypes=("int32", "int64", "int8", "int16"))
-    natural = [pair({"alpha": alpha}) for alpha in (3.0, 0.0)]
-    yield from variations("attributes", natural, dtypes=("uint8", "uint16", "uint32", "uint64"))
+    """Yield samples of add and sub with factors alpha of every dtype, and one that int32 does not hold."""
+    for alphas, dtypes in (
+        ((2.0, -1.5, 0.0, 0.3, 1000.0), (*MAIN_FLOATS, "float64")),
+        ((2.0, -3.0, 0.0), ("int32", "int64", "int8", "int16")),
+        ((3.0, 0.0), ("uint8", "uint16", "uint32", "uint64")),
+    ):
+        yield from variations("attributes", [two_matrices({"alpha": alpha}) for alpha in alphas], dtypes=dtypes)
     yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=MAIN_FLOATS)
     scalars = [call({"alpha": -2.0}, input=left, other=right) for left, right in (((4, 37), ()), ((), (4, 37)))]
     yield from variations("attributes", scalars, dtypes=("float32",))
     close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
     yield from variations("cancellation", [close], dtypes=(*MAIN_FLOATS, "float64"))
-    yield from refused(pair({"alpha": 0.5}, dtypes=["int32"]))
+    yield from refused(two_matrices({"alpha": 0.5}, dtypes=["int32"]))
 
 
 def mul_samples() -> Iterator[Sample]:
@@ -205,34 +222,36 @@ def mul_samples() -> Iterator[Sample]:
 
 
 def _unsigned() -> Iterator[Sample]:
-    """Kernels of their own in many libraries: with a tail, broadcast and not dense, as those of int32 are asked."""
+    """Yield samples of the wide unsigned dtypes: with a tail behind whole vectors, broadcast, and not dense."""
+    # Many libraries have separate kernels for them.
     names = [name for (name,) in UNSIGNED]
     calls = [call(input=(3, 5, 7), other=(3, 5, 7)), call(input=(4, 1), other=(37,)), call(input=(), other=(4, 37))]
     yield from variations("broadcast", calls, dtypes=names)
     for name in names:
-        yield from in_layouts_at_once([pair()], dtype=name)
+        yield from in_layouts_at_once([two_matrices()], dtype=name)
 
 
 def _wrapping() -> Iterator[Sample]:
-    """The ends of each range with one another: random integers are small, and whoever saturates is as right there."""
+    """Yield samples that pair the ends of the range of each integer dtype."""
+    # Random integers are small: there a kernel that saturates in place of wrapping is right, too.
     for (name,) in (*INTEGERS, *UNSIGNED):
         ends = [dtype(name).min_int, dtype(name).min_int + 1, dtype(name).max_int - 1, dtype(name).max_int]
-        values = [*ends, dtype(name).max_int // 2 + 1, 2, 1, *([0] if dtype(name).min_int == 0 else [0, -1])]
+        values = [*ends, dtype(name).max_int // 2 + 1, 2, 1, 0, *([-1] if dtype(name).min_int else [])]
         yield from variations("wraps", [grid(values, values)], dtypes=[name])
 
 
 def pow_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED, second="exponent")
-    whole = [float(k) for k in range(-4, 6)]
+    integral = [float(k) for k in range(-4, 6)]
     bases = [-3.0, -2.5, -1.5, -1.0, -0.75, -0.5, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0]
     floats = (*MAIN_FLOATS, "float64")
-    yield from variations("negative bases", [grid(bases, whole, second="exponent")], dtypes=floats)
+    yield from variations("negative bases", [grid(bases, integral, second="exponent")], dtypes=floats)
     specials = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, "inf", "-inf", "nan"]
     exponents = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, "inf", "-inf", "nan"]
     yield from variations("special powers", [grid(specials, exponents, second="exponent")], dtypes=floats)
     near_one = grid([0.99609375, 1.0, 1.00390625, 1.5], [-100.0, -17.5, 17.5, 100.0], second="exponent")
     yield from variations("negative bases", [near_one], dtypes=floats)
-    integers = grid(WHOLE, [-3, -2, -1, 0, 1, 2, 3, 7, 8, 31, 32, 63], second="exponent")
+    integers = grid(SMALL_INTEGERS, [-3, -2, -1, 0, 1, 2, 3, 7, 8, 31, 32, 63], second="exponent")
     yield from variations("integer powers", [integers], dtypes=("int32", "int64", "int8", "int16"))
     unsigned = grid([0, 1, 2, 3, 7, 16, 255], [0, 1, 2, 3, 7, 8, 31, 255], second="exponent")
     yield from variations("integer powers", [unsigned], dtypes=("uint8",))
@@ -244,8 +263,9 @@ def logaddexp_samples() -> Iterator[Sample]:
     yield from variations("range", [grid(ends, ends)], dtypes=EVERY_FLOAT)
     apart = {"input": {"fill": "arange", "start": -40.0, "step": 80.0 / 1020}, "other": "zeros"}
     yield from variations("range", [call(input=(1021,), other=(1021,), generator=apart)], dtypes=EVERY_FLOAT)
-    half = -0.693359375  # of which two add up to less than 0 by a hundredth of it
+    # About −ln 2: exp(half) + exp(half) is nearly 1, so that the sum max + log1p(…) cancels.
+    half = -0.693359375
     yield from variations("cancellation", [grid([half, -0.6875, -0.7], [half, -0.75, -0.69])], dtypes=EVERY_FLOAT)
     huge = grid([3e38, -3e38, 0.0], [3e38, -3e38, 1e38])
     yield from variations("range", [huge], dtypes=("float32", "bfloat16"))
-    yield from refused(pair(dtypes=["int32"]))
+    yield from refused(two_matrices(dtypes=["int32"]))

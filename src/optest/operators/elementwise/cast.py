@@ -21,7 +21,7 @@ DESCRIPTORS = in_module(
         attributes=(
             attribute("dtype|to: dtype", "Dtype of the result."),
             attribute(
-                "saturate: bool = False", "float8 results stop at the largest finite value in place of infinity or NaN."
+                "saturate: bool = False", "float8 results stop at the largest finite value instead of infinity or NaN."
             ),
         ),
         dtype_variants=EVERY,
@@ -35,20 +35,22 @@ DESCRIPTORS = in_module(
 
 
 def infer_cast(specs: Specs, attributes: Attributes) -> Outputs:
+    """Return an output of the requested dtype; raise UnfitArguments for complex numbers to a real dtype."""
     spec, target = given(specs, 0, "input"), dtype(attributes["dtype"])
     if spec.dtype.is_complex and not target.is_complex and target.kind is not Kind.BOOL:
-        raise UnfitArguments(f"dtype is {target} for a {spec.dtype} input, but should be complex or bool")
+        raise UnfitArguments(f"dtype is {target} for a {spec.dtype} input, expected complex or bool")
     return (dense(target, spec.shape),)
 
 
 _EVERY = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool")
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _RARE = ("uint16", "uint32", "uint64", "int4", "uint4")
+# Pairs, in both directions, of which the other case sets have few samples or none.
 _SELDOM = [
-    *({rare, other} for rare in _RARE for other in ("float32", "bfloat16", "int64", "uint8")),
-    *({small, other} for small in _FLOAT8 for other in ("float64", "int32", "int64", "uint8")),
+    *({rare, common} for rare in _RARE for common in ("float32", "bfloat16", "int64", "uint8")),
+    *({small, common} for small in _FLOAT8 for common in ("float64", "int32", "int64", "uint8")),
 ]
-"""Either way; what other sets ask little or not at all."""
+# Beyond the largest value by less than half an ulp: they are rounded to it.
 _BELOW_THE_OVERFLOW = (
     ("float32", "float16", (65504.0, 65505.0, 65519.0, 65519.99)),
     ("float32", "bfloat16", (3.39e38, 3.395e38)),
@@ -56,7 +58,6 @@ _BELOW_THE_OVERFLOW = (
     ("float32", "float8_e4m3fn", (448.0, 449.0, 463.0)),
     ("float32", "float8_e5m2", (57344.0, 57345.0, 61439.0)),
 )
-"""Beyond the largest value by less than half a gap: they are rounded to it."""
 
 
 def cast_samples() -> Iterator[Sample]:
@@ -69,23 +70,31 @@ def cast_samples() -> Iterator[Sample]:
     for small in _FLOAT8:
         yield from (_cast("dtypes", source, small, input=(4, 37)) for source in ("float32", *MAIN_FLOATS[1:]))
         yield from (_cast("dtypes", small, to, input=(4, 37)) for to in MAIN_FLOATS)
-    for parts in (
-        ("complex64", "complex128"),
-        ("complex128", "complex64"),
-        ("float32", "complex64"),
-        ("complex64", "bool"),
-    ):
-        yield _cast("dtypes", *parts, input=(4, 37))
+    complex_pairs = (("complex64", "complex128"), ("complex128", "complex64"))
+    for source, target in (*complex_pairs, ("float32", "complex64"), ("complex64", "bool")):
+        yield _cast("dtypes", source, target, input=(4, 37))
     # Every type into every other: integers at the ends of their range, floats that every target holds. Random values
     # are small, so that a conversion of one type by way of another, or without its sign, is right there.
     for (source,) in REAL:
         for (target,) in REAL:
             if source != target:
-                values = _numbers(dtype(source), dtype(target)) if dtype(source).is_float else _whole(dtype(source))
+                values = _floats_for(dtype(source), dtype(target)) if dtype(source).is_float else _ends(dtype(source))
                 pair = _table("pairs", source, target, values)
                 yield pair if {source, target} in _SELDOM else replace(pair, tier=Tier.FULL)
     yield from in_every_layout([plain, call({"dtype": "float32"}, input=(4, 37), dtypes=["bfloat16"])])
     yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
+    yield from _special_values()
+    yield from _ties()
+    yield from _integers_beyond_the_target()
+    yield from _ties_of_double_rounding()
+    # Only the upper bytes differ from 0.
+    yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+    yield _table("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
+    yield _table("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
+
+
+def _special_values() -> Iterator[Sample]:
+    """Yield samples with NaN, infinities and values around the overflow of the target, saturating or not."""
     odd_nans = {"generator": "optest.operators.every_value:OddNans"}
     for source, target in (
         ("float32", "bfloat16"),
@@ -106,28 +115,31 @@ def cast_samples() -> Iterator[Sample]:
             outside = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
             yield from variations("attributes", [table(outside, attributes)], dtypes=("float32",))
     for source, target, limits in _BELOW_THE_OVERFLOW:
-        yield _table("special", source, target, [sign * value for value in limits for sign in (1, -1)])
+        yield _table("special", source, target, _signed(list(limits)))
     for source in ("int64", "int32", "int16"):
-        yield from (
-            _cast("special", source, to, input=(4, 37), generator="special") for to in ("int8", "uint8", "int32")
-        )
-    # Halves between neighbours, fractions towards zero, whatever is not 0 as true.
+        for target in ("int8", "uint8", "int32"):
+            yield _cast("special", source, target, input=(4, 37), generator="special")
+
+
+def _ties() -> Iterator[Sample]:
+    """Yield samples with ties between floats, fractions that integers drop, and the truth of floats."""
     for target, bits in (("float16", 10), ("bfloat16", 7)):
         steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
-        beside = [value + 2.0**-22 for value in steps] + [value - 2.0**-22 for value in steps]
-        yield _table("ties", "float32", target, [sign * value for value in (*steps, *beside) for sign in (1, -1)])
+        adjacent = [value + 2.0**-22 for value in steps] + [value - 2.0**-22 for value in steps]
+        yield _table("ties", "float32", target, _signed([*steps, *adjacent]))
     for target, bits in (("float8_e4m3fn", 3), ("float8_e5m2", 2)):
-        steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
-        yield _table("ties", "float32", target, [sign * value for value in steps for sign in (1, -1)])
-    fractions = [
-        sign * (whole + part) for whole in (0, 1, 2, 99) for part in (0.0, 0.25, 0.5, 0.75, 0.999) for sign in (1, -1)
-    ]
+        yield _table("ties", "float32", target, _signed([1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]))
+    fractions = _signed([integer + part for integer in (0, 1, 2, 99) for part in (0.0, 0.25, 0.5, 0.75, 0.999)])
     for source in ("float32", "float16", "bfloat16", "float64"):
         yield from (_table("ties", source, target, fractions) for target in ("int8", "int32", "int64"))
         yield _table("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
     yield _table("ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)])
     yield _table("ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)])
-    # Integers beyond the range of the result, which the domain keeps random ones from, and those with a top bit.
+
+
+def _integers_beyond_the_target() -> Iterator[Sample]:
+    """Yield samples with integers beyond the range of the target, and with a sign bit that conversion must heed."""
+    # The domain keeps random integers within the range of int8.
     beyond = [127, 128, 129, 200, 255, 256, 32767]
     beyond = [*beyond, *(-value for value in beyond)]
     wide = [*beyond, 32768, 65535, 65536, -32769, 2**31 - 1, -(2**31)]
@@ -140,40 +152,46 @@ def cast_samples() -> Iterator[Sample]:
         yield _table("dtypes", "uint8", target, [0, 1, 127, 128, 200, 255])
     for target in ("float32", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"):
         yield _table("dtypes", "int8", target, [-128, -127, -1, 0, 127])
+
+
+def _ties_of_double_rounding() -> Iterator[Sample]:
+    """Yield samples that a conversion by way of float32 or float64 gets wrong."""
     exact = [2.0**24 + 1, -(2.0**24) - 1.5, 2.0**30 + 0.75]
     yield _table("ties", "float64", "int32", exact)
     yield _table("ties", "float64", "int64", [*exact, 2.0**40 + 1, -(2.0**52) - 1])
     yield _table("ties", "float32", "int64", [2.0**31, 2.0**40, -(2.0**62)])
-    # Beside a tie by less than float32 sees: on the way through it, the tie is all that is left.
+    # Adjacent to a tie by less than an ulp of float32, or of float64 for int64: the first rounding makes it a tie.
     for target, bits in (("float16", 10), ("bfloat16", 7)):
         ties = [1.0 + k * 2.0**-bits + 2.0 ** -(bits + 1) for k in range(4)]
-        beside = [sign * (tie + epsilon) for tie in ties for epsilon in (2.0**-40, -(2.0**-40)) for sign in (1, -1)]
-        yield _table("ties", "float64", target, beside)
-    ties = [2**30 + k * 2**23 + 2**22 for k in range(4)]
-    beside = [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
-    yield _table("ties", "int32", "bfloat16", beside)
-    ties = [2**60 + k * 2**37 + 2**36 for k in range(4)]  # float64 holds the ties alone
-    yield _table(
-        "ties", "int64", "float32", [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
-    )
-    yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
-    yield _table("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
-    yield _table("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
+        yield _table(
+            "ties", "float64", target, _signed([tie + step for tie in ties for step in (2.0**-40, -(2.0**-40))])
+        )
+    for source, target, first, spacing in (("int32", "bfloat16", 2**30, 2**23), ("int64", "float32", 2**60, 2**37)):
+        middles = [first + k * spacing + spacing // 2 for k in range(4)]
+        yield _table("ties", source, target, _signed([middle + step for middle in middles for step in (1, -1)]))
 
 
-def _cast(name: str, source: str, target: str, **stated: Any) -> Sample:
-    return Sample(case_set=name, case=call({"dtype": target}, dtypes=[source], **stated))
+def _signed(values: list[Any]) -> list[Any]:
+    return [sign * value for value in values for sign in (1, -1)]
 
 
-def _whole(source: DType) -> list[Any]:
+def _cast(case_set: str, source: str, target: str, **fields: Any) -> Sample:
+    return Sample(case_set=case_set, case=call({"dtype": target}, dtypes=[source], **fields))
+
+
+def _ends(source: DType) -> list[Any]:
+    """Return the ends and the middle of an integer dtype's range and small numbers, or both values of bool."""
     if source.name == "bool":
         return [True, False, True]
     ends = [source.min_int, source.max_int, source.max_int // 2, source.max_int // 2 + 1, 0, 1, 2, 7]
     return [*ends, *((-1, -2, -8) if source.min_int < 0 else ())]
 
 
-def _numbers(source: DType, target: DType) -> list[Any]:
-    """Return fractions and whole numbers, negative ones for a signed target, and one that needs its highest bit."""
+def _floats_for(source: DType, target: DType) -> list[Any]:
+    """Return fractions and integers that both dtypes hold.
+
+    Negative ones for a signed target, one that needs the highest bit of an integer, NaN and infinities for other ones.
+    """
     values: list[Any] = [0.0, 0.5, 1.0, 1.5, 2.75, 7.0]
     if target.name == "bool" or target.is_float:
         return [*values, -0.0, -1.5, -7.0, 96.0, "inf", "-inf", "nan"]
@@ -182,5 +200,5 @@ def _numbers(source: DType, target: DType) -> list[Any]:
     return [*values, min(top, highest), *((-0.75, -2.0, -7.5) if target.min_int < 0 else ())]
 
 
-def _table(name: str, source: str, target: str, values: list[Any]) -> Sample:
-    return Sample(case_set=name, case=table(values, {"dtype": target}, dtypes=[source]))
+def _table(case_set: str, source: str, target: str, values: list[Any]) -> Sample:
+    return Sample(case_set=case_set, case=table(values, {"dtype": target}, dtypes=[source]))

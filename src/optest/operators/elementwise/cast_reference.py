@@ -1,4 +1,4 @@
-"""What conversion gives."""
+"""Reference of cast."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from optest.spec import DType, Fault, Kind, Reason, dtype
 
 
 def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Conversion as torch and C do it.
+    """Return the input in the requested dtype, unrounded if that is a float: conversion as torch and C define it.
 
-    Integers wrap, floats lose their fraction on the way to integers, whatever is not 0 becomes true (NaN too).
-    Integers that float64 does not hold are rounded to the target here, once. Floats below 0 wrap in unsigned
-    targets, as torch defines it for uint8.
+    Integers wrap, floats lose their fraction in integers, every value except 0 becomes true (NaN too). Negative
+    floats wrap in unsigned targets, as torch defines it for uint8. Integers are rounded to a float target here.
 
     Raises:
         Fault: BAD_CASE, for a float that an integer target cannot hold, NaN included: its conversion is undefined.
@@ -35,7 +34,8 @@ def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 
 def _integers_as_floats(values: Array, target: DType, *, saturate: bool) -> Array:
-    """Rounded to ``target`` here, once, but for those beyond its range, which float64 tells apart well enough."""
+    """Return integers rounded to ``target``; those beyond its range become infinite, or its largest if ``saturate``."""
+    # float64 does not hold every integer, and a rounding to it first would be one too many.
     if target.max_finite >= 2.0**64:
         return np.asarray(converted(values, target))
     exact = values.astype(np.float64)
@@ -46,33 +46,36 @@ def _integers_as_floats(values: Array, target: DType, *, saturate: bool) -> Arra
 
 
 def _to_integer(values: Array, target: DType) -> Array:
+    """Return the values as integers of ``target``: integers wrap, floats lose their fraction or raise Fault."""
     if values.dtype.kind == "f":
-        whole = np.trunc(values)
-        _refuse_undefined(values, whole, target)
-        # float64 → int64 covers everything but the upper half of uint64.
-        high = whole >= 2.0**63
-        integers = np.where(high, whole - 2.0**63, whole).astype(np.int64)
+        integral = np.trunc(values)
+        _refuse_undefined(values, integral, target)
+        # float64 → int64 covers everything except the upper half of uint64.
+        high = integral >= 2.0**63
+        integers = np.where(high, integral - 2.0**63, integral).astype(np.int64)
         integers = np.where(high, integers ^ np.int64(-(2**63)), integers)
     else:
         integers = values
     if target.bits >= 8:
         return np.asarray(integers.astype(numpy_dtype(target)))
+    # 4-bit integers, in two's complement: keep the lower half of the byte and extend its sign.
     low = integers.astype(np.uint8) & np.uint8(15)
     if target.kind is Kind.UINT:
         return np.asarray(low)
     return np.asarray((low ^ np.uint8(8)).astype(np.int8) - np.int8(8))
 
 
-def _refuse_undefined(values: Array, whole: Array, target: DType) -> None:
+def _refuse_undefined(values: Array, integral: Array, target: DType) -> None:
+    """Raise Fault for the first float whose integral part ``target`` cannot hold; negative ones wrap if unsigned."""
     lowest = float(target.min_int) if target.kind is Kind.INT else -(2.0**63)
-    held = (whole >= lowest) & (whole < 2.0 ** (target.bits - (target.kind is Kind.INT)))
-    if held.all():
+    is_defined = (integral >= lowest) & (integral < 2.0 ** (target.bits - (target.kind is Kind.INT)))
+    if is_defined.all():
         return
-    place = np.unravel_index(int(np.argmin(held)), held.shape)
+    index = np.unravel_index(int(np.argmin(is_defined)), is_defined.shape)
     raise Fault(
         Reason.BAD_CASE,
-        f"input is {values[place]} at {[int(index) for index in place]}, but should lie in the range of {target}: the "
-        "conversion of anything else is undefined; choose another fill or range",
+        f"input is {values[index]} at {[int(axis) for axis in index]}, expected a value in the range of {target}: the "
+        "conversion of any other is undefined; choose another fill or range",
     )
 
 

@@ -1,4 +1,4 @@
-"""What comparisons, logic and choices give."""
+"""References of comparisons, logic and choices."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ import numpy as np
 
 from optest.numerics import dtype_of
 from optest.operators.arrays import Array, Attributes, Inputs, Reference, converted, inferred, quiet_hooks, widen
-from optest.operators.elementwise.arithmetic_reference import meet
+from optest.operators.elementwise.arithmetic_reference import promote_inputs
 from optest.operators.elementwise.logic import infer_bitwise, infer_bitwise_not
 from optest.operators.elementwise.selection import infer_clip, infer_where
 
 
-def _of_both(function: Callable[[Array, Array], Any]) -> Reference:
-    """A function of two numbers of the common dtype. NaN is unequal to everything and in no order; the larger and the
-    smaller of both are NaN where either is."""
+def _in_common_dtype(function: Callable[[Array, Array], Any]) -> Reference:
+    """Return the reference that applies ``function`` to two operands in their common dtype."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-        _, a, b = meet(inputs)
+        _, a, b = promote_inputs(inputs)
         return (np.asarray(function(a, b)),)
 
     return reference
 
 
-eq_reference = _of_both(np.equal)
-ne_reference = _of_both(np.not_equal)
-lt_reference = _of_both(np.less)
-le_reference = _of_both(np.less_equal)
-gt_reference = _of_both(np.greater)
-ge_reference = _of_both(np.greater_equal)
+# NumPy's functions treat NaN as the operators do: unequal to everything, not less or greater than anything, and the
+# maximum and minimum of any pair that has one.
+eq_reference = _in_common_dtype(np.equal)
+ne_reference = _in_common_dtype(np.not_equal)
+lt_reference = _in_common_dtype(np.less)
+le_reference = _in_common_dtype(np.less_equal)
+gt_reference = _in_common_dtype(np.greater)
+ge_reference = _in_common_dtype(np.greater_equal)
+maximum_reference = _in_common_dtype(np.maximum)
+minimum_reference = _in_common_dtype(np.minimum)
 
 
 def _truth(array: Any) -> Array:
-    """Whatever is not 0 is true, NaN too."""
+    """Return which elements are not 0; NaN is not."""
     return np.asarray(widen(np.asarray(array)) != 0)
 
 
 def _logic(combine: Callable[[Array, Array], Any]) -> Reference:
+    """Return the reference that applies ``combine`` to the truth of two operands."""
+
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         return (np.asarray(combine(_truth(inputs[0]), _truth(inputs[1]))),)
 
@@ -51,15 +56,16 @@ logical_xor_reference = _logic(np.logical_xor)
 
 
 def logical_not_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    """Return which elements of the input are 0 or False."""
     return (np.asarray(~_truth(inputs[0])),)
 
 
 def _bitwise(combine: Callable[[Array, Array], Any]) -> Reference:
-    """Bits of integers in two's complement; of bool, its logic."""
+    """Return the reference that applies ``combine`` to the bits of two integers or bools in their common dtype."""
 
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         inferred(infer_bitwise, inputs, attributes)
-        _, a, b = meet(inputs)
+        _, a, b = promote_inputs(inputs)
         return (np.asarray(combine(a, b)),)
 
     return reference
@@ -71,16 +77,13 @@ bitwise_xor_reference = _bitwise(np.bitwise_xor)
 
 
 def bitwise_not_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Return the bitwise complement of an integer, the negation of bool."""
     (array,), _ = inferred(infer_bitwise_not, inputs, attributes)
     return (np.asarray(np.invert(array)),)
 
 
-maximum_reference = _of_both(np.maximum)
-minimum_reference = _of_both(np.minimum)
-
-
 def clip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """min(max(input, min), max): max where min is above it; NaN stays NaN."""
+    """Return min(max(input, min), max), which is max where min is above it; NaN stays NaN."""
     (array,), (spec,) = inferred(infer_clip, inputs, attributes)
     values = converted(array, spec.dtype) if spec.dtype != dtype_of(array.dtype) else widen(array)
     low, high = attributes.get("min"), attributes.get("max")
@@ -92,8 +95,9 @@ def clip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 
 def where_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """input where condition is true, else other; both moved as they are unless their dtypes differ."""
+    """Return input where condition is true, else other; both in their common dtype."""
     (condition, left, right), (spec,) = inferred(infer_where, inputs, attributes)
+    # Operands of one dtype are copied bit for bit, NaN payloads included.
     if left.dtype != right.dtype:
         left, right = converted(left, spec.dtype), converted(right, spec.dtype)
     return (np.asarray(np.where(condition, left, right)),)

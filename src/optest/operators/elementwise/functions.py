@@ -24,11 +24,12 @@ def _real(
     cpu_ulp: float | None = None,
     more: str = "",
 ) -> OperatorDescriptor:
-    """A function whose results are rounded; the range is what random inputs are drawn from.
+    """Return the descriptor of a function with a ceiling in ulp; random inputs are drawn from ``low`` to ``high``.
 
-    ``more`` says what its error terms add. A ceiling above OpenCL's, and each for CPUs, holds for NumPy, torch, JAX,
-    ONNX Runtime and OpenVINO as measured on a CPU against 200-bit values: docs/verdicts.md has the figures.
+    ``cpu_ulp`` is the ceiling on CPUs; ``more`` describes what the function's error terms add to it.
     """
+    # Ceilings above OpenCL's, and those for CPUs, hold for NumPy, torch, JAX, ONNX Runtime and OpenVINO as measured on
+    # a CPU against 200-bit values: docs/verdicts.md has the figures.
     return OperatorDescriptor(
         name=name,
         aliases=aliases,
@@ -60,13 +61,13 @@ DESCRIPTORS = in_module(
     _real(
         "log1p", 3.0, -0.9990234375, 65504.0, "log(1 + input), accurate where 1 + input rounds to 1", source=MEASURED
     ),
-    _real("expm1", 3.0, -15.0, 11.0, "exp(input) − 1, accurate where that cancels"),
+    _real("expm1", 3.0, -15.0, 11.0, "exp(input) − 1, accurate where the subtraction cancels"),
     _real(
         "sqrt",
         3.0,
         0.0,
         65504.0,
-        "Square root, which IEEE 754 rounds correctly and fast hardware does not",
+        "Square root; IEEE 754 rounds it correctly, fast hardware does not",
         aliases=("Sqrt: X -> Y",),
         cpu_ulp=1.0,
     ),
@@ -86,7 +87,7 @@ DESCRIPTORS = in_module(
         -0.9990234375,
         0.9990234375,
         "Inverse of the error function; ±∞ at ±1, NaN beyond",
-        source="twice what the CUDA C++ Programming Guide has for erfinvf",
+        source="twice the bound of erfinvf in the CUDA C++ Programming Guide",
     ),
     _real(
         "digamma",
@@ -94,8 +95,8 @@ DESCRIPTORS = in_module(
         2.0**-10,
         65504.0,
         "Derivative of the logarithm of Γ; NaN at −1, −2 …, -∞ at 0, +∞ at −0",
-        source="twice what was measured of torch",
-        more="4·(ln max(x, 10) + Σ 1/(x + i) below 10) more, and below 0 what the reflection loses",
+        source="twice the error measured in torch",
+        more="4·(ln max(x, 10) + Σ 1/(x + i) below 10) more, and below 0 the error of the reflection",
     ),
     twin="functions_reference",
 )
@@ -104,12 +105,12 @@ DESCRIPTORS = in_module(
 def _samples_of(
     *lines: tuple[float, float], far: tuple[float, float], beyond: tuple[float, float] | None = None
 ) -> Samples:
-    """``lines`` are ranges in which every dtype is asked 1,021 values; ``far`` is one for 32 bits and more.
+    """Return a function that yields samples of a real function: those of ``unary``, every value, and 1,021 per range.
 
-    ``beyond`` is where nothing but a limit is left, of both signs, and its like for 16 bits.
-
-    Powers of two close to 0 on both sides show what cancels there.
+    ``lines`` are ranges for every float dtype, ``far`` is one for dtypes with the exponents of float32 or more.
+    ``beyond`` is a range in which the function has reached its limits at both ends; float16 gets narrower ones.
     """
+    # Powers of two close to 0, where a formula such as log(1 + x) cancels.
     tiny = [sign * 2.0**-power for power in range(2, 14) for sign in (1.0, -1.0)]
 
     def samples() -> Iterator[Sample]:
@@ -136,18 +137,19 @@ sin_samples = _samples_of((-7.0, 7.0), (-0.01, 0.01), (80.0, 2000.0), far=(1e4, 
 cos_samples = _samples_of((-7.0, 7.0), (1.55, 1.59), (80.0, 2000.0), far=(1e4, 1e6))
 tanh_samples = _samples_of((-12.0, 12.0), (-0.01, 0.01), (-0.7, 0.7), far=(-100.0, 100.0), beyond=(-1e30, 1e30))
 erf_samples = _samples_of((-8.0, 8.0), (-0.01, 0.01), (-1.0, 1.0), far=(-100.0, 100.0), beyond=(-1e30, 1e30))
-_of_erfinv = _samples_of((-1.25, 1.25), (-0.01, 0.01), (0.9, 1.0), far=(0.9, 0.999))
-_of_digamma = _samples_of((-7.9, 9.9), (-0.01, 0.01), (1.4, 1.5), (9.0, 6e4), far=(1e5, 3e38))
+_erfinv_ranges = _samples_of((-1.25, 1.25), (-0.01, 0.01), (0.9, 1.0), far=(0.9, 0.999))
+_digamma_ranges = _samples_of((-7.9, 9.9), (-0.01, 0.01), (1.4, 1.5), (9.0, 6e4), far=(1e5, 3e38))
 
 
 def erfinv_samples() -> Iterator[Sample]:
-    yield from _of_erfinv()
+    yield from _erfinv_ranges()
+    # Towards ±1, where the function grows without bound, and one value beyond.
     tail = [sign * (1.0 - 2.0**-power) for power in range(1, 25) for sign in (1.0, -1.0)]
     yield from variations("range", [table([*tail, 1.0 + 2.0**-23])], dtypes=("float32", "float64"))
 
 
 def digamma_samples() -> Iterator[Sample]:
-    yield from _of_digamma()
+    yield from _digamma_ranges()
     poles = [-1.0, -2.0, -3.0, -64.0, -65536.0]
-    beside = [pole + step for pole in poles[:3] for step in (2.0**-9, -(2.0**-9), 0.5)]
-    yield from variations("range", [table([*poles, *beside, 0.0, -0.0])], dtypes=EVERY_FLOAT)
+    near_poles = [pole + step for pole in poles[:3] for step in (2.0**-9, -(2.0**-9), 0.5)]
+    yield from variations("range", [table([*poles, *near_poles, 0.0, -0.0])], dtypes=EVERY_FLOAT)

@@ -1,4 +1,4 @@
-"""What functions of one number compute, what they may lose, and what is as right."""
+"""References, error terms and alternative results of functions of one number."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from optest import numerics
 from optest.numerics import dtype_of, ulp
 from optest.operators.arrays import Array, Attributes, Inputs, Reference, as_float64, converted, quiet_hooks, widen
-from optest.operators.elementwise.arithmetic_reference import DIVISION_ULP, Masks, arithmetic, finite
+from optest.operators.elementwise.arithmetic_reference import DIVISION_ULP, Masks, arithmetic_dtype, finite_bound
 from optest.operators.real_functions import PI, digamma, erf, erfinv, evaluated, spacious, spared
 from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 
 
 def _real(function: Callable[[Array], Any]) -> Reference:
-    """A function of real numbers; integers and bool are read as float32."""
+    """Return the reference that applies ``function`` to floats; integers and bool are rounded to float32 first."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         array = np.asarray(inputs[0])
@@ -41,8 +41,8 @@ erfinv_reference = _real(erfinv)
 digamma_reference = _real(digamma)
 
 
-def _number(function: Callable[[Array], Any]) -> Reference:
-    """A function that rounds nothing: integers stay integers."""
+def _exact_function(function: Callable[[Array], Any]) -> Reference:
+    """Return the reference that applies ``function`` without a change of dtype: integers stay integers."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         values = widen(np.asarray(inputs[0]))
@@ -52,26 +52,27 @@ def _number(function: Callable[[Array], Any]) -> Reference:
 
 
 def _sign(values: Array) -> Array:
-    """-1, 0 or 1; 0 for NaN, as in torch."""
+    """Return -1, 0 or 1 for each number, 0 for NaN, as torch does; bool unchanged."""
     if values.dtype.kind == "b":
         return values
     return np.asarray((values > 0).astype(np.int8) - (values < 0).astype(np.int8))
 
 
-def _whole(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+def _of_floats(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    """Return ``function`` for floats, the identity for other dtypes."""
     return lambda values: function(values) if values.dtype.kind == "f" else values
 
 
-neg_reference = _number(np.negative)
-abs_reference = _number(np.abs)
-sign_reference = _number(_sign)
-floor_reference = _number(_whole(np.floor))
-ceil_reference = _number(_whole(np.ceil))
-trunc_reference = _number(_whole(np.trunc))
+neg_reference = _exact_function(np.negative)
+abs_reference = _exact_function(np.abs)
+sign_reference = _exact_function(_sign)
+floor_reference = _exact_function(_of_floats(np.floor))
+ceil_reference = _exact_function(_of_floats(np.ceil))
+trunc_reference = _exact_function(_of_floats(np.trunc))
 
 
 def round_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """The nearest number with so many decimals, of two equally near ones the even; negative decimals count tens."""
+    """Return the input rounded to ``decimals``, ties to even; negative decimals round to tens, hundreds, …."""
     array = np.asarray(inputs[0])
     values, decimals = widen(array), attributes.get("decimals", 0)
     if values.dtype.kind != "f":
@@ -84,47 +85,50 @@ def round_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]
 
 
 def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:
-    """The decimal on the other side, where the input times the power of ten lies within 2.5 ulp of a half.
+    """Return the mask of outputs that are right, too: the other neighbour of a value within 2.5 ulp of a tie.
 
-    Without decimals nothing is multiplied and every half is exact.
+    None without ``decimals``.
     """
     decimals, array = attributes.get("decimals", 0), np.asarray(inputs[0])
     if not decimals:
+        # Nothing is multiplied, so that every tie is exact.
         return (None,)
     wide, out = spacious(numerics.widen(array), array), dtype_of(array.dtype)
     ten = wide.dtype.type(10) ** abs(decimals)
     scaled = wide * ten if decimals > 0 else wide / ten
     half = np.floor(scaled) + 0.5
     distance = np.abs(scaled - half)
-    spacing = ulp(np.abs(scaled).astype(np.float64), arithmetic(out))
+    spacing = ulp(np.abs(scaled).astype(np.float64), arithmetic_dtype(out))
     is_near = (distance != 0) & (distance <= DIVISION_ULP * spacing)
-    other = 2 * half - np.rint(scaled)
-    value = (other / ten if decimals > 0 else other * ten).astype(np.float64)
+    neighbour = 2 * half - np.rint(scaled)
+    value = (neighbour / ten if decimals > 0 else neighbour * ten).astype(np.float64)
     size = np.abs(value)
-    lost = DIVISION_ULP * ulp(size, arithmetic(out)) + 0.5 * ulp(size, out)
-    return (np.asarray(is_near & (np.abs(numerics.widen(np.asarray(actual[0])) - value) <= lost)),)
+    # The division by the power of ten is rounded, too.
+    bound = DIVISION_ULP * ulp(size, arithmetic_dtype(out)) + 0.5 * ulp(size, out)
+    return (np.asarray(is_near & (np.abs(numerics.widen(np.asarray(actual[0])) - value) <= bound)),)
 
 
 def exp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
-    """|x|/16·|out|, |x|/32 ulp at least: libraries reduce x by multiples of ln 2 that grow with it.
+    """Return the error budget |x|/16·|out|, at least |x|/32 ulp; None for 16-bit floats.
 
-    OpenVINO is off by 3.3 ulp at 39 and 5.3 at 87.9, JAX by 5.5 at 88.7. Beyond 88 |x| counts as 88: no library was
-    seen to lose more. Results of 16 bits do not show it.
+    Libraries reduce x by multiples of ln 2 that grow with it: OpenVINO is off by 3.3 ulp at 39 and 5.3 at 87.9, JAX by
+    5.5 at 88.7. Beyond 88 |x| counts as 88: no library was measured to lose more.
     """
     stored = np.asarray(inputs[0])
     if stored.dtype.itemsize <= 2 and dtype_of(stored.dtype).is_float:
+        # The final rounding hides the error.
         return (None,)
     (result,) = exp_reference(inputs, attributes)
     share = np.minimum(np.abs(as_float64(stored)), 88.0) / 16.0
-    return (ErrorBudget(finite(share * np.abs(as_float64(result)))),)
+    return (ErrorBudget(finite_bound(share * np.abs(as_float64(result)))),)
 
 
 def digamma_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """What the sum ln z − Σ 1/(x + i) adds up before it cancels, where the recurrence has led from x to a z above 10.
+    """Return the error budget of ln z − Σ 1/(x + i), whose terms may cancel; the recurrence leads from x to z above 10.
 
     The logarithm (3 ulp), each quotient and each partial sum lose 4 of their size together. Below 0 the reflection
-    ψ(1 − x) − π/tan(πx) rounds 1 − x, which is less than one of the 4·ln, and π·r, where r is what a whole number
-    leaves of x: 2·π²|r|/sin²(πr) for the argument and 12·|π/tan(πr)| for the tangent (5 ulp) and the quotient.
+    ψ(1 − x) − π/tan(πx) rounds 1 − x, which is less than one of the 4·ln, and π·r, where r is x less the nearest
+    integer: 2·π²|r|/sin²(πr) for the argument and 12·|π/tan(πr)| for the tangent (5 ulp) and the quotient.
     """
     array = np.asarray(inputs[0])
     x = as_float64(converted(array, as_float(dtype_of(array.dtype))))
@@ -134,13 +138,13 @@ def digamma_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget,
         worst += np.where(z + step < 10.0, 4.0 / (z + step), 0.0)
     angle = float(PI) * (x - np.rint(x))
     reflected = 2.0 * float(PI) * np.abs(angle) / np.sin(angle) ** 2 + 12.0 * np.abs(float(PI) / np.tan(angle))
-    return (ErrorBudget(finite(worst + np.where(x < 0.0, reflected, 0.0))),)
+    return (ErrorBudget(finite_bound(worst + np.where(x < 0.0, reflected, 0.0))),)
 
 
 def round_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
-    """Without decimals nothing is lost. With them, the whole number is divided by a power of ten: 2.5 ulp, 5·|out|.
+    """Return the error budget of the division of the rounded integer by a power of ten: 5·|out|; None without decimals.
 
-    Beyond 2^23 (float32) the input times the power of ten is a whole number already, whose rounding is one of the 5.
+    Beyond 2^23 (float32) the input times the power of ten is an integer already, whose rounding is one of the 5.
     """
     if not attributes.get("decimals", 0):
         return (None,)

@@ -19,7 +19,7 @@ from optest.operators.shapes import (
     promote_tensors,
     require_scalar,
 )
-from optest.spec import Attribute, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _CHOICE = exact("a choice between operands; nothing is computed")
 
@@ -37,10 +37,6 @@ def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
     )
 
 
-def _bound(name: str, description: str) -> Attribute:
-    return attribute(f"{name}: float = None", description)
-
-
 DESCRIPTORS = in_module(
     __name__,
     _extremum("maximum", "Max: data_0, data_1 -> max", "The larger"),
@@ -50,31 +46,35 @@ DESCRIPTORS = in_module(
         signature="condition, input, other -> out",
         aliases=("Where: condition, X, Y -> output",),
         dtype_variants=tuple(("bool", *(pair * 2)[:2]) for pair in EVERYTHING),
-        rule=movement("elements are chosen and move; only mixed dtypes convert"),
+        rule=movement("elements are chosen and copied; only mixed dtypes are converted"),
         description="input where condition is true, else other, with broadcasting of all three.",
     ),
     OperatorDescriptor(
         name="clip",
         aliases=("clamp",),
         attributes=(
-            _bound("min", "Lower bound; none is no bound."),
-            _bound("max", "Upper bound; none is no bound, and below min it wins."),
+            attribute("min: float = None", "Lower bound; None means no bound."),
+            attribute("max: float = None", "Upper bound; None means no bound. It wins if it is below min."),
         ),
         dtype_variants=(*FLOATS, *INTEGERS, ("uint16",), ("uint32",), ("uint64",)),
         rule=_CHOICE,
-        description="input kept between min and max; max everywhere where min is above it, NaN stays NaN. A bound of "
-        "integers that is no whole number gives float32.",
+        description="input limited to min and max; max everywhere if min is above it; NaN stays NaN. A bound that is "
+        "no integer gives float32 for an integer input.",
     ),
     twin="comparison_reference",
 )
 
 
 def infer_clip(specs: Specs, attributes: Attributes) -> Outputs:
-    """The dtype of the input; float32 for integers with a bound that is no whole number."""
+    """Return an output of the input's dtype, but of float32 for integers with a fractional bound.
+
+    Raises:
+        UnfitArguments: without bounds, for bool, and for a bound that the dtype does not hold.
+    """
     spec = given(specs, 0, "input")
     bounds = {name: attributes[name] for name in ("min", "max") if attributes.get(name) is not None}
     if not bounds:
-        raise UnfitArguments("min and max are both none, but at least one should be given")
+        raise UnfitArguments("min and max are both None, expected at least one of them")
     refuse_bool(spec.dtype, "input")
     if not spec.dtype.is_inexact and any(value != value // 1 for value in bounds.values()):
         return (dense(dtype("float32"), spec.shape),)
@@ -84,9 +84,10 @@ def infer_clip(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_where(specs: Specs, _attributes: Attributes) -> Outputs:
+    """Return the broadcast output of the operands' common dtype; raise UnfitArguments unless the condition is bool."""
     condition, left, right = given(specs, 0, "condition"), given(specs, 1, "input"), given(specs, 2, "other")
     if condition.dtype.kind is not Kind.BOOL:
-        raise UnfitArguments(f"condition is {condition.dtype}, but should be bool")
+        raise UnfitArguments(f"condition is {condition.dtype}, expected bool")
     return (dense(promote_tensors((left, right)), broadcast_shapes(condition.shape, left.shape, right.shape)),)
 
 
@@ -94,16 +95,15 @@ def extremum_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
     few = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
     yield from variations("ties", [grid(few, few)], dtypes=EVERY_FLOAT)
-    shape = call(input=(4, 37), other=(4, 37), generator="special")
-    yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
+    special = call(input=(4, 37), other=(4, 37), generator="special")
+    yield from variations("special", [special], dtypes=[name for (name,) in INTEGERS])
 
 
 def where_samples() -> Iterator[Sample]:
-    plain = _where((4, 37), (4, 37), (4, 37))
+    calls = [_where(shape, shape, shape) for shape in ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))]
+    plain = calls[0]
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
-    calls = [plain, _where((3, 5, 7), (3, 5, 7), (3, 5, 7)), _where((), (), ())]
-    calls.append(_where(*[(2, 1, 3, 2, 2, 3)] * 3))
-    yield from (_typed("ordinary", each, name) for name in MAIN_FLOATS for each in calls)
+    yield from (_typed("ordinary", base_call, name) for name in MAIN_FLOATS for base_call in calls)
     for variant in EVERYTHING:
         yield _typed("dtypes", plain, *variant)
     yield from in_every_layout([plain])
@@ -125,10 +125,12 @@ def where_samples() -> Iterator[Sample]:
         ((4, 5, 6), (4, 1, 6), (4, 5, 1)),
         ((0,), (1,), ()),
     )
-    yield from (_typed("broadcast", _where(*each), name) for each in shapes for name in ("float32", "int32"))
+    yield from (_typed("broadcast", _where(*operands), name) for operands in shapes for name in ("float32", "int32"))
     yield from (_typed("broadcast", _where(*shapes[0]), name) for name in ("float16", "bfloat16", "int64", "bool"))
-    for name, other in (("float16", "float32"), ("float32", "float64"), ("int32", "int64")):
-        yield _typed("broadcast", _where((3, 5), (3, 5), ()), name, other)  # a scalar does not widen
+    # A 0-d operand of a wider dtype does not widen the result.
+    for name, wider in (("float16", "float32"), ("float32", "float64"), ("int32", "int64")):
+        yield _typed("broadcast", _where((3, 5), (3, 5), ()), name, wider)
+    # Scalars that 32 bits do not hold.
     for name, value in (("float64", 0.1), ("int64", 2**40 + 1)):
         scalars = {"input": {"fill": "full", "value": value}, "other": {"fill": "full", "value": -value}}
         yield _typed("broadcast", {**_where((3, 5), (), ()), "generator": scalars}, name)
@@ -138,16 +140,16 @@ def where_samples() -> Iterator[Sample]:
     yield _typed("broadcast", _where((1, 37), (4, 37), (4, 37)), "float32")
     swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
     for name in ("condition", "input"):
-        deep = _where((3, 5, 7), (3, 5, 7), (3, 5, 7))
-        yield _typed("layouts", reshaped(deep, **{name: swapped}), "float32")
+        yield _typed("layouts", reshaped(calls[1], **{name: swapped}), "float32")
 
 
 def _where(condition: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> dict[str, Any]:
     return call(condition=condition, input=left, other=right, dtypes=["bool", "float32", "float32"])
 
 
-def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
-    return Sample(case_set=name, case={**case, "dtypes": ["bool", *(dtypes * 2)[:2]]})
+def _typed(case_set: str, case: dict[str, Any], *dtypes: str) -> Sample:
+    """Return a sample of where with one dtype for both operands, or one for each."""
+    return Sample(case_set=case_set, case={**case, "dtypes": ["bool", *(dtypes * 2)[:2]]})
 
 
 def clip_samples() -> Iterator[Sample]:
@@ -163,20 +165,19 @@ def clip_samples() -> Iterator[Sample]:
         {"min": -0.3, "max": 1e-3},
         {"max": -1.0},
     )
-    yield from variations("attributes", [call(each, input=(4, 37)) for each in bounds], dtypes=EVERY_FLOAT)
+    yield from variations("attributes", [call(limits, input=(4, 37)) for limits in bounds], dtypes=EVERY_FLOAT)
     open_ended = ({"min": -0.5}, {"max": 0.5}, {"min": 1.0, "max": -1.0})
-    special = [call(each, input=(4, 37), generator="special") for each in open_ended]
+    special = [call(limits, input=(4, 37), generator="special") for limits in open_ended]
     yield from variations("special", special, dtypes=MAIN_FLOATS)
-    whole = ({"min": -5.0, "max": 7.0}, {"min": -5.0}, {"max": 7.0}, {"min": 3.0, "max": -3.0})
-    yield from variations(
-        "attributes", [call(each, input=(4, 37)) for each in whole], dtypes=("int32", "int64", "int8")
-    )
+    integral = ({"min": -5.0, "max": 7.0}, {"min": -5.0}, {"max": 7.0}, {"min": 3.0, "max": -3.0})
     small = ({"min": 100.0, "max": 200.0}, {"min": 200.0, "max": 100.0}, {"max": 130.0})
-    yield from variations("attributes", [call(each, input=(4, 37)) for each in small], dtypes=("uint8", "int16"))
-    beyond = [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]  # what a float64 holds
-    vast = [table(beyond, each) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
+    for choices, dtypes in ((integral, ("int32", "int64", "int8")), (small, ("uint8", "int16"))):
+        yield from variations("attributes", [call(limits, input=(4, 37)) for limits in choices], dtypes=dtypes)
+    # float64 does not hold 2^53 + 1: a kernel that compares in it mistakes the neighbours of the bound.
+    around = [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]
+    vast = [table(around, limits) for limits in ({"max": 2.0**53}, {"min": 2.0**53})]
     yield from variations("attributes", vast, dtypes=("int64", "uint64"))
-    # Bounds that a narrower type, or a signed one, does not hold, between the ends of the range.
+    # Bounds that a narrower or a signed type does not hold, within the range of the dtype.
     for name, low, high in (
         ("int16", -300, 300),
         ("uint16", 300, 40_000),

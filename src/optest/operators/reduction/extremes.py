@@ -1,23 +1,23 @@
-"""Reductions that round nothing: extremes, their places, truth."""
+"""Exact reductions: extremes, their indices, all and any."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, ROWS_OF_EVERY_SIGN, SIZES, call, table
 from optest.operators.describe import BOOL, NUMBERS, attribute, exact, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
-    DIMS_OF_THREE,
     INT64,
     KEEPDIM,
     ORDINARY,
     every_dim,
     many_rows,
-    reduced,
-    refuse_nothing,
+    reduced_shape,
+    refuse_empty,
 )
 from optest.operators.samples import (
     in_every_layout,
@@ -28,10 +28,10 @@ from optest.operators.samples import (
     standard,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, reduced_dims
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
-ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; none means all.")
+ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; None means all.")
 _EVERY = (*NUMBERS, *BOOL)
 _ROWS = {"largest": ROWS_OF_EVERY_SIGN, "least": {**ROWS_OF_EVERY_SIGN, "signs": "+-0"}}
 _EXACT = exact("torch: an element of the input, or its index")
@@ -82,7 +82,7 @@ DESCRIPTORS = in_module(
             attributes=(DIMS, KEEPDIM),
             infer="infer_truth",
             rule=_TRUTH,
-            description=f"Whether {word} element is not 0; NaN is not. bool, but uint8 for uint8.",
+            description=f"True if {word} element is not 0; NaN is not 0. The dtype is bool, but uint8 for uint8.",
         )
         for name, word in (("all", "every"), ("any", "any"))
     ),
@@ -94,45 +94,37 @@ DESCRIPTORS = in_module(
 
 
 def infer_amax(specs: Specs, attributes: Attributes) -> Outputs:
-    """The dtype stays; a dimension without elements has no largest one."""
+    """Return an output of the input's dtype without the reduced dimensions, which may not be empty."""
     spec = given(specs, 0, "input")
-    refuse_nothing(spec, reduced_dims(attributes.get("dim"), spec.rank))
-    return (dense(spec.dtype, reduced(spec, attributes)),)
+    refuse_empty(spec, reduced_dims(attributes.get("dim"), spec.rank))
+    return (dense(spec.dtype, reduced_shape(spec, attributes)),)
 
 
 def infer_max(specs: Specs, attributes: Attributes) -> Outputs:
-    """Values and int64 indices along a dimension; without one the value alone."""
-    spec = given(specs, 0, "input")
-    if attributes.get("dim") is None:
-        if attributes.get("keepdim"):
-            raise UnfitArguments("keepdim is True without dim, but should be False: there is no dimension to keep")
-        refuse_nothing(spec, range(spec.rank))
-        return (dense(spec.dtype, ()),)
-    dim = normalize_dim(attributes["dim"], spec.rank)
-    refuse_nothing(spec, range(spec.rank)[dim : dim + 1])
-    shape = reduced(spec, attributes)
-    return (dense(spec.dtype, shape), dense(INT64, shape))
+    """Return values and int64 indices along ``dim``, which may not be empty; without it a single value."""
+    spec, dim = given(specs, 0, "input"), attributes.get("dim")
+    if dim is None and attributes.get("keepdim"):
+        raise UnfitArguments("keepdim is True without dim, expected False: there is no dimension to keep")
+    refuse_empty(spec, reduced_dims(dim, spec.rank))
+    shape = reduced_shape(spec, attributes)
+    values = dense(spec.dtype, shape)
+    return (values,) if dim is None else (values, dense(INT64, shape))
 
 
 def infer_argmax(specs: Specs, attributes: Attributes) -> Outputs:
-    """An int64 index along a dimension; without one into the flattened input."""
+    """Return int64 indices along ``dim``, which may not be empty; without it one index into the flattened input."""
     spec = given(specs, 0, "input")
     if spec.dtype.kind is Kind.BOOL:
-        raise UnfitArguments("input is bool, but should be a number, as torch has no argmax of bool")
-    dim = attributes.get("dim")
-    removed = range(spec.rank) if dim is None else range(spec.rank)[(at := normalize_dim(dim, spec.rank)) : at + 1]
-    refuse_nothing(spec, removed)
-    return (dense(INT64, reduced(spec, attributes)),)
+        raise UnfitArguments("input is bool, expected a number: torch has no argmax of bool")
+    refuse_empty(spec, reduced_dims(attributes.get("dim"), spec.rank))
+    return (dense(INT64, reduced_shape(spec, attributes)),)
 
 
 def infer_truth(specs: Specs, attributes: Attributes) -> Outputs:
-    """all and any: bool, but uint8 for uint8, as in torch."""
+    """Return the output of all and any: bool, but uint8 for uint8, as in torch."""
     spec = given(specs, 0, "input")
     result = spec.dtype if spec.dtype.name == "uint8" else dtype("bool")
-    return (dense(result, reduced(spec, attributes)),)
-
-
-_ONE_DIM = (0, 1, -1, -2, -3)
+    return (dense(result, reduced_shape(spec, attributes)),)
 
 
 def amax_samples() -> Iterator[Sample]:
@@ -140,7 +132,8 @@ def amax_samples() -> Iterator[Sample]:
     yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION), dtype="uint8")
 
 
-def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) -> Iterator[Sample]:
+def _one_dim_samples(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) -> Iterator[Sample]:
+    """Yield samples of reductions over one dimension or all; ``keeps_all`` if keepdim is defined for all."""
     calls = [
         call({"dim": 1}, input=(4, 37)),
         call(input=(3, 5, 7)),
@@ -148,15 +141,15 @@ def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) 
         call({"dim": 2}, input=(2, 3, 5, 2, 3)),
     ]
     yield from standard(
-        calls, variants, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
+        calls, variants, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _NO_ROWS, special=False
     )
-    for dim in _ONE_DIM:
-        for keepdim in (False, True):
-            yield from variations("attributes", [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5))])
+    for dim, keepdim in product((0, 1, -1, -2, -3), (False, True)):
+        yield from variations("attributes", [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5))])
     yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())])
     if keeps_all:
         yield from variations("attributes", [call({"keepdim": True}, input=(2, 3, 5))])
-        yield from in_every_layout([call(input=(4, 37))])  # places are counted in rows, however they lie in memory
+        # Indices count rows of the tensor, whatever its strides are.
+        yield from in_every_layout([call(input=(4, 37))])
         yield from in_layouts_at_once([call(input=(3, 5, 7))])
     yield from _values(calls)
     yield from refused(
@@ -167,18 +160,17 @@ def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) 
     )
 
 
-max_samples = partial(_one_dim, _EVERY)
-argmax_samples = partial(_one_dim, NUMBERS, keeps_all=True)
+max_samples = partial(_one_dim_samples, _EVERY)
+argmax_samples = partial(_one_dim_samples, NUMBERS, keeps_all=True)
 
 
-def _nothing() -> dict[str, Any]:
-    """A dimension without elements has no extreme; another one of the tensor may be empty."""
-    return call({"dim": 1}, input=(0, 3))
+# An empty reduced dimension is refused; another dimension may be empty.
+_NO_ROWS = call({"dim": 1}, input=(0, 3))
 
 
 def amin_samples() -> Iterator[Sample]:
     yield from standard(
-        ORDINARY, _EVERY, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
+        ORDINARY, _EVERY, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _NO_ROWS, special=False
     )
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     scalars = [call(input=()), call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())]
@@ -194,33 +186,32 @@ def amin_samples() -> Iterator[Sample]:
 
 
 def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
-    """Signs, NaN, infinities, ties: what a kernel that starts at 0 or compares in another order gets wrong."""
+    """Yield samples with values of one sign, NaN, infinities, ties, neighbours, and long dimensions."""
+    # Traps of a kernel that starts at 0, compares in another order, or in a narrower type.
     negative = {"fill": "uniform", "low": -9.0, "high": -1.0}
     positive = {"fill": "uniform", "low": 1.0, "high": 9.0}
     for fill in (negative, positive):
         yield from variations("special", [{**calls[0], "generator": fill}], dtypes=MAIN_FLOATS)
     yield from variations("special", [_placed_specials(dim) for dim in (0, 1)], dtypes=MAIN_FLOATS)
-    # A lower precision makes neighbours at the ends of float16 equal.
+    # Neighbours at the ends of float16, which a lower precision makes equal.
     ends = table([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
     yield from variations("special", [ends], dtypes=MAIN_FLOATS)
     few = {"fill": "randint", "low": -3, "high": 4}
-    # Many libraries have a kernel of its own for whole tensors.
+    # Many libraries have a separate kernel for whole tensors.
     for fill in (negative, positive):
         yield from variations("special", [call(input=(3, 5, 7), generator=fill)], dtypes=("float32",))
     nans = [table(row) for row in (["nan", 1.0, 2.0], [1.0, "nan", 2.0, "nan"], [-3.0, -1.0, "nan"])]
-    infinities = [
-        table(row) for row in (["-inf", "-inf", "-inf"], ["inf", "inf", "inf"], [[1.0, "-inf"], ["inf", 2.0]])
-    ]
-    yield from variations("special", [*nans, *infinities], dtypes=("float32", "float16"))
+    infinities: tuple[list[Any], ...] = (["-inf"] * 3, ["inf"] * 3, [[1.0, "-inf"], ["inf", 2.0]])
+    yield from variations("special", [*nans, *map(table, infinities)], dtypes=("float32", "float16"))
     tied = [call(input=shape, generator=few) for shape in ((3, 5, 7), (1025,))]
     yield from variations("ties", tied, dtypes=("float32", "int32"))
-    tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
+    tied = [{**base_call, "generator": few} for base_call in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
     yield from variations("ties", tied, dtypes=("float32", "bfloat16", "int32", "int8"))
     yield from variations("ties", [table([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
     extremes = [[-(2**63), 2**63 - 1, 0], [2**63 - 1, 2**63 - 2, -1], [-(2**63), 1 - 2**63, -1]]
     yield from variations("special", [table(extremes, {"dim": 1}, dtypes=("int64",))])
     for name, bits in (("float64", 52), ("int64", 62), ("int32", 30), ("int16", 14)):
-        # A comparison in half as many bits takes these for equal, so that it points to the first.
+        # A comparison in half as many bits takes these for equal and returns the index of the first.
         one, step = (1.0, 2.0**-bits) if name == "float64" else (2**bits, 1)
         row = [one, one + step, one + 2 * step, one + step]
         rows = [row, [-value for value in row], row[::-1]]
@@ -231,35 +222,38 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from variations("long", [call({"dim": 1}, input=(3, 4099))], dtypes=("int32", "int64", "uint8"))
     yield from many_rows({})
     climbing = [{"fill": "arange", "start": -sign * 35_000.0, "step": sign} for sign in (1.0, -1.0)]
+    # 16 bits do not hold the index.
     far = [call({"dim": 0}, generator=fill, input=(70_001,)) for fill in climbing]
-    yield from variations("long", far, dtypes=("float32",))  # an index of 16 bits is another one
+    yield from variations("long", far, dtypes=("float32",))
     yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
     yield from variations("empty", [call({"dim": 0}, input=(3, 0)), call({"dim": -1}, input=(0, 3))])
     yield from _of_one_sign(negative, positive)
 
 
 def _of_one_sign(negative: dict[str, Any], positive: dict[str, Any]) -> Iterator[Sample]:
-    """Beyond a block, and in the last places of a type: lanes without an element that count as 0 are the extreme."""
-    shapes: tuple[tuple[dict[str, Any], tuple[int, ...]], ...] = (
-        ({"dim": 1}, (3, 1500)),
-        ({"dim": 0}, (45, 3)),
-        ({}, (1500,)),
-    )
-    calls = [call(stated, input=shape, generator=fill) for stated, shape in shapes for fill in (negative, positive)]
+    """Yield samples with values of one sign: in long dimensions, at the ends of 8 bits, and of 64 bits."""
+    # In a kernel that fills idle lanes with 0, that 0 is the extreme.
+    shapes = ((1, (3, 1500)), (0, (45, 3)), (None, (1500,)))
+    calls = [
+        call({} if dim is None else {"dim": dim}, input=shape, generator=fill)
+        for dim, shape in shapes
+        for fill in (negative, positive)
+    ]
     yield from variations("special", calls, dtypes=("float32",))
     low, high = [[-3, -7, -128], [-127, -1, -2]], [[200, 130, 255], [128, 255, 129]]
     yield from variations(
         "special", [table(low, {"dim": 1}, dtypes=("int8",)), table(high, {"dim": 1}, dtypes=("uint8",))]
     )
+    # float64 rounds most of them to ±2^60.
     beyond = [2**60, 2**60 + 1, 2**60 - 1, -(2**60), -(2**60) - 1]
-    yield from variations("ties", [table(beyond, dtypes=("int64",))])  # float64 holds three of them
+    yield from variations("ties", [table(beyond, dtypes=("int64",))])
     far = [[5] * 299 + [0], [5] * 299 + [9]]
     yield from variations("long", [table(far, {"dim": 1}, dtypes=("uint8",))])
     yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 1))], dtypes=("float32",))
 
 
 def _placed_specials(dim: int) -> dict[str, Any]:
-    """NaN first, in the middle, last and twice; infinities alone and beside it; nothing but one of them."""
+    """Return a call with NaN first, in the middle, last and twice; infinities, with and without NaN; signed zeros."""
     rows = [
         ["nan", 1.0, 2.0, 3.0, 4.0],
         [1.0, "nan", 2.0, -3.0, "nan"],
@@ -275,18 +269,17 @@ def _placed_specials(dim: int) -> dict[str, Any]:
     return table(values, {"dim": dim})
 
 
-def _truth(rows: list[list[int]]) -> Iterator[Sample]:
-    """Rows of which some are all true, some all false, and most of which one element decides."""
+def _truth_samples(rows: list[list[int]]) -> Iterator[Sample]:
+    """Yield samples of all or any: ``rows``, and rows that are all true, all false, or decided by a single element."""
     small = table(rows, {"dim": 1})
     calls = [small, table(rows, {}), table(rows, {"dim": [0, 1], "keepdim": True})]
     yield Sample(case_set="ordinary", case=small, tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=("float32", "bool"))
     yield from variations("dtypes", calls[:1], dtypes=[name for (name,) in _EVERY])
-    # Rows of nothing but ones or zeros, and rows whose first or last element is the only other one.
     for size in SIZES[1:]:
         ones, zeros = [1] * size, [0] * size
-        sized = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
-        yield from variations("sizes", [table(sized, {"dim": 1})], dtypes=("bool", "float32"))
+        values = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
+        yield from variations("sizes", [table(values, {"dim": 1})], dtypes=("bool", "float32"))
     yield from in_every_layout([call({"dim": 1}, input=(16, 3), generator=_MIXED)])
     deep = call({"dim": [1, -1]}, input=(2, 2, 3, 5, 2), generator=_MIXED)
     yield from variations("ordinary", [deep], dtypes=("float32", "float16", "bool"))
@@ -298,18 +291,18 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield from variations("special", [table(odd, {"dim": 1})], dtypes=MAIN_FLOATS)
     yield from variations("special", [table([[256, 0], [0, 1 << 30]], {"dim": 1}, dtypes=("int32",))])
     yield from variations("special", [table([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtypes=("int64",))])
+    # True elements whose sum or product is 0, by cancellation, underflow or wrapping.
     cancelling = [[0.5, -0.5], [2.0**-14, 2.0**-14], [-1.0, -2.0], [2.0**-60, 2.0**-100]]
-    yield from variations("special", [table(cancelling, {"dim": 1})], dtypes=MAIN_FLOATS)  # sum or product may be 0
+    yield from variations("special", [table(cancelling, {"dim": 1})], dtypes=MAIN_FLOATS)
     wrapping = [[1, -1], [-128, -128], [16, 16], [-2, -3]]
     yield from variations("special", [table(wrapping, {"dim": 1})], dtypes=("int8", "int32"))
-    bytes_of_any_size = [[2, 4], [0, 128], [128, 128], [16, 16], [255, 1], [0, 0]]  # the answer is 1, not one of them
+    # The result is 1, not one of these bytes.
+    bytes_of_any_size = [[2, 4], [0, 128], [128, 128], [16, 16], [255, 1], [0, 0]]
     yield from variations("special", [table(bytes_of_any_size, {"dim": 1})], dtypes=("uint8",))
     yield from variations("special", [table([[1 << 32, 1 << 32], [-(2**63), -(2**63)]], {"dim": 1}, dtypes=("int64",))])
     yield from many_rows({}, generator=_MIXED)
-    for dim in DIMS_OF_THREE:
-        for keepdim in (False, True):
-            each = call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5), generator=_MIXED)
-            yield from variations("attributes", [each], dtypes=("bool", "uint8"))
+    mixed = [{**base_call, "generator": _MIXED} for base_call in every_dim()]
+    yield from variations("attributes", mixed, dtypes=("bool", "uint8"))
     yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call(input=(0,)), call({"dim": 0}, input=(3, 0))])
     yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": [0, 0]}, input=(3, 4)))
     for fill in ("ones", "zeros"):
@@ -317,16 +310,18 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
         yield from variations("attributes", scalars, dtypes=("bool", "float32"))
         yield from of_one_element(call({"dim": 1}, input=(1, 1), generator=fill), dtypes=("bool", "float16"))
     yield from in_layouts_at_once([call({"dim": 1}, input=(16, 3), generator=_MIXED)], dtype="float16")
-    least = {"fill": "full", "value": 2.0**-140}  # not 0, unless subnormal numbers are
+    # Subnormal: not 0, except for a kernel that flushes them.
+    least = {"fill": "full", "value": 2.0**-140}
     yield from variations("special", [call({"dim": 1}, input=(3, 4), generator=least)], dtypes=("float32",))
     bytes_of_0 = {"int16": [[256, 256], [1, -(2**15)], [256, 0]], "int32": [[1 << 30, 256], [1, 65536], [256, 0]]}
     for name, values in bytes_of_0.items():
         yield from variations("special", [table(values, {"dim": 1}, dtypes=(name,))])
     yield from variations("special", [table([2, 4], dtypes=("uint8",)), table([0, 128, 2], dtypes=("uint8",))])
-    for row in ([1] * 1500 + [0], [0] * 1500 + [1]):  # of a whole vector the last element decides
+    # The last element of a whole vector decides.
+    for row in ([1] * 1500 + [0], [0] * 1500 + [1]):
         yield from variations("long", [table(row)], dtypes=("bool", "float32"))
 
 
-all_samples = partial(_truth, [[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
-any_samples = partial(_truth, [[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
+all_samples = partial(_truth_samples, [[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
+any_samples = partial(_truth_samples, [[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
 _MIXED = {"fill": "randint", "low": 0, "high": 2}

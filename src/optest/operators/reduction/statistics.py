@@ -1,4 +1,4 @@
-"""Reductions that are composed: var, norm and logsumexp."""
+"""Reductions composed of several operations: var, norm and logsumexp."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from optest.operators.reduction.helpers import (
     KEEPDIM,
     ORDINARY,
     REFUSED,
-    all_of_many,
+    calls_of_length,
+    empty_samples,
     every_dim,
     infer_mean,
-    long,
-    of_nothing,
-    of_totals,
-    reduced,
-    refuse_nothing,
+    long_samples,
+    long_total,
+    reduced_shape,
+    refuse_empty,
     require_float,
     rows_with_specials,
-    sized,
-    specials,
+    special_samples,
+    total_samples,
 )
 from optest.operators.samples import refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
@@ -37,7 +37,7 @@ DESCRIPTORS = in_module(
             DIMS,
             attribute(
                 "correction: float = 1.0",
-                "Taken from n in the divisor: 1 is unbiased, 0 biased; the divisor is never below 0.",
+                "Subtracted from n in the divisor: 1 is unbiased, 0 biased; the divisor is never below 0.",
             ),
             KEEPDIM,
         ),
@@ -49,12 +49,14 @@ DESCRIPTORS = in_module(
         name="norm",
         aliases=("vector_norm", "reduce_l2"),
         attributes=(
-            attribute("p|ord: float = 2.0", "Order: 1, 2, inf, -inf, 0 (how many are not 0) or any other number."),
+            attribute(
+                "p|ord: float = 2.0", "Order: 1, 2, inf, -inf, 0 (counts elements other than 0) or any other number."
+            ),
             DIMS,
             KEEPDIM,
         ),
         rule=composed("y·(2√n + 10) for p = 2; y·4√n for 1; 0 for 0 and ±inf; y·((4√n + 33)/|p| + |ln y| + 33) else"),
-        description="(Σ|x|^p)^(1/p) over dimensions, as torch.linalg.vector_norm: a matrix is a vector too.",
+        description="(Σ|x|^p)^(1/p) over dimensions, as torch.linalg.vector_norm: a matrix counts as a vector.",
     ),
     OperatorDescriptor(
         name="logsumexp",
@@ -73,23 +75,24 @@ infer_logsumexp = infer_mean
 
 
 def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    """Norms whose empty case has no value (p below 0, infinite p) refuse an empty dimension."""
+    """Return the output of norm; raise UnfitArguments unless a float, for p = NaN, and for p without an empty norm."""
     spec = given(specs, 0, "input")
     require_float(spec)
     p = attributes.get("p", 2.0)
     if isnan(p):
-        raise UnfitArguments("p is NaN, but should be a number, inf or -inf")
+        raise UnfitArguments("p is NaN, expected a number, inf or -inf")
+    # The norm of no elements is 0 for p from 0 on, except for inf, and has no value for the others.
     if p < 0 or p == inf:
-        refuse_nothing(spec, reduced_dims(attributes.get("dim"), spec.rank))
-    return (dense(spec.dtype, reduced(spec, attributes)),)
+        refuse_empty(spec, reduced_dims(attributes.get("dim"), spec.rank))
+    return (dense(spec.dtype, reduced_shape(spec, attributes)),)
 
 
 def var_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
+    yield from standard(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     for correction in (0.0, 1.0, 2.0, 0.5, 4.0):
-        stated = {"dim": 1, "correction": correction}
-        yield from variations("attributes", [call(stated, input=(5, 7))], dtypes=MAIN_FLOATS)
+        attributes = {"dim": 1, "correction": correction}
+        yield from variations("attributes", [call(attributes, input=(5, 7))], dtypes=MAIN_FLOATS)
     biased = [call({"correction": 0.0}, input=(3, 5, 7)), call({"dim": [0, 2], "correction": 0.0}, input=(3, 5, 7))]
     yield from variations("attributes", biased, dtypes=("float32",))
     # One element more than the correction, as many, fewer: a number, infinity or NaN, NaN.
@@ -97,7 +100,7 @@ def var_samples() -> Iterator[Sample]:
         yield from variations(
             "attributes", [table([[1.0, 4.0, 2.5][:width]], {"dim": 1, "correction": c}) for c in (0.0, 2.0, 3.0)]
         )
-    # E[x²] − E[x]² loses everything where the mean is large beside the deviation.
+    # E[x²] − E[x]² cancels if the mean is large compared with the deviation.
     for mean, std, dtypes in (
         (1000.0, 1.0, ("float32", "float64")),
         (-300.0, 2.0, MAIN_FLOATS),
@@ -109,30 +112,31 @@ def var_samples() -> Iterator[Sample]:
     yield from variations(
         "mean beside std", [call({"dim": 1}, generator={"fill": "full", "value": 7.3}, input=(3, 65))]
     )
-    yield from of_totals()
+    yield from total_samples()
     yield from refused(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
     for fill in (normal(1000.0, 1.0), normal(-300.0, 2.0)):
         rows = call({"dim": 1, "correction": 0.0}, generator=fill, input=(4, 257))
         yield from variations("mean beside std", [rows], dtypes=("float32",))
-    wide = call({"dim": 1}, generator=normal(0.0, 200.0), input=(3, 129))  # 40,000, of 129 squares
+    # The variance is 40,000, but 129 squares add up beyond the range of float16.
+    wide = call({"dim": 1}, generator=normal(0.0, 200.0), input=(3, 129))
     yield from variations("long", [wide], dtypes=("float16",))
 
 
 def norm_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
+    yield from standard(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     orders = (0.0, 1.0, 2.0, 3.0, 0.5, 2.5, -1.0, -2.0, float("inf"), float("-inf"))
-    away = {"fill": "uniform", "low": 0.25, "high": 4.0}
+    positive = {"fill": "uniform", "low": 0.25, "high": 4.0}
     for p in orders:
         yield from variations("attributes", [call({"p": p, "dim": 1}, input=(4, 65))], dtypes=(*MAIN_FLOATS, "float64"))
         yield from variations("attributes", [call({"p": p, "dim": [2, 0], "keepdim": True}, input=(3, 5, 7))])
-        yield from variations("attributes", [call({"p": p}, generator=away, input=(33,))])
+        yield from variations("attributes", [call({"p": p}, generator=positive, input=(33,))])
         zeros = [[0.0, -0.0, 0.0, 0.0], [0.0, 1.0, -2.0, 0.0], [3.0, -4.0, 0.0, 12.0]]
         yield from variations("special", [table(zeros, {"p": p, "dim": 1})])
         yield from variations("special", [table(rows_with_specials(), {"p": p, "dim": 1})])
     yield from variations("special", [table(rows_with_specials(), {"p": 2.0, "dim": 1})], dtypes=("float16",))
     for p in (0.0, 1.0, 2.0, 3.0):
-        yield from of_nothing({"p": p})
+        yield from empty_samples({"p": p})
     for p in (1.0, 2.0):
         yield from variations("attributes", [call({"p": p}, input=(37,)), call({"p": p}, input=(129,))])
     # Squares of these overflow float32, their root does not: a norm has to be scaled.
@@ -140,9 +144,9 @@ def norm_samples() -> Iterator[Sample]:
     yield from variations("special", [call({"p": 2.0}, generator=vast, input=(37,))], dtypes=("float32",))
     # 70,000 is beyond float16: squares of 300 overflow there, their root does not.
     yield from variations("long", [call({"dim": 1}, generator=normal(300.0, 30.0), input=(3, 129))], dtypes=MAIN_FLOATS)
-    yield from long({})
-    yield from all_of_many()
-    yield from long({"p": 1.0})
+    yield from long_samples({})
+    yield from long_total()
+    yield from long_samples({"p": 1.0})
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from refused(
         *REFUSED,
@@ -151,12 +155,13 @@ def norm_samples() -> Iterator[Sample]:
         call({"p": -1.0}, input=(0,)),
         call(dtypes=("int32",), input=(3, 4)),
     )
-    small = table([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})  # whose squares float16 has not
+    # Their squares vanish in float16.
+    small = table([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})
     yield from variations("special", [small], dtypes=("float16",))
 
 
 def logsumexp_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
+    yield from standard(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     for low, high in ((-110.0, -95.0), (-1.0, 1.0), (-200.0, 200.0), (900.0, 1000.0)):
         fill = {"fill": "uniform", "low": low, "high": high}
@@ -164,12 +169,13 @@ def logsumexp_samples() -> Iterator[Sample]:
         yield from variations("special", calls, dtypes=MAIN_FLOATS)
     rising = {"fill": "arange", "start": -200.0, "step": 0.5}
     yield from variations("long", [call({"dim": 1}, generator=rising, input=(1, 801))], dtypes=MAIN_FLOATS)
+    # About −ln 2 and −ln 3: the maximum and the logarithm of the sum cancel.
     cancelling = [[-0.6931472, -0.6931472], [-0.6931472, -0.6931471], [-1.0986123, -1.0986123], [0.0, -104.0]]
     yield from variations("special", [table(cancelling, {"dim": 1})])
     masked = [["-inf", 1.0, "-inf"], ["-inf", "-inf", -3.0], ["inf", "-inf", 0.0], ["nan", "-inf", "inf"]]
     yield from variations("special", [table(masked, {"dim": 1})], dtypes=MAIN_FLOATS)
-    yield from specials({})
-    yield from long({})
+    yield from special_samples({})
+    yield from long_samples({})
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
-    yield from of_nothing()
+    yield from empty_samples()
     yield from refused(*REFUSED)

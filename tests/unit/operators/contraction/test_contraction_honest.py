@@ -1,4 +1,4 @@
-"""The samples of the contractions have nothing against kernels that compute in float32."""
+"""Samples of the contractions pass with correct kernels that compute in float32."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sample_questions import widened_as_kernels_do as working
 from sample_questions import wrong_answers
 
 from optest.operators.arrays import spec_of
-from optest.operators.contraction.convolution import walk_of
+from optest.operators.contraction.convolution import window_of
 from optest.operators.contraction.einsum import read_equation
 
 Inputs = Sequence[Any]
@@ -47,9 +47,9 @@ def test_linear() -> None:
 
 
 def einsum(inputs: Inputs, attributes: Attributes) -> Any:
-    """np.einsum with every label written out."""
-    arrays = [working(each) for each in inputs]
-    equation = read_equation(attributes["equation"], [each.shape for each in arrays])
+    """Return np.einsum's result, with ellipses and broadcast dimensions resolved."""
+    arrays = [working(operand) for operand in inputs]
+    equation = read_equation(attributes["equation"], [array.shape for array in arrays])
     numbers = {label: index for index, label in enumerate(equation.sizes)}
     operands: list[Any] = []
     for array, labels in zip(arrays, equation.operands, strict=True):
@@ -64,15 +64,15 @@ def test_einsum() -> None:
 
 
 def convolve(inputs: Inputs, attributes: Attributes) -> Any:
-    """A direct convolution that gathers what each position sees."""
+    """Return a direct convolution that gathers the input under the kernel at each position."""
     x, weight, bias = (working(each) for each in (*inputs, None)[:3])
     rank = weight.ndim - 2
-    walk = walk_of(spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1])), attributes, rank)
+    window = window_of(spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1])), attributes, rank)
     batched = x if x.ndim == rank + 2 else x[None]
     seen = batched
     for axis in range(rank):
-        out, kernel = np.arange(walk.out[axis]), np.arange(walk.kernel[axis])
-        places = np.add.outer(kernel * walk.dilation[axis], out * walk.stride[axis]) - walk.padding[axis][0]
+        out, kernel = np.arange(window.out[axis]), np.arange(window.kernel[axis])
+        places = np.add.outer(kernel * window.dilation[axis], out * window.stride[axis]) - window.padding[axis][0]
         size = batched.shape[2 + axis]
         where = 2 + 2 * axis
         seen = np.take(seen, np.clip(places, 0, size - 1), axis=where)
@@ -80,10 +80,11 @@ def convolve(inputs: Inputs, attributes: Attributes) -> Any:
         shape[where : where + 2] = places.shape
         seen = np.where(((places >= 0) & (places < size)).reshape(shape), seen, 0)
     order = [0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 3 + 2 * rank, 2)]
-    channels = batched.shape[1] // walk.groups
-    seen = seen.transpose(order).reshape(batched.shape[0], walk.groups, channels * walk.taps, int(np.prod(walk.out)))
-    rows = weight.reshape(walk.groups, weight.shape[0] // walk.groups, -1)
-    total = (rows @ seen).reshape(batched.shape[0], weight.shape[0], *walk.out)
+    channels = batched.shape[1] // window.groups
+    shape = (batched.shape[0], window.groups, channels * window.taps, int(np.prod(window.out)))
+    seen = seen.transpose(order).reshape(shape)
+    rows = weight.reshape(window.groups, weight.shape[0] // window.groups, -1)
+    total = (rows @ seen).reshape(batched.shape[0], weight.shape[0], *window.out)
     total = total if bias is None else total + bias.reshape(1, -1, *(1,) * rank)
     return total if x.ndim == rank + 2 else total[0]
 

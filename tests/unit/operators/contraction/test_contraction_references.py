@@ -56,11 +56,12 @@ sizes = st.integers(1, 5)
 
 @st.composite
 def convolutions(draw: Any, rank: int) -> tuple[Any, Any, Any, dict[str, Any]]:
-    def each(values: Any) -> list[int]:
+    def per_dimension(values: Any) -> list[int]:
         return [draw(values) for _ in range(rank)]
 
     groups, per_group, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    kernel, dilation, stride, padding = each(sizes), each(st.integers(1, 3)), each(sizes), each(st.integers(0, 4))
+    kernel, dilation = per_dimension(sizes), per_dimension(st.integers(1, 3))
+    stride, padding = per_dimension(sizes), per_dimension(st.integers(0, 4))
     space = [
         max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6))
         for k, d, p in zip(kernel, dilation, padding, strict=True)
@@ -74,22 +75,14 @@ def convolutions(draw: Any, rank: int) -> tuple[Any, Any, Any, dict[str, Any]]:
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("rank", [1, 2])
 @settings(max_examples=40, deadline=None)
-@given(convolutions(1))
-def test_conv1d(call: Any) -> None:
-    convolution_is_torchs("conv1d", *call)
-
-
-@pytest.mark.torch
-@settings(max_examples=40, deadline=None)
-@given(convolutions(2))
-def test_conv2d(call: Any) -> None:
-    convolution_is_torchs("conv2d", *call)
-
-
-def convolution_is_torchs(operator: str, x: Any, weight: Any, bias: Any, attributes: dict[str, Any]) -> None:
+@given(data=st.data())
+def test_convolutions_match_torch(rank: int, data: st.DataObject) -> None:
     import torch
 
+    operator = f"conv{rank}d"
+    x, weight, bias, attributes = data.draw(convolutions(rank))
     inputs = [None if s is None else drawn(s, "float32", i) for i, s in enumerate((x, weight, bias))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,9 +91,9 @@ def convolution_is_torchs(operator: str, x: Any, weight: Any, bias: Any, attribu
 
 
 @pytest.mark.parametrize("name", ["int8", "uint8", "int32"])
-def test_integers_wrap_and_out_dtype_holds_them(name: str) -> None:
+def test_integers_wrap_except_in_wider_out_dtype(name: str) -> None:
     x, weight, bias = drawn((1, 9, 5, 6), name), drawn((4, 9, 3, 3), name, 1), drawn((4,), "int32", 2)
-    wide = [each.astype(np.int64) for each in (x, weight)]
+    wide = [array.astype(np.int64) for array in (x, weight)]
     exact = np.zeros((1, 4, 3, 4), np.int64)
     for i in range(3):
         for j in range(4):
@@ -178,9 +171,9 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
 
     inputs = [drawn(shape, "float32", seed) for seed, shape in enumerate(shapes)]
     close(expected_sum("einsum", *inputs, equation=equation), torch.einsum(equation, *map(double, inputs)))
-    whole = [drawn(shape, "int64", seed) for seed, shape in enumerate(shapes)]
-    got = expected_sum("einsum", *whole, equation=equation)
-    assert np.array_equal(got, torch.einsum(equation, *[double(each) for each in whole]).numpy().astype(np.int64))
+    integers = [drawn(shape, "int64", seed) for seed, shape in enumerate(shapes)]
+    got = expected_sum("einsum", *integers, equation=equation)
+    assert np.array_equal(got, torch.einsum(equation, *map(double, integers)).numpy().astype(np.int64))
 
 
 LETTERS = "abcAB"
@@ -223,7 +216,7 @@ def test_einsum_of_any_equation(call: tuple[str, list[tuple[int, ...]]]) -> None
         ("i1->i", [(2, 3)]),
     ],
 )
-def test_equations_that_torch_refuses(equation: str, shapes: list[tuple[int, ...]]) -> None:
+def test_einsum_refuses_equations_as_torch(equation: str, shapes: list[tuple[int, ...]]) -> None:
     import torch
 
     with pytest.raises(RuntimeError):
@@ -254,17 +247,17 @@ CONV_CALLS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("x", "weight", "attributes"), CONV_CALLS)
-def test_conv2d_takes_and_refuses_what_torch_does(x: Any, weight: Any, attributes: dict[str, Any]) -> None:
+def test_conv2d_attributes_match_torch(x: Any, weight: Any, attributes: dict[str, Any]) -> None:
     import torch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tensors = [torch.ones(shape) for shape in (x, weight)]  # meta tensors are refused less
-        wanted = of_torch(lambda: torch.nn.functional.conv2d(*tensors, **attributes))
-    assert inferred("conv2d", spec(x), spec(weight), **attributes) == wanted
+        tensors = [torch.ones(shape) for shape in (x, weight)]  # with meta tensors, torch raises less often
+        output = of_torch(lambda: torch.nn.functional.conv2d(*tensors, **attributes))
+    assert inferred("conv2d", spec(x), spec(weight), **attributes) == output
 
 
-def test_padding_is_a_word_or_numbers() -> None:
+def test_padding_binds_string_or_numbers() -> None:
     conv2d = operators.get("conv2d")
     assert conv2d.bind({"padding": "same"})["padding"] == "same"
     assert conv2d.bind({"padding": 2})["padding"] == (2,)

@@ -1,7 +1,4 @@
-"""The rules of sums of products: torch stays inside at every width, wrong sums do not.
-
-They stand here for contraction, pooling and attention alike, because what differs is only how the width is reached.
-"""
+"""Rules of sums of products in contraction, pooling and attention: torch passes at every width, wrong sums fail."""
 
 from __future__ import annotations
 
@@ -56,13 +53,13 @@ def _attention(queries: int, keys: int, elements: int) -> dict[str, Any]:
     return call(query=(1, 1, queries, elements), key=(1, 1, keys, elements), value=(1, 1, keys, 16))
 
 
-def asked(label: str, width: int, name: str, fill: str, seed: int) -> Any:
+def sample(label: str, width: int, name: str, fill: str, seed: int) -> Any:
     operator, make = CALLS[label]
     return question(operator, {**make(width), "dtypes": [name], "generator": fill}, seed)
 
 
+# The other calls sum as one of these does: here they run with small widths, in benchmarks/widths.py with all.
 ONE_OF_A_KIND = ("matmul", "conv1d", "avg_pool2d", "attention over elements")
-"""The others reach a width as one of these does: they are asked at smaller ones, and by benchmarks/widths.py at all."""
 
 
 @pytest.mark.torch
@@ -74,11 +71,11 @@ ONE_OF_A_KIND = ("matmul", "conv1d", "avg_pool2d", "attention over elements")
         *(pytest.param(label, WIDTHS[3], marks=pytest.mark.heavy) for label in ONE_OF_A_KIND),
     ],
 )
-def test_torch_stays_inside(label: str, width: int, name: str) -> None:
-    """With one seed; benchmarks/widths.py asks a hundred."""
+def test_torch_passes(label: str, width: int, name: str) -> None:
+    # With one seed; benchmarks/widths.py runs a hundred.
     kernel = lambda inputs, attributes: by_torch(CALLS[label][0], *inputs, **attributes)[0]  # noqa: E731
     for fill in FILLS:
-        assert asked(label, width, name, fill, seed=width).is_answered(kernel), fill
+        assert sample(label, width, name, fill, seed=width).is_answered(kernel), fill
 
 
 def reference(label: str) -> Callable[..., Any]:
@@ -86,16 +83,16 @@ def reference(label: str) -> Callable[..., Any]:
 
 
 def spoiled(label: str, fault: str) -> Kernel:
-    """The reference with one fault in its inputs or its result."""
+    """Return the reference with one fault in its inputs or its result."""
 
     def kernel(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        given = [None if each is None else np.array(each) for each in inputs]
-        name = dtype_of(given[0].dtype).name
+        copies = [None if array is None else np.array(array) for array in inputs]
+        name = dtype_of(copies[0].dtype).name
         if fault == "last term dropped":
-            given[0][..., -1] = 0
+            copies[0][..., -1] = 0
         if fault == "first term twice":
-            given[0][..., 0] = round_to(widen(given[0][..., 0]) * 2.0, dtype(name))
-        out = np.array(reference(label)(given, attributes)[0])
+            copies[0][..., 0] = round_to(widen(copies[0][..., 0]) * 2.0, dtype(name))
+        out = np.array(reference(label)(copies, attributes)[0])
         if fault == "one element":
             out.reshape(-1)[out.size // 2] *= 1.05
         if fault == "everything 1 % larger":
@@ -120,25 +117,25 @@ FAULTS = ("last term dropped", "first term twice", "one element", "everything 1 
         *(pytest.param(label, 4096, marks=pytest.mark.slow) for label in SUMS if label in ONE_OF_A_KIND),
     ],
 )
-def test_faults_are_outside(label: str, fault: str, width: int, name: str) -> None:
-    """Some fill finds it."""
+def test_faults_fail(label: str, fault: str, width: int, name: str) -> None:
+    # One of the fills detects it.
     kernel = spoiled(label, fault)
-    assert any(not asked(label, width, name, fill, seed=width).is_answered(kernel) for fill in FILLS)
+    assert any(not sample(label, width, name, fill, seed=width).is_answered(kernel) for fill in FILLS)
 
 
 @pytest.mark.parametrize("name", DTYPES[1:])
 @pytest.mark.parametrize("width", WIDTHS[1:3])
 @pytest.mark.parametrize("label", SUMS)
-def test_truncation_to_16_bits_is_outside(label: str, width: int, name: str) -> None:
-    """To float32 it is within what a float32 accumulator may lose."""
-    assert not asked(label, width, name, "randn", seed=width).is_answered(spoiled(label, "truncated"))
+def test_truncation_to_16_bits_fails(label: str, width: int, name: str) -> None:
+    # Not in float32: there truncation is within the bound of a float32 accumulator.
+    assert not sample(label, width, name, "randn", seed=width).is_answered(spoiled(label, "truncated"))
 
 
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("label", SUMS)
-def test_correct_rounding_is_inside(label: str, name: str) -> None:
+def test_correct_rounding_passes(label: str, name: str) -> None:
     kernel = spoiled(label, "none")
-    assert all(asked(label, 1024, name, fill, seed=1).is_answered(kernel) for fill in FILLS)
+    assert all(sample(label, 1024, name, fill, seed=1).is_answered(kernel) for fill in FILLS)
 
 
 TINY = {
@@ -150,11 +147,11 @@ TINY = {
 
 
 @pytest.mark.parametrize("operator", TINY)
-def test_products_below_the_normal_range_are_rounded_one_by_one(operator: str) -> None:
-    """Each loses up to half a subnormal; a sum that loses a subnormal more for each term is outside."""
+def test_subnormal_products_may_round_one_by_one(operator: str) -> None:
+    # Each loses up to half a subnormal; a sum that loses three more for each term fails.
     small = {"fill": "uniform", "low": -2e-22, "high": 2e-22}
-    asked = question(operator, {**TINY[operator], "dtypes": ["float32"], "generator": small}, 3)
-    left, right = (np.asarray(each) for each in asked.inputs)
+    tiny = question(operator, {**TINY[operator], "dtypes": ["float32"], "generator": small}, 3)
+    left, right = (np.asarray(operand) for operand in tiny.inputs)
     left = left[0].T if operator == "conv1d" else left
     right = {"linear": right.T, "conv1d": right[..., 0].T}.get(operator, right)
     with np.errstate(all="ignore"):
@@ -163,4 +160,4 @@ def test_products_below_the_normal_range_are_rounded_one_by_one(operator: str) -
     for lost, is_right in ((0.0, True), (3.0 * 2.0**-149, False)):
         total = (products + np.float32(lost)).sum(1, dtype=np.float32)
         total = total.T[None] if operator == "conv1d" else total
-        assert asked.is_answered(lambda _inputs, _attributes, total=total: total) is is_right
+        assert tiny.is_answered(lambda _inputs, _attributes, total=total: total) is is_right

@@ -1,4 +1,4 @@
-"""Shapes, dtypes and refusals of elementwise operators and activations as torch has them."""
+"""Inference of elementwise operators and activations matches torch: shapes, dtypes and errors."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ UNARY = (
 
 
 @pytest.mark.parametrize("operator", BINARY)
-def test_two_operands_of_any_dtypes(operator: str) -> None:
+def test_binary_dtypes_match_torch(operator: str) -> None:
     for left, right in product(DTYPES, DTYPES):
         for a, b in (((3, 4), (4,)), ((3, 4), ()), ((), (4,)), ((), ())):
             inferred_as_torch(operator, spec(a, left), spec(b, right))
 
 
 @pytest.mark.parametrize("operator", ["add", "pow", "eq", "maximum", "where"])
-def test_shapes_broadcast(operator: str) -> None:
+def test_broadcast_shapes_match_torch(operator: str) -> None:
     condition = [spec((1, 4), "bool")] if operator == "where" else []
     for left, right in product(SHAPES, SHAPES):
         inferred_as_torch(operator, *condition, spec(left), spec(right))
 
 
 @pytest.mark.parametrize("operator", UNARY)
-def test_one_operand(operator: str) -> None:
+def test_unary_outputs_match_torch(operator: str) -> None:
     for name, shape in product(DTYPES, ((3, 4), (), (0, 2))):
         inferred_as_torch(operator, spec(shape, name))
 
@@ -61,7 +61,7 @@ def test_clip(name: str, bounds: dict[str, float]) -> None:
     inferred_as_torch("clip", spec((3,), name), **bounds)
 
 
-def test_what_torch_has_in_another_form() -> None:
+def test_outputs_of_operators_beyond_torch() -> None:
     assert inferred("round", spec((3,), "float16"), decimals=2) == [("float16", (3,))]
     assert inferred("swiglu", spec((3, 4), "float16"), spec((3, 4), "float16")) == [("float16", (3, 4))]
     assert inferred("swiglu", spec((3, 8), "float16")) == [("float16", (3, 4))]

@@ -25,37 +25,16 @@ from optest.spec import dtype
 Array = np.ndarray[Any, Any]
 
 NAN, INF = math.nan, math.inf
-SPECIAL = [
-    NAN,
-    INF,
-    -INF,
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.5,
-    -0.5,
-    2.5,
-    -2.5,
-    1e-30,
-    -1e-30,
-    1e30,
-    -1e30,
-    88.9,
-    -88.9,
-    3.0,
-    -3.0,
-]
+SPECIAL = [NAN, *(sign * value for value in (INF, 0.0, 1.0, 0.5, 2.5, 1e-30, 1e30, 88.9, 3.0) for sign in (1, -1))]
 
 
 def by_torch(operator: str, *inputs: Array, **attributes: Any) -> Array:
-    """What torch makes of the same values in float64, or of integers as they are."""
+    """Return torch's result for floats in float64, or for integers in their dtype."""
     torch = pytest.importorskip("torch")
     from optest.torch.operators import TORCH_OPERATORS
 
-    tensors = [torch.from_numpy(np.ascontiguousarray(widen(each)).reshape(each.shape).copy()) for each in inputs]
-    found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
-    return np.asarray(found.numpy())
+    tensors = [torch.from_numpy(np.ascontiguousarray(widen(x)).reshape(x.shape).copy()) for x in inputs]
+    return np.asarray(TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes)).numpy())
 
 
 CALLS: list[tuple[str, int, dict[str, Any]]] = [
@@ -82,7 +61,7 @@ CALLS: list[tuple[str, int, dict[str, Any]]] = [
 @pytest.mark.torch
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize(("operator", "count", "attributes"), CALLS, ids=str)
-def test_random_values_as_torch_in_float64(operator: str, count: int, attributes: dict[str, Any], name: str) -> None:
+def test_random_values_match_torch(operator: str, count: int, attributes: dict[str, Any], name: str) -> None:
     rng = np.random.default_rng(3)
     for shape in ((), (7,), (3, 17), (0,), (2, 0, 3)):
         inputs = [strided(round_to(rng.standard_normal(shape) * 3, dtype(name))) for _ in range(count)]
@@ -93,7 +72,7 @@ def test_random_values_as_torch_in_float64(operator: str, count: int, attributes
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("operator", "count", "attributes"), CALLS, ids=str)
-def test_special_values_as_torch(operator: str, count: int, attributes: dict[str, Any]) -> None:
+def test_special_values_match_torch(operator: str, count: int, attributes: dict[str, Any]) -> None:
     first = np.array(SPECIAL)
     inputs = [first] if count == 1 else [first[:, None], first]
     got, want = expected(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes)
@@ -109,7 +88,7 @@ def test_special_values_as_torch(operator: str, count: int, attributes: dict[str
 @pytest.mark.torch
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("operator", [call[0] for call in CALLS[:19]] + ["bitwise_and", "bitwise_or", "bitwise_xor"])
-def test_integers_as_torch(operator: str, name: str) -> None:
+def test_binary_integers_match_torch(operator: str, name: str) -> None:
     entry = dtype(name)
     rng = np.random.default_rng(5)
     kind = numpy_dtype(entry)
@@ -127,7 +106,7 @@ def test_integers_as_torch(operator: str, name: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("operator", ["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "bitwise_not", "relu"])
-def test_one_integer_as_torch(operator: str, name: str) -> None:
+def test_unary_integers_match_torch(operator: str, name: str) -> None:
     entry = dtype(name)
     values = np.array([entry.min_int, entry.min_int + 1, 0, 1, 2, entry.max_int - 1, entry.max_int], numpy_dtype(entry))
     got, want = expected(operator, values), by_torch(operator, values)
@@ -137,7 +116,7 @@ def test_one_integer_as_torch(operator: str, name: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
 @pytest.mark.parametrize("name", INTEGERS)
-def test_rounded_integer_quotients_as_torch(name: str, mode: str) -> None:
+def test_rounded_integer_quotients_match_torch(name: str, mode: str) -> None:
     entry = dtype(name)
     values = np.arange(max(entry.min_int + 1, -30), 31).astype(numpy_dtype(entry))
     divisors = values[values != 0][:, None]
@@ -145,8 +124,8 @@ def test_rounded_integer_quotients_as_torch(name: str, mode: str) -> None:
     assert np.array_equal(got, by_torch("div", values, divisors, rounding_mode=mode))
 
 
-def test_mixed_operands_meet_as_in_torch() -> None:
-    """Operands without dimensions may be read in two ways: ``tests/unit/core/test_operand_readings.py``."""
+def test_mixed_operands_promote_as_in_torch() -> None:
+    # 0-d operands may be read in two ways: tests/unit/core/test_operand_readings.py.
     large = np.array([2**24 + 1])
     assert expected("eq", large, np.array([2.0**24], np.float32)).tolist() == [True]
     assert expected("eq", np.array([200], np.uint8), np.array([-56], np.int8)).tolist() == [False]
@@ -154,7 +133,7 @@ def test_mixed_operands_meet_as_in_torch() -> None:
     assert expected("bitwise_or", np.array([True, False]), np.array([2, 4])).tolist() == [3, 4]
 
 
-def test_where_moves_bits() -> None:
+def test_where_keeps_bits() -> None:
     payload = np.array([0x7FC00001, 0x80000000, 1], np.uint32).view(np.float32)
     other = np.array([1.0, 2.0, 3.0], np.float32)
     got = expected("where", np.array([True, True, False]), payload, other)
@@ -188,7 +167,7 @@ def test_sign_and_logic_of_nan() -> None:
     ],
 )
 def test_undefined_integer_quotients(operator: str, left: list[int], right: list[int], undefined: list[bool]) -> None:
-    """Any answer is as right, and so is a refusal."""
+    # Every result is accepted, and so is an exception.
     descriptor, inputs = operators.get(operator), [np.array(left, np.int32), np.array(right, np.int32)]
     assert says(load_object(descriptor.may_refuse)(inputs, {}), "operators.has_no_right_answer")
     (as_right,) = load_object(descriptor.alternatives)(inputs, {}, [np.full(len(left), 99, np.int32)])
@@ -201,7 +180,7 @@ divisors = numbers.filter(lambda x: x != 0)
 
 @given(numbers, divisors)
 @settings(max_examples=80, deadline=None)
-def test_quotients_and_remainders_are_those_of_fractions(a: float, b: float) -> None:
+def test_quotients_and_remainders_match_fractions(a: float, b: float) -> None:
     for kind in (np.float32, np.float64):
         x, y = np.array([a], kind), np.array([b], kind)
         whole, left = divmod(Fraction(a), Fraction(b))
@@ -212,7 +191,7 @@ def test_quotients_and_remainders_are_those_of_fractions(a: float, b: float) -> 
 
 @given(st.integers(-128, 127), st.integers(-128, 127))
 @settings(max_examples=80, deadline=None)
-def test_bytes_are_those_of_python(a: int, b: int) -> None:
+def test_int8_operators_match_python(a: int, b: int) -> None:
     x, y = np.array([a], np.int8), np.array([b], np.int8)
 
     def wrapped(value: int) -> int:
@@ -234,31 +213,10 @@ def test_bytes_are_those_of_python(a: int, b: int) -> None:
 
 @given(st.floats(-1e5, 1e5, width=32), st.integers(-2, 4))
 @settings(max_examples=80, deadline=None)
-def test_decimals_are_those_of_decimal(x: float, decimals: int) -> None:
+def test_round_matches_decimal(x: float, decimals: int) -> None:
     got = expected("round", np.array([x], np.float32), decimals=decimals)[0]
     want = Decimal(x).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_HALF_EVEN)
     assert got == pytest.approx(float(want), rel=1e-15, abs=0)
-
-
-# Functions in 60 digits.
-
-
-def _sine(x: Decimal) -> Decimal:
-    term, total, k = x, x, 1
-    while abs(term) > Decimal(10) ** -90:
-        term *= -x * x / ((2 * k) * (2 * k + 1))
-        total += term
-        k += 1
-    return total
-
-
-def _cosine(x: Decimal) -> Decimal:
-    term, total, k = Decimal(1), Decimal(1), 1
-    while abs(term) > Decimal(10) ** -90:
-        term *= -x * x / ((2 * k - 1) * (2 * k))
-        total += term
-        k += 1
-    return total
 
 
 _PI = Decimal(
@@ -266,17 +224,28 @@ _PI = Decimal(
 )
 
 
-def _erf(x: Decimal) -> Decimal:
-    term, total, k = x, x, 1
+def _series(
+    first: Decimal, x: Decimal, divisor: Callable[[int], int], weight: Callable[[int], int] = lambda k: 1
+) -> Decimal:
+    """Return Σ tₖ / weight(k) with t₀ = first and tₖ = −x²·tₖ₋₁ / divisor(k), to 90 digits."""
+    term, total, k = first, first, 1
     while abs(term) > Decimal(10) ** -90:
-        term *= -x * x / k
-        total += term / (2 * k + 1)
+        term *= -x * x / divisor(k)
+        total += term / weight(k)
         k += 1
-    return total * 2 / _PI.sqrt()
+    return total
 
 
-def _tanh(x: Decimal) -> Decimal:
-    return 1 - 2 / ((2 * x).exp() + 1)
+def _sine(x: Decimal) -> Decimal:
+    return _series(x, x, lambda k: 2 * k * (2 * k + 1))
+
+
+def _cosine(x: Decimal) -> Decimal:
+    return _series(Decimal(1), x, lambda k: (2 * k - 1) * 2 * k)
+
+
+def _erf(x: Decimal) -> Decimal:
+    return _series(x, x, lambda k: k, lambda k: 2 * k + 1) * 2 / _PI.sqrt()
 
 
 def _sigmoid(x: Decimal) -> Decimal:
@@ -293,7 +262,7 @@ DIGITS: dict[str, tuple[Callable[[Decimal], Decimal], float, float]] = {
     "reciprocal": (lambda x: 1 / x, 1e-6, 1e6),
     "sin": (_sine, -100, 100),
     "cos": (_cosine, -100, 100),
-    "tanh": (_tanh, -20, 20),
+    "tanh": (lambda x: 1 - 2 / ((2 * x).exp() + 1), -20, 20),
     "erf": (_erf, -5, 5),
     "sigmoid": (_sigmoid, -80, 80),
     "silu": (lambda x: x * _sigmoid(x), -80, 80),
@@ -303,8 +272,8 @@ DIGITS: dict[str, tuple[Callable[[Decimal], Decimal], float, float]] = {
 
 
 @pytest.mark.parametrize("operator", DIGITS)
-def test_references_are_closer_than_a_hundredth_of_a_float32_ulp_and_near_one_of_float64(operator: str) -> None:
-    """In float64 they hold to 0.51 ulp where there is a longer double, and to that of the C library for erf."""
+def test_functions_match_110_digits(operator: str) -> None:
+    # Float32: a hundredth of an ulp. Float64: 0.51 ulp with a wider long double; erf is the C library's.
     function, low, high = DIGITS[operator]
     rng = np.random.default_rng(7)
     x = np.concatenate([rng.uniform(low, high, 60), rng.uniform(max(low, -1), min(high, 1), 60)])
@@ -320,7 +289,6 @@ def test_references_are_closer_than_a_hundredth_of_a_float32_ulp_and_near_one_of
             exact = [function(Decimal(float(value))) for value in values]
             got = expected(operator, values)
             errors = [abs(Decimal(float(g)) - e) / abs(e) for g, e in zip(got, exact, strict=True)]
-            # in units of the last place: relative errors count at most twice there
             spacing = [Decimal(ulp) * Decimal(2.0 ** math.floor(math.log2(abs(float(e))))) / abs(e) for e in exact]
             assert max(a / b for a, b in zip(errors, spacing, strict=True)) <= most
 
@@ -329,12 +297,11 @@ def test_references_are_closer_than_a_hundredth_of_a_float32_ulp_and_near_one_of
 def test_sine_and_cosine_of_large_arguments(value: float) -> None:
     with localcontext() as context:
         context.prec = 160
-        turn = 2 * _PI
-        if value > 1e40 or value > 1e10:
+        if value > 1e10:
             x = np.array([value], np.float32)
             assert expected("sin", x)[0] == pytest.approx(math.sin(float(x[0])), rel=1e-12)
             return
-        rest = Decimal(value) % turn
+        rest = Decimal(value) % (2 * _PI)
         assert expected("sin", np.array([value]))[0] == pytest.approx(float(_sine(rest)), rel=1e-14)
         assert expected("cos", np.array([value]))[0] == pytest.approx(float(_cosine(rest)), rel=1e-14)
 
@@ -359,14 +326,14 @@ def test_swiglu_is_silu_times_up() -> None:
 
 
 @pytest.mark.parametrize(("saturate", "expected"), [(True, [-448.0, 448.0, 448.0]), (False, [-32768.0, 500.0, 448.0])])
-def test_integers_beyond_a_float_are_left_to_the_rule_of_overflow(saturate: bool, expected: list[float]) -> None:
-    """NaN, which float8_e4m3fn has in place of infinity, would deny the largest number to whoever saturates."""
+def test_cast_of_integers_beyond_float_range(saturate: bool, expected: list[float]) -> None:
+    # Left unrounded: float8_e4m3fn has NaN for infinity, and a kernel that saturates must pass with the largest number.
     values = np.array([-32768, 500, 448], np.int16)
     (out,) = cast_reference((values,), {"dtype": "float8_e4m3fn", "saturate": saturate})
     assert out.tolist() == expected
 
 
-def test_integers_within_a_float_are_rounded_once() -> None:
+def test_cast_rounds_integers_once() -> None:
     values = np.array([(1 << 62) + 1, 2049, 2051], np.int64)
     (out,) = cast_reference((values,), {"dtype": "float16"})
     assert out.tolist() == [float((1 << 62) + 1), 2048.0, 2052.0]

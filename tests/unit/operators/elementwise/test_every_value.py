@@ -19,7 +19,7 @@ def case_of(name: str, shape: tuple[int, ...]) -> TestCase:
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "int8", "uint16"])
-def test_every_bit_pattern_is_there_once(name: str) -> None:
+def test_every_bit_pattern_occurs_once(name: str) -> None:
     count = 1 << dtype(name).bits
     ((values,), known) = EveryValue().generate(case_of(name, (count // 16, 16)), None)
     assert known is None
@@ -27,7 +27,7 @@ def test_every_bit_pattern_is_there_once(name: str) -> None:
     assert np.array_equal(np.sort(bits(values).reshape(-1).view(f"u{values.itemsize}")), np.arange(count))
 
 
-def test_more_elements_start_again() -> None:
+def test_generator_repeats_after_all_patterns() -> None:
     ((values,), _) = EveryValue().generate(case_of("float16", (2, 1 << 16)), None)
     assert np.array_equal(bits(values[0]), bits(values[1]))
 
@@ -38,9 +38,10 @@ def test_other_dtypes_are_bad_cases(name: str) -> None:
         EveryValue().generate(case_of(name, (4,)), None)
 
 
-def test_functions_of_one_number_are_asked_every_value_in_tier_full_alone() -> None:
+def test_exhaustive_samples_are_in_tier_full() -> None:
     for name in ("exp", "round", "abs", "gelu", "relu"):
         samples = list(load_object(str(operators.get(name).samples))())
-        exhaustive = [each for each in samples if each.case_set == "exhaustive"]
-        assert {each.case["dtypes"][0] for each in exhaustive} == {"float16", "bfloat16"}
-        assert all(each.tier is Tier.FULL and each.case["shapes"] == {"input": [1 << 16]} for each in exhaustive)
+        exhaustive = [sample for sample in samples if sample.case_set == "exhaustive"]
+        assert {sample.case["dtypes"][0] for sample in exhaustive} == {"float16", "bfloat16"}
+        assert all(sample.tier is Tier.FULL for sample in exhaustive)
+        assert all(sample.case["shapes"] == {"input": [1 << 16]} for sample in exhaustive)

@@ -1,4 +1,4 @@
-"""Right float32 kernels of reductions stay inside of what their rules allow, sums in 16 bits do not."""
+"""Error terms of reductions: correct float32 kernels pass their rules, sums in 16 bits fail."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def log_of_sum(x: Array, add: Kernel) -> Array:
 
 
 def kernels(add: Kernel) -> dict[str, tuple[str, dict[str, Any], Kernel]]:
-    """Right kernels in float32, by name of what they compute."""
+    """Return correct float32 kernels by label: operator, attributes and function."""
     return {
         "sum": ("sum", {}, add),
         "mean": ("mean", {}, lambda x: add(x) / f4(x.shape[-1])),
@@ -77,21 +77,21 @@ def kernels(add: Kernel) -> dict[str, tuple[str, dict[str, Any], Kernel]]:
 @pytest.mark.parametrize("add", [one_by_one, pairwise, chunked])
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("kind", FILLS)
-def test_right_kernels_stay_inside(kind: str, name: str, add: Kernel) -> None:
+def test_correct_kernels_pass(kind: str, name: str, add: Kernel) -> None:
     for width in WIDTHS:
         x = rows(kind, width, name)
         wide = widen(x).astype(f4)
-        for what, (operator, attributes, kernel) in kernels(add).items():
-            if what == "var" and width == 1:
+        for label, (operator, attributes, kernel) in kernels(add).items():
+            if label == "var" and width == 1:
                 continue
             passed, measure = measured(operator, [x], kernel(wide), dim=-1, **attributes)
-            assert passed, (what, width, measure)
-            assert share_of_limit(measure) <= 0.81, (what, width, measure)
+            assert passed, (label, width, measure)
+            assert share_of_limit(measure) <= 0.81, (label, width, measure)
 
 
 @pytest.mark.parametrize("kind", [*FILLS, "farther offset"])
 @pytest.mark.parametrize("width", [2, 17, 257])
-def test_updating_formulas_stay_inside(width: int, kind: str) -> None:
+def test_updating_formulas_pass(width: int, kind: str) -> None:
     for seed in range(5):
         x = rows(kind, width, "float32", seed)
         passed, measure = measured("var", [x], welford(x), dim=-1)
@@ -100,7 +100,7 @@ def test_updating_formulas_stay_inside(width: int, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [*FILLS, "factors"])
 @pytest.mark.parametrize("shape", [(1, 4097), (3, 1025), (33, 65)])
-def test_running_sums_stay_inside(shape: tuple[int, int], kind: str) -> None:
+def test_running_sums_pass(shape: tuple[int, int], kind: str) -> None:
     for seed in range(10):
         x = rows(kind, shape[1], "float32", seed)[: shape[0]]
         passed, measure = measured("cumsum", [x], np.add.accumulate(x, axis=-1, dtype=f4), dim=-1)
@@ -110,7 +110,7 @@ def test_running_sums_stay_inside(shape: tuple[int, int], kind: str) -> None:
 
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("width", [2, 17, 257, 4096])
-def test_products_one_by_one_stay_inside(width: int, name: str) -> None:
+def test_sequential_products_pass(width: int, name: str) -> None:
     for seed in range(5):
         x = rows("factors", width, name, seed)
         value = np.multiply.accumulate(widen(x).astype(f4), axis=-1, dtype=f4)[..., -1]
@@ -118,7 +118,7 @@ def test_products_one_by_one_stay_inside(width: int, name: str) -> None:
         assert passed, measure
 
 
-def test_products_of_one_factor_near_1_round_to_one_side_and_stay_inside() -> None:
+def test_products_of_one_repeated_factor_pass() -> None:
     for factor in (1.0 + 2.0**-23, 1.0 + 3 * 2.0**-22, 1.0 - 2.0**-24, 1.0 + 2.0**-18):
         x = np.full((16, 4096), factor, dtype=f4)
         value = np.multiply.accumulate(x, axis=-1, dtype=f4)[..., -1]
@@ -126,7 +126,7 @@ def test_products_of_one_factor_near_1_round_to_one_side_and_stay_inside() -> No
 
 
 def in_16_bits(x: Array, name: str) -> Array:
-    """A sum that is kept in 16 bits."""
+    """Return the sum along the last axis, accumulated in 16 bits."""
     total = np.zeros(x.shape[:-1], x.dtype)
     for i in range(x.shape[-1]):
         total = round_to(widen(total) + widen(x[..., i]), dtype(name))
@@ -135,7 +135,7 @@ def in_16_bits(x: Array, name: str) -> Array:
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("operator", ["mean", "norm"])
-def test_sums_in_16_bits_are_outside(operator: str, name: str) -> None:
+def test_sums_in_16_bits_fail(operator: str, name: str) -> None:
     x = rows("uniform", 257, name)
     if operator == "mean":
         value = in_16_bits(x, name) / 257.0

@@ -1,4 +1,4 @@
-"""The samples of reductions have nothing against kernels that compute in float32."""
+"""Samples of reductions pass with correct kernels that compute in float32."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ f4 = np.float32
 
 
 def row_by_row(kernel: Callable[[Array], Any]) -> Kernel:
-    """A kernel of rows (last axis) that knows dim, keepdim and dtype."""
+    """Return a kernel that applies ``kernel`` to rows (last axis), with dim, keepdim and dtype."""
 
     def call(inputs: Inputs, attributes: Attributes) -> Any:
         rows = rows_of(input_in_dtype(inputs[0], attributes), attributes)
-        return rows.placed(total_in_dtype(np.asarray(kernel(rows.values)), attributes))
+        return rows.in_output_shape(total_in_dtype(np.asarray(kernel(rows.values)), attributes))
 
     return call
 
 
 def in_float32(kernel: Callable[[Array], Any]) -> Kernel:
-    """A right kernel in float32 (float64 for float64), which rounds once at the end."""
+    """Return a kernel that computes in float32 (float64 for float64) and rounds once at the end."""
 
     def call(rows: Array) -> Any:
         wide = rows if rows.dtype == np.float64 or rows.dtype.kind in "biu" else widen(rows).astype(f4)
@@ -54,7 +54,7 @@ def variance_in_two_passes(inputs: Inputs, attributes: Attributes) -> Any:
 
 
 def variance_by_updates(inputs: Inputs, attributes: Attributes) -> Any:
-    """Welford's, for rows that are not long."""
+    """Return the variance by Welford's algorithm; of long rows the reference."""
 
     def kernel(x: Array) -> Any:
         t = x.dtype.type
@@ -70,7 +70,7 @@ def variance_by_updates(inputs: Inputs, attributes: Attributes) -> Any:
 
 
 def is_vast(x: Array) -> bool:
-    """Whether squares leave float32's range, where a right kernel scales."""
+    """Return whether squares exceed float32, so that a correct kernel has to scale."""
     finite = np.abs(widen(x)[np.isfinite(widen(x))])
     return x.dtype == f4 and bool((finite > 1e18).any())
 
@@ -121,6 +121,6 @@ HONEST: dict[str, tuple[str, Kernel]] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kernel", HONEST)
-def test_honest_kernels_raise_no_alarm(kernel: str) -> None:
+def test_correct_kernels_pass(kernel: str) -> None:
     operator, function = HONEST[kernel]
     assert wrong_answers(operator, function) == []

@@ -1,4 +1,4 @@
-"""Shapes, dtypes and refusals of reductions are torch's (on a CPU: meta tensors refuse less)."""
+"""Inference of reductions matches torch on a CPU: shapes, dtypes and errors (meta tensors refuse less)."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def calls() -> Iterator[tuple[str, tuple[int, ...], dict[str, Any]]]:
 
 @pytest.mark.parametrize("name", [*MANY, *ONE, "cumsum"])
 def test_shapes_and_refusals(name: str) -> None:
-    own = [(shape, attributes) for operator, shape, attributes in calls() if operator == name]
-    assert len(own) > 20
-    for shape, attributes in own:
+    of_operator = [(shape, attributes) for operator, shape, attributes in calls() if operator == name]
+    assert len(of_operator) > 20
+    for shape, attributes in of_operator:
         inferred_as_torch(name, spec(shape), **attributes)
 
 
 @pytest.mark.parametrize("name", [*MANY, *ONE, "cumsum"])
 def test_dtypes(name: str) -> None:
     dims = {"dim": 1} if name in (*ONE, "cumsum") else {"dim": [1]}
-    for each in DTYPES:
-        if name == "logsumexp" and not dtype(each).is_inexact:
-            continue  # torch makes floats of integers there, which only its newest versions do
-        inferred_as_torch(name, spec((3, 4), each), **dims)
+    for source in DTYPES:
+        if name == "logsumexp" and not dtype(source).is_inexact:
+            continue  # only the newest versions of torch convert integers to floats here
+        inferred_as_torch(name, spec((3, 4), source), **dims)
 
 
 @pytest.mark.parametrize("target", ["int8", "int32", "int64", "float16", "float32", "float64"])

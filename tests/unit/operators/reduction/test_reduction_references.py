@@ -45,9 +45,9 @@ def shapes_and_dims() -> st.SearchStrategy[tuple[tuple[int, ...], Any]]:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", EVERY)
 @settings(max_examples=40, deadline=None)
-@given(asked=shapes_and_dims(), keepdim=st.booleans(), layout=st.sampled_from("CFTR"), seed=st.integers(0, 99))
-def test_against_torch(name: str, asked: tuple[Any, Any], keepdim: bool, layout: str, seed: int) -> None:
-    shape, dim = asked
+@given(shape_and_dim=shapes_and_dims(), keepdim=st.booleans(), layout=st.sampled_from("CFTR"), seed=st.integers(0, 99))
+def test_floats_match_torch(name: str, shape_and_dim: tuple[Any, Any], keepdim: bool, layout: str, seed: int) -> None:
+    shape, dim = shape_and_dim
     if name in ONE_DIM and not (dim is None or isinstance(dim, int)):
         dim = dim[0]
     keepdim = keepdim and not (name in ("max", "min") and dim is None)
@@ -60,7 +60,7 @@ def test_against_torch(name: str, asked: tuple[Any, Any], keepdim: bool, layout:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", [*EVERY, "cumsum"])
 @pytest.mark.parametrize("kind", ["int64", "int32", "int8", "int16", "uint8", "bool"])
-def test_integers_against_torch(name: str, kind: str) -> None:
+def test_integers_match_torch(name: str, kind: str) -> None:
     if dtype(kind).name not in {each for variant in operators.get(name).dtype_variants for each in variant}:
         return
     rng = np.random.default_rng(0)
@@ -77,25 +77,25 @@ def test_integers_against_torch(name: str, kind: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_running_sums_that_torch_has_no_name_for(exclusive: bool, reverse: bool) -> None:
+def test_exclusive_and_reverse_cumsum(exclusive: bool, reverse: bool) -> None:
     x = np.arange(1.0, 5.0)
-    wanted = {
+    sums = {
         (False, False): [1.0, 3.0, 6.0, 10.0],
         (True, False): [0.0, 1.0, 3.0, 6.0],
         (False, True): [10.0, 9.0, 7.0, 4.0],
         (True, True): [9.0, 7.0, 4.0, 0.0],
     }
-    ways = {"exclusive": exclusive, "reverse": reverse}
-    assert expected_all("cumsum", x, dim=0, **ways)[0].tolist() == wanted[exclusive, reverse]
+    order = {"exclusive": exclusive, "reverse": reverse}
+    assert expected_all("cumsum", x, dim=0, **order)[0].tolist() == sums[exclusive, reverse]
     for shape, dim in (((3, 5), 0), ((2, 3, 4), -1), ((), 0), ((3, 0), 1), ((0, 3), 1)):
         drawn = np.random.default_rng(4).standard_normal(shape)
-        for each in (np.asarray(drawn), np.asarray(drawn * 9).astype(np.int8), np.asarray(drawn > 0)):
-            close(expected_all("cumsum", each, dim=dim, **ways), by_torch("cumsum", each, dim=dim, **ways))
+        for x in (np.asarray(drawn), np.asarray(drawn * 9).astype(np.int8), np.asarray(drawn > 0)):
+            close(expected_all("cumsum", x, dim=dim, **order), by_torch("cumsum", x, dim=dim, **order))
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", EVERY)
-def test_scalars_and_nothing(name: str) -> None:
+def test_scalars_and_empty_tensors(name: str) -> None:
     x = np.array(-2.5)
     close(expected_all(name, x), by_torch(name, x))
     close(expected_all(name, x, dim=-1, keepdim=True), by_torch(name, x, dim=-1, keepdim=True))
@@ -105,20 +105,10 @@ def test_scalars_and_nothing(name: str) -> None:
         close(expected_all(name, np.zeros(0)), by_torch(name, np.zeros(0)))
 
 
-def test_what_nothing_gives() -> None:
-    empty = np.zeros((1, 0))
-    wanted = {
-        "sum": 0.0,
-        "mean": NAN,
-        "prod": 1.0,
-        "var": NAN,
-        "norm": 0.0,
-        "logsumexp": -INF,
-        "all": True,
-        "any": False,
-    }
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(expected_all(name, empty, dim=1)[0], [value])
+def test_results_of_empty_tensors() -> None:
+    results = {"sum": 0.0, "mean": NAN, "prod": 1.0, "var": NAN, "norm": 0.0, "logsumexp": -INF, "all": 1, "any": 0}
+    for name, value in results.items():
+        np.testing.assert_array_equal(expected_all(name, np.zeros((1, 0)), dim=1)[0], [value])
 
 
 ODD = np.array(
@@ -140,13 +130,13 @@ ODD = np.array(
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", [*EVERY, "cumsum"])
 @pytest.mark.parametrize("dim", [0, 1])
-def test_special_values_against_torch(name: str, dim: int) -> None:
+def test_special_values_match_torch(name: str, dim: int) -> None:
     close(expected_all(name, ODD, dim=dim), by_torch(name, ODD, dim=dim))
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 2.5, 3.0, -1.0, -2.0, INF, -INF])
-def test_norms_against_torch(p: float) -> None:
+def test_norms_match_torch(p: float) -> None:
     x = np.random.default_rng(1).standard_normal((4, 9))
     x[1, 3] = 0.0
     close(expected_all("norm", x, p=p, dim=1), by_torch("norm", x, p=p, dim=1))
@@ -156,14 +146,14 @@ def test_norms_against_torch(p: float) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("correction", [0.0, 0.5, 1.0, 2.0, 4.0, 5.0, 9.0])
-def test_variances_against_torch(correction: float) -> None:
+def test_variances_match_torch(correction: float) -> None:
     x = np.random.default_rng(2).standard_normal((3, 5)) + 1000.0
     stated = {"dim": 1, "correction": correction}
     close(expected_all("var", x, **stated), by_torch("var", x, **stated), rtol=1e-9)
     close(expected_all("var", x[:, :1], **stated), by_torch("var", x[:, :1], **stated))
 
 
-def test_variance_of_one_element_is_no_number_unless_it_is_biased() -> None:
+def test_unbiased_variance_of_one_element_is_nan() -> None:
     one = np.array([[3.0]])
     assert math.isnan(expected_all("var", one, dim=1)[0][0])
     assert expected_all("var", one, dim=1, correction=0)[0][0] == 0.0
@@ -171,7 +161,7 @@ def test_variance_of_one_element_is_no_number_unless_it_is_biased() -> None:
 
 @given(x=arrays.arrays(np.float32, (3, 8), elements=st.floats(-1e4, 1e4, width=32)), shift=st.integers(-1000, 1000))
 @settings(max_examples=40, deadline=None)
-def test_variance_by_its_definition(x: Array, shift: int) -> None:
+def test_variance_matches_definition(x: Array, shift: int) -> None:
     exact = np.array([np.var(row.astype(np.longdouble), ddof=1) for row in x], dtype=np.float64)
     np.testing.assert_allclose(expected_all("var", x, dim=1)[0], exact, rtol=1e-12, atol=1e-18)
     moved = x.astype(np.float64) + shift
@@ -180,7 +170,7 @@ def test_variance_by_its_definition(x: Array, shift: int) -> None:
 
 @given(x=arrays.arrays(np.float64, (4, 6), elements=st.floats(-700, 700)))
 @settings(max_examples=40, deadline=None)
-def test_logsumexp_by_its_definition(x: Array) -> None:
+def test_logsumexp_matches_definition(x: Array) -> None:
     wide = np.log(np.exp(x.astype(np.longdouble)).sum(1)).astype(np.float64)
     np.testing.assert_allclose(expected_all("logsumexp", x, dim=1)[0], wide, rtol=1e-14, atol=1e-14)
 
@@ -210,15 +200,14 @@ def test_dot_of_integers_wraps_in_their_dtype(kind: str) -> None:
 
 @given(x=arrays.arrays(np.float64, (4, 9), elements=st.sampled_from([NAN, INF, -INF, -1.0, -0.0, 0.0, 1.0, 2.0])))
 @settings(max_examples=40, deadline=None)
-def test_the_place_is_the_first_of_equal_elements_and_nan_goes_before(x: Array) -> None:
+def test_index_is_first_nan_or_first_extreme(x: Array) -> None:
     for name, better in (("argmax", max), ("argmin", min)):
-        (places,) = expected_all(name, x, dim=1)
-        for row, place in zip(x, places, strict=True):
+        (indices,) = expected_all(name, x, dim=1)
+        for row, index in zip(x, indices, strict=True):
             nan = np.flatnonzero(np.isnan(row))
-            first = nan[0] if nan.size else [float(each) for each in row].index(better(row.tolist()))
-            assert place == first
-    values, places = expected_all("max", x, dim=1)
-    np.testing.assert_array_equal(np.take_along_axis(x, places[:, None], 1)[:, 0], values)
+            assert index == (nan[0] if nan.size else row.tolist().index(better(row.tolist())))
+    values, indices = expected_all("max", x, dim=1)
+    np.testing.assert_array_equal(np.take_along_axis(x, indices[:, None], 1)[:, 0], values)
 
 
 @pytest.mark.torch
@@ -226,19 +215,19 @@ def test_the_place_is_the_first_of_equal_elements_and_nan_goes_before(x: Array) 
     ("source", "target"),
     [("int8", "int8"), ("int32", "int8"), ("int64", "uint8"), ("int32", "float32"), ("float32", "float64")],
 )
-def test_cumsum_converts_before_it_adds(source: str, target: str) -> None:
+def test_cumsum_converts_before_adding(source: str, target: str) -> None:
     x = np.random.default_rng(3).integers(-100, 100, (3, 50)).astype(source)
     ours, theirs = expected_all("cumsum", x, dim=1, dtype=target)[0], by_torch("cumsum", x, dim=1, dtype=target)[0]
     np.testing.assert_array_equal(round_to(ours, dtype(target)), theirs)
 
 
-def test_cumsum_rounds_the_input_to_the_dtype_that_is_asked_for() -> None:
+def test_cumsum_rounds_input_to_requested_dtype() -> None:
     x = np.array([1.0 + 2.0**-20, 1.0 + 2.0**-20], dtype=np.float32)
     np.testing.assert_array_equal(expected_all("cumsum", x, dim=0, dtype="float16")[0], [1.0, 2.0])
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_sixteen_bits_are_read_exactly(name: str) -> None:
+def test_16_bit_inputs_are_exact(name: str) -> None:
     x = round_to(np.random.default_rng(4).standard_normal((3, 33)), dtype(name))
     assert dtype_of(x.dtype).name == name
     wide = x.astype(np.float64)
@@ -247,6 +236,6 @@ def test_sixteen_bits_are_read_exactly(name: str) -> None:
         np.testing.assert_allclose(ours[0], exact[0], rtol=1e-14)
 
 
-def test_products_of_float64_do_not_leave_its_range_on_the_way() -> None:
+def test_partial_products_of_float64_do_not_overflow() -> None:
     x = np.array([1e200, 1e200, 1e-200, 1e-200])
     assert expected_all("prod", x)[0] == pytest.approx(1.0)
