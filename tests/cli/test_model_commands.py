@@ -143,7 +143,7 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--config", "batch=none"), "--config batch=none should state a whole number"),
         (("m.onnx", "--preset", "small"), "m.onnx has its weights inside"),
         (("m.onnx", "--weights", "w.safetensors"), "m.onnx has its weights inside"),
-        (("m.onnx", "--input", "w.safetensors"), "w.safetensors has w, but should have x"),
+        (("m.onnx", "--input", "w.safetensors"), "w.safetensors has w, expected x"),
         (("m.onnx", "--input", "none.safetensors"), "none.safetensors cannot be read"),
         (("m.onnx", "--input", "wide.npz"), "wide.npz is float64 [3, 8], expected float32 [3, 8]"),
         (("m.onnx", "--input", "text.npz"), "text.npz cannot be read"),
@@ -152,7 +152,7 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--input", "member.npz"), "member.npz is |S5 [], expected float32"),
         (
             ("m.onnx", "--optimized", "renamed.onnx"),
-            "has the outputs other_out, but should have out",
+            "has the outputs other_out, expected out",
         ),
         (("m.onnx", "--optimized", "none.onnx"), "none.onnx is not there"),
         (("none.onnx",), "none.onnx is not there"),
@@ -217,11 +217,11 @@ def test_models_of_torch_that_cannot_be_used(optest: Shell, tmp_path: Path) -> N
     save_file({"transformer.wte.weight": np.zeros((3, 2), np.float32)}, tmp_path / "w.safetensors")
     for words, texts in (
         (("gpt2", "--config", "n_layers=2"), ["gpt2 has no n_layers; did you mean n_layer?"]),
-        (("gpt2", "--config", "n_layer=none"), ["n_layer of gpt2 is 'none', but should be a whole number"]),
+        (("gpt2", "--config", "n_layer=none"), ["n_layer of gpt2 is 'none', expected a whole number"]),
         (("gpt2", "--preset", "tiny"), ["unknown preset 'tiny'"]),
         (
             ("gpt2", "--weights", "w.safetensors"),
-            ["missing: ", "shape: transformer.wte.weight is [3, 2], but should be [512, 64]"],
+            ["missing: ", "shape: transformer.wte.weight is [3, 2], expected [512, 64]"],
         ),
         (("branches.py:model",), ["export failed: branches.py:model to "]),
         (("branches.py:none",), ["none"]),

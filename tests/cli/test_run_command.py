@@ -82,7 +82,7 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
         (["--dtype", "float32", "--dtype", "int8"], "given once; several values are --dtype D0,D1"),
         (
             ["--plan", "a.yaml", "--plan", "b.yaml"],
-            "--plan is given 3 times, but should be given once; several at once",
+            "--plan is given 3 times, expected given once; several at once",
         ),
         (["--backend", "numpy", "--torch-device", "cuda"], "--torch-device is not for backend numpy"),
         (["--torch-device", ""], "--torch-device (OPTEST_TORCH_DEVICE) is empty; set a value"),

@@ -153,7 +153,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environme
         done = ended(step.command, copy, environment)
         output = done.stdout + done.stderr
         where = f"{page.relative_to(ROOT)}: $ {step.command}\n{output}"
-        assert done.returncode == step.status, f"status {done.returncode}, but should be {step.status}\n{where}"
+        assert done.returncode == step.status, f"status {done.returncode}, expected {step.status}\n{where}"
         absent = first_missing(step.shown, [line for line in output.splitlines() if line.strip()])
         assert absent is None, f"not printed here: {absent}\n{where}"
     if left_out:

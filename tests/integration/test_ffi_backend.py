@@ -178,7 +178,7 @@ def test_a_wrong_mapping_is_refused_when_the_plan_is_read(tmp_path: Path, old: s
     ("config", "said"),
     [
         ({"librari": "x"}, "did you mean 'library'?"),
-        ({"library": 3}, "library is 3, but should be a folder"),
+        ({"library": 3}, "library is 3, expected a folder"),
         ({"library": "libx.so", "mapping": "infiniop-2026-08"}, "headers is missing"),
         ({"mapping": "infiniopp"}, "did you mean infiniop?"),
         ({"mapping": "nowhere.yaml"}, "there is no mapping"),

@@ -19,7 +19,7 @@ static void activate(const char *wanted, size_t length) {
         active_faults[i] = true;
         return;
     }
-    fprintf(stderr, "INFINIOP_FAULT is %.*s, but should be a name that `make faults` prints\n", (int)length, wanted);
+    fprintf(stderr, "INFINIOP_FAULT is %.*s, expected a name that `make faults` prints\n", (int)length, wanted);
     abort();
 }
 

@@ -300,18 +300,18 @@ def _require_sound(driver: object) -> None:
     """Raise UsageError for what would otherwise show up as a wrong choice or a strange error much later."""
     if not isinstance(driver, BackendDriver):
         what = f"the class {driver.__name__}" if isinstance(driver, type) else f"a {type(driver).__name__}"
-        raise UsageError(f"backend is {what}, but should be an instance of a class derived from BackendDriver")
+        raise UsageError(f"backend is {what}, expected an instance of a class derived from BackendDriver")
     title = type(driver).__name__
     if not driver.name:
         raise UsageError(f"backend driver {title} has no name; set the class attribute `name`")
     if driver.api != 1:
-        raise UsageError(f"backend {driver.name} has api = {driver.api}, but should have 1")
+        raise UsageError(f"backend {driver.name} has api = {driver.api}, expected 1")
     if not driver.kind:
         raise UsageError(f"backend {driver.name} has no kind; set the class attribute `kind`, such as 'gpu'")
     if not isinstance(driver.chips, (tuple, list)):  # ("a100") is a string, and "a" would be in it
-        raise UsageError(f"backend {driver.name} has chips = {driver.chips!r}, but should have a tuple of names")
+        raise UsageError(f"backend {driver.name} has chips = {driver.chips!r}, expected a tuple of names")
     if not isinstance(driver.numerics, Numerics):
-        raise UsageError(f"backend {driver.name} has numerics = {driver.numerics!r}, but should have Numerics(…)")
+        raise UsageError(f"backend {driver.name} has numerics = {driver.numerics!r}, expected Numerics(…)")
     if wrong := wrong_numerics(asdict(driver.numerics)):
         raise UsageError(f"backend {driver.name} has {wrong}")
     if type(driver).run is BackendDriver.run and not isinstance(driver, WritesOutputs):
@@ -350,7 +350,7 @@ def wrong_numerics(stated: Mapping[str, Any]) -> str | None:
             hint = did_you_mean(name, _CHOICES, f"known: {', '.join(_CHOICES)}")
             return f"numerics.{name}, which is none; {hint}"
         if value not in _CHOICES[name]:
-            return f"numerics.{name} = {value!r}, but should have one of {', '.join(map(repr, _CHOICES[name]))}"
+            return f"numerics.{name} = {value!r}, expected one of {', '.join(map(repr, _CHOICES[name]))}"
     return None
 
 

@@ -37,17 +37,17 @@ class Capability:
         for name, known in (("dtypes", dtype_names()), ("layouts", LAYOUTS)):
             stated = getattr(self, name)
             if not isinstance(stated, (tuple, list)):  # ("a") is a text
-                raise UsageError(f"{name} of a capability is {stated!r}, but should be a tuple of names")
+                raise UsageError(f"{name} of a capability is {stated!r}, expected a tuple of names")
             for each in stated:
                 if each not in known:
                     hint = did_you_mean(str(each), known, f"known: {', '.join(known)}")
                     raise UsageError(f"{name} of a capability has {each!r}; {hint}")
         for name in ("broadcasts", "promotes", "refuses"):
             if type(getattr(self, name)) is not bool:
-                raise UsageError(f"{name} of a capability is {getattr(self, name)!r}, but should be True or False")
+                raise UsageError(f"{name} of a capability is {getattr(self, name)!r}, expected True or False")
         ranks: Any = self.ranks
         if not isinstance(ranks, (tuple, list)) or not all(type(each) is int for each in ranks):
-            raise UsageError(f"ranks of a capability are {ranks!r}, but should be a tuple of numbers")
+            raise UsageError(f"ranks of a capability are {ranks!r}, expected a tuple of numbers")
 
     def lacks(self, case: TestCase) -> str | None:
         """Why the case is outside of it, None if it is inside."""

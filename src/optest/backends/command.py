@@ -89,7 +89,7 @@ class CommandBackendDriver(BackendDriver):
                 return None
             shape = format_shape(file.spec.shape)
             message = (
-                f"golden file {job.path(file)} of {file.tensor} ({file.dtype}[{shape}]) {state.value}, but should be "
+                f"golden file {job.path(file)} of {file.tensor} ({file.dtype}[{shape}]) {state.value}, expected "
                 f"the expected output of {case.key}; name it under golden.dump to have it made from the reference"
             )
             raise Fault(Reason.BAD_CASE, message)

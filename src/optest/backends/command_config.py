@@ -117,7 +117,7 @@ class _Reader(SectionReader):
     def _text(self, key: str, value: Any, tokens: Sequence[str] = ()) -> str:
         """A path, argument or value of the environment, with its tokens checked against ``tokens``, else all."""
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            self.say(key, f"is {value!r}, but should be a string")
+            self.say(key, f"is {value!r}, expected a string")
             return ""
         for problem in problems_of(str(value), tokens or self.all_tokens):
             self.say(key, problem)
@@ -151,10 +151,10 @@ class _Reader(SectionReader):
                 words = [value]
             plain = re.compile(r"[\w./][\w./=+-]*")
             listed = ", ".join(word if plain.fullmatch(word) else repr(word) for word in words)
-            self.say(key, f"is {value!r}, but should be a list, since no shell reads it: [{listed}]")
+            self.say(key, f"is {value!r}, expected a list, since no shell reads it: [{listed}]")
             return ()
         if not isinstance(value, (list, tuple)) or not value:
-            self.say(key, f"is {value!r}, but should be a list such as [bash, run.sh]")
+            self.say(key, f"is {value!r}, expected a list such as [bash, run.sh]")
             return ()
         return tuple(self._text(f"{key}[{index}]", part) for index, part in enumerate(value))
 
@@ -165,18 +165,18 @@ class _Reader(SectionReader):
         if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
             return tuple(self._one_command(f"{key}[{index}]", each) for index, each in enumerate(value))
         if isinstance(value, (list, tuple)) and any(isinstance(part, (list, tuple)) for part in value):
-            self.say(key, "mixes words and lists, but should be one command or a list of commands")
+            self.say(key, "mixes words and lists, expected one command or a list of commands")
             return ()
         return (self._one_command(key, value),)
 
     def _env(self) -> dict[str, str]:
         value = self.section.get("env", {})
         if not isinstance(value, Mapping):
-            self.say("env", f"is {value!r}, but should be a map from names to values")
+            self.say("env", f"is {value!r}, expected a map from names to values")
             return {}
         for name in value:
             if not isinstance(name, str) or not name or "=" in name:
-                self.say("env", f"has the name {name!r}, but should have names of environment variables")
+                self.say("env", f"has the name {name!r}, expected names of environment variables")
         return {str(name): self._text(f"env.{name}", entry) for name, entry in value.items()}
 
     def _output_specs(self) -> dict[str, TensorSpec]:
@@ -216,7 +216,7 @@ class _Reader(SectionReader):
         elif isinstance(value, (list, tuple)):
             pairs = [(f"{key}[{index}]", None, entry) for index, entry in enumerate(value)]
         else:
-            self.say(key, f"is {value!r}, but should be a list of {{tensor, path, dtype}} or a map from names to paths")
+            self.say(key, f"is {value!r}, expected a list of {{tensor, path, dtype}} or a map from names to paths")
             return []
         entries: list[tuple[str, str, Mapping[str, Any]]] = []
         for where, name, entry in pairs:
@@ -224,7 +224,7 @@ class _Reader(SectionReader):
                 entries.append((where, str(name), {"path": entry}))
                 continue
             if not isinstance(entry, Mapping):
-                self.say(where, f"is {entry!r}, but should be {'a path or ' if name else ''}a map with path and dtype")
+                self.say(where, f"is {entry!r}, expected {'a path or ' if name else ''}a map with path and dtype")
                 continue
             self.unknown_keys(
                 entry, ("path", "dtype") if name is not None else ("tensor", "path", "dtype"), inside=where
@@ -260,7 +260,7 @@ class _Reader(SectionReader):
             except UnknownName as error:
                 self.say(f"{where}.dtype", f"is not known: {error}")
             if not isinstance(stated, str):
-                self.say(f"{where}.dtype", f"is {stated!r}, but should be the name of a dtype")
+                self.say(f"{where}.dtype", f"is {stated!r}, expected the name of a dtype")
         if key != "inputs" and kind is not spec.dtype:
             self.say(
                 f"{where}.dtype",
@@ -282,7 +282,7 @@ class _Reader(SectionReader):
     def _golden_files(self, key: str, value: Any, specs: Mapping[str, TensorSpec]) -> tuple[TensorFile, ...]:
         files = self._files(key, value, specs, "golden/{}.bin", partly=True)
         if files and len(files) != len(specs):
-            self.say(key, f"has {', '.join(file.tensor for file in files)}, but should have every output")
+            self.say(key, f"has {', '.join(file.tensor for file in files)}, expected every output")
         return files
 
 
@@ -324,7 +324,7 @@ def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
     """What ``promises`` says, and the attributes that the program sees from the shapes."""
     stated = reader.section.get("promises", {})
     if not isinstance(stated, Mapping):
-        reader.say("promises", f"is {stated!r}, but should be a map with {', '.join(_PROMISES)}")
+        reader.say("promises", f"is {stated!r}, expected a map with {', '.join(_PROMISES)}")
         return Capability(), ()
     reader.unknown_keys(stated, _PROMISES, inside="promises")
     lists = {name: stated.get(name, ()) for name in ("dtypes", "ranks", "layouts", "ignores")}
@@ -333,7 +333,7 @@ def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
     for name, values in lists.items():
         kind = int if name == "ranks" else str
         if not isinstance(values, (list, tuple)) or not all(type(each) is kind for each in values):
-            reader.say(f"promises.{name}", f"is {stated[name]!r}, but should be a list of {kind.__name__}")
+            reader.say(f"promises.{name}", f"is {stated[name]!r}, expected a list of {kind.__name__}")
             lists[name] = ()
         odd = [each for each in lists[name] if name in known and each not in known[name]]
         for each in odd:
@@ -342,7 +342,7 @@ def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
         lists[name] = () if odd else lists[name]
     for name in ("broadcasts", "promotes", "refuses"):
         if not isinstance(stated.get(name, False), bool):
-            reader.say(f"promises.{name}", f"is {stated[name]!r}, but should be true or false")
+            reader.say(f"promises.{name}", f"is {stated[name]!r}, expected true or false")
     capability = Capability(
         dtypes=tuple(lists["dtypes"]),
         ranks=tuple(lists["ranks"]),

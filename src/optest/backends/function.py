@@ -392,7 +392,7 @@ def _require_function(function: Any, what: str) -> None:
     if type(function).__module__.startswith("triton."):
         raise UsageError(f"{what} is a Triton kernel, expected the function that allocates its output and launches it")
     if not callable(function):
-        raise UsageError(f"{what} is {function!r}, but should be a function")
+        raise UsageError(f"{what} is {function!r}, expected a function")
 
 
 def _stated(text: str) -> Kernel:

@@ -114,7 +114,7 @@ def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:
     reader.unknown_keys(stated, _KEYS)
     for key, kind in (("source", str), ("kernel", str), ("arguments", list), ("global", list)):
         if not isinstance(stated.get(key), (list, tuple) if kind is list else kind):
-            reader.say(key, f"is {stated.get(key)!r}, but should be {'a list' if kind is list else 'text'}")
+            reader.say(key, f"is {stated.get(key)!r}, expected {'a list' if kind is list else 'text'}")
     known = case_tokens(case)
     tensors = [*(each.path for each in case.inputs), *(f"output{place}" for place in range(len(case.outputs)))]
     for key in ("arguments", "global", "local", "options") if not reader.problems else ():
@@ -123,7 +123,7 @@ def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:
                 reader.say(key, problem)
             word = text.split()[0] if text.split() else ""
             if key == "arguments" and not _is_tensor(text) and word not in NUMBERS:
-                reader.say(key, f"has {text!r}, but should have a tensor, or a number: {', '.join(NUMBERS)}")
+                reader.say(key, f"has {text!r}, expected a tensor, or a number: {', '.join(NUMBERS)}")
     return stated, reader.problems
 
 
@@ -159,4 +159,4 @@ def _number(what: str, kind: str, text: Any, tokens: Mapping[str, str]) -> Any:
     try:
         return NUMBERS[kind](float(value) if kind in ("float", "double") else int(value))
     except (ValueError, OverflowError):
-        raise Fault(Reason.BAD_CASE, f"{what}, which is {value!r} here, but should be of type {kind}") from None
+        raise Fault(Reason.BAD_CASE, f"{what}, which is {value!r} here, expected of type {kind}") from None

@@ -23,7 +23,7 @@ class SectionReader:
         if isinstance(stated, Mapping):
             self.section = stated
         else:
-            self.say("", f"is {stated!r}, but should be a map with {keys}")
+            self.say("", f"is {stated!r}, expected a map with {keys}")
 
     def say(self, key: str, problem: str) -> None:
         self.problems.append(f"{self.where}{'.' if key else ''}{key} {problem}")

@@ -97,7 +97,7 @@ def connect(address: str, requests: Mapping[int, DeviceRequest]) -> Cluster:
             socket.create_connection((host, int(port)), _REACH_S).close()
         except (OSError, ValueError) as error:
             wanted = "HOST:PORT of a cluster, auto or local"
-            raise UsageError(f"--cluster is {address!r}, but should be {wanted}: {error}") from None
+            raise UsageError(f"--cluster is {address!r}, expected {wanted}: {error}") from None
     variable_by_default("RAY_USAGE_STATS_ENABLED", "0")
     cluster, more = Cluster(address, requests), dict[str, Any]()
     if address == _LOCAL:

@@ -83,7 +83,7 @@ def debug_all(
         UsageError: for another condition, sequences of different lengths, or no pair at all.
     """
     if condition not in ("or", "and"):
-        raise UsageError(f"condition is {condition!r}, but should be 'or' or 'and'")
+        raise UsageError(f"condition is {condition!r}, expected 'or' or 'and'")
     if len(actual_vals) != len(desired_vals) or not actual_vals:
         raise UsageError(
             f"there are {len(actual_vals)} actual and {len(desired_vals)} desired values; pairs are needed"
@@ -151,11 +151,9 @@ def print_discrepancy(
     """
     got, reference, case = _question(actual, expected, atol, rtol)
     if got.shape != reference.shape:
-        raise UsageError(
-            f"shapes are {format_shape(got.shape)} and {format_shape(reference.shape)}, but should be the same"
-        )
+        raise UsageError(f"shapes are {format_shape(got.shape)} and {format_shape(reference.shape)}, expected the same")
     if dtype_of(got.dtype) is not reference.dtype:
-        raise UsageError(f"dtypes are {got.dtype} and {reference.dtype}, but should be the same or both floating point")
+        raise UsageError(f"dtypes are {got.dtype} and {reference.dtype}, expected the same or both floating point")
     wrong = wrong_elements(got, reference.value, reference.dtype, resolve(case, reference, 0, _NUMERICS, None))
     indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(reference.value)))
     if verbose:
@@ -213,7 +211,7 @@ def _as_array(value: Any) -> Array:
         return from_codes(array, InfiniDtype.C32) if str(value.dtype) == "torch.complex32" else array
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
-    raise UsageError(f"value is a {type(value).__name__}, but should be a TestTensor, a torch tensor or a NumPy array")
+    raise UsageError(f"value is a {type(value).__name__}, expected a TestTensor, a torch tensor or a NumPy array")
 
 
 def _is_nan(array: Array) -> Array:

@@ -98,7 +98,7 @@ def element_of(dt: Any) -> DType:
     """
     known = infini_dtype(dt)
     if known is InfiniDtype.INVALID:
-        raise UsageError("dtype is INVALID, but should be one that has elements, such as InfiniDtype.F32")
+        raise UsageError("dtype is INVALID, expected one that has elements, such as InfiniDtype.F32")
     return _ELEMENTS[known]
 
 

@@ -205,7 +205,7 @@ class LibraryFunction:
         # ctypes lets further arguments through untyped, and cuts them to 32 bits.
         def call(*arguments: Any) -> Any:
             if len(arguments) != count:
-                raise UsageError(f"{self.name} was given {len(arguments)} arguments, but should be given {count}")
+                raise UsageError(f"{self.name} was given {len(arguments)} arguments, expected given {count}")
             return self._symbol(*arguments)
 
         return call

@@ -48,7 +48,7 @@ class CTensor:
         dense = contiguous_strides(tuple(self.shape))
         self.strides = [int(stride) for stride in (dense if strides is None else strides)]
         if len(self.strides) != self.ndim:
-            raise UsageError(f"strides {self.strides} have {len(self.strides)} entries, but should have {self.ndim}")
+            raise UsageError(f"strides {self.strides} have {len(self.strides)} entries, expected {self.ndim}")
         self.c_shape = (ctypes.c_size_t * self.ndim)(*self.shape)
         self.c_strides = (ctypes.c_ssize_t * self.ndim)(*self.strides)
         self._descriptor: Any = None

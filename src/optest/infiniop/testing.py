@@ -92,7 +92,7 @@ def _count(least: int) -> Any:
     def count(text: str) -> int:
         number = int(text)
         if number < least:
-            raise argparse.ArgumentTypeError(f"is {number}, but should be {least} or more")
+            raise argparse.ArgumentTypeError(f"is {number}, expected {least} or more")
         return number
 
     return count
@@ -214,7 +214,7 @@ def _chosen(cases: Sequence[TestCase], only: int | None) -> Sequence[TestCase]:
     if only is None:
         return cases
     if not 0 <= only < len(cases):
-        raise UsageError(f"only is {only}, but should be from 0 to {len(cases) - 1}")
+        raise UsageError(f"only is {only}, expected from 0 to {len(cases) - 1}")
     return cases[only : only + 1]
 
 

@@ -159,9 +159,7 @@ def codes_of(given: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
     try:
         return np.broadcast_to(codes, shape)
     except ValueError:
-        raise UsageError(
-            f"values have the shape {format_shape(array.shape)}, but should have {format_shape(shape)}"
-        ) from None
+        raise UsageError(f"values have the shape {format_shape(array.shape)}, expected {format_shape(shape)}") from None
 
 
 def gathered(source: Any) -> Array:
@@ -190,7 +188,7 @@ def strides_of(array: Array) -> tuple[int, ...]:
         raise UsageError(f"array is {array.dtype}, which is no dtype of infinicore.h")
     size = array.itemsize
     if any(stride % size for stride in array.strides):
-        raise UsageError(f"strides are {array.strides} bytes, but should be multiples of {size}, the element's size")
+        raise UsageError(f"strides are {array.strides} bytes, expected multiples of {size}, the element's size")
     return tuple(stride // size for stride in array.strides)
 
 
@@ -206,7 +204,7 @@ def whole_file(path: Path, spec: TensorSpec) -> Array:
         raise UsageError(f"file {path} cannot be read: {error.strerror}") from None
     expected = spec.storage_elements * spec.dtype.itemsize_bytes
     if len(content) != expected:
-        raise UsageError(f"file {path} has {len(content)} bytes, but should have {expected} for {spec}")
+        raise UsageError(f"file {path} has {len(content)} bytes, expected {expected} for {spec}")
     elements: Array = np.frombuffer(bytearray(content), np.uint8).view(numpy_dtype(spec.dtype))
     return elements
 

@@ -104,7 +104,7 @@ def _entries(text: str) -> Iterator[tuple[str, Any]]:
     for each in re.split(r",(?![^\[]*\])", text):  # not at those inside a list
         name, equals, value = each.partition("=")
         if each and not equals:
-            raise UsageError(f"--config is {each!r}, but should be KEY=VALUE")
+            raise UsageError(f"--config is {each!r}, expected KEY=VALUE")
         if each:
             yield name, json_or_text(value)
 

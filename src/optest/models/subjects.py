@@ -294,7 +294,7 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
     except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if {*found} != {*names}:
-        raise UsageError(f"{path} has {', '.join(sorted(found)) or 'no tensors'}, but should have {', '.join(names)}")
+        raise UsageError(f"{path} has {', '.join(sorted(found)) or 'no tensors'}, expected {', '.join(names)}")
     # An archive of NumPy has bytes for a member that is no array.
     arrays = {name: np.asarray(found[name]) for name in names}
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}

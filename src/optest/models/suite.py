@@ -81,7 +81,7 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             if key not in options and key not in _OWN:
                 ledger.unknown(place, UnknownName("key of a suite", key, sorted({*_OWN, *options})))
             elif expected := _misfit(options.get(key, _OWN.get(key, _MODEL)), value):
-                ledger.problem(place, f"{key} is {shown(value)}, but should be {expected}")
+                ledger.problem(place, f"{key} is {shown(value)}, expected {expected}")
             elif key in options and options[key].choices and value not in options[key].choices:
                 ledger.unknown(place, UnknownName(key, value, options[key].choices))
         if ledger.problems:

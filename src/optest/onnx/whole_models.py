@@ -91,7 +91,7 @@ class OnnxProgram:
         for what in ("inputs", "outputs"):
             own, theirs = (getattr(each, what) for each in (self.before, graph))
             if own != theirs:
-                names = f"{', '.join(theirs) or 'none'}, but should have {', '.join(own)}, in this order"
+                names = f"{', '.join(theirs) or 'none'}, expected {', '.join(own)}, in this order"
                 how = f"torch.onnx.export(..., {what[:-1]}_names={list(own)}) names them so"
                 raise UsageError(f"the optimised model has the {what} {names}\n  {how}")
         renamed = names_by_structure(self.before, graph) if self._content is not self.before.content else {}

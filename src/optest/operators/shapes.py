@@ -58,7 +58,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             if a != b and 1 not in (a, b):
                 raise UnfitArguments(
                     f"shape {format_shape(shape)} has the size {b} at dimension {position - rank}, "
-                    f"but should have {a} or 1 to broadcast with {format_shape(result)}"
+                    f"expected {a} or 1 to broadcast with {format_shape(result)}"
                 )
         result = tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
     return result
@@ -84,7 +84,7 @@ def normalize_dim(dim: int, rank: int, name: str = "dim") -> int:
     # torch accepts dimensions 0 and -1 of a scalar.
     size = max(rank, 1)
     if not -size <= dim < size:
-        raise UnfitArguments(f"{name} is {dim}, but should be {-size} to {size - 1}, as input has {rank} dimensions")
+        raise UnfitArguments(f"{name} is {dim}, expected {-size} to {size - 1}, as input has {rank} dimensions")
     return dim % size
 
 
@@ -100,7 +100,7 @@ def reduced_dims(dims: int | Sequence[int] | None, rank: int) -> frozenset[int]:
     listed = (dims,) if isinstance(dims, int) else dims
     normalized = [normalize_dim(dim, rank) for dim in listed]
     if len(set(normalized)) < len(normalized):
-        raise UnfitArguments(f"dim is {list(listed)}, but should name each dimension once")
+        raise UnfitArguments(f"dim is {list(listed)}, expected each dimension once")
     return frozenset(normalized)
 
 
@@ -205,26 +205,26 @@ def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
     """Raise UnfitArguments if the input has fewer than ``least`` dimensions."""
     if spec.rank < least:
         words = "a dimension" if least == 1 else f"{least} dimensions"
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, expected {words} or more")
 
 
 def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
     """Raise UnfitArguments if the input's number of dimensions is none of ``ranks``."""
     if spec.rank not in ranks:
         words = f"{' or '.join(map(str, ranks))} dimension{'s' * (ranks != (1,))}"
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words}")
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, expected {words}")
 
 
 def require_shape(spec: TensorSpec, name: str, shape: Shape, why: str = "") -> None:
     """Raise UnfitArguments, with ``why`` at the end of its message, if the input has another shape."""
     if spec.shape != shape:
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{why}")
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, expected {format_shape(shape)}{why}")
 
 
 def require_float(spec: TensorSpec, name: str) -> None:
     """Raise UnfitArguments if the input's dtype is no real float dtype."""
     if not spec.dtype.is_float:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be a float dtype")
+        raise UnfitArguments(f"{name} is {spec.dtype}, expected a float dtype")
 
 
 def length_of_dim(specs: Specs, attributes: Attributes) -> int:
@@ -249,7 +249,7 @@ def require_same_dtype(first: TensorSpec, spec: TensorSpec, name: str) -> None:
     """Raise UnfitArguments if ``spec``, called ``name``, has another dtype than the first input."""
     # Most dtypes are the same object; the identity test spares a slower comparison.
     if spec.dtype is not first.dtype and spec.dtype != first.dtype:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {first.dtype}, as the first input")
+        raise UnfitArguments(f"{name} is {spec.dtype}, expected {first.dtype}, as the first input")
 
 
 def require_scalar(name: str, value: float, result: DType) -> None:
@@ -258,7 +258,7 @@ def require_scalar(name: str, value: float, result: DType) -> None:
         return
     if value != int(value) or not result.min_int <= value <= result.max_int:
         raise UnfitArguments(
-            f"{name} is {value:g}, but should be an integer of {result.min_int} to {result.max_int} for {result}"
+            f"{name} is {value:g}, expected an integer of {result.min_int} to {result.max_int} for {result}"
         )
 
 

@@ -156,7 +156,7 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
         lines.append(f"  {measure.nonfinite_mismatched} of them: NaN or infinity instead of a number, or the reverse")
     if _is_flushed(measure):
         lines.append(
-            "  the worst element is 0, but should be a subnormal number; "
+            "  the worst element is 0, expected a subnormal number; "
             f"if the device flushes subnormal numbers, declare {_FLUSHING}"
         )
     if measure.where:
@@ -281,12 +281,12 @@ def _measured(measures: Sequence[Measure], reason: Reason | None, *, rounds_less
 def _errors_text(measure: Measure) -> str:
     """Return the number of wrong elements and the worst one, or the value and limit of the statistic over all elements.
 
-    Such as ``3 of 8 elements are off; worst at [2]: got 0.1, but should be 0.2 ± 0.01 (12 ulp, 10.0 x allowed)``.
+    Such as ``3 of 8 elements are off; worst at [2]: got 0.1, expected 0.2 ± 0.01 (12 ulp, 10.0 x allowed)``.
     """
     if measure.is_off and not measure.mismatched:
         return (
             f"each element is within its bound, but together the errors are too large: "
-            f"z is {number(measure.statistic, 3)}, but should be {number(measure.statistic_limit, 3)} or less"
+            f"z is {number(measure.statistic, 3)}, expected {number(measure.statistic_limit, 3)} or less"
             f" (over {plural(measure.compared, 'element')}; caused by a bias, truncation or a narrow accumulator)"
         )
     if measure.compared == 1:
@@ -310,7 +310,7 @@ def _errors_text(measure: Measure) -> str:
         digits = ".3g" if factor < 1.1 else ".1f" if factor < 1000 else ".1e"
         sizes.append(f"{factor:{digits}} x allowed")
     aside = f" ({', '.join(sizes)})" if sizes else ""
-    return f"{count}; {at}got {got}, but should be {expected}{allowed}{aside}"
+    return f"{count}; {at}got {got}, expected {expected}{allowed}{aside}"
 
 
 def rule_text(rule: RuleUsed) -> str:

@@ -51,10 +51,10 @@ class TaskArgs:
     def __init__(self, *specs: Any) -> None:
         for place, spec in enumerate(specs):
             if not isinstance(spec, (Tensor, Scalar)):
-                raise UsageError(f"an argument is {type(spec).__name__}, but should be Tensor(…) or Scalar(…)")
+                raise UsageError(f"an argument is {type(spec).__name__}, expected Tensor(…) or Scalar(…)")
             name = str(spec.name)
             if not name.isidentifier() or name.startswith("_") or hasattr(TaskArgs, name):
-                raise UsageError(f"an argument is called {name!r}, but should have a name that can be an attribute")
+                raise UsageError(f"an argument is called {name!r}, expected a name that can be an attribute")
             if name in vars(self):
                 raise UsageError(f"two arguments are called {name!r}")
             if isinstance(spec, Tensor) and any(isinstance(each, Scalar) for each in specs[:place]):
@@ -177,7 +177,7 @@ def scene_test(
     """
     level = getattr(level, "value", level)
     if level not in LEVELS:
-        raise UsageError(f"level is {level!r}, but should be one of {', '.join(map(str, LEVELS))}")
+        raise UsageError(f"level is {level!r}, expected one of {', '.join(map(str, LEVELS))}")
 
     def declare(scene: Scene) -> Scene:
         scene._scene_level = level
@@ -196,7 +196,7 @@ def _cases(scene: type[SceneTestCase], platforms: Sequence[str] | None) -> Itera
     for place, stated in enumerate(scene.CASES):
         where = f"case {place + 1} of {scene.__name__}"
         if not isinstance(stated, Mapping):
-            raise UsageError(f"{where} is {type(stated).__name__}, but should be a mapping")
+            raise UsageError(f"{where} is {type(stated).__name__}, expected a mapping")
         try:
             case = _case(scene, stated, platforms)
         except UsageError as error:
@@ -215,10 +215,10 @@ def _case(scene: type[SceneTestCase], stated: Mapping[str, Any], platforms: Sequ
         raise UnknownName("key", unknown[0], known)
     name = stated.get("name")
     if not isinstance(name, str) or not name or "::" in name or "[" in name:
-        raise UsageError(f"name is {name!r}, but should be a text without :: and brackets")
+        raise UsageError(f"name is {name!r}, expected a text without :: and brackets")
     own = stated.get("platforms", platforms)
     if isinstance(own, str) or not own:
-        raise UsageError(f"platforms is {own!r}, but should be a list of names, here or in @scene_test")
+        raise UsageError(f"platforms is {own!r}, expected a list of names, here or in @scene_test")
     common = tuple(each for each in own if platforms is None or each in platforms)
     if not common:
         of_the_class = ", ".join(platforms or ())
@@ -228,7 +228,7 @@ def _case(scene: type[SceneTestCase], stated: Mapping[str, Any], platforms: Sequ
     config = dict(stated.get("config", {}))
     count = stated.get("device_count", config.get("device_count", 1))
     if type(count) is not int or count < 1:
-        raise UsageError(f"device_count is {count!r}, but should be 1 or more")
+        raise UsageError(f"device_count is {count!r}, expected 1 or more")
     if count > 1 and scene._scene_level == 2:
         raise UsageError(f"device_count is {count}, but a scene of level 2 has one device; it needs level=3")
     manual = stated.get("manual", False)

@@ -137,7 +137,7 @@ def _arrays(args: TaskArgs) -> dict[str, Array]:
         is_of_torch = torch is not None and isinstance(value, torch.Tensor)
         arrays[name] = load_object("optest.torch.tensors:as_array")(value) if is_of_torch else value
         if not isinstance(arrays[name], np.ndarray):
-            raise Fault(Reason.BAD_CASE, f"tensor {name} is {type(value).__name__}, but should be an array or a tensor")
+            raise Fault(Reason.BAD_CASE, f"tensor {name} is {type(value).__name__}, expected an array or a tensor")
         dtype_of(arrays[name].dtype)
     return arrays
 

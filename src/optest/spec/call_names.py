@@ -37,7 +37,7 @@ def misnamed(name: str) -> tuple[str, str] | None:
         hint = "torch.nn modules are not supported: write the function of torch.nn.functional that it calls"
     else:
         hint = f"op: {full}" if is_abbreviated else _ALLOWED if is_dotted(name) else "op: torch.add"
-    return f"op is {name!r}, but should be a dotted name of torch's", hint
+    return f"op is {name!r}, expected a dotted name of torch's", hint
 
 
 def _expand_name(op: str) -> tuple[str, bool]:

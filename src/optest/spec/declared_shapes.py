@@ -86,7 +86,7 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
     """Return the spec of input ``index``; raise UnfitArguments, naming the input, if it is missing or None."""
     spec = specs[index] if index < len(specs) else None
     if spec is None:
-        raise UnfitArguments(f"{name} is missing, but should be given")
+        raise UnfitArguments(f"{name} is missing, expected given")
     return spec
 
 
@@ -126,7 +126,7 @@ def fitted(specs: Specs, declaration: str, **known: Any) -> tuple[Any, tuple[Ten
                 owner, words = next(owners, ""), misfit.replace("_", " ")
                 reason = f", with {words} as in {owner}" if owner and misfit not in attribute_names else f", as {words}"
                 wanted = format_shape(shape_of(tensor, known))
-                raise UnfitArguments(f"{tensor.name} is {format_shape(spec.shape)}, but should be {wanted}{reason}")
+                raise UnfitArguments(f"{tensor.name} is {format_shape(spec.shape)}, expected {wanted}{reason}")
     output_specs = [dense(known.get(tensor.kind) or dtype(tensor.kind), shape_of(tensor, known)) for tensor in outputs]
     return SimpleNamespace(**known), tuple(output_specs)
 
@@ -137,7 +137,7 @@ _INDICES = ("int64", "int32")
 def require_index(spec: TensorSpec, name: str) -> None:
     """Raise UnfitArguments, naming the tensor ``name``, unless its dtype is int64 or int32."""
     if spec.dtype.name not in _INDICES:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDICES)}")
+        raise UnfitArguments(f"{name} is {spec.dtype}, expected {' or '.join(_INDICES)}")
 
 
 def _require_dtype(
@@ -156,7 +156,7 @@ def _require_dtype(
             return
         words = f"{wanted} or {wide}" if wide and wanted.bits == 16 else wanted
         owner = next((f", as {tensor.name}" for tensor in before if tensor.kind == kind and kind.isupper()), "")
-        raise UnfitArguments(f"{declared.name} is {spec.dtype}, but should be {words}{owner}")
+        raise UnfitArguments(f"{declared.name} is {spec.dtype}, expected {words}{owner}")
 
 
 def _describe_rank(declared: DeclaredTensor, known: Mapping[str, Any]) -> str:

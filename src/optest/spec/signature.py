@@ -235,10 +235,10 @@ class Attribute:
         canonical = next((candidate for candidate in candidates if candidate is not _UNFIT), _UNFIT)
         if canonical is _UNFIT:
             words = " or ".join(_TYPE_WORDS[kind] for kind in kinds)
-            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be {words}")
+            raise UnfitArguments(f"attribute {self.name} is {value!r}, expected {words}")
         if self.choices and canonical not in self.choices:
             listed = ", ".join(map(repr, self.choices))
-            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be one of {listed}")
+            raise UnfitArguments(f"attribute {self.name} is {value!r}, expected one of {listed}")
         return canonical
 
 

@@ -63,7 +63,7 @@ def require_writable(path: str, *, force: bool) -> None:
     """
     file = Path(path)
     if file.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"-o is {path}, but should be a file that ends in .yaml")
+        raise UsageError(f"-o is {path}, expected a file that ends in .yaml")
     if file.is_dir():
         raise UsageError(f"-o is {path}, which is a folder")
     if not file.parent.is_dir():

@@ -70,7 +70,7 @@ def received(output: Any, device: torch.device) -> Any:
     if (output.device.type, output.device.index or 0) != (device.type, device.index or 0):
         raise Fault(
             Reason.WRONG_DEVICE,
-            f"the output is on {output.device}, but should be on {device}",
+            f"the output is on {output.device}, expected on {device}",
             details={"device": str(output.device)},
         )
     try:

@@ -167,11 +167,11 @@ def test_a_path_whose_driver_has_another_name_is_refused(manager: BackendManager
         (OneChip(), "should have a tuple of names"),
         (Idle(), "neither `run` nor `run_into`"),
         (FromTheFuture(), "api = 2"),
-        (Flushing(), "numerics.denormals = 'Flush', but should have one of 'preserve', 'flush'"),
+        (Flushing(), "numerics.denormals = 'Flush', expected one of 'preserve', 'flush'"),
         (Loose(), "numerics.accumulator = 'int8'"),
         (Numberless(), "numerics = None"),
-        (Gpu, "is the class Gpu, but should be an instance"),
-        (object(), "is a object, but should be an instance"),
+        (Gpu, "is the class Gpu, expected an instance"),
+        (object(), "is a object, expected an instance"),
     ],
 )
 def test_a_driver_with_a_defect_is_refused_at_once(manager: BackendManager, driver: Any, message: str) -> None:

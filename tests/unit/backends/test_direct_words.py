@@ -57,7 +57,7 @@ def test_an_attribute_that_is_none_stays_none_in_when(tmp_path: Path) -> None:
         ({"entry": "same_layout: [input, output]"}, "same_layout has 'output', but dims have input, out"),
         ({"call": f"handle, {CALL}"}, "operators.softmax.call has handle, so the file should say how it is made"),
         ({"call": "handles"}, "which is no role here; did you mean handle?"),
-        ({"call": "handle:input"}, "'handle:input', but should be one of"),
+        ({"call": "handle:input"}, "'handle:input', expected one of"),
         ({"call": "shape:input"}, "but should be 'shape:input as int64_t[]'"),
         ({"call": "'strides:input as float[]'"}, "but should be 'strides:input as int64_t[]'"),
         ({"call": "leading:input as bits"}, "or 'leading:input as bytes'"),
@@ -67,7 +67,7 @@ def test_an_attribute_that_is_none_stays_none_in_when(tmp_path: Path) -> None:
         ),
         (
             {"file": "handle: {create: {function: f, arguments: [slot, 'constant:1 as long']}, destroy: g}"},
-            "handle.create.arguments[1] is 'constant:1 as long', but should be 'constant:1 as scalar|float|double|int",
+            "handle.create.arguments[1] is 'constant:1 as long', expected 'constant:1 as scalar|float|double|int",
         ),
     ],
 )

@@ -367,7 +367,7 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
     [
         ("kernels_under_test:absent", UsageError, "no attribute 'absent'"),
         ("no_such_module:f", UsageError, "does not exist on the import path"),
-        ("kernels_under_test:NUMBER", UsageError, "is 3, but should be a function"),
+        ("kernels_under_test:NUMBER", UsageError, "is 3, expected a function"),
         ("nothing_of_the_kind=kernels_under_test:softmax", UsageError, "is no operator.*\n  for a .*--reference"),
         ("kernels_under_test:quantize_int8", UsageError, "\n  for quantize, give its .*\n  for a .*--reference"),
         ("kernels_under_test:flash_attention", UsageError, "did you mean --function scaled_dot_product_attention=k"),

@@ -113,7 +113,7 @@ def test_a_wrong_kernel_has_its_reason(tmp_path: Path, kernel: str, reason: Reas
         (["{input0}", "{output0}", "float {numel0}"], "argument 3 of kernel relu of kernels.cl is 'float {numel0}'"),
         (["{input0}", "{output0}", "{input0}"], "but the source has 'int' there"),
         (["int {numel0}", "{output0}", "int {numel0}"], "but the source has 'float*' there"),
-        (["{input0}", "{output0}", "int {dtype}"], "which is 'float32' here, but should be of type int"),
+        (["{input0}", "{output0}", "int {dtype}"], "which is 'float32' here, expected of type int"),
     ],
 )
 def test_a_wrong_argument_is_named(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -172,7 +172,7 @@ def test_options_become_the_configuration_of_every_case(tmp_path: Path, monkeypa
         ({"library": ("nowhere",)}, Unavailable, "nowhere is unavailable: there is no such folder; --library names"),
         ({"library": ()}, Unavailable, "neither --library nor INFINI_ROOT"),
         ({"headers": ("nowhere",)}, Unavailable, "--headers names them"),
-        ({"threads": "two"}, UsageError, "--threads is two, but should be numbers such as 1,2"),
+        ({"threads": "two"}, UsageError, "--threads is two, expected numbers such as 1,2"),
         ({"device": "gpu"}, UsageError, "mapping infiniop has cpu, nvidia"),
         ({"op": ("erf",)}, NothingSelected, "erf is not in mapping infiniop"),
         ({"backend": "numpy"}, UsageError, "is not for backend numpy"),

@@ -60,8 +60,8 @@ def test_one_dimension_of_others_is_taken_for_all_that_have_no_name() -> None:
 @pytest.mark.parametrize(
     ("tensor", "dims", "said"),
     [
-        (spec((2, 3)), ("n",), "has 2 dimensions, but should have 1"),
-        (spec(()), ("m...", "k"), "has 0 dimensions, but should have 1 or more"),
+        (spec((2, 3)), ("n",), "has 2 dimensions, expected 1"),
+        (spec(()), ("m...", "k"), "has 0 dimensions, expected 1 or more"),
         (spec((4, 5), (1, 4)), ("n...",), "has strides [1, 4], which one increment does not walk in order"),
         (spec((4, 5), (7, 1)), ("n...",), "has strides [7, 1], which one increment does not walk in order"),
     ],

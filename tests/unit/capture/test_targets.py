@@ -137,7 +137,7 @@ def test_a_model_that_closes_standard_output(folder: Path, monkeypatch: pytest.M
     [
         ("a_script.py:forwrd", ["a_script.py has no forwrd; did you mean forward?"]),
         ("a_script.py:zzz", ["a_script.py has no zzz; it has forward, needs, raises"]),
-        ("a_script.py:NUMBER", ["is int, but should be a function that takes no arguments"]),
+        ("a_script.py:NUMBER", ["is int, expected a function that takes no arguments"]),
         ("a_script.py:needs", ["takes x, but capture calls it without arguments", "def captured(): return needs(...)"]),
         ("a_script.py:Layer", ["is a class, whose call builds", "def captured(): return Layer(...)(torch.randn(...))"]),
         ("a_script.py:raises", ["a_script.py:raises raised RuntimeError: ", "at a_script.py:12, in inner: return x @",
@@ -185,7 +185,7 @@ def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.Monkey
             {},
             "there.yaml is there already, and nothing was written; --force writes",
         ),
-        ("a_script.py:forward", "x.json", {}, "-o is x.json, but should be a file that ends in .yaml"),
+        ("a_script.py:forward", "x.json", {}, "-o is x.json, expected a file that ends in .yaml"),
         ("a_script.py:forward", "no/x.yaml", {}, "-o is no/x.yaml, but there is no folder no"),
         ("a_script.py:forward", "folder.yaml", {}, "-o is folder.yaml, which is a folder"),
         ("a_script.py:raises", "x.yaml", {}, "nothing was written"),

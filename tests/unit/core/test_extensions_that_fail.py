@@ -50,4 +50,4 @@ def test_outdated_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(UsageError) as caught:
         registry.load_extension("backend 'old'", "needs_a_newer_one:Driver")
     assert says(str(caught.value), "core.has_no_attribute_new")
-    assert str(caught.value).endswith("onnx is 1.9.2, but should be 1.18 or later: pip install -U onnx")
+    assert str(caught.value).endswith("onnx is 1.9.2, expected 1.18 or later: pip install -U onnx")

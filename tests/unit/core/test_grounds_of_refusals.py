@@ -39,7 +39,7 @@ class AcceptsAll(BackendDriver):
                 "shapes": {"input0": [5, 3], "input1": [3]},
                 "generator": {"input1": {"fill": "data", "values": [0, -1, 2]}},
             },
-            "indices is -1 at [1], but should be 0 to 4",
+            "indices is -1 at [1], expected 0 to 4",
         ),
         ({"op": "relu", "dtypes": "float32", "shapes": {"input0": [3]}}, None),
     ],

@@ -75,7 +75,7 @@ def test_an_integer_goes_over_unchanged_or_not_at_all(name: str, data: st.DataOb
         assert called.arguments == (value,)
         assert call.prototype.argtypes[0](value).value == value
     else:
-        with pytest.raises(BadCall, match=rf"f: argument 1 \(a\) is {value}, but should be from {low} to {high}"):
+        with pytest.raises(BadCall, match=rf"f: argument 1 \(a\) is {value}, expected from {low} to {high}"):
             call(value)
         assert called.arguments is None
 
@@ -104,10 +104,10 @@ def test_a_finite_number_never_becomes_infinite(value: float) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("int", 1.5, r"is 1\.5 \(float\), but should be an integer \(int\)"),
-        ("int", "3", r"is '3' \(str\), but should be an integer"),
-        ("int", None, r"is None \(NoneType\), but should be an integer"),
-        ("float", "x", r"is 'x' \(str\), but should be a number"),
+        ("int", 1.5, r"is 1\.5 \(float\), expected an integer \(int\)"),
+        ("int", "3", r"is '3' \(str\), expected an integer"),
+        ("int", None, r"is None \(NoneType\), expected an integer"),
+        ("float", "x", r"is 'x' \(str\), expected a number"),
         ("float", 1j, "should be a number"),
         ("float", 2**24 + 1, "is 16777217, which a float cannot hold"),
         ("double", 2**53 + 1, "which a double cannot hold"),
@@ -115,7 +115,7 @@ def test_a_finite_number_never_becomes_infinite(value: float) -> None:
         ("double", np.zeros(1), "should be a number"),
         ("bool", 2, r"should be True or False \(bool\)"),
         ("bool", "yes", "should be True or False"),
-        ("void *", 1.0, r"is 1\.0 \(float\), but should be a pointer \(void \*\)"),
+        ("void *", 1.0, r"is 1\.0 \(float\), expected a pointer \(void \*\)"),
         ("void *", -1, "which is no address"),
         ("void *", 2**64, "which is no address"),
         ("void *", "text", "should be a pointer"),
@@ -153,7 +153,7 @@ def test_numbers_of_numpy_and_ctypes_are_numbers(name: str, value: object, passe
 
 def test_the_number_of_arguments_is_checked() -> None:
     call, called = function(NUMBERS["int"], NUMBERS["float"], NUMBERS["void *"])
-    with pytest.raises(BadCall, match=r"f was given 1 arguments, but should be given 3; missing: b, c\n  at f\.h:3"):
+    with pytest.raises(BadCall, match=r"f was given 1 arguments, expected given 3; missing: b, c\n  at f\.h:3"):
         call(1)
     with refusal(BadCall, "ffi.was_given_arguments_but"):
         call(1, 1.0, None, None)

@@ -160,9 +160,9 @@ def test_a_library_without_headers_still_makes_tensors(tiny_root: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((None, None, 4, None, None), "given 5 arguments, but should be given 6; missing: stream"),
-        ((None, None, -1, None, None, None), r"argument 3 \(workspace_size\) is -1, but should be from 0"),
-        ((None, None, 4, 1.5, None, None), r"argument 4 \(y\) is 1.5 \(float\), but should be a pointer"),
+        ((None, None, 4, None, None), "given 5 arguments, expected given 6; missing: stream"),
+        ((None, None, -1, None, None, None), r"argument 3 \(workspace_size\) is -1, expected from 0"),
+        ((None, None, 4, 1.5, None, None), r"argument 4 \(y\) is 1.5 \(float\), expected a pointer"),
     ],
 )
 def test_arguments_are_checked_before_c_is_called(lib: InfiniLib, arguments: tuple[object, ...], said: str) -> None:

@@ -226,12 +226,12 @@ def test_manual_values_keep_their_bits_and_lists_are_rounded_once() -> None:
 @pytest.mark.parametrize(
     ("shape", "strides", "dt", "given", "said"),
     [
-        ((2,), None, F32, np.ones(3, np.float32), "values have the shape 3, but should have 2"),
+        ((2,), None, F32, np.ones(3, np.float32), "values have the shape 3, expected 2"),
         ((2, 2), (0, 1), F32, np.arange(4, dtype=np.float32).reshape(2, 2), "differ between elements that share"),
         ((2,), None, InfiniDtype.U8, [1, 256], r"value at \[1\] is 256, expected a value from 0 to 255"),
         ((2,), None, InfiniDtype.I8, [1, 0.5], "is 0.5, expected an integer"),
         ((2,), None, F32, None, "set_tensor has no values"),
-        ((2,), (1, 1), F32, [1.0], "strides .* have 2 entries, but should have 1"),
+        ((2,), (1, 1), F32, [1.0], "strides .* have 2 entries, expected 1"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(shape, strides, dt, given, said) -> None:

@@ -195,7 +195,7 @@ def test_outputs_that_an_optimiser_renames_adds_or_drops_are_refused(tmp_path: P
 
     whole = written(tmp_path / "m.onnx")
     for change, words in (
-        (lambda each: renamed(each, outputs=True), "outputs other_out, but should have out"),
+        (lambda each: renamed(each, outputs=True), "outputs other_out, expected out"),
         (another, "outputs out, gelu, but"),
         (dropped, "outputs scores, but"),
     ):

@@ -121,13 +121,13 @@ def test_integer_exact_fill_depends_on_sum_length() -> None:
 
 
 REFUSED = [
-    ("Conv", {"X": "1x2x8", "W": "3x2x3x3"}, (), "X is 1x2x8, but should have 4 dimensions"),
+    ("Conv", {"X": "1x2x8", "W": "3x2x3x3"}, (), "X is 1x2x8, expected 4 dimensions"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("kernel_shape=[2,2]",), "kernel_shape is [2, 2], expected [3, 3]"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("pads=[1,1]",), "pads is [1, 1], expected 4 numbers"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("pads=[1,1,1,1]", "auto_pad=VALID"), "expected no pads with auto_pad"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("auto_pad=same",), "should be one of 'NOTSET'"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("padding=same",), "should be a list of integers"),
-    ("MaxPool", {"X": "1x2x8"}, ("kernel_shape=[3]",), "X is 1x2x8, but should have 4 dimensions"),
+    ("MaxPool", {"X": "1x2x8"}, ("kernel_shape=[3]",), "X is 1x2x8, expected 4 dimensions"),
     ("MaxPool", {"X": "1x2x8x8"}, ("kernel_shape=[3,3]", "storage_order=1"), "storage_order is 1, expected 0"),
     ("MaxPool", {"X": "1x2x8x8"}, ("kernel_shape=[3,3]", "pads=[3,0,0,0]"), "expected numbers below kernel_size"),
     (
@@ -154,7 +154,7 @@ REFUSED = [
     ("Swish", {"X": "3"}, ("alpha=2.0",), "alpha is 2.0, expected 1.0"),
     ("ReduceMean", {"data": "2x3"}, ("axess=[0]",), "did you mean axes?"),
     ("InstanceNormalization", {"input": "5", "scale": "5", "B": "5"}, (), "should have 2 dimensions or more"),
-    ("RMSNormalization", {"X": "scalar", "scale": "scalar"}, (), "X is scalar, but should have a dimension or more"),
+    ("RMSNormalization", {"X": "scalar", "scale": "scalar"}, (), "X is scalar, expected a dimension or more"),
     ("Squeeze", {"data": "scalar"}, ("axes=[0]",), "axes is 0, expected an input with dimensions"),
     ("Squeeze", {"data": "1x3"}, ("axes=[]",), "axes is [], expected dimensions"),
     ("Squeeze", {"data": "1x3"}, ("axes=[-1]",), "axes is [-1], expected dimensions of size 1 in 1x3"),
@@ -175,7 +175,7 @@ REFUSED = [
         "attn_mask is 3x1, expected a last size of 5",
     ),
     ("Attention", {"Q": "1x2x3x8", "K": "1x2x3x8", "V": "1x2x3x8"}, ("scale=-1.0",), "scale is -1.0, expected 0"),
-    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3", "B": "5"}, (), "as conv2d: bias is 5, but should be 3"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3", "B": "5"}, (), "as conv2d: bias is 5, expected 3"),
     ("ReduceSum", {"data": "2x3"}, ("axes=[2]",), "as sum: dim is 2"),
 ]
 

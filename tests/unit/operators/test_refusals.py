@@ -23,15 +23,15 @@ X, ONE, HALF = spec((3, 4)), spec(()), of((2, 5, 8), (2, 5, 8), (2, 5, 8), dtype
 
 REFUSED: dict[str, list[Row]] = {
     "add": [
-        (of((2, 3), (2, 4)), {}, "size 4 at dimension -1, but should have 3 or 1 to broadcast"),
-        (of((2,), (2,), dtype="int8"), {"alpha": 0.5}, "alpha is 0.5, but should be an integer"),
-        (of((2,), (2,), dtype="int8"), {"alpha": 300}, "alpha is 300, but should be an integer"),
+        (of((2, 3), (2, 4)), {}, "size 4 at dimension -1, expected 3 or 1 to broadcast"),
+        (of((2,), (2,), dtype="int8"), {"alpha": 0.5}, "alpha is 0.5, expected an integer"),
+        (of((2,), (2,), dtype="int8"), {"alpha": 300}, "alpha is 300, expected an integer"),
         ([spec((2,), "float8_e5m2"), spec((2,))], {}, "no common dtype"),
         (of((2,)), {}, "other is missing"),
     ],
-    "sub": [(of((2,), (2,), dtype="int32"), {"alpha": 0.5}, "alpha is 0.5, but should be an integer")],
+    "sub": [(of((2,), (2,), dtype="int32"), {"alpha": 0.5}, "alpha is 0.5, expected an integer")],
     "clip": [
-        (of((3,), dtype="uint8"), {"min": -1.0}, "min is -1, but should be an integer of 0 to 255 for uint8"),
+        (of((3,), dtype="uint8"), {"min": -1.0}, "min is -1, expected an integer of 0 to 255 for uint8"),
         (of((3,)), {}, "expected at least one of them"),
     ],
     "round": [(of((3,), dtype="int32"), {"decimals": 1}, "decimals is 1, expected 0 for int32")],
@@ -40,15 +40,15 @@ REFUSED: dict[str, list[Row]] = {
     "swiglu": [
         (of((3, 5)), {}, "gate is 3x5, expected an even last dimension"),
         (of(()), {}, "gate is scalar, expected an even last dimension"),
-        (of((4,), dtype="int32"), {}, "gate is int32, but should be a float dtype"),
-        (of((3, 4), (4,)), {}, "up is 4, but should be 3x4, with shape as in gate"),
-        ([X, spec((3, 4), "float16")], {}, "up is float16, but should be float32"),
+        (of((4,), dtype="int32"), {}, "gate is int32, expected a float dtype"),
+        (of((3, 4), (4,)), {}, "up is 4, expected 3x4, with shape as in gate"),
+        ([X, spec((3, 4), "float16")], {}, "up is float16, expected float32"),
     ],
     "softplus": [(of((3,)), {"beta": -1.0}, "beta is -1, expected a number above 0")],
     "matmul": [
         (of((2, 3), (4, 5)), {}, "other is 4x5, expected 3 rows"),
         (of((), (4, 5)), {}, "input is a scalar, expected 1 dimension or more"),
-        ([spec((2, 3)), spec((3, 2), "float64")], {}, "other is float64, but should be float32"),
+        ([spec((2, 3)), spec((3, 2), "float64")], {}, "other is float64, expected float32"),
         (of((3, 3), (3, 3), dtype="int8"), {"out_dtype": "float32"}, "out_dtype is float32, expected int8"),
         (of((3, 3), (3, 3)), {"out_dtype": "float16"}, "out_dtype is float16, expected float32"),
         (of((3, 3), (3, 3)), {"out_dtype": "int32"}, "out_dtype is int32, expected float32"),
@@ -59,11 +59,11 @@ REFUSED: dict[str, list[Row]] = {
         (of((2, 3), (3, 4), (2,)), {}, "c is 2, expected a shape that broadcasts to 2x4"),
         (of((2, 3), (3, 4), (1, 2, 4)), {}, "c is 1x2x4, expected a shape that broadcasts to 2x4"),
         (of((2,), (3, 4)), {}, "a is 2, expected 2 dimensions, or 3 with a batch"),
-        (of((2, 2), (2, 2), dtype="int32"), {"beta": 0.5}, "beta is 0.5, but should be an integer"),
+        (of((2, 2), (2, 2), dtype="int32"), {"beta": 0.5}, "beta is 0.5, expected an integer"),
     ],
     "conv2d": [(of((1, 4, 9, 9), (3, 4, 3, 3)), {"padding": 1.5}, "a list of integers or a string")],
     "sum": [
-        (of((2, 3)), {"dim": 2}, "dim is 2, but should be -2 to 1"),
+        (of((2, 3)), {"dim": 2}, "dim is 2, expected -2 to 1"),
         (of((2, 3)), {"dim": [0, -2]}, "should name each dimension once"),
     ],
     "norm": [(of((3,)), {"p": float("nan")}, "p is NaN, expected a number")],
@@ -75,24 +75,24 @@ REFUSED: dict[str, list[Row]] = {
         )
         for name in ("bool", "complex64", "int4")
     ],
-    "dot": [([spec((3,)), spec((3,), "float64")], {}, "tensor is float64, but should be float32")],
-    "softmax": [(of((2, 3)), {"dim": -3}, "dim is -3, but should be -2 to 1")],
-    "causal_softmax": [(of((3,)), {}, "input is 3, but should have 2 dimensions or more")],
+    "dot": [([spec((3,)), spec((3,), "float64")], {}, "tensor is float64, expected float32")],
+    "softmax": [(of((2, 3)), {"dim": -3}, "dim is -3, expected -2 to 1")],
+    "causal_softmax": [(of((3,)), {}, "input is 3, expected 2 dimensions or more")],
     "layer_norm": [
         (of((2, 3)), {"normalized_shape": [2]}, "normalized_shape is 2, expected the last sizes of input"),
         (of((2, 3)), {"normalized_shape": []}, "normalized_shape is empty"),
-        (of((2, 3), (2,)), {"normalized_shape": [3]}, "weight is 2, but should be 3"),
+        (of((2, 3), (2,)), {"normalized_shape": [3]}, "weight is 2, expected 3"),
         (
             [X, None, spec((4,), "float16")],
             {"normalized_shape": [4]},
-            "bias is float16, but should be float32",
+            "bias is float16, expected float32",
         ),
     ],
     "batch_norm": [
         (of((2, 3), (3,)), {}, "one of running_mean and running_var is missing"),
-        (of((3,), (3,), (3,)), {}, "input is 3, but should have 2 dimensions or more"),
+        (of((3,), (3,), (3,)), {}, "input is 3, expected 2 dimensions or more"),
     ],
-    "transpose": [(of((2, 3)), {"dim0": 0, "dim1": 2}, "dim1 is 2, but should be -2 to 1")],
+    "transpose": [(of((2, 3)), {"dim0": 0, "dim1": 2}, "dim1 is 2, expected -2 to 1")],
     "split": [
         ([X], {"split_size_or_sections": (1, 1)}, "sections is [1, 1], expected sizes that add up to 3"),
     ],
@@ -110,8 +110,8 @@ REFUSED: dict[str, list[Row]] = {
     "avg_pool2d": [(of((1, 2, 6, 6)), {"kernel_size": 2, "divisor_override": 0}, "divisor_override is 0")],
     "adaptive_avg_pool2d": [(of((1, 2, 6, 6)), {"output_size": -1}, "output_size is")],
     "sdpa": [
-        (of((2, 5, 8), (2, 7, 9), (2, 7, 8)), {}, "key is 2x7x9, but should be 2x7x8, with size as in query"),
-        (of((2, 5, 8), (2, 7, 8), (2, 6, 8)), {}, "value is 2x6x8, but should be 2x7x8, with keys as in key"),
+        (of((2, 5, 8), (2, 7, 9), (2, 7, 8)), {}, "key is 2x7x9, expected 2x7x8, with size as in query"),
+        (of((2, 5, 8), (2, 7, 8), (2, 6, 8)), {}, "value is 2x6x8, expected 2x7x8, with keys as in key"),
         (of((4, 5, 8), (2, 7, 8), (2, 7, 8)), {}, "broadcast"),
         (of((4, 5, 8), (3, 7, 8), (3, 7, 8)), {"enable_gqa": True}, "divisor of 4"),
         (of((5, 8), (7, 8), (7, 8)), {"enable_gqa": True}, "expected 3 or more with heads"),
@@ -123,7 +123,7 @@ REFUSED: dict[str, list[Row]] = {
     ],
     "rope": [
         (of((2, 5, 7), (5, 3), (5, 3)), {}, "even number"),
-        (of((2, 5, 8), (5, 8), (5, 8)), {}, "cos is 5x8, but should be 5x4, as half of rotated"),
+        (of((2, 5, 8), (5, 8), (5, 8)), {}, "cos is 5x8, expected 5x4, as half of rotated"),
         (of((2, 5, 8), (6, 4), (6, 4)), {}, "cos has 6 rows"),
         (of((2, 5, 8), (5, 4), (4, 4)), {}, "sin is 4x4"),
         (of((2, 5, 8), (5, 5), (5, 5)), {"rotary_embedding_dim": 10}, "up to 8"),
@@ -133,15 +133,15 @@ REFUSED: dict[str, list[Row]] = {
     ],
     "quantize": [
         ([X, spec((3,))], {}, "expected 1, or 4 for dimension 1"),
-        ([X, spec((3,))], {"axis": 2}, "axis is 2, but should be -2 to 1"),
+        ([X, spec((3,))], {"axis": 2}, "axis is 2, expected -2 to 1"),
         ([X, X], {}, "scale is 3x4"),
-        ([X, spec((), "int8")], {}, "scale is int8, but should be a float"),
+        ([X, spec((), "int8")], {}, "scale is int8, expected a float"),
         ([X, spec((4,)), spec((3,), "int8")], {}, "zero_point is 3, expected 4"),
         ([X, ONE, spec((), "uint8")], {"dtype": "int8"}, "zero_point is uint8, expected int8"),
         ([X, ONE, spec((), "int64")], {}, "which no output can have; set the attribute dtype"),
         ([X, ONE], {"quant_min": 5, "quant_max": 3}, "quant_min and quant_max are 5 and 3"),
         ([X, ONE], {"quant_min": -1}, "quant_min and quant_max are -1"),
-        ([spec((3,), "int32"), ONE], {}, "input is int32, but should be a float"),
+        ([spec((3,), "int32"), ONE], {}, "input is int32, expected a float"),
     ],
     "dequantize": [
         ([X, ONE], {}, "input is float32"),
@@ -178,17 +178,17 @@ REFUSED |= {
     ],
     "cross_entropy": [
         ([X, spec((3,), "int64")], {"label_smoothing": 1.75}, "label_smoothing is 1.75, expected 0 to 1"),
-        ([X, spec((4,), "int64")], {}, "target is 4, but should be 3"),
-        ([X, spec((3,), "int64"), spec((3,))], {}, "weight is 3, but should be 4, with classes as in input"),
+        ([X, spec((4,), "int64")], {}, "target is 4, expected 3"),
+        ([X, spec((3,), "int64"), spec((3,))], {}, "weight is 3, expected 4, with classes as in input"),
         ([X, spec((3,))], {}, "target is float32"),
     ],
-    "add_rms_norm": [(of((3, 4), (4,)), {"normalized_shape": [4]}, "other is 4, but should be 3x4")],
-    "normalize": [(of((3,)), {}, "dim is 1, but should be -1 to 0")],
+    "add_rms_norm": [(of((3, 4), (4,)), {"normalized_shape": [4]}, "other is 4, expected 3x4")],
+    "normalize": [(of((3,)), {}, "dim is 1, expected -1 to 0")],
     "topksoftmax": [(of((3, 4)), {"topk": 5}, "topk is 5, expected 1 to 4")],
     "topkrouter": [
         (of((3, 36), (36,)), {"topk": 2}, "n_group is 8, expected a divisor of 36 columns with groups of 2 or more"),
         (of((3, 64), (64,)), {"topk": 2, "topk_group": 9}, "topk_group is 9, expected 1 to 8"),
-        (of((3, 64), (63,)), {"topk": 2}, "correction_bias is 63, but should be 64"),
+        (of((3, 64), (63,)), {"topk": 2}, "correction_bias is 63, expected 64"),
     ],
     "attention": [
         (of(*[(4, 2, 8)] * 3, *[(4, 5, 8)] * 2), {"pos": 4}, "key_cache has 5 tokens, expected 6 or more"),
@@ -206,7 +206,7 @@ REFUSED |= {
         (
             [*of(*[(8, 2, 4)] * 3), spec((3,), "int32"), spec((4,), "int32")],
             {},
-            "cu_seqlens_k is 4, but should be 3, with offsets as in cu_seqlens_q",
+            "cu_seqlens_k is 4, expected 3, with offsets as in cu_seqlens_q",
         ),
     ],
     "paged_prefill_attention": [
@@ -221,7 +221,7 @@ REFUSED |= {
         (
             [spec((5,), "int64"), *of((5, 2, 8), (4, 1, 8), (9, 8))],
             {},
-            "key is 4x1x8, but should be 5x1x8, with tokens as in positions",
+            "key is 4x1x8, expected 5x1x8, with tokens as in positions",
         ),
     ],
     "moe_align": [([spec((5, 2), "int32")], {"block_size": 0, "num_experts": 4}, "block_size is 0 and num_experts 4")],
@@ -230,23 +230,23 @@ REFUSED |= {
         (
             [*of((5, 8), (2, 7, 4)), spec((2,), "int32")],
             {},
-            "weight is 2x7x4, but should be 2x8x4, with depth as in input",
+            "weight is 2x7x4, expected 2x8x4, with depth as in input",
         ),
-        ([*of((5, 8), (2, 8, 4)), spec((3,), "int32")], {}, "offs is 3, but should be 2, with experts as in weight"),
+        ([*of((5, 8), (2, 8, 4)), spec((3,), "int32")], {}, "offs is 3, expected 2, with experts as in weight"),
     ],
     "top_k_top_p_mask": [(of((5, 0)), {}, "logits has rows of 0 elements, expected 1 or more")],
     "top_k_top_p_sampling": [
         ([spec((5, 7)), spec((5,), "int32")], {"dtype": "int8"}, "dtype is int8, expected int32 or int64"),
     ],
     "paged_caching": [
-        ([*of(*[(4, 2, 5, 8)] * 2, *[(6, 3, 8)] * 2), spec((6,), "int64")], {}, "key is 6x3x8, but should be 6x2x8"),
+        ([*of(*[(4, 2, 5, 8)] * 2, *[(6, 3, 8)] * 2), spec((6,), "int64")], {}, "key is 6x3x8, expected 6x2x8"),
         ([*of(*[(0, 2, 5, 8)] * 2, *[(6, 2, 8)] * 2), spec((6,), "int64")], {}, "has 6 elements, expected 0"),
     ],
     "dequantize_awq": [
         (
             [spec((8, 5), "int32"), spec((2, 39)), spec((2, 5), "int32")],
             {},
-            "scales is 2x39, but should be 2x40, with columns as in qweight",
+            "scales is 2x39, expected 2x40, with columns as in qweight",
         ),
         (
             [spec((8, 5), "int32"), spec((3, 40)), spec((3, 5), "int32")],
@@ -255,27 +255,27 @@ REFUSED |= {
         ),
     ],
     "rms_norm_backward": [
-        (of((3, 4), (4, 4)), {"normalized_shape": [4]}, "input is 4x4, but should be 3x4"),
-        (of((3, 4), (3, 4), (3,)), {"normalized_shape": [4]}, "weight is 3, but should be 4, as normalized shape"),
+        (of((3, 4), (4, 4)), {"normalized_shape": [4]}, "input is 4x4, expected 3x4"),
+        (of((3, 4), (3, 4), (3,)), {"normalized_shape": [4]}, "weight is 3, expected 4, as normalized shape"),
     ],
     "cross_entropy_backward": [
-        ([spec((3,)), X, spec((3,), "int64")], {}, "grad_output is 3, but should be scalar, as the loss"),
-        ([spec(()), X, spec((4,), "int64")], {}, "target is 4, but should be 3"),
+        ([spec((3,)), X, spec((3,), "int64")], {}, "grad_output is 3, expected scalar, as the loss"),
+        ([spec(()), X, spec((4,), "int64")], {}, "target is 4, expected 3"),
     ],
     "adamw": [
-        (of((3, 4), (3, 4), (4,), (3, 4)), {}, "exp_avg is 4, but should be 3x4, with shape as in param"),
+        (of((3, 4), (3, 4), (4,), (3, 4)), {}, "exp_avg is 4, expected 3x4, with shape as in param"),
         (of(*[(3, 4)] * 4), {"step": 0}, "step is 0, expected 1 or more"),
         (of(*[(3, 4)] * 4), {"beta2": 1.75}, "beta2 is 1.75, expected at least 0 and below 1"),
     ],
     "causal_conv1d": [
-        (of((2, 5, 9), (4, 4)), {}, "weight is 4x4, but should be 5x4, with dim as in x"),
-        ([*of((2, 5, 9), (5, 4)), None, spec((2, 5, 4))], {}, "initial_states is 2x5x4, but should be 2x5x3"),
+        (of((2, 5, 9), (4, 4)), {}, "weight is 4x4, expected 5x4, with dim as in x"),
+        ([*of((2, 5, 9), (5, 4)), None, spec((2, 5, 4))], {}, "initial_states is 2x5x4, expected 2x5x3"),
     ],
     "causal_conv1d_update": [
         (of((2, 5), (2, 5, 2), (5, 4)), {}, "conv_state has 2 elements per channel, expected 3 or more")
     ],
     "selective_scan": [
-        (of(*[(2, 5, 7)] * 2, (4, 3), *[(2, 3, 7)] * 2), {}, "A is 4x3, but should be 5x3"),
+        (of(*[(2, 5, 7)] * 2, (4, 3), *[(2, 3, 7)] * 2), {}, "A is 4x3, expected 5x3"),
         (
             of(*[(2, 6, 7)] * 2, (6, 3), (2, 4, 3, 7), (2, 3, 7)),
             {},
@@ -284,7 +284,7 @@ REFUSED |= {
         ([*of(*[(2, 5, 7)] * 2, (5, 3), *[(2, 3, 7)] * 2), spec((5,), "float16")], {}, "D is float16"),
     ],
     "embedding_bag": [
-        ([X, spec((7,), "int64")], {}, "indices is 7, but should have 2 dimensions"),
+        ([X, spec((7,), "int64")], {}, "indices is 7, expected 2 dimensions"),
         ([X, spec((7,), "int64"), spec((0,), "int64")], {"include_last_offset": True}, "offsets is empty"),
         ([X, spec((2, 3), "int64"), None, spec((2, 3))], {}, "given with mode mean, expected only with mode sum"),
     ],
@@ -293,9 +293,9 @@ REFUSED |= {
         (
             of((3, 9), (5, 9), (3, 2), (2, 3)),
             {"block_size": [4, 8]},
-            "weight_scale is 2x3, but should be 2x2, with blocks as in input_scale",
+            "weight_scale is 2x3, expected 2x2, with blocks as in input_scale",
         ),
-        (of((3, 9), (5, 8), (3, 2), (2, 2)), {}, "weight is 5x8, but should be 5x9, with depth as in input"),
+        (of((3, 9), (5, 8), (3, 2), (2, 2)), {}, "weight is 5x8, expected 5x9, with depth as in input"),
         (of((3, 9), (5, 9), (3, 2), (2, 2)), {"block_size": [4]}, "block_size is [4]"),
     ],
     "dequantize_gptq": [
@@ -310,14 +310,14 @@ REFUSED |= {
         (
             [X, spec((2, 8), "int32"), spec((1, 1), "int32"), spec((1, 8))],
             {},
-            "input is 3x4, but should be 3x16, with depth as in weights",
+            "input is 3x4, expected 3x16, with depth as in weights",
         )
     ],
     "awq_gemm": [
         (
             [X, spec((5, 1), "int32"), spec((1, 8)), spec((1, 1), "int32")],
             {},
-            "input is 3x4, but should be 3x5, with depth as in weights",
+            "input is 3x4, expected 3x5, with depth as in weights",
         )
     ],
 }

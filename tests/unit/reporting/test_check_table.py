@@ -192,7 +192,7 @@ def test_failures_of_one_reason_are_grouped_by_text(result: Make) -> None:
         return of(number, Reason.EXIT_CODE, f"run.sh exited with status {code}", details=details, **more)
 
     def accepted(number: int, description: str = "", why: str = "") -> CaseResult:
-        message = "the call was accepted, but should be refused with Exception"
+        message = "the call was accepted, expected refused with Exception"
         return of(number, Reason.NOT_REFUSED, message, description=description, details={"why": why} if why else {})
 
     other = {"backend": "command", "case": {"backend_config": {"command": {"command": "bash other.sh"}}}}
@@ -205,8 +205,8 @@ def test_failures_of_one_reason_are_grouped_by_text(result: Make) -> None:
         accepted(6, "output c with stride 0"),
         accepted(7, "output c with stride 0"),
         accepted(8, "output c in the memory of a"),
-        accepted(9, why="other is 5x6, but should have 4 rows"),
-        accepted(10, why="other is 7x6, but should have 3 rows"),
+        accepted(9, why="other is 5x6, expected 4 rows"),
+        accepted(10, why="other is 7x6, expected 3 rows"),
         *(result(id=f"add/{n}", operator="add", shapes={"input0": (n,)}) for n in range(20, 40)),
     ]
     groups = failure_groups(results)

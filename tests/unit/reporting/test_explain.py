@@ -63,8 +63,8 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
                 ),
             )
         },
-        Reason.SHAPE: {"message": "output out has the shape 32x64, but should have 64x32"},
-        Reason.DTYPE: {"message": "output out is float32, but should be float16"},
+        Reason.SHAPE: {"message": "output out has the shape 32x64, expected 64x32"},
+        Reason.DTYPE: {"message": "output out is float32, expected float16"},
         Reason.MISSING_OUTPUT: {"message": "the backend returned no output 'indices'"},
         Reason.EXTRA_OUTPUT: {"message": "the backend returned 2 outputs, but should return 1"},
         Reason.NOTHING_COMPARED: {},
@@ -90,9 +90,9 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
             "message": "heap-buffer-overflow",
             "details": {"stderr_tail": "==1==ERROR: AddressSanitizer"},
         },
-        Reason.NOT_REFUSED: {"message": "the call was accepted, but should be refused with ValueError"},
+        Reason.NOT_REFUSED: {"message": "the call was accepted, expected refused with ValueError"},
         Reason.WRONG_ERROR: {
-            "message": "the call was refused with 'KeyError: x', but should be refused with ValueError",
+            "message": "the call was refused with 'KeyError: x', expected refused with ValueError",
             "details": {"exception": "KeyError: x"},
         },
         Reason.WRONG_DEVICE: {"message": "output out lies on cpu, but should lie on cuda:0"},

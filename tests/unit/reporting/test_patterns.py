@@ -174,7 +174,7 @@ def test_block_of_group_has_pattern(result: Make) -> None:
 
 
 def test_one_cause_in_many_operators_is_one_group(result: Make) -> None:
-    said = "out: the shape is 1, but should be scalar"
+    said = "out: the shape is 1, expected scalar"
     results = [result(operator=f"op{n}", id=f"op{n}", reason=Reason.SHAPE, message=said) for n in range(20)]
     (group,) = failure_groups(results)
     assert len(group.others) == 19

@@ -65,7 +65,7 @@ def test_the_whole_report_in_a_pipe(three: list[CaseResult]) -> None:
         "[3/3] SKIPPED cast[float16](4)  UNSUPPORTED: no float8  1.2 ms\n"
         "\n"
         "FAILED  matmul[float16](64x128, 128x32)  torch:cpu against numpy\n"
-        "  out: 3 of 2048 elements are off; worst at [0, 1]: got 1, but should be 2 ± 0.5 (2.0 x allowed)\n"
+        "  out: 3 of 2048 elements are off; worst at [0, 1]: got 1, expected 2 ± 0.5 (2.0 x allowed)\n"
         "  rule: float16 in, float32 accumulate, k=128 (operator matmul)\n"
         "  reproduce: optest run again\n"
         "\n"

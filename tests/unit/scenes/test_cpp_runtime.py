@@ -294,9 +294,9 @@ def test_a_timeline_has_every_block(run: Runner) -> None:
     ("changes", "message"),
     [
         ({"incores": []}, "no kernel has func_id"),
-        ({"incores": [{"source": "k.cpp"}]}, "func_id is None, but should be stated (int)"),
+        ({"incores": [{"source": "k.cpp"}]}, "func_id is None, expected stated (int)"),
         ({"incores": [{"func_id": 0, "source": "a"}] * 2}, "two kernels have the same func_id"),
-        ({"orchestration": "o.cpp"}, "orchestration is 'o.cpp', but should be stated"),
+        ({"orchestration": "o.cpp"}, "orchestration is 'o.cpp', expected stated"),
         ({"orchestration": {"source": "gone.cpp", "function_name": "f"}}, "source gone.cpp is not there"),
         ({"function_name": "gone"}, 'the source has no function extern "C" gone'),
         ({"signature": ["sideways"]}, "'SIDEWAYS' is no direction"),

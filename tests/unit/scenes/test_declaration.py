@@ -46,12 +46,12 @@ X = Tensor("x", np.ones(2))
     [
         ([X, Tensor("x", np.ones(2))], "two arguments are called 'x'"),
         ([X, Scalar("x", 1)], "two arguments are called 'x'"),
-        ([Tensor("specs", np.ones(2))], "'specs', but should have a name that can be an attribute"),
-        ([Scalar("clone", 1)], "'clone', but should have a name that can be an attribute"),
-        ([Tensor("a b", np.ones(2))], "'a b', but should have a name that can be an attribute"),
-        ([Tensor("_names", np.ones(2))], "'_names', but should have a name that can be an attribute"),
+        ([Tensor("specs", np.ones(2))], "'specs', expected a name that can be an attribute"),
+        ([Scalar("clone", 1)], "'clone', expected a name that can be an attribute"),
+        ([Tensor("a b", np.ones(2))], "'a b', expected a name that can be an attribute"),
+        ([Tensor("_names", np.ones(2))], "'_names', expected a name that can be an attribute"),
         ([Scalar("n", 1), X], "tensor 'x' stands behind a scalar; tensors come first"),
-        ([X, np.ones(2)], r"an argument is ndarray, but should be Tensor\(…\) or Scalar\(…\)"),
+        ([X, np.ones(2)], r"an argument is ndarray, expected Tensor\(…\) or Scalar\(…\)"),
     ],
 )
 def test_wrong_arguments(specs: list[Any], message: str) -> None:
@@ -103,21 +103,21 @@ def test_a_case_says_more_than_its_class() -> None:
 @pytest.mark.parametrize(
     ("case", "decorator", "message"),
     [
-        ({}, {"level": 4}, "level is 4, but should be one of 2, 3"),
-        ({"name": ""}, {}, "case 1 of TestFoo: name is '', but should be a text without :: and brackets"),
-        ({"name": "a::b"}, {}, "name is 'a::b', but should be"),
-        ({"name": "a[0]"}, {}, r"name is 'a\[0\]', but should be"),
-        ({"name": None}, {}, "name is None, but should be"),
+        ({}, {"level": 4}, "level is 4, expected one of 2, 3"),
+        ({"name": ""}, {}, "case 1 of TestFoo: name is '', expected a text without :: and brackets"),
+        ({"name": "a::b"}, {}, "name is 'a::b', expected"),
+        ({"name": "a[0]"}, {}, r"name is 'a\[0\]', expected"),
+        ({"name": None}, {}, "name is None, expected"),
         ({"parms": {}}, {}, "unknown key 'parms'; did you mean 'params'"),
-        ({"platforms": "cpusim"}, {}, "platforms is 'cpusim', but should be a list of names"),
-        ({}, {"platforms": None}, "platforms is None, but should be a list of names, here or in @scene_test"),
+        ({"platforms": "cpusim"}, {}, "platforms is 'cpusim', expected a list of names"),
+        ({}, {"platforms": None}, "platforms is None, expected a list of names, here or in @scene_test"),
         (
             {"platforms": ["a5"]},
             {},
             r"its platforms \(a5\) and those of the class \(cpusim, cuda\) have none in common",
         ),
-        ({"device_count": 0}, {"level": 3}, "device_count is 0, but should be 1 or more"),
-        ({"device_count": "2"}, {"level": 3}, "device_count is '2', but should be 1 or more"),
+        ({"device_count": 0}, {"level": 3}, "device_count is 0, expected 1 or more"),
+        ({"device_count": "2"}, {"level": 3}, "device_count is '2', expected 1 or more"),
         ({"device_count": 2}, {"level": 2}, "a scene of level 2 has one device; it needs level=3"),
     ],
 )
@@ -130,7 +130,7 @@ def test_wrong_declarations(case: dict[str, Any], decorator: dict[str, Any], mes
     ("cases", "message"),
     [
         ([], "TestFoo has no CASES"),
-        (["default"], "case 1 of TestFoo is str, but should be a mapping"),
+        (["default"], "case 1 of TestFoo is str, expected a mapping"),
         ([{"name": "a"}, {"name": "a"}], "two cases of TestFoo are called 'a'"),
     ],
 )

@@ -30,7 +30,7 @@ ALLOWED = "a case is one call of torch: torch.add, torch.nn.functional.relu"
 def test_a_name_of_another_kind_has_a_hint(name: str, hint: str) -> None:
     found = misnamed(name)
     assert found is not None
-    assert found[0] == f"op is {name!r}, but should be a dotted name of torch's"
+    assert found[0] == f"op is {name!r}, expected a dotted name of torch's"
     assert found[1].startswith(hint)
     assert is_dotted(name)
 

@@ -67,7 +67,7 @@ def test_what_torch_does_not_have_is_said_with_what_was_meant(name: str, hint: s
 
 @pytest.mark.parametrize("name", ["abs", "F.relu", "torch.F.relu", "numpy.add", "os.system", "torch"])
 def test_a_name_that_is_not_torchs_is_said_to_be_none(name: str) -> None:
-    with pytest.raises(NoSuchCallable, match=f"op is '{name}', but should be a dotted name of torch's; "):
+    with pytest.raises(NoSuchCallable, match=f"op is '{name}', expected a dotted name of torch's; "):
         find(name)
 
 
@@ -75,7 +75,7 @@ def test_a_name_that_is_not_torchs_is_said_to_be_none(name: str) -> None:
     ("op", "call", "said"),
     [
         ("torch.add", "torch.mul(input0, input1)", "op is torch.add, but `call` is one of torch.mul"),
-        ("torch.add", "numpy.add(input0, input1)", "op is 'numpy.add', but should be a dotted name of torch's"),
+        ("torch.add", "numpy.add(input0, input1)", "op is 'numpy.add', expected a dotted name of torch's"),
     ],
 )
 def test_a_call_is_one_of_the_operator_whose_rules_hold(op: str, call: str, said: str) -> None:

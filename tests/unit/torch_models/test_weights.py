@@ -116,8 +116,8 @@ def test_all_that_does_not_fit_is_said_at_once(file: Path) -> None:
         f"{file} does not fit the model",
         "  missing: transformer.ln_f.bias",
         "  unexpected: transformer.ln_F.bias",
-        "  shape: transformer.wpe.weight is [16, 64], but should be [256, 64]",
-        "  dtype: transformer.h.0.ln_1.weight is float64, but should be float32",
+        "  shape: transformer.wpe.weight is [16, 64], expected [256, 64]",
+        "  dtype: transformer.h.0.ln_1.weight is float64, expected float32",
     ]
     with pytest.raises(UsageError, match=r"missing: (\S+, ){7}\S+ and \d+ more\n  unexpected"):
         opened_model("llama", weights=file)

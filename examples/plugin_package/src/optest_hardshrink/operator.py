@@ -17,7 +17,7 @@ def infer(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> 
     """One output like the input."""
     (given,) = specs
     if given is None or attributes["lambd"] < 0:
-        raise UnfitArguments(f"lambd is {attributes['lambd']:g}, but should be 0 or more")
+        raise UnfitArguments(f"lambd is {attributes['lambd']:g}, expected 0 or more")
     return (TensorSpec(dtype=given.dtype, shape=given.shape),)
 
 

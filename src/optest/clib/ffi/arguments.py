@@ -62,9 +62,9 @@ def _integer_converter(type_: CType) -> Converter:
             try:
                 value = operator.index(value)
             except TypeError:
-                raise Misfit(f"is {_shown(value)}, but should be an integer ({type_.spelling})") from None
+                raise Misfit(f"is {_shown(value)}, expected an integer ({type_.spelling})") from None
         if not low <= value <= high:
-            raise Misfit(f"is {value}, but should be from {low} to {high} ({type_.spelling})")
+            raise Misfit(f"is {value}, expected from {low} to {high} ({type_.spelling})")
         return int(value)
 
     return convert
@@ -74,7 +74,7 @@ def _bool(value: Any) -> bool:
     plain = _plain(value)
     if isinstance(plain, (bool, np.bool_)) or (type(plain) is int and plain in (0, 1)):
         return bool(plain)
-    raise Misfit(f"is {_shown(plain)}, but should be True or False (bool)")
+    raise Misfit(f"is {_shown(plain)}, expected True or False (bool)")
 
 
 def _float64(value: Any) -> float:
@@ -82,7 +82,7 @@ def _float64(value: Any) -> float:
         return value
     value = _plain(value)
     if isinstance(value, np.ndarray) or not hasattr(value, "__float__"):
-        raise Misfit(f"is {_shown(value)}, but should be a number (floating point)")
+        raise Misfit(f"is {_shown(value)}, expected a number (floating point)")
     try:
         number = float(value)
     except OverflowError:
@@ -96,7 +96,7 @@ def _float32(value: Any) -> float:
     number = _float64(value)
     narrow = ctypes.c_float(number).value
     if math.isinf(narrow) and not math.isinf(number):
-        raise Misfit(f"is {number}, but should be at most 3.4028235e+38 (float)")
+        raise Misfit(f"is {number}, expected at most 3.4028235e+38 (float)")
     if isinstance(value, int) and narrow != value:
         raise Misfit(f"is {value}, which a float cannot hold")
     return number
@@ -110,7 +110,7 @@ def _callback_converter(type_: CType) -> Converter:
             return ctype()
         if isinstance(value, FUNCTION):
             return ctypes.cast(value, ctype)
-        raise Misfit(f"is {_shown(value)}, but should be a C function ({type_}): wrap it in Prototype.argtypes[i]")
+        raise Misfit(f"is {_shown(value)}, expected a C function ({type_}): wrap it in Prototype.argtypes[i]")
 
     return convert
 
@@ -149,7 +149,7 @@ def _address(type_: CType, value: Any) -> Any:
         if element is not None and not element_matches(element, pointee):
             raise Misfit(f"points at {element} elements, but should at {pointee.spelling} ({type_})")
         if tag and pointee.kind is not CKind.VOID and tag != pointee.tag:
-            raise Misfit(f"is a handle of {tag}, but should be {type_}")
+            raise Misfit(f"is a handle of {tag}, expected {type_}")
         return value.address
     if isinstance(value, np.ndarray):
         try:
@@ -159,7 +159,7 @@ def _address(type_: CType, value: Any) -> Any:
         if not element_matches(element, pointee):
             raise Misfit(f"is an array of {element}, but should hold {pointee.spelling} ({type_})")
         if writes and not value.flags.writeable:
-            raise Misfit(f"is an array that may not be written, but should be writeable ({type_})")
+            raise Misfit(f"is an array that may not be written, expected writeable ({type_})")
         return int(value.ctypes.data)
     if isinstance(value, ctypes.c_void_p):
         return value.value
@@ -175,7 +175,7 @@ def _ctypes_pointer(value: Any, type_: CType, pointee: CType) -> Any:
     elif isinstance(value, (POINTER, ctypes.Array)):
         target = value._type_
     else:
-        raise Misfit(f"is {_shown(value)}, but should be a pointer ({type_})")
+        raise Misfit(f"is {_shown(value)}, expected a pointer ({type_})")
     if issubclass(target, ctypes.Array):
         target = target._type_
     if pointee.kind is CKind.VOID or ctype_matches(target, pointee) or (pointee.size == 1 and pointee.is_integer):

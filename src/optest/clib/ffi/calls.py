@@ -130,7 +130,7 @@ class Function:
         parameters = self.prototype.parameters
         names = [parameter.name or f"argument {index + 1}" for index, parameter in enumerate(parameters)]
         missing = f"; missing: {', '.join(names[count:])}" if count < len(names) else ""
-        return f"{self.name} was given {count} arguments, but should be given {len(names)}{missing}{self._where}"
+        return f"{self.name} was given {count} arguments, expected given {len(names)}{missing}{self._where}"
 
     @property
     def _where(self) -> str:

@@ -90,7 +90,7 @@ class Ledger:
         if handle is None:
             return
         if handle.destroyer != destroyer:
-            raise HandleError(f"{handle.what} is given to {destroyer}, but should be to {handle.destroyer}")
+            raise HandleError(f"{handle.what} is given to {destroyer}, expected to {handle.destroyer}")
         handle.detach()
         self._forget(address)
 

@@ -113,7 +113,7 @@ def _existing(path: Path) -> str:
     if path.is_file():
         return str(path.resolve())
     if path.is_dir():
-        raise Unavailable(f"library {path}", "it is a folder, but should be a shared object")
+        raise Unavailable(f"library {path}", "it is a folder, expected a shared object")
     beside = sorted(each.name for each in path.parent.glob("*") if each.is_file()) if path.parent.is_dir() else []
     if path.parent == Path() and not _loader_refuses(path.name):
         return path.name
@@ -168,13 +168,13 @@ def why_unfit(path: str) -> str:
     with open(path, "rb") as file:
         head = _head(file.read(20))
     if head is None:
-        return f"it is no ELF file, but should be a shared object for {platform.machine()}"
+        return f"it is no ELF file, expected a shared object for {platform.machine()}"
     type_, target = head
     here = platform.machine(), 64 if sys.maxsize > 2**32 else 32, sys.byteorder
     if target != here:
-        return f"it is for {_words(*target)}, but should be for {_words(*here)}"
+        return f"it is for {_words(*target)}, expected for {_words(*here)}"
     if type_ != _SHARED:
-        return f"it is {_TYPES.get(type_, f'of ELF type {type_}')}, but should be a shared object"
+        return f"it is {_TYPES.get(type_, f'of ELF type {type_}')}, expected a shared object"
     return ""
 
 

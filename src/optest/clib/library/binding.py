@@ -168,7 +168,7 @@ class _Binding:
             for name, axis in zip((each.removesuffix("...") for each in dims), axes, strict=True):
                 if name.isdecimal():
                     if axis.size != int(name):
-                        raise self._gap(tensor, f"has the size {axis.size}, but should have {int(name)} there")
+                        raise self._gap(tensor, f"has the size {axis.size}, expected {int(name)} there")
                     continue
                 size, first = sizes.setdefault(name, (axis.size, tensor))
                 if size != axis.size:
@@ -197,17 +197,17 @@ class _Binding:
                 increment = passed.get(("increment", tensor))
                 step = self._of(tensor, increment_of, axes[0], "any" if increment is None else increment.allowed)
                 if increment is None and step != 1 and axes[0].size > 1:
-                    raise self._gap(tensor, f"has the increment {step}, but should have 1")
+                    raise self._gap(tensor, f"has the increment {step}, expected 1")
             elif len(axes) == 2:
                 matrix = self._of(tensor, partial(matrix_of, by_rows=by_rows), *axes)
                 if matrix.is_transposed and ("layout", tensor) not in passed:
                     raise self._gap(tensor, f"does not lie by {'rows' if by_rows else 'columns'}, as it should")
                 length = max(1, matrix.columns if by_rows else matrix.rows)
                 if ("leading", tensor) not in passed and matrix.leading != length:
-                    raise self._gap(tensor, f"has lines at a distance of {matrix.leading}, but should be dense")
+                    raise self._gap(tensor, f"has lines at a distance of {matrix.leading}, expected dense")
                 self._matrices[tensor] = matrix
             elif axes:
-                raise self._gap(tensor, f"has {len(axes)} dimensions, but should have 2 or less")
+                raise self._gap(tensor, f"has {len(axes)} dimensions, expected 2 or less")
 
     def _require_strides(self, tensor: str, axes: Sequence[Axis]) -> None:
         """Require strides that C takes; a dimension without one is walked together with the next."""
@@ -217,7 +217,7 @@ class _Binding:
             if index in passed:
                 step = self._of(tensor, increment_of, axis, passed[index].allowed)
             elif axis.size > 1 and axis.stride != step:
-                raise self._gap(tensor, f"has the stride {axis.stride} in dimension {index}, but should have {step}")
+                raise self._gap(tensor, f"has the stride {axis.stride} in dimension {index}, expected {step}")
             step *= axis.size
 
     def _passed_of_layouts(self) -> dict[tuple[str, str], Argument]:
@@ -274,7 +274,7 @@ class _Binding:
         spec, form = self._counted(argument.name), argument.array or ArrayForm(element="int")
         shape, strides = list(spec.shape), list(strides_of(spec))
         if form.length is not None and spec.rank > form.length:
-            raise self._gap(argument.name, f"has {spec.rank} dimensions, but should have {form.length} at most")
+            raise self._gap(argument.name, f"has {spec.rank} dimensions, expected {form.length} at most")
         for _ in range((form.length or 0) - spec.rank):
             strides.insert(0, max(shape[0], 1) * strides[0] if shape else 1)
             shape.insert(0, 1)

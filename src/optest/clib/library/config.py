@@ -172,7 +172,7 @@ class _Reader(SectionReader):
             except msgspec.ValidationError as error:  # noqa: PERF203 - one key after the other
                 (key,) = re.findall(r" - at `\$\.(\w+)", str(error))
                 place = f"{inside}.{key}" if inside else key
-                self.say(place, f"is {read.pop(key)!r}, but should be {_FORMS[place]}")
+                self.say(place, f"is {read.pop(key)!r}, expected {_FORMS[place]}")
 
     def _library(self, given: _Section) -> tuple[str | None, tuple[str, ...]]:
         """The folder, or the files; whether they are there is found out when the library is loaded."""
@@ -260,7 +260,7 @@ class _Reader(SectionReader):
     def _known(self, key: str, names: Iterable[str], known: Sequence[str]) -> None:
         for name in names:
             if name not in known:
-                self.say(f"call.{key}", f"has {name!r}, but should have some of {', '.join(known)}")
+                self.say(f"call.{key}", f"has {name!r}, expected some of {', '.join(known)}")
 
 
 def _listed(given: Any) -> tuple[Any, ...]:
@@ -338,5 +338,5 @@ def _mapping(name: str) -> str:
 def _threads(text: Any) -> list[int]:
     words = str(text).split(",") if not isinstance(text, (list, tuple)) else [str(each) for each in text]
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        raise UsageError(f"--threads is {text}, but should be numbers such as 1,2")
+        raise UsageError(f"--threads is {text}, expected numbers such as 1,2")
     return [int(word) for word in words]

@@ -71,11 +71,11 @@ def axes_of(spec: TensorSpec, dims: Sequence[str]) -> tuple[Axis, ...]:
     many = next((place for place, name in enumerate(dims) if name.endswith("...")), None)
     if many is None:
         if len(shape) != len(dims):
-            raise Gap(f"has {plural(len(shape), 'dimension')}, but should have {len(dims)}")
+            raise Gap(f"has {plural(len(shape), 'dimension')}, expected {len(dims)}")
         return tuple(Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True))
     behind = len(dims) - many - 1
     if len(shape) < len(dims) - 1:
-        raise Gap(f"has {plural(len(shape), 'dimension')}, but should have {len(dims) - 1} or more")
+        raise Gap(f"has {plural(len(shape), 'dimension')}, expected {len(dims) - 1} or more")
     end = len(shape) - behind
     single = [Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True)]
     return (*single[:many], _as_one(shape[many:end], strides[many:end]), *single[end:])
@@ -108,7 +108,7 @@ def increment_of(axis: Axis, allowed: str) -> int:
     if axis.size <= 1:
         return 1
     required = "positive" if allowed == "positive" else "other than 0"
-    raise Gap(f"has the increment {axis.stride}, but should have one that is {required}")
+    raise Gap(f"has the increment {axis.stride}, expected one that is {required}")
 
 
 def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:

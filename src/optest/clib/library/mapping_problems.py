@@ -38,7 +38,7 @@ def problems_of_mapping(mapping: LibraryMapping) -> Iterable[str]:
             yield f"numerics.{device} has {wrong}"
     alignment = mapping.alignment
     if not 1 <= alignment <= _MOST_ALIGNED or alignment & (alignment - 1):
-        yield f"alignment is {alignment}, but should be a power of two from 1 to {_MOST_ALIGNED}"
+        yield f"alignment is {alignment}, expected a power of two from 1 to {_MOST_ALIGNED}"
     for where, call in mapping.whole_calls().items():
         if not call.function:
             yield f"{where}.function is missing; it should be the name of a function"
@@ -81,7 +81,7 @@ def _problems_of_entry(place: Place, entry: OperatorMapping) -> Iterable[str]:
         yield f"{place('functions')} should name a function for each dtype, or else `function` one for all of them"
     for tensor, dims in entry.dims.items():
         if sum(name.endswith("...") for name in dims) > 1:
-            yield f"{place(f'dims.{tensor}')} is {list(dims)}, but should have one name with dots"
+            yield f"{place(f'dims.{tensor}')} is {list(dims)}, expected one name with dots"
     known = Words(dims=entry.dims).dimensions
     yield from _not_in_dims(place("least"), entry.least, known)
     yield from _not_in_dims(place("same_layout"), entry.same_layout, list(entry.dims))
@@ -91,7 +91,7 @@ def _problems_of_entry(place: Place, entry: OperatorMapping) -> Iterable[str]:
             yield f"{place('starts_as')} has {start.input!r}, but call passes input:{start.input}, {hint}"
     for tensor, rule in entry.swapped.items():
         if not isinstance(rule, tuple) and entry.dims and len(entry.dims.get(tensor, ())) != 2:
-            yield f"{place('swapped')} has {tensor!r}, but should have tensors with two dimensions in dims"
+            yield f"{place('swapped')} has {tensor!r}, expected tensors with two dimensions in dims"
     wrong = [*_wrong_calls(place, entry), *_wrong_use_of_tensor(place, entry)]
     yield from wrong
     if not wrong:

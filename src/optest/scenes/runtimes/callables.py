@@ -19,7 +19,7 @@ def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
     """
     value = mapping.get(key)
     if not isinstance(value, kind) or isinstance(value, bool) or (kind is Sequence and isinstance(value, str)):
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, but should be stated ({kind.__name__})")
+        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, expected stated ({kind.__name__})")
     return value
 
 

@@ -86,7 +86,7 @@ def _svd(made: _Factorisation) -> _Faults:
     are_computed = made.call.argument(2, "compute_uv") is not False
     if made.kind.yields_v and not are_computed:
         if left.any() or right.any():
-            yield "U and V are not asked for, but should be zeros"
+            yield "U and V are not asked for, expected zeros"
     elif are_computed:
         transposed = _adjoint(right) if made.kind.yields_v else right
         rank = values.shape[-1]
@@ -139,7 +139,7 @@ def _eigvals(made: _Factorisation) -> _Faults:
         far = reach(matrix, expected, float(error))
         if not is_rearranged(got, expected, far):
             should_be = f"{_shown(expected)} in some order, each within {far:.3g}"
-            yield f"the eigenvalues are {_shown(got)}, but should be {should_be}"
+            yield f"the eigenvalues are {_shown(got)}, expected {should_be}"
 
 
 def _qr(made: _Factorisation) -> _Faults:
@@ -196,7 +196,7 @@ def _beyond(what: str, measured: Array, allowed: Array) -> _Faults:
         place = tuple(int(each[0]) for each in np.nonzero(np.atleast_1d(wrong)))
         one, most = np.atleast_1d(measured)[place], np.atleast_1d(allowed)[place]
         where = f" of matrix {list(place)}" if np.ndim(measured) else ""
-        yield f"{what}{where} is {one:.3g}, but should be at most {most:.3g}"
+        yield f"{what}{where} is {one:.3g}, expected at most {most:.3g}"
 
 
 def _norm(matrix: Array) -> Array:

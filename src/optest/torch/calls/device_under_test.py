@@ -141,10 +141,10 @@ def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bo
     if not isinstance(leaf, torch.Tensor) or _place(leaf.device) == _place(target.device):
         return
     if leaf.device.type != "cpu":
-        message = f"an output is on {leaf.device}, but should be on {target.device}"
+        message = f"an output is on {leaf.device}, expected on {target.device}"
         raise Fault(Reason.WRONG_DEVICE, message, details={"device": str(leaf.device)})
     if not is_for_the_host:
-        target.fell_back(f"an output came back on the CPU, but should be on {target.device}", device=str(leaf.device))
+        target.fell_back(f"an output came back on the CPU, expected on {target.device}", device=str(leaf.device))
 
 
 def _place(device: torch.device) -> tuple[str, int]:

@@ -83,7 +83,7 @@ def require_memory_as_on_cpu(
     is_plain = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
     if is_plain and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
         strides = list(returned[0].stride())
-        raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
+        raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, expected contiguous")
     with_inputs, with_results = _shared(returned, given), _shared_among(returned)
     # A call in place returns the tensor that it changed, and a call with ``out=`` the one that it was given.
     is_named = bool(descriptor_of(call.call.function).mutates) or call.call.kwargs.get("inplace") is True
@@ -123,7 +123,7 @@ def require_memory_as_on_cpu(
 
 
 def _has_foreign_memory(what: str, whose: str) -> Fault:
-    message = f"{what}, but should have memory of {whose} own: what is written into one of them changes both"
+    message = f"{what}, expected memory of {whose} own: what is written into one of them changes both"
     return Fault(Reason.STATE, message)
 
 
@@ -139,7 +139,7 @@ def _require_kind_of_memory(number: int, found: torch.Tensor, of_cpu: Any) -> No
     if found.layout is not of_cpu.layout:
         raise Fault(
             Reason.SHAPE,
-            f"output{number} is a tensor of layout {found.layout}, but should be one of {of_cpu.layout}",
+            f"output{number} is a tensor of layout {found.layout}, expected one of {of_cpu.layout}",
         )
     if _is_repeated(found) and not _is_repeated(of_cpu) and found.numel():
         raise Fault(

@@ -141,7 +141,7 @@ def _attribute(module: Any, function: str, file: str) -> Any:
 
 def _without_arguments(found: Any, what: str) -> Callable[[], object]:
     if not callable(found):
-        raise UsageError(f"{what} is {type(found).__name__}, but should be a function that takes no arguments")
+        raise UsageError(f"{what} is {type(found).__name__}, expected a function that takes no arguments")
     name = re.sub(r".*[:.]", "", what)
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         raise UsageError(

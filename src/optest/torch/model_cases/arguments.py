@@ -37,7 +37,7 @@ def value_of(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     hint = "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
-    raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
+    raise Misfit(f"the value is {shown(value)}, expected a scalar, a list or text", hint=hint)
 
 
 _DTYPES = ("dtype", "out_dtype")

@@ -32,7 +32,7 @@ def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any
     name, given = entry.get("init", "rand"), entry.get("init_args")
     init = INITS.get(name)
     if init is None:
-        message = f"init is {name!r}, but should be one of {', '.join(INITS)}"
+        message = f"init is {name!r}, expected one of {', '.join(INITS)}"
         raise Misfit(message, path=("init",), hint=did_you_mean(name, INITS))
     try:
         return init.make(given if name == "data" else _taken(given, init), dtype, shape)
@@ -45,7 +45,7 @@ def _taken(given: Any, init: Init) -> dict[str, Any]:
     """The arguments that are stated; null is not stated."""
     if given is not None and not isinstance(given, dict):
         hint = init.example or "leave init_args out"
-        raise Misfit(f"init_args is {shown(given)}, but should be a mapping", path=_ARGS, hint=hint)
+        raise Misfit(f"init_args is {shown(given)}, expected a mapping", path=_ARGS, hint=hint)
     stated = given or {}
     strange = next((name for name in stated if name not in init.takes), None)
     if strange is not None:
@@ -60,7 +60,7 @@ def _number(stated: Mapping[str, Any], name: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _TOO_LARGE:
         is_quoted = isinstance(value, str) and _reads_as_number(value)
         hint = "write it without quotes" if is_quoted else f"for example init_args: {{{name}: {default:g}}}"
-        raise Misfit(f"{name} is {shown(value)}, but should be a finite number", path=(*_ARGS, name), hint=hint)
+        raise Misfit(f"{name} is {shown(value)}, expected a finite number", path=(*_ARGS, name), hint=hint)
     return value
 
 
@@ -87,7 +87,7 @@ def _range(stated: Mapping[str, Any], low: float, high: float | None) -> tuple[f
         raise Misfit("low stands without high", path=_ARGS)
     end = _number(stated, "high", 0 if high is None else high)
     if start >= end:
-        message = f"low is {shown(start)}, but should be below high, which is {shown(end)}"
+        message = f"low is {shown(start)}, expected below high, which is {shown(end)}"
         raise Misfit(message, path=_ARGS, hint="high itself is not drawn")
     return start, end
 
@@ -124,7 +124,7 @@ def _xavier(stated: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> An
     """Evenly from -a to a with a = gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
     gain = _number(stated, "gain", 1.0)
     if gain <= 0:
-        raise Misfit(f"gain is {shown(gain)}, but should be above 0", path=(*_ARGS, "gain"))
+        raise Misfit(f"gain is {shown(gain)}, expected above 0", path=(*_ARGS, "gain"))
     if not dtype.is_inexact:
         return _RANDINT
     sizes = list(shape) or [1]
@@ -151,9 +151,9 @@ def _element(value: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
     known = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
     number = known.get(value, value) if isinstance(value, str) else value
     if not isinstance(number, (bool, int, float)):
-        raise Misfit(f"an element is {shown(value)}, but should be a number", path=path)
+        raise Misfit(f"an element is {shown(value)}, expected a number", path=path)
     if dtype.is_integer and not (number == number and abs(number) < 2**64 and int(number) == number):
-        raise Misfit(f"an element is {shown(value)}, but should be an integer for {dtype}", path=path)
+        raise Misfit(f"an element is {shown(value)}, expected an integer for {dtype}", path=path)
     if dtype.is_integer and not dtype.min_int <= number <= dtype.max_int:
         raise Misfit(
             f"an element is {shown(value)}, but {dtype} goes from {dtype.min_int} to {dtype.max_int}", path=path

@@ -125,7 +125,7 @@ def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
             continue
         found = each.replace(",", " ").split() if isinstance(each, str) and each.isprintable() else []
         if not found:
-            raise Misfit(f"a mark is {shown(each)}, but should be a word", path=path, hint="marks: [constant, slow]")
+            raise Misfit(f"a mark is {shown(each)}, expected a word", path=path, hint="marks: [constant, slow]")
         found = [word.removeprefix("pytest.mark.") for word in found]
         if "skipif" in found:
             hint = "skip_if: {expr: device == 'npu', reason: no such kernel}"
@@ -141,13 +141,13 @@ def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mappin
     options = {"reason": stated} if isinstance(stated, str) else stated
     if not isinstance(options, dict):
         hint = f"{name}: {{reason: why}}"
-        raise Misfit(f"{name} is {shown(stated)}, but should be a reason or a mapping", path=path, hint=hint)
+        raise Misfit(f"{name} is {shown(stated)}, expected a reason or a mapping", path=path, hint=hint)
     for key in options:
         if key not in _MARK_OPTIONS[name]:
             misfit = unknown_key(key, _MARK_OPTIONS[name], of=name)
             raise Misfit(misfit.message, path=(*path, key), hint=misfit.hint)
     if not isinstance(options.get("reason", "-"), str) or not options.get("reason", "-").strip():
-        raise Misfit(f"reason is {shown(options['reason'])}, but should be text", path=(*path, "reason"))
+        raise Misfit(f"reason is {shown(options['reason'])}, expected text", path=(*path, "reason"))
     try:
         read_strict(options)
     except Misfit as misfit:
@@ -166,17 +166,17 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
         path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
         stated = {"expr": each} if isinstance(each, str) else each
         if not isinstance(stated, dict):
-            raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path)
+            raise Misfit(f"a condition is {shown(each)}, expected text or a mapping", path=path)
         strange = next((key for key in stated if key not in ("expr", "reason")), None)
         if strange is not None:
             hint = did_you_mean(strange, ("expr", "reason"), _CONDITION)
             raise Misfit(f"unknown key {strange!r} of skip_if", path=(*path, strange), hint=hint)
         expr, reason = stated.get("expr"), stated.get("reason", "")
         if not isinstance(expr, str) or not expr.strip():
-            message = f"expr is {shown(expr)}, but should be a comparison" if "expr" in stated else "expr is missing"
+            message = f"expr is {shown(expr)}, expected a comparison" if "expr" in stated else "expr is missing"
             raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path)
         if not isinstance(reason, str):
-            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"))
+            raise Misfit(f"reason is {shown(reason)}, expected text", path=(*path, "reason"))
         found.append((expr, reason.strip(), (*path, "expr") if isinstance(each, dict) else path))
     return found
 

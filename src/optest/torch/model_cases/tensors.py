@@ -91,7 +91,7 @@ def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTens
     stated = given or {}
     for word in ("path", "key"):
         if stated.get(word) is not None and not (isinstance(stated[word], str) and stated[word]):
-            message = f"{word} is {shown(stated[word])}, but should be text"
+            message = f"{word} is {shown(stated[word])}, expected text"
             raise Misfit(message, path=("init_args", word), hint="init_args: {path: x.pt}")
     if stated.get("path") is None:
         raise Misfit("init is file, but init_args has no path", path=("init_args",), hint="init_args: {path: x.pt}")
@@ -143,7 +143,7 @@ def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
     shape: list[int] = entry["shape"]
     strides, offset = entry.get("stride"), entry.get("storage_offset", 0)
     if len(shape) > _MOST_DIMENSIONS:
-        message = f"the tensor has {len(shape)} dimensions, but should have at most {_MOST_DIMENSIONS}"
+        message = f"the tensor has {len(shape)} dimensions, expected at most {_MOST_DIMENSIONS}"
         raise Misfit(message, path=("shape",))
     dense = list(contiguous_strides(tuple(shape)))
     if entry.get("preset") is not None:
@@ -186,7 +186,7 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
     """
     preset = PRESETS.get(name)
     if preset is None:
-        message = f"preset is {name!r}, but should be one of {', '.join(PRESETS)}"
+        message = f"preset is {name!r}, expected one of {', '.join(PRESETS)}"
         raise Misfit(message, path=("preset",), hint=did_you_mean(name, PRESETS))
     try:
         strides = preset.strides(given, shape)
@@ -206,7 +206,7 @@ def _noncontig_slice(given: Mapping[str, Any], shape: Sequence[int]) -> list[int
     """Every ``step``-th element of dimension ``dim``."""
     dim, step = _dimension(given, "dim", shape, -1), _integer(given, "step", 2)
     if not 1 <= step < 2**31:
-        raise Misfit(f"step is {step}, but should be 1 or more", path=(*_ARGS, "step"))
+        raise Misfit(f"step is {step}, expected 1 or more", path=(*_ARGS, "step"))
     base = [size * step if index == dim else size for index, size in enumerate(shape)]
     strides = list(contiguous_strides(tuple(base)))
     strides[dim] *= step
@@ -227,7 +227,7 @@ def _expand_view(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
     """A tensor of ``base_shape`` whose sizes of 1 are repeated."""
     base = given.get("base_shape", [1, *shape[1:]] if shape else [])
     if not isinstance(base, list) or len(base) > len(shape):
-        message = f"base_shape is {shown(base)}, but should be a list of at most {len(shape)} sizes"
+        message = f"base_shape is {shown(base)}, expected a list of at most {len(shape)} sizes"
         raise Misfit(message, path=(*_ARGS, "base_shape"))
     missing = len(shape) - len(base)
     if any(
@@ -264,7 +264,7 @@ PRESETS: Mapping[str, Preset] = {
 def _integer(given: Mapping[str, Any], name: str, default: int) -> int:
     value = given.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Misfit(f"{name} is {shown(value)}, but should be an integer", path=(*_ARGS, name))
+        raise Misfit(f"{name} is {shown(value)}, expected an integer", path=(*_ARGS, name))
     return value
 
 

@@ -178,7 +178,7 @@ class _Translation:
         self._with_device_layout += tensors.with_device_layout
         text = call_text(call)
         if len(text) > MOST_CHARACTERS:
-            message = f"the call has {len(text):,} characters, but should have {MOST_CHARACTERS:,} at most"
+            message = f"the call has {len(text):,} characters, expected {MOST_CHARACTERS:,} at most"
             raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
         return {
             "op": op if op.startswith("torch.") else f"torch.{op}",  # torch refuses a call under the name it was given
@@ -362,6 +362,6 @@ def _error(stated: Mapping[str, str]) -> dict[str, str]:
         raise Misfit("expects_error states neither type nor match", path=("expects_error",))
     kind = stated.get("type", "Exception")
     if kind not in ERROR_TYPES:
-        message = f"the error's type is {kind!r}, but should be one of {', '.join(ERROR_TYPES)}"
+        message = f"the error's type is {kind!r}, expected one of {', '.join(ERROR_TYPES)}"
         raise Misfit(message, path=("expects_error", "type"), hint=did_you_mean(kind, ERROR_TYPES))
     return {"type": kind, **({"match": stated["match"]} if "match" in stated else {})}

@@ -65,7 +65,7 @@ def effective_config(
     config = dict(config)
     size = config.pop("size", "small")
     if size not in ("small", "full"):
-        raise UsageError(f"size of {name} is {size!r}, but should be small or full")
+        raise UsageError(f"size of {name} is {size!r}, expected small or full")
     effective = {**small, **(full if size == "full" else {})}
     for key, value in config.items():
         if key not in effective:
@@ -75,7 +75,7 @@ def effective_config(
         effective[key] = float(value) if kind is float and type(value) is int else value
         if type(effective[key]) is not kind or (kind is not bool and not value > 0):
             words = {bool: "true or false", int: "a whole number above 0", float: "a number above 0"}[kind]
-            raise UsageError(f"{key} of {name} is {value!r}, but should be {words}")
+            raise UsageError(f"{key} of {name} is {value!r}, expected {words}")
     return effective
 
 

@@ -36,7 +36,7 @@ def of_user(path: str) -> TorchModel:
         if wrong or (isinstance(given, Sequence) and len(given) > len(parameters)) or not named:
             stated = ", ".join(wrong or named) or "nothing"
             wanted = f"tensors for {', '.join(parameters)}"
-            raise UsageError(f"example inputs of {path} are for {stated}, but should be {wanted}")
+            raise UsageError(f"example inputs of {path} are for {stated}, expected {wanted}")
         inputs = {name: named[name] for name in parameters if name in named}
         outputs = _output_names(module, inputs)
     return TorchModel(name=path, module=module, inputs=lambda _: dict(inputs), outputs=outputs)

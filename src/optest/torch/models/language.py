@@ -59,7 +59,7 @@ def _causal(name: str, module: nn.Module, config: Mapping[str, Any], longest: st
 
 def _require_divisible(config: Mapping[str, Any], whole: str, part: str) -> None:
     if config[whole] % config[part]:
-        raise UsageError(f"{whole} is {config[whole]}, but should be a multiple of {part}, which is {config[part]}")
+        raise UsageError(f"{whole} is {config[whole]}, expected a multiple of {part}, which is {config[part]}")
 
 
 class CausalAttention(nn.Module):

@@ -84,7 +84,7 @@ def _aliases(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _differs(name: str, theirs: Any, own: Any) -> str:
-    return f"{name} is {theirs}, but should be {own}".replace("torch.", "")
+    return f"{name} is {theirs}, expected {own}".replace("torch.", "")
 
 
 def _listed(title: str, items: list[str]) -> list[str]:

@@ -165,7 +165,7 @@ def _causal_softmax(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
     source = tensors[0]
     rows, columns = source.shape[-2:]
     if columns < rows:
-        raise ValueError(f"there are {columns} columns, but should be {rows} or more")
+        raise ValueError(f"there are {columns} columns, expected {rows} or more")
     unseen = torch.ones(rows, columns, dtype=torch.bool, device=source.device).triu(columns - rows + 1)
     return torch.softmax(source.masked_fill(unseen, float("-inf")), dim=-1)
 
