@@ -112,7 +112,7 @@ def fitted(specs: Specs, declaration: str, **known: Any) -> tuple[Any, tuple[Ten
             rest = spec.rank - len(tensor.sizes) + tensor.is_open
             if rest < 0 or (rest and not tensor.is_open):
                 wanted = _describe_rank(tensor, known)
-                raise UnfitArguments(f"{tensor.name} is {format_shape(spec.shape)}, but should {wanted}")
+                raise UnfitArguments(f"{tensor.name} is {format_shape(spec.shape)}, expected {wanted}")
             start, misfit = 0, ""
             for size in tensor.sizes:
                 sizes = spec.shape[start : start + (rest if size.is_several else 1)]
@@ -160,11 +160,11 @@ def _require_dtype(
 
 
 def _describe_rank(declared: DeclaredTensor, known: Mapping[str, Any]) -> str:
-    """Return the end of a message about a wrong rank: ``have 2 dimensions, 4 x depth`` or ``be a scalar``."""
+    """Return the end of a message about a wrong rank: ``2 dimensions, 4 x depth`` or ``a scalar``."""
     words = ["…" if size.is_several else str(known.get(size.name, size.name)) for size in declared.sizes]
     count = len(words) - declared.is_open
     more = " or more" if declared.is_open else ""
-    return f"have {count} dimension{'s' * (count != 1)}{more}, {' x '.join(words)}" if words else "be a scalar"
+    return f"{count} dimension{'s' * (count != 1)}{more}, {' x '.join(words)}" if words else "a scalar"
 
 
 def shape_of(declared: DeclaredTensor, known: Mapping[str, Any]) -> Shape:

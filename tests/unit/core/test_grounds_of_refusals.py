@@ -29,7 +29,7 @@ class AcceptsAll(BackendDriver):
         ({"op": "relu", "dtypes": "bool", "shapes": {"input0": [3]}}, "relu is not defined for bool"),
         (
             {"op": "add", "dtypes": "float32", "shapes": {"input0": [3], "input1": [4]}},
-            "should have 3 or 1 to broadcast",
+            "expected 3 or 1 to broadcast",
         ),
         ({"op": "softmax", "dtypes": "float32", "shapes": {"input0": [3]}, "attributes": {"dim": 2}}, "dim is 2"),
         (

@@ -297,7 +297,7 @@ def test_further_outputs_of_driver_are_compared() -> None:
         ("batch(y)", UnknownName, "unknown tensor 'y'"),
         ("batch(out)", UsageError, "names an output"),
         ("repeat(x)", UsageError, "whole calls"),
-        ("batch(x", UsageError, "should look like"),
+        ("batch(x", UsageError, "expected a text like batch"),
     ],
 )
 def test_unknown_invariant_is_refused_by_descriptor(text: str, error: type[Exception], words: str) -> None:
@@ -306,7 +306,7 @@ def test_unknown_invariant_is_refused_by_descriptor(text: str, error: type[Excep
 
 
 def test_repeated_invariant_is_refused() -> None:
-    with pytest.raises(UsageError, match="stated twice"):
+    with pytest.raises(UsageError, match="occurs twice"):
         unknown("batch", "batch(x)")
 
 

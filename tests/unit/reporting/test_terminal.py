@@ -157,7 +157,7 @@ def test_narrow_terminal_wraps_prose_but_no_commands(result: Make, measure: Make
     long = [line for line in lines if len(line) > 60]
     assert [line.split(":")[0] for line in long] == ["  reproduce"]
     assert long[0].endswith("--backend torch")
-    assert "    but should be 2 ± 0.5" in lines
+    assert "    expected 2 ± 0.5" in lines
 
 
 class AsciiStream(io.TextIOWrapper):
