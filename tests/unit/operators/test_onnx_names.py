@@ -125,8 +125,8 @@ REFUSED = [
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("kernel_shape=[2,2]",), "kernel_shape is [2, 2], expected [3, 3]"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("pads=[1,1]",), "pads is [1, 1], expected 4 numbers"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("pads=[1,1,1,1]", "auto_pad=VALID"), "expected no pads with auto_pad"),
-    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("auto_pad=same",), "should be one of 'NOTSET'"),
-    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("padding=same",), "should be a list of integers"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("auto_pad=same",), "expected one of 'NOTSET'"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("padding=same",), "expected a list of integers"),
     ("MaxPool", {"X": "1x2x8"}, ("kernel_shape=[3]",), "X is 1x2x8, expected 4 dimensions"),
     ("MaxPool", {"X": "1x2x8x8"}, ("kernel_shape=[3,3]", "storage_order=1"), "storage_order is 1, expected 0"),
     ("MaxPool", {"X": "1x2x8x8"}, ("kernel_shape=[3,3]", "pads=[3,0,0,0]"), "expected numbers below kernel_size"),
@@ -153,7 +153,7 @@ REFUSED = [
     ("Attention", {"Q": "1x2x3x8", "K": "1x2x3x8", "V": "1x2x3x8"}, ("softcap=2.0",), "softcap is 2.0"),
     ("Swish", {"X": "3"}, ("alpha=2.0",), "alpha is 2.0, expected 1.0"),
     ("ReduceMean", {"data": "2x3"}, ("axess=[0]",), "did you mean axes?"),
-    ("InstanceNormalization", {"input": "5", "scale": "5", "B": "5"}, (), "should have 2 dimensions or more"),
+    ("InstanceNormalization", {"input": "5", "scale": "5", "B": "5"}, (), "expected 2 dimensions or more"),
     ("RMSNormalization", {"X": "scalar", "scale": "scalar"}, (), "X is scalar, expected a dimension or more"),
     ("Squeeze", {"data": "scalar"}, ("axes=[0]",), "axes is 0, expected an input with dimensions"),
     ("Squeeze", {"data": "1x3"}, ("axes=[]",), "axes is [], expected dimensions"),
@@ -291,7 +291,7 @@ def test_registered_operator_overrides_spelling() -> None:
 
 @pytest.mark.parametrize("pair", [("strides=[1,1]", "stride=[1,1]"), ("stride=[1,1]", "strides=[1,1]")])
 def test_attribute_under_two_names_is_refused(pair: tuple[str, str]) -> None:
-    with pytest.raises(PlanError, match=r"stated twice, also as stride$"):
+    with pytest.raises(PlanError, match=r"set twice, also as stride$"):
         case_of("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, *pair)
 
 

@@ -64,7 +64,7 @@ REFUSED: dict[str, list[Row]] = {
     "conv2d": [(of((1, 4, 9, 9), (3, 4, 3, 3)), {"padding": 1.5}, "a list of integers or a string")],
     "sum": [
         (of((2, 3)), {"dim": 2}, "dim is 2, expected -2 to 1"),
-        (of((2, 3)), {"dim": [0, -2]}, "should name each dimension once"),
+        (of((2, 3)), {"dim": [0, -2]}, "expected each dimension once"),
     ],
     "norm": [(of((3,)), {"p": float("nan")}, "p is NaN, expected a number")],
     "cumsum": [

@@ -34,7 +34,7 @@ def test_generator_repeats_after_all_patterns() -> None:
 
 @pytest.mark.parametrize("name", ["float32", "int4"])
 def test_other_dtypes_are_bad_cases(name: str) -> None:
-    with pytest.raises(Fault, match=f"an input is {name}, expected 8 or 16 bits"):
+    with pytest.raises(Fault, match=f"an input is {name}, expected a dtype of 8 or 16 bits"):
         EveryValue().generate(case_of(name, (4,)), None)
 
 
