@@ -119,7 +119,7 @@ def test_every_ending_of_a_test(ctest: Shell, tmp_path: Path) -> None:
     assert "'npus'" in said["greedy"]
     assert "1 slot × 3" in said["greedy"]
     assert "'5': 1 slot" in said["greedy"]
-    assert "widen --device" in ended.out
+    assert "list more devices in --device" in ended.out
     assert says(said["of_gpus"], "cli.gpus_which_does_not")
     assert "wrong" in said["dependent"]
     assert "SEGFAULT" in said["a (b) c"]
@@ -196,7 +196,7 @@ def test_nothing_ran_is_5(ctest: Shell, tmp_path: Path) -> None:
         (("--platform", "a2a4"), "did you mean 'a2a3'"),
         (("--device", "4-2"), "counts down"),
         (("-R", "("), "Unmatched parentheses"),
-        (("-j", "0"), "should be 1 or more"),
+        (("-j", "0"), "expected 1 or more"),
     ],
 )
 def test_what_is_wrong_is_said(ctest: Shell, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
