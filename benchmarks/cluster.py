@@ -1,19 +1,19 @@
-"""What a Ray cluster costs: 200 cases of 100 ms in two processes of this machine, and on two nodes of a cluster here.
+"""What does a Ray cluster cost: 200 cases of 100 ms in two processes, and on two nodes of a cluster on this machine?
 
     python benchmarks/cluster.py [--quick]
 
-The time is that of the whole run without the connection to Ray, which is told beside it; workers are started in both.
+The time is that of the whole run without the connection to Ray, which is printed separately; both start workers.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+import kit
 from dispatcher import plan
 from ray.cluster_utils import Cluster
 
@@ -21,12 +21,12 @@ _STORE = {"object_store_memory": 100 << 20}
 
 
 def seconds(folder: Path, count: int, **options: str) -> tuple[float, float]:
-    """Of the run, and of all that surrounds it."""
+    """Return the seconds of a run, and of the connection and all else before and after it."""
     from optest.api.running import run
 
     began = time.monotonic()
-    given = {"plan": plan(folder, [{"sleep_s": 0.1}] * count), "runs_dir": str(folder / "runs"), **options}
-    outcome = run(given, stream=io.StringIO())
+    settings = {"plan": plan(folder, [{"sleep_s": 0.1}] * count), "runs_dir": str(folder / "runs"), **options}
+    outcome = run(settings, stream=io.StringIO())
     assert outcome.exit_status == 0, outcome.summary
     return outcome.summary.duration_s, time.monotonic() - began - outcome.summary.duration_s
 
@@ -34,9 +34,9 @@ def seconds(folder: Path, count: int, **options: str) -> tuple[float, float]:
 def main() -> None:
     here = str(Path(__file__).resolve().parent)
     os.environ |= {"OPTEST_PLUGINS": "dispatcher", "PYTHONPATH": here, "RAY_USAGE_STATS_ENABLED": "0"}
-    count = 40 if "--quick" in sys.argv else 200
+    count = 40 if kit.parser(__doc__, quick="fewer cases").parse_args().quick else 200
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # what travels to the nodes
+        os.chdir(folder)  # the working directory is copied to the nodes
         local_s, _ = seconds(Path(folder), count, device="0-1", max_parallel="2")
         cluster = Cluster(head_node_args={"num_cpus": 1, "include_dashboard": False, **_STORE}, initialize_head=True)
         try:

@@ -1,4 +1,4 @@
-"""What giving cases their devices costs, on a simulation whose cases do next to nothing.
+"""What does it cost to assign devices to cases, in a simulation whose cases do next to nothing?
 
     python benchmarks/dispatcher.py [--quick]
 
@@ -9,7 +9,6 @@ a time with 16 virtual devices and --max-parallel 2.
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import kit
 import numpy as np
 import yaml
 
@@ -28,7 +28,7 @@ from optest.backends.worker_abilities import DeviceRequest
 
 
 class TinyScenes(BackendDriver):
-    """Adds; a case has the level and the number of devices that its options say."""
+    """A backend that adds; the options of a case set its level and its number of devices."""
 
     name = kind = "tiny_scenes"
     options = ("device",)
@@ -74,8 +74,8 @@ def plan(folder: Path, configs: Sequence[dict[str, Any]]) -> str:
 def seconds_of_run(folder: Path, configs: Sequence[dict[str, Any]], **options: Any) -> float:
     from optest.api.running import run
 
-    given = {"plan": plan(folder, configs), "runs_dir": str(folder / "runs"), **options}
-    outcome = run(given, stream=io.StringIO())
+    settings = {"plan": plan(folder, configs), "runs_dir": str(folder / "runs"), **options}
+    outcome = run(settings, stream=io.StringIO())
     assert outcome.exit_status == 0, outcome.summary
     return outcome.summary.duration_s
 
@@ -90,14 +90,14 @@ def microseconds_per_assignment(units: int, devices: int) -> float:
 
     case = TestCase(descriptor=operators.get("add"), inputs=())
     request = DeviceRequest(platform="cpusim", runtime="tiny")
-    each = [Unit(place=place, file=f"f{place % 100}") for place in range(units)]
+    planned = [Unit(place=place, file=f"f{place % 100}") for place in range(units)]
     dispatcher = Dispatcher(
-        units={unit: (request, deque([Execution((case,))])) for unit in each},
+        units={unit: (request, deque([Execution((case,))])) for unit in planned},
         driver=TinyScenes(),
         ids=range(devices),
         rules=ScheduleRules(max_parallel=devices),
         leases=Leases(Path(), [], ""),
-        make_worker=lambda *_: _Nobody(),
+        make_worker=lambda *_: _NoWorker(),
     )
     dispatcher.begin()
     began, running = time.perf_counter(), deque[Any]()
@@ -111,7 +111,7 @@ def microseconds_per_assignment(units: int, devices: int) -> float:
     return (time.perf_counter() - began) / units * 1e6
 
 
-class _Nobody:
+class _NoWorker:
     looks_ahead = False
 
     def execute(self, *_: object) -> Any:
@@ -132,9 +132,7 @@ def most_at_a_time(log: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    is_quick = parser.parse_args().quick
+    is_quick = kit.parser(__doc__, quick="fewer cases").parse_args().quick
     os.environ["OPTEST_PLUGINS"] = "dispatcher"
     os.environ["OPTEST_PLATFORM"] = "cpusim"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
@@ -143,10 +141,10 @@ def main() -> None:
         folder = Path(name)
         units = 1_000 if is_quick else 10_000
         print(f"{microseconds_per_assignment(units, 64):8.0f} µs an assignment, {units} units on 64 devices")
-        few, many, own = 20, 520, 10 if is_quick else 40
+        few, many, fresh_cases = 20, 520, 10 if is_quick else 40
         started = min(seconds_of_run(folder, [{}] * few) for _ in range(3))
         warm = (min(seconds_of_run(folder, [{}] * many) for _ in range(3)) - started) / (many - few)
-        fresh = seconds_of_run(folder, [{"level": 3}] * own) / own
+        fresh = seconds_of_run(folder, [{"level": 3}] * fresh_cases) / fresh_cases
         print(f"{warm * 1e3:8.2f} ms a case in a warm worker, its start apart")
         print(f"{fresh * 1e3:8.2f} ms a case in a process of its own: {fresh / warm:.0f} times as much")
         whole = started + warm * 500

@@ -1,90 +1,150 @@
-"""Which failures explain themselves? Planted faults, one at a time, and whether the failure blocks name their kind.
+"""Do failures explain themselves? One fault at a time, and whether the failure blocks name its kind or its cause.
 
-    python benchmarks/explained.py [WORD ...]
+    python benchmarks/explained.py [--corpus catalogue|functions] [WORD ...]
 
-Every fault states a pattern of the words that name its kind. They count in what a failure block says of the answer,
-and neither in the call, the rule, the layouts nor in the line that runs it again. Words limit the run to faults whose
-name has one. Exit status 1 if fewer than 80 % are explained.
+- ``catalogue``: faults of the registry and faults that every operator can have, in the cases of a check. One of the
+  first three failure blocks has to name the kind of the fault.
+- ``functions``: the torch kernels of ``tests/plugins/wrong_kernels/causes.py``, checked by ``optest check --function``.
+  The first block has to name the cause, and kernels without such a fault must not get a cause.
+
+Every fault has a pattern of the words that name it. They count only in the lines about the result, not in those about
+the call, the rule, or the reproduction command. Words limit the run to faults whose name has one of them. Exits with 1
+if fewer than 80 % of a corpus are named, or if a cause is invented.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
-from typing import Any
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plugins"))
-
-import numpy as np
-from wrong_kernels import FAULTS, Call, Change, Fault, Faulty
+import kit
+from wrong_kernels import FAULTS, Fault, Faulty
 from wrong_kernels.any_operator import faults_of
-from wrong_kernels.changes import single, wide
-from wrong_kernels.registry import Array
 
 from optest.api import bootstrap
-from optest.api.checking import sample_cases
+from optest.api.checking import check, sample_cases
 from optest.core.results import result_of
 from optest.core.runner import execute, why_not_run
 from optest.operators import operators
 from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.spec import CaseResult
 
+__all__ = ["first_block"]
+
 LEAST = 0.8
+_HEAD = re.compile(r"^(?:FAILED|CRASHED|ERROR|TIMEOUT|SUSPECT)\b")
 _OF_THE_CALL = re.compile(r"^  (?:rule|again|case|description|definition|operands there|input\d+|and \d+ more)\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planted:
-    """A fault, and the words that have to be said of it."""
-
-    fault: Fault
-    words: str
-
-
-def main(names: list[str]) -> int:
-    bootstrap()
-    chosen = [each for each in corpus() if not names or any(name in each.fault.name for name in names)]
-    began, explained = time.monotonic(), 0
-    for planted in chosen:
-        results = results_of(planted.fault)
-        groups = failure_groups(results)
-        texts = ["\n".join(line for line in group_lines(group)[1:] if not _OF_THE_CALL.match(line)) for group in groups]
-        said = any(re.search(planted.words, text) for text in texts[:3])
-        explained += said
-        word = "explained" if said else "not explained" if groups else "NOT FOUND"
-        print(f"{word:14} {planted.fault.name} ({planted.words}): {len(groups)} groups", flush=True)
-        for group in groups[:3] if not said or names else []:
-            print("\n".join(f"    {line}" for line in group_lines(group)))
-    share = explained / max(1, len(chosen))
-    print(f"\n{explained} of {len(chosen)} explained ({share:.0%}) in {time.monotonic() - began:.0f} s")
-    return 0 if share >= LEAST else 1
+def explained_in_catalogue(words: Sequence[str]) -> bool:
+    """Print which faults of the catalogue are explained, and return whether they are enough."""
+    outcomes: Counter[str] = Counter()
+    for fault, pattern in _corpus():
+        if words and not any(word in fault.name for word in words):
+            continue
+        blocks = [group_lines(group) for group in failure_groups(_results_of(fault))]
+        is_named = any(_names(pattern, block[1:]) for block in blocks[:3])
+        outcome = "explained" if is_named else "not explained" if blocks else "not found"
+        outcomes[outcome] += 1
+        print(f"{outcome:14} {fault.name} ({pattern}): {len(blocks)} groups", flush=True)
+        if not is_named or words:
+            _print_blocks(blocks[:3])
+    return _is_enough(outcomes["explained"], outcomes.total(), "explained in the catalogue")
 
 
-def results_of(fault: Fault) -> list[CaseResult]:
-    """What ``check`` makes of the fault's operator."""
+def _results_of(fault: Fault) -> list[CaseResult]:
+    """Run the cases of a check of the fault's operator."""
     driver = Faulty("planted", fault)
-    results = []
-    for case in sample_cases(fault.op):
-        if case.expects_error is None and why_not_run(case, driver) is None:
-            verdict = execute([case], driver).verdicts[0]
-            results.append(result_of(case, verdict))
-    return results
+    return [
+        result_of(case, execute([case], driver).verdicts[0])
+        for case in sample_cases(fault.op)
+        if case.expects_error is None and why_not_run(case, driver) is None
+    ]
 
 
-def corpus() -> Iterator[Planted]:
-    for name, words in _ORDINARY.items():
-        yield Planted(fault=FAULTS[name], words=words)
+def _corpus() -> Iterator[tuple[Fault, str]]:
+    for name, pattern in _ORDINARY.items():
+        yield FAULTS[name], pattern
     for op, kinds in _GENERIC.items():
-        found = {each.name.partition(": ")[2]: each for each in faults_of(operators.get(op))}
-        for kind, words in kinds.items():
-            yield Planted(fault=found[kind], words=words)
-    for op, name, words, change in _OWN:
-        yield Planted(fault=Fault(f"{op}: {name}", op, change), words=words)
+        known = {fault.name: fault for fault in faults_of(operators.get(op))}
+        yield from ((known[f"{op}: {kind}"], pattern) for kind, pattern in kinds.items())
+
+
+def explained_functions(words: Sequence[str]) -> bool:
+    """Print which causes of torch kernels the first block names, and return whether they are enough."""
+    import torch
+    from wrong_kernels import causes
+
+    torch.set_num_threads(1)
+    outcomes: Counter[str] = Counter()
+    of_hypothesis: dict[str, Counter[bool]] = {}
+    for name, planted in causes.importable():
+        if words and not any(word in name or word in planted.name for word in words):
+            continue
+        block = first_block(planted.operator, name)
+        diagnosis = next((line.strip() for line in block if line.startswith("  diagnosis:")), "")
+        # Which cases fail is no explanation of the result.
+        lines = [line for line in block[1:] if not line.startswith("  fails")]
+        is_named = bool(planted.words) and _names(planted.words, lines)
+        if planted.hypothesis:
+            outcome = "named" if is_named else "misnamed" if diagnosis else "silent" if block else "not found"
+            of_hypothesis.setdefault(planted.hypothesis, Counter())[is_named] += 1
+        else:
+            outcome = "invented" if diagnosis and not is_named else "without a fault"
+        outcomes[outcome] += 1
+        print(f"{outcome:14} {planted.hypothesis or 'none'}, {planted.name}: {diagnosis}", flush=True)
+        if outcome in ("misnamed", "silent", "invented") or words:
+            _print_blocks([block])
+    rows = [(hypothesis, counts.total(), counts[True]) for hypothesis, counts in of_hypothesis.items()]
+    print(kit.table(("cause", "kernels", "named"), rows))
+    print(f"{outcomes['misnamed']} misnamed, {outcomes['invented']} causes invented")
+    faults = outcomes.total() - outcomes["without a fault"] - outcomes["invented"]
+    return _is_enough(outcomes["named"], faults, "named by the first block") and not outcomes["invented"]
+
+
+def first_block(operator: str, name: str) -> list[str]:
+    """Return the lines of the first failure block of a check of one kernel; none if no case fails."""
+    out = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"function": [f"{operator}=wrong_kernels.causes:{name}"], "op": [operator], "backend": "function"}
+        check({**options, "isolate": "none", "runs_dir": folder, "no_color": True}, stream=out)
+    lines = out.getvalue().split("\n")
+    begin = next((index for index, line in enumerate(lines) if _HEAD.match(line)), None)
+    if begin is None:
+        return []
+    end = next((index for index in range(begin + 1, len(lines)) if not lines[index].startswith("  ")), len(lines))
+    return lines[begin:end]
+
+
+def _names(pattern: str, lines: Sequence[str]) -> bool:
+    return bool(re.search(pattern, "\n".join(line for line in lines if not _OF_THE_CALL.match(line))))
+
+
+def _print_blocks(blocks: Sequence[Sequence[str]]) -> None:
+    print("\n".join(f"    {line}" for block in blocks for line in block))
+
+
+def _is_enough(named: int, total: int, text: str) -> bool:
+    print(f"\n{named} of {total} {text} ({named / max(1, total):.0%})\n", flush=True)
+    return named >= LEAST * total
+
+
+def main() -> int:
+    parser = kit.parser(__doc__)
+    parser.add_argument("--corpus", choices=("catalogue", "functions"), help="only this corpus")
+    parser.add_argument("words", nargs="*", help="only faults whose name has one of these words")
+    options = parser.parse_args()
+    bootstrap()
+    is_enough = True
+    if options.corpus != "functions":
+        is_enough &= explained_in_catalogue(options.words)
+    if options.corpus != "catalogue":
+        is_enough &= explained_functions(options.words)
+    return 0 if is_enough else 1
 
 
 _ORDINARY = {
@@ -150,110 +210,5 @@ _GENERIC = {
 }
 
 
-def _times(factor: float) -> Change:
-    return lambda call: wide(call.right[0]) * factor if call.is_float else None
-
-
-def _attribute(name: str, value: Any) -> Change:
-    """Another value of an attribute wherever the call has not that one."""
-    return lambda call: None if call.attribute(name) == value else call.with_attributes(**{name: value})
-
-
-def _first_rounded(dtype: Any) -> Change:
-    def change(call: Call) -> Sequence[Array]:
-        return call.with_inputs(single(call.inputs[0]).astype(dtype).astype(call.inputs[0].dtype), *call.inputs[1:])
-
-    return lambda call: change(call) if call.inputs[0].dtype == np.float32 else None
-
-
-def _without_division(call: Call) -> Array:
-    reduced = call.inputs[0].size / max(1, call.right[0].size)
-    return wide(call.right[0]) * reduced
-
-
-def _transposed(call: Call) -> Sequence[Array] | None:
-    other = call.inputs[1]
-    if other.ndim != 2:
-        return None
-    return call.with_inputs(call.inputs[0], np.ascontiguousarray(other).reshape(other.shape[::-1]).T)
-
-
-def _racing() -> Change:
-    calls = count()
-
-    def change(call: Call) -> Array | None:
-        out = np.array(call.right[0], order="C")
-        if not call.is_float or out.size < 64:
-            return None
-        flat = out.reshape(-1)
-        flat[(next(calls) * 7) % flat.size] = 3
-        return out
-
-    return change
-
-
-def _one_based(call: Call) -> Array:
-    return np.asarray(call.right[0]) + 1
-
-
-def _without_scale(call: Call) -> Sequence[Array]:
-    return call.with_attributes(scale=1.0)
-
-
-def _of_rank_1(call: Call) -> Array | None:
-    return np.atleast_1d(call.right[0]) if np.ndim(call.right[0]) == 0 else None
-
-
-def _log_of(base: float) -> Callable[[Call], Array | None]:
-    return lambda call: wide(call.right[0]) / np.log(base) if call.is_float else None
-
-
-def _with_ones(place: int) -> Change:
-    """An input is not looked at, as if it were all ones."""
-
-    def change(call: Call) -> Sequence[Array] | None:
-        if place >= len(call.inputs):
-            return None
-        inputs = list(call.inputs)
-        inputs[place] = np.ones_like(inputs[place])
-        return call.with_inputs(*inputs)
-
-    return change
-
-
-_OWN: tuple[tuple[str, str, str, Change], ...] = (
-    ("mean", "sum is not divided", "ratio", _without_division),
-    ("softmax", "twice as large", "ratio is 2", _times(2.0)),
-    ("avg_pool2d", "9/16 of it", "0.5625|9/16", _times(0.5625)),
-    ("log", "base 2", r"1/ln\(2\)", _log_of(2.0)),
-    ("log", "base 10", r"1/ln\(10\)", _log_of(10.0)),
-    ("scaled_dot_product_attention", "scores are not scaled", "scale", _without_scale),
-    ("softmax", "always over the first dim", r"\bdim\b", _attribute("dim", 0)),
-    ("cumsum", "always along the first dim", r"\bdim\b", _attribute("dim", 0)),
-    ("var", "population variance", "correction", _attribute("correction", 0.0)),
-    ("norm", "p is always 1", r"\bp\b", _attribute("p", 1.0)),
-    ("matmul", "second operand transposed", "transposed", _transposed),
-    ("matmul", "first operand in bfloat16", "bfloat16", _first_rounded("bfloat16")),
-    ("conv1d", "first operand in float16", "float16", _first_rounded("float16")),
-    ("add", "one element is another in each call", "another answer", _racing()),
-    ("argmax", "counts from one", "difference is 1", _one_based),
-    ("sum", "a scalar has one dimension", "values are right", _of_rank_1),
-    ("neg", "forgets the sign", "ratio is -1", lambda call: np.array(call.inputs[0])),
-    ("batch_norm", "eps is 1e-3", r"\beps\b", _attribute("eps", 1e-3)),
-    ("rms_norm", "weight ignored", "weight", _with_ones(1)),
-    ("elu", "alpha is always 1", "alpha", _attribute("alpha", 1.0)),
-    ("clip", "min ignored", r"\bmin\b", _attribute("min", None)),
-    ("gather", "dim is always 0", r"\bdim\b", _attribute("dim", 0)),
-    ("pad", "value is always 0", r"\bvalue\b", _attribute("value", 0.0)),
-    (
-        "triu",
-        "one diagonal too far",
-        "diagonal",
-        lambda call: call.with_attributes(diagonal=call.attribute("diagonal") + 1),
-    ),
-    ("rope", "never interleaved", "interleaved", _attribute("interleaved", False)),
-    ("div", "floors always", "rounding_mode", _attribute("rounding_mode", "floor")),
-)
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,14 +1,16 @@
-"""How fast inputs are made, against NumPy's own generator in the same run.
+"""How fast are inputs generated, against NumPy's own generator in the same run?
 
-Run with ``python benchmarks/generation.py [ELEMENTS]``; prints a ratio for each line (above 1: faster than NumPy).
+    python benchmarks/generation.py [ELEMENTS]
+
+Prints a ratio for each row; above 1, optest is faster than NumPy.
 """
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
+from functools import partial
 
+import kit
 import numpy as np
 
 from optest.generators import RandomTensorGenerator
@@ -16,7 +18,8 @@ from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase
 
 LARGE = 1 << 24
 SMALL_RUNS = 20_000
-ROUNDS = 5
+REPEATS = 5
+_SMALL = (("randn", "float32"), ("randn", "bfloat16"), ("uniform", "float32"), ("randint", "int32"), ("randn", "int32"))
 
 
 def case_of(dtype_name: str, elements: int, kind: str) -> TestCase:
@@ -25,57 +28,50 @@ def case_of(dtype_name: str, elements: int, kind: str) -> TestCase:
     return TestCase(descriptor=OperatorDescriptor(name="op", signature="a -> out"), inputs=(argument,))
 
 
-def best_s(*works: Callable[[], object]) -> list[float]:
-    """The shortest processor time of each, taken in turns so that a busy machine is unfair to none."""
-    best = [float("inf")] * len(works)
-    for _ in range(ROUNDS):
-        for index, work in enumerate(works):
-            start = time.process_time()
-            work()
-            best[index] = min(best[index], time.process_time() - start)
-    return best
+def row(kind: str, name: str, ours: Callable[[], object], theirs: Callable[[], object], count: int) -> tuple[str, ...]:
+    """Return the nanoseconds of one of ``count`` things on either side, and their ratio."""
+    times = kit.least({"optest": ours, "NumPy": theirs}, REPEATS)
+    optest, numpy = (times[side].processor / count * 1e9 for side in ("optest", "NumPy"))
+    return kind, name, f"{optest:.2f}", f"{numpy:.2f}", f"{numpy / optest:.2f}"
 
 
 def main() -> None:
-    elements = int(sys.argv[1]) if len(sys.argv) > 1 else LARGE
+    parser = kit.parser(__doc__)
+    parser.add_argument("elements", nargs="?", type=int, default=LARGE)
+    elements = parser.parse_args().elements
     rng = np.random.Generator(np.random.PCG64(0))
     generate = RandomTensorGenerator().generate
-    against = {
-        "randn": {name: lambda t=t: rng.standard_normal(elements, t) for name, t in _FLOATS.items()},
-        "uniform": {name: lambda t=t: rng.random(elements, t) for name, t in _FLOATS.items()},
-        "randint": {"int32": lambda: rng.integers(-(2**30), 2**30, elements, np.int32)},
+    numpy_ways: dict[tuple[str, str], Callable[[], object]] = {
+        ("randn", "float32"): lambda: rng.standard_normal(elements, np.float32),
+        ("randn", "float64"): lambda: rng.standard_normal(elements, np.float64),
+        ("randn", "float16"): lambda: rng.standard_normal(elements, np.float32).astype(np.float16),
+        ("uniform", "float32"): lambda: rng.random(elements, np.float32),
+        ("uniform", "float64"): lambda: rng.random(elements, np.float64),
+        ("randint", "int32"): lambda: rng.integers(-(2**30), 2**30, elements, np.int32),
     }
-    against["randn"]["float16"] = lambda: rng.standard_normal(elements, np.float32).astype(np.float16)
-    print(f"{elements} elements; NumPy {np.__version__} PCG64")
-    print(f"{'fill':<10}{'dtype':<10}{'optest ns':>10}{'NumPy ns':>10}{'ratio':>8}")
-    for kind, by_dtype in against.items():
-        for name, numpy_way in by_dtype.items():
-            case = case_of(name, elements, kind)
-            ours, theirs = best_s(lambda case=case: generate(case), numpy_way)
-            each = f"{ours / elements * 1e9:>10.2f}{theirs / elements * 1e9:>10.2f}"
-            print(f"{kind:<10}{name:<10}{each}{theirs / ours:>8.2f}")
-    _small()
+    columns = ("fill", "dtype", "optest ns", "NumPy ns", "ratio")
+    rows = [
+        row(kind, name, partial(generate, case_of(name, elements, kind)), numpy_way, elements)
+        for (kind, name), numpy_way in numpy_ways.items()
+    ]
+    print(f"{elements:,} elements, ns each; NumPy {np.__version__} PCG64\n", kit.table(columns, rows), sep="\n")
 
+    def generate_all(case: TestCase) -> None:
+        for _ in range(SMALL_RUNS):
+            generate(case)
 
-_FLOATS = {"float32": np.float32, "float64": np.float64}
+    def numpy_all() -> None:
+        for index in range(SMALL_RUNS):
+            np.random.default_rng([7, index]).standard_normal(4)
 
-
-def _small() -> None:
-    generate = RandomTensorGenerator().generate
-    print("\none input of 4 elements; NumPy: default_rng([seed, case]).standard_normal(4)")
-    print(f"{'fill':<10}{'dtype':<10}{'optest us':>10}{'NumPy us':>10}{'ratio':>8}")
-    for name, kind in _SMALL:
-        case = case_of(name, 4, kind)
-        ours, theirs = best_s(
-            lambda case=case: [generate(case) for _ in range(SMALL_RUNS)],
-            lambda: [np.random.default_rng([7, index]).standard_normal(4) for index in range(SMALL_RUNS // 10)],
-        )
-        theirs *= 10
-        each = f"{ours / SMALL_RUNS * 1e6:>10.2f}{theirs / SMALL_RUNS * 1e6:>10.2f}"
-        print(f"{kind:<10}{name:<10}{each}{theirs / ours:>8.2f}")
-
-
-_SMALL = (("float32", "randn"), ("bfloat16", "randn"), ("float32", "uniform"), ("int32", "randint"), ("int32", "randn"))
+    rows = [
+        row(kind, name, partial(generate_all, case_of(name, 4, kind)), numpy_all, SMALL_RUNS) for kind, name in _SMALL
+    ]
+    print(
+        "\none input of 4 elements; NumPy: default_rng([seed, case]).standard_normal(4)\n",
+        kit.table(columns, rows),
+        sep="\n",
+    )
 
 
 if __name__ == "__main__":

@@ -1,38 +1,38 @@
-"""Every single fault of the example C library, looked for by ``optest check`` with its default settings.
+"""Which faults of the example C library does ``optest check`` find by default settings, one at a time?
 
     python benchmarks/library_faults.py             # prints a page of Markdown at the end
     python benchmarks/library_faults.py add relu    # only faults whose name begins so, without the page
 
 Builds a copy of the example with its broken twin, checks the correct library, which has to pass, and then the broken
-one with each fault in turn (``INFINIOP_FAULT``). A check is limited to the operators that the fault is in, stops at the
-first case that is not well, and has a deadline of ten seconds a case, so that what hangs takes no five minutes.
-A fault counts as found if a case is not well; nothing may be with the correct library.
+one with each fault in turn (``INFINIOP_FAULT``). optest knows nothing of these faults. A check of a fault runs only the
+operators that have it, stops at the first bad case, and has a time limit of ten seconds a case, because some hang.
+A fault counts as found if a case is bad; with the correct library no case may be.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+import kit
 
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.operators import operators
-from optest.spec import BAD_STATUSES, CaseResult
+from optest.spec import BAD_STATUSES
 from optest.store import read_journal
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "c_library"
 MAPPING = "infiniop"
-_SAID = 150
+_LONGEST_MESSAGE = 150
 WHY_NOT = {
     "rms_norm_refuses_vectors": "the mapping promises tensors of two and three dimensions, as the real library takes "
     "them; a call with a vector is a gap",
@@ -52,15 +52,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a check made of one library: how many cases were asked and were not well, and the first of those."""
+    """Numbers of all and of bad cases in a check of one library, and the first bad one."""
 
-    name: str
-    """The fault; empty for the correct library."""
-    asked: int = 0
+    cases: int = 0
     bad: int = 0
     reason: str = ""
     case: str = ""
-    said: str = ""
+    message: str = ""
     seconds: float = 0.0
 
     @property
@@ -68,11 +66,11 @@ class Finding:
         return self.bad > 0
 
 
-def build(folder: Path) -> Path:
-    """A built copy of the example and its broken twin."""
+def build(folder: Path, *targets: str) -> Path:
+    """Build these targets in a copy of the example, and return the copy."""
     copy = folder / "c_library"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "-s", f"-j{os.cpu_count()}", "all", "broken"], cwd=copy, check=True, timeout=300)
+    subprocess.run(["make", "-s", f"-j{os.cpu_count()}", *targets], cwd=copy, check=True, timeout=300)
     return copy
 
 
@@ -82,21 +80,18 @@ def faults_of(library: Path) -> list[Fault]:
     return [Fault(name=name, operators=where, kind=kind, sentence=what) for name, where, kind, what in rows]
 
 
-def asked_for(fault: Fault) -> list[str]:
-    """Operators of optest that the library computes with what the fault is in; none for all of them."""
+def operators_of(fault: Fault) -> list[str]:
+    """Return optest's operators that the library computes with code that has the fault; none for all of them."""
     entries = read_mapping(mapping_path(MAPPING, "")).operators
-    wanted = {each.strip().replace("_", "") for each in fault.operators.split(",")}
-    return [
-        name
-        for name, (entry, *_) in entries.items()
-        if entry.name.lower() in wanted and name in {op.name for op in operators}
-    ]
+    wanted = {name.strip().replace("_", "") for name in fault.operators.split(",")}
+    known = {op.name for op in operators}
+    return [name for name, (entry, *_) in entries.items() if entry.name.lower() in wanted and name in known]
 
 
 def check(
     library: Path, headers: Path, folder: Path, *, names: Sequence[str] = (), fault: str = "", jobs: int = 1
 ) -> Finding:
-    """Ask one library of these operators, or of all, in a process of its own; with a fault until something is found."""
+    """Check these operators of a library, or all, in a new process; with a fault only until the first bad case."""
     runs = Path(tempfile.mkdtemp(dir=folder))
     command = [
         *(sys.executable, "-m", "optest", "check", "--backend", "ffi", "--library", str(library)),
@@ -115,108 +110,74 @@ def check(
     results = read_journal(journals[-1]).results if journals else []
     shutil.rmtree(runs, ignore_errors=True)
     if not results:
-        print(f"nothing was asked:\n{(done.stdout + done.stderr)[-2000:]}", file=sys.stderr)
-    bad = [each for each in results if each.status in BAD_STATUSES]
-    finding = Finding(name=fault, asked=len(results), bad=len(bad), seconds=seconds)
-    return finding if not bad else _with_first(finding, bad[0])
-
-
-def _with_first(finding: Finding, first: CaseResult) -> Finding:
-    reason = first.reason.value if first.reason else first.status.value
-    said = first.verdict.message.partition("\n")[0]
-    return replace(finding, reason=reason, case=first.id, said=said)
+        print(f"no case ran:\n{(done.stdout + done.stderr)[-2000:]}", file=sys.stderr)
+    bad = [result for result in results if result.status in BAD_STATUSES]
+    if not bad:
+        return Finding(cases=len(results), seconds=seconds)
+    first = bad[0]
+    return Finding(
+        cases=len(results),
+        bad=len(bad),
+        reason=first.reason.value if first.reason else first.status.value,
+        case=first.id,
+        message=first.verdict.message.partition("\n")[0],
+        seconds=seconds,
+    )
 
 
 def row(fault: Fault, finding: Finding) -> str:
     if not finding.is_found:
         return f"| `{fault.name}` | {fault.kind} | **no** | | | {fault.sentence} |"
-    said = finding.said[:_SAID].replace("|", "\\|")
-    return f"| `{fault.name}` | {fault.kind} | yes | `{finding.reason}` | `{finding.case}` | {said} |"
-
-
-def _why_not(fault: Fault) -> str:
-    return f"; {WHY_NOT[fault.name]}" if fault.name in WHY_NOT else ""
+    message = finding.message[:_LONGEST_MESSAGE].replace("|", "\\|")
+    return f"| `{fault.name}` | {fault.kind} | yes | `{finding.reason}` | `{finding.case}` | {message} |"
 
 
 def page(right: Finding, findings: Sequence[tuple[Fault, Finding]]) -> str:
-    """The table of all faults, with a summary above it."""
+    """Return the table of all faults below a summary."""
     kinds: dict[str, list[bool]] = {}
     for fault, finding in findings:
         kinds.setdefault(fault.kind, []).append(finding.is_found)
     hits = sum(finding.is_found for _, finding in findings)
     misses = [fault for fault, finding in findings if not finding.is_found]
-    return "\n".join(
-        [
-            "# Faults of a C library, and what finds them",
-            "",
-            f"`optest check` over the correct library: {right.asked:,} cases, **{right.bad} of them not well**.",
-            "Over its broken twin, one fault at a time and with the same settings:",
-            f"**{hits} of {len(findings)} faults found**.",
-            "",
-            "A check of one fault asks only the operators that it is in and stops at the first case that is not well.",
-            "optest knows nothing of these faults: what is asked follows from the operators' calls, from the mapping",
-            "and from what C lets a caller do.",
-            "",
-            "| kind | faults | found |",
-            "|---|---|---|",
-            *(f"| {kind} | {len(found)} | {sum(found)} |" for kind, found in kinds.items()),
-            "",
-            *(["Not found:", ""] if misses else []),
-            *(f"- `{each.name}` ({each.operators}): {each.sentence}{_why_not(each)}" for each in misses),
-            *([""] if misses else []),
-            "| fault | kind | found | Reason | first case | what was said |",
-            "|---|---|---|---|---|---|",
-            *(row(fault, finding) for fault, finding in findings),
-            "",
-        ]
-    )
+    lines = [
+        "# Faults of a C library, and the cases that find them",
+        "",
+        f"`optest check` over the correct library: {right.cases:,} cases, **{right.bad} of them bad**.",
+        "Over its broken twin, one fault at a time and with the same settings:",
+        f"**{hits} of {len(findings)} faults found**.",
+        "",
+        kit.table(("kind", "faults", "found"), [(kind, len(found), sum(found)) for kind, found in kinds.items()]),
+        "",
+        *(f"- not found: `{x.name}` ({x.operators}): {x.sentence}; {WHY_NOT.get(x.name, '')}" for x in misses),
+        "",
+        "| fault | kind | found | Reason | first case | message |",
+        "|---|---|---|---|---|---|",
+        *(row(fault, finding) for fault, finding in findings),
+    ]
+    return "\n".join(lines)
 
 
-class Log:
-    """Findings on disk, one on each line, so that a run that was stopped goes on where it was."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path is not None and path.exists() else []
-        self.known = {each.name: each for each in (Finding(**json.loads(line)) for line in lines)}
-
-    def add(self, finding: Finding) -> None:
-        if self._path is not None:
-            with self._path.open("a") as file:
-                file.write(json.dumps(asdict(finding)) + "\n")
-
-
-def main(arguments: Iterable[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def main() -> int:
+    parser = kit.parser(__doc__)
     parser.add_argument("faults", nargs="*", help="only faults whose name begins so; prints no page")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="checks at the same time")
-    parser.add_argument("--library", type=Path, help="a built copy of the example; default: one that is built now")
-    parser.add_argument("--log", type=Path, help="keep findings here; what is in it already is not asked again")
-    stated = parser.parse_args(None if arguments is None else list(arguments))
-    log = Log(stated.log)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="optest-faults-") as scratch:
         folder = Path(scratch)
-        library = (stated.library or build(folder)).resolve()
+        library = build(folder, "all", "broken").resolve()
         faults = faults_of(library)
-        chosen = [each for each in faults if not stated.faults or each.name.startswith(tuple(stated.faults))]
+        chosen = [x for x in faults if not options.faults or x.name.startswith(tuple(options.faults))]
 
-        def asked(fault: Fault | None) -> Finding:
-            name = fault.name if fault else ""
-            if name in log.known:
-                return log.known[name]
-            if fault is None:
-                finding = check(library, library / "include", folder, jobs=stated.jobs)
-                print(f"correct library: {finding.asked} cases, {finding.bad} not well, {finding.seconds:.0f} s")
-            else:
-                where = library / "broken"
-                finding = check(where, library / "include", folder, names=asked_for(fault), fault=name)
-                print(f"{row(fault, finding)} {finding.seconds:.1f} s", flush=True)
-            log.add(finding)
+        def check_fault(fault: Fault) -> Finding:
+            finding = check(
+                library / "broken", library / "include", folder, names=operators_of(fault), fault=fault.name
+            )
+            print(f"{row(fault, finding)} {finding.seconds:.1f} s", flush=True)
             return finding
 
-        right = None if stated.faults else asked(None)
-        with ThreadPoolExecutor(stated.jobs) as pool:
-            findings = list(zip(chosen, pool.map(asked, chosen), strict=True))
+        right = None if options.faults else check(library, library / "include", folder, jobs=options.jobs)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            findings = list(zip(chosen, pool.map(check_fault, chosen), strict=True))
     hits = sum(finding.is_found for _, finding in findings)
     print(f"{hits} of {len(findings)} found")
     if right is not None:

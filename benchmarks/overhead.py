@@ -1,38 +1,41 @@
-"""What one trivial case costs, all in: in process, through a warm worker, in a fresh fork; against pytest.
+"""What does one trivial case cost: in process, through a warm worker, in a fresh fork, and in pytest?
 
-Both sides add four float32 numbers, compare, and record the result. optest draws the inputs from the case key, asks
-the float64 reference and the backend, judges by the class rule, and writes a journal line; pytest runs one
-parametrised test with torch.testing.assert_close. Cost a case is the slope between two numbers of cases, so start-up
-does not count. All sides are asked in turns and the least time of each counts, so that a busy machine is unfair to
-none. Prints microseconds of one run and their ratio; the ratio is what carries over to other machines.
+    python benchmarks/overhead.py [--quick]
 
-The backend is a trivial one of its own (``trivial_backend.py``); the numpy backend, which evaluates the reference a
-second time, has a row of its own.
+Both optest and pytest add four float32 numbers, compare, and record the result. optest draws the inputs from the case
+key, runs the float64 reference and the backend, judges by the class rule, and writes a journal line; pytest runs one
+parametrised test with torch.testing.assert_close. The cost of a case is the slope between two numbers of cases, so
+that start-up does not count. The backend only adds; the numpy backend, which evaluates the reference a second time,
+has a row of its own. Ratios carry over to other machines, microseconds do not.
+
+As a plug-in, this module registers the trivial backend.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
 import io
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from optest.backends import backend_manager
+import kit
+
+from optest.backends import BackendDriver, backend_manager
 from optest.core.executors import Executor, InProcess
 from optest.core.session import Policy, Session
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.operators import operators
-from optest.registry import load_plugins
 from optest.reporting import ReportManager
 from optest.reporting.terminal import TerminalReporter
 from optest.settings import environment
 from optest.spec import Argument, BackendTarget, Fill, RunInfo, TensorSpec, TestCase, dtype
 from optest.store import JournalWriter
+
+__all__ = ["Kept", "TrivialBackend", "add_case", "run_session"]
 
 PYTEST = """
 import numpy as np, pytest, torch
@@ -42,59 +45,50 @@ def test_add(seed):
     a, b = (torch.from_numpy(rng.standard_normal(4, dtype=np.float32)) for _ in range(2))
     torch.testing.assert_close(a + b, (a.double() + b.double()).float())
 """
+PEER = "pytest + torch.testing.assert_close"
+PLUGINS = ("overhead",)
 
 
-PLUGINS = ("trivial_backend",)
-Side = Callable[[int], float]
-"""Runs so many cases and returns the seconds that they took."""
+class TrivialBackend(BackendDriver):
+    """The cheapest backend: it adds its two inputs."""
+
+    name = "trivial"
+    kind = "trivial"
+    isolated = False
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
+        return (inputs[0] + inputs[1],)
 
 
-def cases(count: int, backend: str) -> list[TestCase]:
+backend_manager.register(TrivialBackend(), replace=True)
+
+
+def add_case(shape: Sequence[int], backend: str, seed: int, config: dict[str, Any] | None = None) -> TestCase:
+    """Return a case of ``add`` in float32; ``config`` is that of the backend."""
     descriptor = operators.get("add")
-    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
+    spec = TensorSpec(dtype=dtype("float32"), shape=tuple(shape))
     fill = Fill(kind="randn")
     inputs = tuple(
         Argument(name=name, path=f"input{i}", spec=spec, fill=fill) for i, name in enumerate(("input", "other"))
     )
-    attributes = descriptor.bind({})
-    target = BackendTarget(name=backend)
-    return [
-        TestCase(
-            descriptor=descriptor,
-            inputs=inputs,
-            outputs=(spec,),
-            attributes=attributes,
-            backend=target,
-            seed=seed,
-            timeout_s=300.0,
-        )
-        for seed in range(count)
-    ]
+    return TestCase(
+        descriptor=descriptor,
+        inputs=inputs,
+        outputs=(spec,),
+        attributes=descriptor.bind({}),
+        backend=BackendTarget(name=backend),
+        backend_config={backend: config} if config else {},
+        seed=seed,
+        timeout_s=300.0,
+    )
 
 
-def run_seconds(count: int, backend: str, executor: Executor, folder: Path) -> float:
-    planned = cases(count, backend)
-    info = RunInfo(run_id="bench", started_at="now", total=count, target=backend, seed=0)
-    gc.collect()
-    with JournalWriter(folder / f"{time.monotonic_ns()}.jsonl") as writer:
-        session = Session(
-            info=info,
-            cases=planned,
-            driver=backend_manager.get(backend),
-            make_executor=lambda _: executor,
-            journal=writer,
-            listener=ReportManager([TerminalReporter(io.StringIO(), verbosity=-2)]),
-            policy=Policy(),
-        )
-        began = time.perf_counter()
-        summary = session.run()
-        took = time.perf_counter() - began
-    assert summary.by_status == {"passed": count}, summary
-    return took
+def _add_cases(count: int, backend: str) -> list[TestCase]:
+    return [add_case((4,), backend, seed) for seed in range(count)]
 
 
 class Kept:
-    """An executor that outlives a session."""
+    """An executor that several sessions use: closing it does nothing."""
 
     def __init__(self, executor: Executor) -> None:
         self.execute = executor.execute
@@ -104,37 +98,52 @@ class Kept:
         return None
 
 
-def pytest_seconds(count: int, folder: Path) -> float:
+def run_session(cases: Sequence[TestCase], backend: str, executor: Kept, folder: Path) -> None:
+    """Run cases in a session with a journal and a silent terminal reporter.
+
+    Raises:
+        AssertionError: if a case did not pass.
+    """
+    info = RunInfo(run_id="bench", started_at="now", total=len(cases), target=backend, seed=0)
+    with JournalWriter(folder / f"{time.monotonic_ns()}.jsonl") as writer:
+        session = Session(
+            info=info,
+            cases=cases,
+            driver=backend_manager.get(backend),
+            make_executor=lambda _: executor,
+            journal=writer,
+            listener=ReportManager([TerminalReporter(io.StringIO(), verbosity=-2)]),
+            policy=Policy(),
+        )
+        summary = session.run()
+    assert summary.by_status == {"passed": len(cases)}, summary
+
+
+def _run_pytest(count: int, folder: Path) -> None:
     path = folder / f"test_bench_{count}.py"
     path.write_text(PYTEST.format(count=count))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", str(path)]
-    began = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, cwd=folder)
-    return time.perf_counter() - began
+    kit.run_program(command, folder)
 
 
-def slopes_s(sides: dict[str, tuple[Side, int, int]], repeats: int) -> dict[str, float]:
-    """Seconds a case of every side: between its small and its large number of cases, the least time of each."""
-    least = {word: [float("inf"), float("inf")] for word in sides}
-    for _ in range(repeats):
-        for word, (ask, *counts) in sides.items():
-            for place, count in enumerate(counts):
-                least[word][place] = min(least[word][place], ask(count))
-    return {word: (least[word][1] - least[word][0]) / (many - few) for word, (_, few, many) in sides.items()}
+def _slopes_s(sides: dict[str, tuple[Callable[[int], object], int, int]], repeats: int) -> dict[str, float]:
+    """Return the seconds of one case of each side, from the least times of its small and its large number of cases."""
+    calls = {(name, count): partial(run, count) for name, (run, *counts) in sides.items() for count in counts}
+    wall = {key: seconds.wall for key, seconds in kit.least(calls, repeats).items()}
+    return {name: (wall[name, many] - wall[name, few]) / (many - few) for name, (_, few, many) in sides.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer cases and repeats")
-    given = parser.parse_args()
-    repeats, many = (2, 1000) if given.quick else (6, 4000)
-    load_plugins(PLUGINS)
+    options = kit.parser(__doc__, quick="fewer cases and repeats").parse_args()
+    repeats, many = (2, 1000) if options.quick else (6, 4000)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
 
-        def side(backend: str, executor: Executor) -> Side:
+        def side(backend: str, executor: Executor, few: int, many: int) -> tuple[Callable[[int], object], int, int]:
             kept = Kept(executor)
-            return lambda count: run_seconds(count, backend, kept, folder)
+            # New cases for each repeat, because a case remembers its key.
+            planned = {n: [_add_cases(n, backend) for _ in range(repeats)] for n in (few, many)}
+            return (lambda count: run_session(planned[count].pop(), backend, kept, folder)), few, many
 
         def worker(*, fresh: bool) -> WorkerProcess:
             options = WorkerOptions(
@@ -144,26 +153,21 @@ def main() -> None:
 
         warm, fresh = worker(fresh=False), worker(fresh=True)
         try:
-            figures = slopes_s(
+            figures = _slopes_s(
                 {
-                    "in process": (side("trivial", InProcess(backend_manager.get("trivial"))), 200, many),
-                    "in process, numpy backend": (side("numpy", InProcess(backend_manager.get("numpy"))), 200, many),
-                    "warm worker": (side("trivial", warm), 200, many),
-                    "fresh fork of a warm worker": (side("trivial", fresh), 20, 220),
-                    PEER: (lambda count: pytest_seconds(count, folder), 100, 1100 if given.quick else 4100),
+                    "in process": side("trivial", InProcess(backend_manager.get("trivial")), 200, many),
+                    "in process, numpy backend": side("numpy", InProcess(backend_manager.get("numpy")), 200, many),
+                    "warm worker": side("trivial", warm, 200, many),
+                    "fresh fork of a warm worker": side("trivial", fresh, 20, 220),
+                    PEER: (lambda count: _run_pytest(count, folder), 100, 100 + many),
                 },
                 repeats,
             )
         finally:
             warm.close()
             fresh.close()
-    print(f"| one trivial case | µs | {PEER} costs … times as much |")
-    print("|---|--:|--:|")
-    for word, each in figures.items():
-        print(f"| {word} | {each * 1e6:.0f} | {figures[PEER] / each:.1f} |")
-
-
-PEER = "pytest + torch.testing.assert_close"
+    rows = [(name, f"{x * 1e6:.0f}", f"{figures[PEER] / x:.1f}") for name, x in figures.items()]
+    print(kit.table(("one trivial case", "µs", f"{PEER} costs … times as much"), rows))
 
 
 if __name__ == "__main__":

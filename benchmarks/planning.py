@@ -1,25 +1,24 @@
-"""What planning costs: explicit cases against the YAML loader alone, a compact plan against a bare loop.
+"""What does planning cost: explicit cases against the YAML loader, a compact plan against a bare loop?
 
     python benchmarks/planning.py [--quick] [--rounds 6]
 
 First a plan of explicit cases, each with its own shapes and seed, then a plan whose one case is a product. Processor
-time, the least of several rounds; a round of the product is a whole ``optest list`` but for the printing. What a run
-does besides before its first execution, the fingerprint of its cases, has a column of its own.
+time, the least of several rounds; a round of the product is a whole ``optest list`` without the printing. The
+fingerprint of the cases, which a run computes before its first execution, has a column of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import math
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import kit
 import yaml
 
 from optest.api.run_request import run_request
@@ -55,18 +54,6 @@ def plan(count: int) -> bytes:
     return (head + "".join(CASE.format(k=index + 1) for index in range(count))).encode()
 
 
-def seconds(work: Callable[[Any], Any], given: Callable[[], Any]) -> float:
-    """The processor time of ``work`` on what ``given`` makes anew."""
-    subject = given()
-    began = time.process_time()
-    work(subject)
-    return time.process_time() - began
-
-
-def least_s(work: Callable[[Any], Any], given: Callable[[], Any], rounds: int) -> float:
-    return min(seconds(work, given) for _ in range(rounds))
-
-
 def explicit(count: int, rounds: int) -> None:
     text = plan(count)
     document = parse_plan(text, "plan.yaml")
@@ -78,23 +65,23 @@ def explicit(count: int, rounds: int) -> None:
         backend_names=backend_manager.names(),
     )
 
-    def build(_: Any = None) -> Any:
+    def build() -> Any:
         return build_cases(document, CaseRequest(), host)
 
-    loader = least_s(lambda raw: yaml.load(raw, Loader=yaml.CSafeLoader), lambda: text, rounds)
-    rows = {
-        "the C loader of PyYAML alone": loader,
-        "parse_plan: composed, checked, with lines": least_s(
-            lambda raw: parse_plan(raw, "plan.yaml"), lambda: text, rounds
-        ),
-        "build_cases": least_s(build, lambda: None, rounds),
-        "select by -k": least_s(lambda cases: select(cases, keyword="matmul and not softmax"), build, rounds),
-        "grouped into executions, keys included": least_s(executions, build, rounds),
+    cases = build()
+    loader = "the C loader of PyYAML"
+    sides: dict[str, Callable[[], Any]] = {
+        loader: lambda: yaml.load(text, Loader=yaml.CSafeLoader),
+        "parse_plan: composed, checked, with lines": lambda: parse_plan(text, "plan.yaml"),
+        "build_cases": build,
+        "select by -k": lambda: select(cases, keyword="matmul and not softmax"),
     }
-    print(f"| {count} explicit cases | µs a case | × the C loader |")
-    print("|---|--:|--:|")
-    for word, seconds in rows.items():
-        print(f"| {word} | {seconds / count * 1e6:.1f} | {seconds / loader:.2f} |")
+    least = {name: seconds.processor for name, seconds in kit.least(sides, rounds).items()}
+    # New cases for each round, because a case remembers its key.
+    fresh = [build() for _ in range(rounds)]
+    least["grouped into executions, keys included"] = min(kit.timed(partial(executions, x)).processor for x in fresh)
+    rows = [(name, f"{x / count * 1e6:.1f}", f"{x / least[loader]:.2f}") for name, x in least.items()]
+    print(kit.table((f"{count} explicit cases", "µs a case", "× the C loader"), rows))
 
 
 def product_text(sizes: Sequence[int]) -> str:
@@ -103,19 +90,19 @@ def product_text(sizes: Sequence[int]) -> str:
 
 
 def planned(path: Path) -> int:
-    """Expanded, checked, selected, deduped."""
+    """Plan a file as a list does: expand, check, select and deduplicate."""
     return len(executions(run_request({"plan": str(path), "keyword": "matmul and not softmax"}).cases))
 
 
 def ready(path: Path) -> int:
-    """Planned, with the fingerprint that a run compares before it begins."""
-    found = run_request({"plan": str(path), "keyword": "matmul and not softmax"})
-    fingerprint(plans=[path], cases=found.cases, plugins=(), driver=found.driver)
-    return len(executions(found.cases))
+    """Plan a file as a run does, with the fingerprint of its cases."""
+    request = run_request({"plan": str(path), "keyword": "matmul and not softmax"})
+    fingerprint(plans=[path], cases=request.cases, plugins=(), driver=request.driver, options={})
+    return len(executions(request.cases))
 
 
 def bare(sizes: Sequence[int]) -> int:
-    """The same cases made without checks, names or places, and told apart by their keys."""
+    """Build the same cases without checks, names or lines, and deduplicate them by their keys."""
     descriptor = operators.get("matmul")
     infer: Any = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
     attributes = descriptor.bind({})
@@ -123,7 +110,7 @@ def bare(sizes: Sequence[int]) -> int:
     target = BackendTarget(name="numpy")
     tolerances = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=1e-3)),)
     axes = [range(1, size + 1) for size in sizes]
-    found: dict[str, TestCase] = {}
+    cases: dict[str, TestCase] = {}
     combinations: Any = itertools.product(("float16", "float32"), *axes)
     for name, m, k, n, seed in combinations:
         element = dtype(name)
@@ -140,53 +127,48 @@ def bare(sizes: Sequence[int]) -> int:
             tolerances=tolerances,
             seed=seed,
         )
-        found[case.key] = case
-    return len(found)
-
-
-def collected(work: Callable[[Any], int], count: int) -> Callable[[Any], None]:
-    def checked(given: Any) -> None:
-        found = work(given)
-        assert found == count, f"{found} executions, but should be {count}"
-
-    return checked
+        cases[case.key] = case
+    return len(cases)
 
 
 def compact(scale: int, rounds: int) -> None:
-    print(f"\n| {100_000 // scale:,} cases of one product | s | most of {rounds} rounds | µs a case |", end="")
-    print(" × a bare loop that makes the same | s, ready to run |\n|---|--:|--:|--:|--:|--:|")
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "plan.yaml")
-        for word, (m, k, n, seeds) in SHAPES.items():
+        for name, (m, k, n, seeds) in SHAPES.items():
             sizes = (m, k, n // scale if seeds == 1 else n, max(1, seeds // scale))
             count = 2 * math.prod(sizes)
             path.write_text(product_text(sizes))
-            ways = [
-                partial(seconds, collected(planned, count), partial(_free, path)),
-                partial(seconds, collected(bare, count), partial(_free, sizes)),
-                partial(seconds, collected(ready, count), partial(_free, path)),
-            ]
-            ways[0]()  # what is imported or remembered is warm
-            ours, loop, run = zip(*[[way() for way in ways] for _ in range(rounds)], strict=True)
-            least = min(ours)
-            print(f"| {word} | {least:.2f} | {max(ours):.2f} | {least / count * 1e6:.1f} |", end="")
-            print(f" {least / min(loop):.2f} | {min(run):.2f} |")
+            sides = {
+                "planned": partial(_expect, count, partial(planned, path)),
+                "bare": partial(_expect, count, partial(bare, sizes)),
+                "ready": partial(_expect, count, partial(ready, path)),
+            }
+            sides["planned"]()  # imports and caches
+            times = {side: [x.processor for x in seconds] for side, seconds in kit.in_turns(sides, rounds).items()}
+            least = {side: min(seconds) for side, seconds in times.items()}
+            per_case, ratio = least["planned"] / count * 1e6, least["planned"] / least["bare"]
+            most = f"{max(times['planned']):.2f}"
+            rows.append(
+                (name, f"{least['planned']:.2f}", most, f"{per_case:.1f}", f"{ratio:.2f}", f"{least['ready']:.2f}")
+            )
+    columns = ("s", f"most of {rounds} rounds", "µs a case", "× a bare loop that builds the same", "s, ready to run")
+    print("", kit.table((f"{100_000 // scale:,} cases of one product", *columns), rows), sep="\n")
 
 
-def _free(subject: Any) -> Any:
-    """Let go of what earlier rounds made, so that each round begins alike."""
+def _expect(count: int, work: Callable[[], int]) -> None:
+    built = work()
+    assert built == count, f"{built} executions, expected {count}"
+    # Planning freezes its objects. The next round begins with a collection, which has to include them.
     gc.unfreeze()
-    gc.collect()
-    return subject
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
+    parser = kit.parser(__doc__, quick="fewer cases and rounds")
     parser.add_argument("--rounds", type=int, default=6, help="of which the least counts")
-    given = parser.parse_args()
-    explicit(1000 if given.quick else 5000, given.rounds)
-    compact(5 if given.quick else 1, given.rounds)
+    options = parser.parse_args()
+    explicit(1000 if options.quick else 5000, options.rounds)
+    compact(5 if options.quick else 1, options.rounds)
 
 
 if __name__ == "__main__":

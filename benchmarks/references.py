@@ -1,21 +1,19 @@
-"""What references cost beside torch in float64, on one core; and with the error terms that a verdict needs as well.
+"""What do references cost on one core, against torch in float64; and with the error terms that a verdict needs?
 
     python benchmarks/references.py [--quick] [--dtype float64]
 
-Both get the same tensors, in turns; the best of the repeats counts, by the processor's time. The references take them
-in ``--dtype``, as a case does, and widen them; torch takes float64. Exit status 1 if the conv2d of the catalogue's
-promise costs more than 60 × torch's.
+Both get the same tensors; the least processor time counts. The references take them in ``--dtype``, as a case does, and
+widen them; torch takes float64. Exits with 1 if the conv2d of the catalogue's promise costs more than 60 × torch's.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import kit
 import numpy as np
 import torch
 
@@ -25,7 +23,6 @@ from optest.registry import load_object
 from optest.spec import dtype
 from optest.torch.operators import TORCH_OPERATORS
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CEILING = 60.0
 PROMISED = "conv2d 1x64x56x56, 64 filters 3x3"
 
@@ -44,63 +41,48 @@ CALLS: dict[str, tuple[str, Sequence[tuple[int, ...]], dict[str, Any]]] = {
 }
 
 
-def best_s(asked: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """The least seconds of the processor of each, asked in turns so that a busy machine is unfair to none."""
-    seconds = dict.fromkeys(asked, float("inf"))
-    for _ in range(repeats):
-        for name, ask in asked.items():
-            began = time.process_time()
-            ask()
-            seconds[name] = min(seconds[name], time.process_time() - began)
-    return seconds
-
-
 def measured(
     operator: str, shapes: Sequence[tuple[int, ...]], attributes: dict[str, Any], name: str, repeats: int
 ) -> dict[str, float]:
-    """Best seconds of torch, of the reference, and of the reference with its terms."""
+    """Return the least seconds of torch, of the reference, and of the reference with its terms."""
     rng = np.random.default_rng(0)
     inputs = [round_to(rng.standard_normal(shape), dtype(name)) for shape in shapes]
-    tensors = [torch.from_numpy(widen(each).astype(np.float64)) for each in inputs]
+    tensors = [torch.from_numpy(widen(x).astype(np.float64)) for x in inputs]
     descriptor = operators.get(operator)
     bound, call = descriptor.bind(attributes), TORCH_OPERATORS[operator]
     reference = load_object(descriptor.reference)
     terms = load_object(descriptor.terms) if descriptor.terms is not None else lambda *_: None
     (out,) = reference(inputs, bound)
     np.testing.assert_allclose(out, call(tensors, bound).numpy(), rtol=1e-9, atol=1e-9)
-    return best_s(
-        {
-            "torch": lambda: call(tensors, bound),
-            "reference": lambda: reference(inputs, bound),
-            "both": lambda: (reference(inputs, bound), terms(inputs, bound)),
-        },
-        repeats,
-    )
+    sides = {
+        "torch": lambda: call(tensors, bound),
+        "reference": lambda: reference(inputs, bound),
+        "both": lambda: (reference(inputs, bound), terms(inputs, bound)),
+    }
+    return {name: seconds.processor for name, seconds in kit.least(sides, repeats).items()}
 
 
-def _on_one_core() -> None:
-    """Start again with NumPy's BLAS on one thread, which it asks for when it is loaded."""
-    if any(os.environ.get(name) != "1" for name in _THREADS):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **dict.fromkeys(_THREADS, "1")})
+def _restart_on_one_core() -> None:
+    # NumPy's BLAS reads its number of threads from the environment when it is loaded.
+    if any(os.environ.get(name) != value for name, value in kit.ONE_THREAD.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **kit.ONE_THREAD})
     torch.set_num_threads(1)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="three repeats in place of nine")
+    parser = kit.parser(__doc__, quick="three repeats in place of nine")
     parser.add_argument("--dtype", default="float64", help="dtype of the references' inputs [float64]")
-    given = parser.parse_args()
-    _on_one_core()
-    print("| call | torch, float64 | reference / torch | with error terms / torch |")
-    print("|---|---|---|---|")
-    kept = True
+    options = parser.parse_args()
+    _restart_on_one_core()
+    rows, is_kept = [], True
     for label, (operator, shapes, attributes) in CALLS.items():
-        seconds = measured(operator, shapes, attributes, given.dtype, 3 if given.quick else 9)
-        alone, both = (seconds[each] / seconds["torch"] for each in ("reference", "both"))
-        kept &= label != PROMISED or both <= CEILING
-        print(f"| {label} | {seconds['torch'] * 1e3:.2f} ms | {alone:.1f} | {both:.1f} |", flush=True)
-    print(f"\n{PROMISED}: {'at most' if kept else 'MORE THAN'} {CEILING:g} x torch, error terms included")
-    return 0 if kept else 1
+        seconds = measured(operator, shapes, attributes, options.dtype, 3 if options.quick else 9)
+        reference, both = (seconds[name] / seconds["torch"] for name in ("reference", "both"))
+        is_kept &= label != PROMISED or both <= CEILING
+        rows.append((label, f"{seconds['torch'] * 1e3:.2f} ms", f"{reference:.1f}", f"{both:.1f}"))
+    print(kit.table(("call", "torch, float64", "reference / torch", "with error terms / torch"), rows))
+    print(f"\n{PROMISED}: {'at most' if is_kept else 'MORE THAN'} {CEILING:g} x torch, error terms included")
+    return 0 if is_kept else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A softmax that rounds each of its steps to float16: how often is it found, by optest and by ``torch.testing``?
+"""How often do optest and ``torch.testing`` reject a softmax that rounds each of its steps to float16?
 
     python benchmarks/steadiness.py [SEEDS]
 
 Each seed draws other inputs. ``torch.testing.assert_close`` compares with ``torch.softmax`` by its default tolerances
-for float16; ``optest.testing.assert_right`` judges by the rule of the operator. The same for ``torch.softmax`` itself,
+for float16; ``optest.testing.assert_right`` by the rule of the operator. The same for ``torch.softmax`` itself,
 which is right: both should pass it for each seed.
 """
 

@@ -1,21 +1,20 @@
-"""How fast a passing verdict over one output is, against torch.testing.assert_close and np.testing.assert_allclose.
+"""How fast is a passing verdict over one output, against torch.testing.assert_close and np.testing.assert_allclose?
 
     python benchmarks/verdict_throughput.py [--quick] [--repeats 5]
 
-All of them compare the same arrays with rtol = atol = 1e-2, in turns, one thread each; the best of the repeats
-counts. The class rule reads a float64 reference (and rounds, bounds and adds up in float64). Peak memory is what
-Python allocates during the verdict (tracemalloc), beside the two arrays.
+All of them compare the same arrays with rtol = atol = 1e-2, with one thread; the least time of the repeats counts. The
+class rule reads a float64 reference (and rounds, bounds and adds up in float64). Peak memory is the allocation of
+Python during the verdict (tracemalloc), without the two arrays.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import kit
 import numpy as np
 
 from optest.compare import Expected
@@ -44,7 +43,7 @@ TOLERANCE = 1e-2
 
 
 def arrays(name: str, size: int) -> tuple[Any, Any, Any]:
-    """Actual, expected in the same dtype, and the float64 reference of the class rule."""
+    """Return the output, the expected one in the same dtype, and the float64 reference of the class rule."""
     rng = np.random.default_rng(size)
     if name == "int32":
         expected = rng.integers(-1000, 1000, size, dtype=np.int32)
@@ -75,11 +74,11 @@ def verdict(name: str, actual: Any, value: Any, *, by_class: bool) -> Callable[[
     expected = [Expected(name="out", dtype=dtype(name), shape=actual.shape, value=value)]
     numerics = Numerics()
 
-    def ask() -> None:
+    def compare() -> None:
         if judge(case, [actual], expected, numerics=numerics).status is not Status.PASSED:
             raise AssertionError(f"{name}: a passing verdict was to be timed")
 
-    return ask
+    return compare
 
 
 def torch_close(name: str, actual: Any, expected: Any) -> Callable[[], None] | None:
@@ -102,64 +101,57 @@ def numpy_close(actual: Any, expected: Any) -> Callable[[], None]:
     return lambda: np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def best(asked: dict[str, Callable[[], None]], repeats: int, size: int) -> dict[str, float]:
-    """The least seconds of each, asked in turns; the slow ones fewer times."""
-    seconds = dict.fromkeys(asked, float("inf"))
-    for repeat in range(repeats):
-        for name, ask in asked.items():
-            if size > 2_000_000 and repeat and name == "numpy":
-                continue
-            times = max(1, 20_000 // size)
-            start = time.perf_counter()
-            for _ in range(times):
-                ask()
-            seconds[name] = min(seconds[name], (time.perf_counter() - start) / times)
-    return seconds
+def repeated(call: Callable[[], None], times: int) -> None:
+    for _ in range(times):
+        call()
 
 
-def peak_bytes(ask: Callable[[], None]) -> int:
+def peak_bytes(call: Callable[[], None]) -> int:
     tracemalloc.start()
-    ask()
+    call()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
+
+
+def measured(name: str, size: int, repeats: int) -> tuple[str, ...]:
+    """Return the row of one dtype and size."""
+    actual, expected, reference = arrays(name, size)
+    sides: dict[str, Callable[[], None]] = {
+        "tolerance": verdict(name, actual, expected, by_class=False),
+        "class": verdict(name, actual, reference, by_class=True),
+        "numpy": numpy_close(actual, expected),
+    }
+    if by_torch := torch_close(name, actual, expected):
+        sides["torch"] = by_torch
+    times = max(1, 20_000 // size)
+    least = kit.least({side: partial(repeated, call, times) for side, call in sides.items()}, repeats)
+    seconds = {side: x.wall / times for side, x in least.items()}
+    tolerance = seconds["tolerance"]
+    return (
+        name,
+        f"{size:.0e}",
+        shown(tolerance),
+        shown(seconds["class"]),
+        f"{seconds['torch'] / tolerance:.1f}" if by_torch else "",
+        f"{seconds['numpy'] / tolerance:.1f}",
+        f"{seconds['class'] / tolerance:.1f}",
+        f"{max(peak_bytes(sides['tolerance']), peak_bytes(sides['class'])) / 1e6:.1f} MB",
+    )
 
 
 def shown(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="5e6 elements in place of 5e7")
+def main() -> None:
+    parser = kit.parser(__doc__, quick="5e6 elements in place of 5e7")
     parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args()
-    print(
-        "| dtype | elements | rtol/atol | class rule | torch / optest | NumPy / optest | class / rtol | peak memory |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for name in DTYPES:
-        for size in QUICK if given.quick else SIZES:
-            actual, expected, reference = arrays(name, size)
-            asked = {
-                "tolerance": verdict(name, actual, expected, by_class=False),
-                "class": verdict(name, actual, reference, by_class=True),
-                "numpy": numpy_close(actual, expected),
-            }
-            by_torch = torch_close(name, actual, expected)
-            if by_torch is not None:
-                asked["torch"] = by_torch
-            seconds = best(asked, given.repeats, size)
-            peak = max(peak_bytes(asked["tolerance"]), peak_bytes(asked["class"]))
-            ratio = f"{seconds['torch'] / seconds['tolerance']:.1f}" if "torch" in seconds else ""
-            print(
-                f"| {name} | {size:.0e} | {shown(seconds['tolerance'])} | {shown(seconds['class'])} | {ratio} "
-                f"| {seconds['numpy'] / seconds['tolerance']:.1f} | {seconds['class'] / seconds['tolerance']:.1f} "
-                f"| {peak / 1e6:.1f} MB |",
-                flush=True,
-            )
-    return 0
+    options = parser.parse_args()
+    rows = [measured(x, size, options.repeats) for x in DTYPES for size in (QUICK if options.quick else SIZES)]
+    ratios = ("torch / optest", "NumPy / optest", "class / rtol")
+    print(kit.table(("dtype", "elements", "rtol/atol", "class rule", *ratios, "peak memory"), rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

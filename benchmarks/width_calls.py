@@ -1,4 +1,4 @@
-"""One call or a few of every operator that takes floats, in a width: what grows is what a kernel loops over.
+"""Calls of every operator that takes floats, in a width: the dimension that a kernel loops over has that size.
 
 Elementwise operators get ``n`` elements, reductions and normalisations ``n`` along their dimension, contractions ``n``
 products for each output, attention ``n`` keys, pooling windows of ``n``. Other sizes stay small.
@@ -6,7 +6,7 @@ products for each output, attention ``n`` keys, pooling windows of ``n``. Other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from optest.generators.fills import check_fill
@@ -17,7 +17,7 @@ from optest.plan import CaseRequest, PlanHost
 from optest.plan.from_samples import cases_of_samples
 from optest.spec import BackendTarget, OperatorDescriptor, RuleClass, Sample, TestCase
 
-__all__ = ["CALLS", "DTYPES", "WIDTHS", "cases_of_width", "float_operators"]
+__all__ = ["CALLS", "DTYPES", "WIDTHS", "cases_of", "cases_of_width", "float_operators"]
 
 DTYPES = ("float32", "float16", "bfloat16")
 WIDTHS = (1, 17, 4096, 65_536)
@@ -25,96 +25,96 @@ WIDTHS = (1, 17, 4096, 65_536)
 Calls = Callable[[int, str], list[dict[str, Any]]]
 
 
-def _alike(dtype: str, attributes: Mapping[str, Any] | None = None, **shapes: Any) -> dict[str, Any]:
+def _in_one_dtype(dtype: str, attributes: Mapping[str, Any] | None = None, **shapes: Any) -> dict[str, Any]:
     return call(attributes, dtypes=[dtype], **shapes)
 
 
 def _unary(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, input=(n,))]
+    return [_in_one_dtype(dtype, input=(n,))]
 
 
 def _binary(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, input=(n,), other=(n,))]
+    return [_in_one_dtype(dtype, input=(n,), other=(n,))]
 
 
 def _along_dim(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"dim": 1}, input=(3, n))]
+    return [_in_one_dtype(dtype, {"dim": 1}, input=(3, n))]
 
 
 def _with(attributes: Mapping[str, Any] | None = None, **shape_of: Callable[[int], tuple[int, ...]]) -> Calls:
-    """One call with these attributes and with shapes that follow from the width."""
-    return lambda n, dtype: [_alike(dtype, attributes, **{name: shape(n) for name, shape in shape_of.items()})]
+    """Return one call with these attributes and with shapes that are functions of the width."""
+    return lambda n, dtype: [_in_one_dtype(dtype, attributes, **{name: shape(n) for name, shape in shape_of.items()})]
 
 
 def _cast(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"dtype": result}, input=(n,)) for result in (*DTYPES, "int32") if result != dtype]
+    return [_in_one_dtype(dtype, {"dtype": result}, input=(n,)) for result in (*DTYPES, "int32") if result != dtype]
 
 
 def _rounded(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"decimals": decimals}, input=(n,)) for decimals in (0, 2)]
+    return [_in_one_dtype(dtype, {"decimals": decimals}, input=(n,)) for decimals in (0, 2)]
 
 
 def _quotient(n: int, dtype: str) -> list[dict[str, Any]]:
     modes: tuple[dict[str, Any], ...] = ({}, {"rounding_mode": "floor"})
-    return [_alike(dtype, mode, input=(n,), other=(n,)) for mode in modes]
+    return [_in_one_dtype(dtype, mode, input=(n,), other=(n,)) for mode in modes]
 
 
 def _gelu(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"approximate": form}, input=(n,)) for form in ("none", "tanh")]
+    return [_in_one_dtype(dtype, {"approximate": form}, input=(n,)) for form in ("none", "tanh")]
 
 
 def _variance(n: int, dtype: str) -> list[dict[str, Any]]:
-    """One value has no variance but with a correction of 0."""
-    return [_alike(dtype, {"dim": 1, "correction": 0 if n == 1 else 1}, input=(3, n))]
+    # One value has no variance unless the correction is 0.
+    return [_in_one_dtype(dtype, {"dim": 1, "correction": 0 if n == 1 else 1}, input=(3, n))]
 
 
 def _norms(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"dim": 1, "p": p}, input=(3, n)) for p in (1.0, 2.0, 3.0)]
+    return [_in_one_dtype(dtype, {"dim": 1, "p": p}, input=(3, n)) for p in (1.0, 2.0, 3.0)]
 
 
 def _layer_norm(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"normalized_shape": [n]}, input=(2, n), weight=(n,), bias=(n,))]
+    return [_in_one_dtype(dtype, {"normalized_shape": [n]}, input=(2, n), weight=(n,), bias=(n,))]
 
 
 def _rms_norm(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"normalized_shape": [n]}, input=(2, n), weight=(n,))]
+    return [_in_one_dtype(dtype, {"normalized_shape": [n]}, input=(2, n), weight=(n,))]
 
 
 def _batch_norm(n: int, dtype: str) -> list[dict[str, Any]]:
-    """Two batches, so that a channel has more than one value; running statistics are not read in training."""
+    # Two batches, so that a channel has more than one value. Training ignores running statistics.
     affine = {"weight": (3,), "bias": (3,)}
     running = {"running_mean": (3,), "running_var": (3,)}
     return [
-        _alike(dtype, input=(2, 3, n), **running, **affine),
-        _alike(dtype, {"training": True}, input=(2, 3, n), **running, **affine),
+        _in_one_dtype(dtype, input=(2, 3, n), **running, **affine),
+        _in_one_dtype(dtype, {"training": True}, input=(2, 3, n), **running, **affine),
     ]
 
 
 def _convolution(n: int, dtype: str) -> list[dict[str, Any]]:
-    """``n`` input channels, and ``n`` positions."""
+    # n input channels, and n positions.
     return [
-        _alike(dtype, input=(1, n, 5), weight=(2, n, 3), bias=(2,)),
-        _alike(dtype, {"padding": 1}, input=(1, 2, n), weight=(3, 2, 3), bias=(3,)),
+        _in_one_dtype(dtype, input=(1, n, 5), weight=(2, n, 3), bias=(2,)),
+        _in_one_dtype(dtype, {"padding": 1}, input=(1, 2, n), weight=(3, 2, 3), bias=(3,)),
     ]
 
 
 def _convolution_2d(n: int, dtype: str) -> list[dict[str, Any]]:
     return [
-        _alike(dtype, input=(1, n, 3, 3), weight=(2, n, 2, 2), bias=(2,)),
-        _alike(dtype, {"padding": 1}, input=(1, 2, 3, n), weight=(3, 2, 3, 3), bias=(3,)),
+        _in_one_dtype(dtype, input=(1, n, 3, 3), weight=(2, n, 2, 2), bias=(2,)),
+        _in_one_dtype(dtype, {"padding": 1}, input=(1, 2, 3, n), weight=(3, 2, 3, 3), bias=(3,)),
     ]
 
 
 def _window(n: int, dtype: str) -> list[dict[str, Any]]:
-    """Windows of ``n`` elements, and ``n`` windows."""
+    # Windows of n elements, and n windows.
     return [
-        _alike(dtype, {"kernel_size": [1, n], "stride": [1, 1]}, input=(1, 2, 3, n + 2)),
-        _alike(dtype, {"kernel_size": [2, 2], "stride": [1, 1]}, input=(1, 2, 2, n + 1)),
+        _in_one_dtype(dtype, {"kernel_size": [1, n], "stride": [1, 1]}, input=(1, 2, 3, n + 2)),
+        _in_one_dtype(dtype, {"kernel_size": [2, 2], "stride": [1, 1]}, input=(1, 2, 2, n + 1)),
     ]
 
 
 def _split(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"split_size_or_sections": max(1, n // 2), "dim": 1}, input=(2, n))]
+    return [_in_one_dtype(dtype, {"split_size_or_sections": max(1, n // 2), "dim": 1}, input=(2, n))]
 
 
 def _indexed(name: str) -> Calls:
@@ -131,8 +131,8 @@ def _indexed(name: str) -> Calls:
     return calls
 
 
-def _placed(name: str) -> Calls:
-    """Positions in a width, or as many positions; those that are written are written once."""
+def _indexed_once(name: str) -> Calls:
+    """Return calls with indices into a width, or with as many indices; no element is written twice."""
 
     def calls(n: int, dtype: str) -> list[dict[str, Any]]:
         few = min(n, 5)
@@ -150,17 +150,17 @@ def _placed(name: str) -> Calls:
 
 
 def _add_rms_norm(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"normalized_shape": [n]}, input=(2, n), other=(2, n), weight=(n,))]
+    return [_in_one_dtype(dtype, {"normalized_shape": [n]}, input=(2, n), other=(2, n), weight=(n,))]
 
 
 def _attention(n: int, dtype: str) -> list[dict[str, Any]]:
-    """Three tokens after ``n`` that the caches hold."""
+    # Three tokens after the n tokens of the caches.
     new, cache = (1, 3, 8), (1, n + 3, 8)
-    return [_alike(dtype, {"pos": n}, query=(2, 3, 8), key=new, value=new, key_cache=cache, value_cache=cache)]
+    return [_in_one_dtype(dtype, {"pos": n}, query=(2, 3, 8), key=new, value=new, key_cache=cache, value_cache=cache)]
 
 
 def _paged_attention(n: int, dtype: str) -> list[dict[str, Any]]:
-    """One block of ``n`` tokens for each of two sequences."""
+    # One block of n tokens for each of two sequences.
     dtypes, cache = [dtype, dtype, dtype, "int64", "int64"], (2, 1, n, 8)
     return [
         call(dtypes=dtypes, query=(2, 2, 8), key_cache=cache, value_cache=cache, block_tables=(2, 1), seq_lens=(2,))
@@ -191,7 +191,10 @@ def _dequantize_awq(n: int, dtype: str) -> list[dict[str, Any]]:
 
 
 def _rope(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"interleaved": kind}, input=(1, 2, n, 8), cos=(n, 4), sin=(n, 4)) for kind in (False, True)]
+    return [
+        _in_one_dtype(dtype, {"interleaved": kind}, input=(1, 2, n, 8), cos=(n, 4), sin=(n, 4))
+        for kind in (False, True)
+    ]
 
 
 def _data(*values: Any) -> dict[str, Any]:
@@ -199,20 +202,20 @@ def _data(*values: Any) -> dict[str, Any]:
 
 
 def _paged_prefill(n: int, dtype: str) -> list[dict[str, Any]]:
-    """Three tokens behind ``n`` others of one sequence, in one block."""
-    cache, placed = (
+    # Three tokens after n others of one sequence, in one block.
+    cache, fills = (
         (2, 1, n + 3, 8),
         {"block_tables": _data([0]), "seq_lens": _data(n + 3), "cu_seqlens_q": _data(0, 3)},
     )
     shapes = {"block_tables": (1, 1), "seq_lens": (1,), "cu_seqlens_q": (2,)}
     dtypes = [*[dtype] * 3, *["int64"] * 3]
-    return [{**call(dtypes=dtypes, query=(3, 2, 8), key_cache=cache, value_cache=cache, **shapes), "generator": placed}]
+    return [{**call(dtypes=dtypes, query=(3, 2, 8), key_cache=cache, value_cache=cache, **shapes), "generator": fills}]
 
 
 def _varlen_attention(n: int, dtype: str) -> list[dict[str, Any]]:
-    placed = {"cu_seqlens_q": _data(0, 3), "cu_seqlens_k": _data(0, n)}
+    fills = {"cu_seqlens_q": _data(0, 3), "cu_seqlens_k": _data(0, n)}
     shapes = {"query": (3, 2, 8), "key": (n, 2, 8), "value": (n, 2, 8), "cu_seqlens_q": (2,), "cu_seqlens_k": (2,)}
-    return [{**call(dtypes=[*[dtype] * 3, "int32", "int32"], **shapes), "generator": placed}]
+    return [{**call(dtypes=[*[dtype] * 3, "int32", "int32"], **shapes), "generator": fills}]
 
 
 def _grouped_matmul(n: int, dtype: str) -> list[dict[str, Any]]:
@@ -221,8 +224,8 @@ def _grouped_matmul(n: int, dtype: str) -> list[dict[str, Any]]:
 
 
 def _embedding_bag(n: int, dtype: str) -> list[dict[str, Any]]:
-    stated = call({"mode": "mean"}, dtypes=[dtype, "int64", "int64"], weight=(7, 3), indices=(n,), offsets=(1,))
-    return [{**stated, "generator": {"offsets": _data(0)}}]
+    base = call({"mode": "mean"}, dtypes=[dtype, "int64", "int64"], weight=(7, 3), indices=(n,), offsets=(1,))
+    return [{**base, "generator": {"offsets": _data(0)}}]
 
 
 def _top_k_top_p(n: int, dtype: str) -> list[dict[str, Any]]:
@@ -230,11 +233,11 @@ def _top_k_top_p(n: int, dtype: str) -> list[dict[str, Any]]:
 
 
 def _norm_backward(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [_alike(dtype, {"normalized_shape": [n]}, grad_output=(2, n), input=(2, n), weight=(n,))]
+    return [_in_one_dtype(dtype, {"normalized_shape": [n]}, grad_output=(2, n), input=(2, n), weight=(n,))]
 
 
 def _quantized_matmul(name: str) -> Calls:
-    """``n`` products for each output, of 8 times as many where int32 packs them."""
+    """Return calls with ``n`` products for each output, 8 times as many if int32 packs them."""
 
     def calls(n: int, dtype: str) -> list[dict[str, Any]]:
         if name == "fp8_block_scaled_matmul":
@@ -258,7 +261,7 @@ def _selective_scan(n: int, dtype: str) -> list[dict[str, Any]]:
 
 
 def _same(names: str, calls: Calls) -> dict[str, Calls]:
-    """The same calls for several operators, separated by blanks."""
+    """Return a table with the same calls for several operators, whose names are separated by blanks."""
     return dict.fromkeys(names.split(), calls)
 
 
@@ -282,7 +285,7 @@ CALLS: dict[str, Calls] = {
     "dot": _with(input=lambda n: (n,), tensor=lambda n: (n,)),
     "var": _variance,
     "norm": _norms,
-    "causal_softmax": lambda n, dtype: [_alike(dtype, input=(min(n, 3), n))],
+    "causal_softmax": lambda n, dtype: [_in_one_dtype(dtype, input=(min(n, 3), n))],
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "group_norm": _with({"num_groups": 2}, input=lambda n: (2, 4, n), weight=lambda _: (4,), bias=lambda _: (4,)),
@@ -303,8 +306,8 @@ CALLS: dict[str, Calls] = {
     "rope": _rope,
     "transpose": _with({"dim0": 0, "dim1": 1}, input=lambda n: (2, n)),
     "permute": _with({"dims": [1, 0]}, input=lambda n: (2, n)),
-    "reshape": lambda n, dtype: [_alike(dtype, {"shape": [n, 2]}, input=(2, n))],
-    "broadcast_to": lambda n, dtype: [_alike(dtype, {"size": [2, n]}, input=(n,))],
+    "reshape": lambda n, dtype: [_in_one_dtype(dtype, {"shape": [n, 2]}, input=(2, n))],
+    "broadcast_to": lambda n, dtype: [_in_one_dtype(dtype, {"size": [2, n]}, input=(n,))],
     "tile": _with({"dims": [2, 2]}, input=lambda n: (2, n)),
     "flip": _with({"dims": [1]}, input=lambda n: (2, n)),
     "roll": _with({"shifts": [5], "dims": [1]}, input=lambda n: (2, n)),
@@ -318,14 +321,14 @@ CALLS: dict[str, Calls] = {
     "index_select": _indexed("index_select"),
     "scatter_add": _indexed("scatter_add"),
     "embedding": _indexed("embedding"),
-    "topk": lambda n, dtype: [_alike(dtype, {"k": min(n, 5)}, input=(2, n))],
+    "topk": lambda n, dtype: [_in_one_dtype(dtype, {"k": min(n, 5)}, input=(2, n))],
     "sort": _with(input=lambda n: (2, n)),
     **_same("clone zeros_like ones_like", _unary),
     "conv3d": _with(input=lambda n: (1, n, 2, 2, 3), weight=lambda n: (2, n, 1, 2, 2), bias=lambda _: (2,)),
     "random_sample": _with({"random_value": 0.3, "top_p": 0.9, "top_k": 8}, logits=lambda n: (n,)),
-    **{name: _placed(name) for name in ("take", "index_add", "index_copy", "scatter", "cross_entropy")},
-    "kthvalue": lambda n, dtype: [_alike(dtype, {"k": (n + 1) // 2, "dim": 1}, input=(2, n))],
-    "topksoftmax": lambda n, dtype: [_alike(dtype, {"topk": min(n, 5)}, input=(2, n))],
+    **{name: _indexed_once(name) for name in ("take", "index_add", "index_copy", "scatter", "cross_entropy")},
+    "kthvalue": lambda n, dtype: [_in_one_dtype(dtype, {"k": (n + 1) // 2, "dim": 1}, input=(2, n))],
+    "topksoftmax": lambda n, dtype: [_in_one_dtype(dtype, {"topk": min(n, 5)}, input=(2, n))],
     "topkrouter": lambda n, dtype: [
         call({"topk": 8}, dtypes=[dtype, "float32"], input=(min(n, 17), 256), correction_bias=(256,))
     ],
@@ -366,7 +369,7 @@ CALLS: dict[str, Calls] = {
         )
     ],
     "per_token_quant_int8": _with(input=lambda n: (2, n)),
-    "per_token_group_quant_fp8": lambda n, dtype: [_alike(dtype, {"group_size": n}, input=(2, n))],
+    "per_token_group_quant_fp8": lambda n, dtype: [_in_one_dtype(dtype, {"group_size": n}, input=(2, n))],
     **{
         name: _quantized_matmul(name)
         for name in ("fp8_block_scaled_matmul", "awq_gemm", "dequantize_gptq", "gptq_gemm")
@@ -377,53 +380,43 @@ CALLS: dict[str, Calls] = {
     ),
     "selective_scan": _selective_scan,
 }
-"""The calls of each operator for a width and a dtype; without bitwise_*, which take no floats."""
+"""Functions from a width and a dtype to calls, by operator; without bitwise_*, which take no floats."""
 
 
 def float_operators() -> list[OperatorDescriptor]:
-    """The operators of the catalogue that take floats.
+    """Return the operators of the catalogue that take floats.
 
     Raises:
         KeyError: if one of them has no calls here.
     """
-    floats = [each for each in DESCRIPTORS if any(set(variant) & set(DTYPES) for variant in each.dtype_variants)]
-    missing = [each.name for each in floats if each.name not in CALLS]
+    floats = [x for x in DESCRIPTORS if any(set(variant) & set(DTYPES) for variant in x.dtype_variants)]
+    missing = [x.name for x in floats if x.name not in CALLS]
     if missing:
         raise KeyError(f"no calls of a width for {', '.join(missing)}")
     return floats
 
 
-def _integer_exact(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The call with sums that are exact in any order; indices are drawn as ever."""
-    dtypes = stated["dtypes"]
-    kinds = dtypes * len(stated["shapes"]) if len(dtypes) == 1 else dtypes
-    exact = {name: "integer-exact" for name, kind in zip(stated["shapes"], kinds, strict=True) if "float" in kind}
-    return {**stated, "generator": {**exact, **stated.get("generator", {})}}
+def _integer_exact(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the call with values whose sums are exact in any order; indices stay as they are."""
+    dtypes = entry["dtypes"]
+    kinds = dtypes * len(entry["shapes"]) if len(dtypes) == 1 else dtypes
+    exact = {name: "integer-exact" for name, kind in zip(entry["shapes"], kinds, strict=True) if "float" in kind}
+    return {**entry, "generator": {**exact, **entry.get("generator", {})}}
 
 
-def cases_of_width(
-    descriptor: OperatorDescriptor,
-    dtype: str,
-    width: int,
-    target: BackendTarget,
-    *,
-    attributes: Mapping[str, Any] | None = None,
-    generator: Any = None,
-) -> list[TestCase]:
-    """The cases of an operator in a dtype and a width, with the seed 0; sums and contractions also integer-exact.
+def cases_of_width(descriptor: OperatorDescriptor, dtype: str, width: int, target: BackendTarget) -> list[TestCase]:
+    """Build the cases of an operator in a dtype and a width, with the seed 0.
 
-    ``attributes`` stand beside those of the calls; a ``generator`` is that of all cases.
+    Sums and contractions get each case a second time, with values whose sums are exact in any order.
     """
-    calls = [
-        {**each, "attributes": {**each.get("attributes", {}), **(attributes or {})}}
-        for each in CALLS[descriptor.name](width, dtype)
-    ]
-    if generator is not None:
-        samples = [Sample(case_set="widths", case={**each, "generator": generator}) for each in calls]
-    else:
-        samples = [Sample(case_set="widths", case=each) for each in calls]
-        if descriptor.rule is not None and descriptor.rule.kind is RuleClass.ACCUMULATE:
-            samples += [Sample(case_set="integer-exact", case=_integer_exact(each)) for each in calls]
+    calls = CALLS[descriptor.name](width, dtype)
+    samples = [Sample(case_set="widths", case=x) for x in calls]
+    if descriptor.rule is not None and descriptor.rule.kind is RuleClass.ACCUMULATE:
+        samples += [Sample(case_set="integer-exact", case=_integer_exact(x)) for x in calls]
+    return cases_of(descriptor, samples, target)
+
+
+def cases_of(descriptor: OperatorDescriptor, samples: Iterable[Sample], target: BackendTarget) -> list[TestCase]:
+    """Build the cases of samples of an operator, with the seed 0 unless a sample has a seed."""
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
-    built = cases_of_samples(descriptor, samples, CaseRequest(seed=0), host)
-    return list(built.cases)
+    return list(cases_of_samples(descriptor, samples, CaseRequest(seed=0), host).cases)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the kernels are torch functions; pip install torch")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from first_blocks import first_block
+from explained import first_block
 from wrong_kernels import causes
 
 FIRST = {

@@ -1,7 +1,7 @@
 """Faults that every operator can have, made for any of them: what each kernel's tests should see.
 
 :func:`faults_of` gives those that make sense for one operator. Which of them ``optest check`` finds is measured by
-``benchmarks/check_faults.py`` and told in docs/check.md.
+``benchmarks/faults.py --source check`` and told in docs/check.md.
 """
 
 from __future__ import annotations

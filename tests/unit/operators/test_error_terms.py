@@ -105,7 +105,7 @@ def over_rows(operator: str, x: Array, *, affine: bool = False) -> tuple[Inputs,
     ("operator", "attributes"), [*((each, {}) for each in (*FUNCTIONS, *BINARY)), *ACTIVATIONS], ids=str
 )
 def test_torch_elementwise_stays_within_bounds(operator: str, attributes: dict[str, Any], name: str) -> None:
-    # One seed here and below; benchmarks/widths.py uses a hundred.
+    # One seed here and below; benchmarks/honest.py --source widths uses a hundred.
     for width in (1, WIDTHS[-1]):
         assert_inside(operator, list(drawn(operator, name, width)), attributes, name)
 

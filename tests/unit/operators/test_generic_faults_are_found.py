@@ -1,4 +1,4 @@
-"""Faults that any kernel can have are detected in every operator; check_faults.py tests all of them."""
+"""Faults that any kernel can have are detected in every operator; faults.py --source check tests all of them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def sample(label: str, width: int, name: str, fill: str, seed: int) -> Any:
     return question(operator, {**make(width), "dtypes": [name], "generator": fill}, seed)
 
 
-# The other calls sum as one of these does: here they run with small widths, in benchmarks/widths.py with all.
+# The other calls sum as one of these does: here they run with small widths, in benchmarks/honest.py --source widths with all.
 ONE_OF_A_KIND = ("matmul", "conv1d", "avg_pool2d", "attention over elements")
 
 
@@ -72,7 +72,7 @@ ONE_OF_A_KIND = ("matmul", "conv1d", "avg_pool2d", "attention over elements")
     ],
 )
 def test_torch_passes(label: str, width: int, name: str) -> None:
-    # With one seed; benchmarks/widths.py runs a hundred.
+    # With one seed; benchmarks/honest.py --source widths runs a hundred.
     kernel = lambda inputs, attributes: by_torch(CALLS[label][0], *inputs, **attributes)[0]  # noqa: E731
     for fill in FILLS:
         assert sample(label, width, name, fill, seed=width).is_answered(kernel), fill
