@@ -69,19 +69,6 @@ def test_honest_kernels_pass_and_wrong_ones_fail(operator: str) -> None:
     assert {name: missed[name] for name in USUALLY if missed[name] > 1 + wrong[name] // 4} == {}
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("fill", ["normal", "integer-exact"])
-def test_dropped_product_is_found_with_suitable_inputs(quality: ModuleType, fill: str) -> None:
-    """A fault below half an ulp of a positive sum shows with these inputs."""
-    for name in ("float32", "float16", "bfloat16"):
-        rng = np.random.default_rng(7)
-        entry = quality.dtype(name)
-        a, b = (quality.values(rng, fill, shape, entry, 4096) for shape in ((16, 4096), (4096, 16)))
-        question = quality.make("matmul", [a, b], {}, entry, "dense", fill, rng)
-        wrong = dict(quality.wrong(question))
-        assert question.judge(wrong["a product dropped"]).status is Status.FAILED
-        assert all(question.judge(actual).status is Status.PASSED for _, actual in quality.correct(question))
-=======
 @pytest.mark.parametrize("fill", ["randn", "integer-exact"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_dropped_product_is_rejected(dtype: str, fill: str) -> None:
@@ -97,4 +84,3 @@ def test_dropped_product_is_rejected(dtype: str, fill: str) -> None:
     assert outputs is not None
     assert sample.judge(outputs).status is Status.FAILED
     assert sample.judge(sample.right).status is Status.PASSED
->>>>>>> bench
