@@ -58,7 +58,8 @@ def sample(label: str, width: int, name: str, fill: str, seed: int) -> Any:
     return question(operator, {**make(width), "dtypes": [name], "generator": fill}, seed)
 
 
-# The other calls sum as one of these does: here they run with small widths, in benchmarks/honest.py --source widths with all.
+# The other calls sum as one of these does: here they run with small widths, and with all in
+# `benchmarks/honest.py --source widths`.
 ONE_OF_A_KIND = ("matmul", "conv1d", "avg_pool2d", "attention over elements")
 
 
