@@ -138,15 +138,15 @@ REASONS = {
     "writes_behind": (Reason.OUT_OF_BOUNDS, "behind the end of output out"),
     "writes_far_behind": (Reason.OUT_OF_BOUNDS, "80 bytes behind the end of output out"),
     "aligns_down": (Reason.READ_OUT_OF_BOUNDS, "outside the elements of the inputs"),
-    "reads_output": (Reason.UNWRITTEN, "what the outputs held before"),
-    "remembers_address": (Reason.STATE, "which calls were made before"),
+    "reads_output": (Reason.UNWRITTEN, "the content of the outputs before"),
+    "remembers_address": (Reason.STATE, "the calls before it"),
     "rounds_upward": (Reason.STATE, "rounding upward"),
     "flushes_to_zero": (Reason.STATE, "flush-to-zero and denormals-are-zero"),
     "unmasks_traps": (Reason.STATE, "floating-point traps"),
     "prints": (Reason.STATE, "'tanh: done"),
     "leaks": (Reason.LEAK, "each call loses 1000"),
-    "writes_late": (Reason.UNWRITTEN, "output out was still written after the call had returned"),
-    "reads_fresh_heap": (Reason.STATE, "element [0, 2] of output out depends on what fresh or freed heap memory held"),
+    "writes_late": (Reason.UNWRITTEN, "output out was written after the call had returned"),
+    "reads_fresh_heap": (Reason.STATE, "[0, 2] of output out depends on the content of fresh or freed heap memory"),
     "wrong_by_alignment": (Reason.VALUE, "with the tensors at other addresses: out: 1 of 20 elements is off"),
 }
 
@@ -181,7 +181,7 @@ def test_between_guards_a_case_is_called_once(objects: list[str], fault: Any, ca
     assert calls.value == before + 1
     states = checks(found)
     assert states["guard zones"] is states["outputs written"] is states["floating-point mode"] is CheckState.DONE
-    not_asked = {check.name for check in found.checks if check.detail == "not asked: probes: guards"}
+    not_asked = {check.name for check in found.checks if check.detail == "not run because of probes: guards"}
     assert not_asked == {"nothing else read", "workspace", "state", "same bits in a second call", "leaks"}
 
 
@@ -270,7 +270,7 @@ def test_a_new_variable_is_a_note(objects: list[str], fault: Any) -> None:
     assert notes == ["the environment: TANH_WAS_HERE is new"]
 
 
-BY_WHEN, BY_COUNT = "in the first call of all", "is another one in one of many equal calls"
+BY_WHEN, BY_COUNT = "in the first call of all", "of 300 equal calls"
 """What a few cases are told of calls that are wrong now and then."""
 
 
@@ -465,11 +465,11 @@ def test_a_call_in_place_is_judged_by_the_values_that_the_input_had(objects: lis
 def test_on_a_machine_that_has_no_time_a_few_calls_are_repeated_all_the_same(
     objects: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("_REPEATS_S", "_LEAST_REPEATS_S", "_BESIDE_OTHERS_S"):
+    for limit in ("_REPEATS_S", "_MIN_REPEATS_S", "_CONCURRENT_S"):
         monkeypatch.setattr(case_probe, limit, 0.0)
     found = execute([asked("relu", (64, 65), objects=objects)], DRIVER).verdicts[0]
     details = {check.name: check.detail for check in found.checks}
-    assert (details["races"], details["callers at once"]) == ("3 more calls", "3 calls beside those of another thread")
+    assert (details["races"], details["callers at once"]) == ("3 more calls", "3 calls while another thread called")
 
 
 def test_races_show_in_one_of_many_calls(tmp_path: Path) -> None:

@@ -35,12 +35,12 @@ def test_gemm(root: Path) -> None:
     done = ran("gemm.py", "--debug", "--profile", "--num_iterations", "3", root=root)
     assert (done.returncode, done.stderr) == (0, "")
     assert says(done.stdout, "integration.gemm_on_cpu_passed")
-    assert done.stdout.count("off: 0 of ") == 3
+    assert done.stdout.count("wrong: 0 of ") == 3
     assert done.stdout.count(" library time: ") == done.stdout.count(" torch time: ") == 3
 
 
 def test_without_a_library_the_script_ends_with_a_sentence(tmp_path: Path) -> None:
     done = ran("gemm.py", root=tmp_path)
     assert done.returncode == 5
-    assert done.stderr.startswith("library infiniop is unavailable: it was looked for as")
+    assert done.stderr.startswith("library infiniop is unavailable: not found at")
     assert "Traceback" not in done.stderr

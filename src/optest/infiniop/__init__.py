@@ -1,18 +1,13 @@
-"""libinfiniop from Python, by the names of its own test layer; docs/c-libraries/infiniop.md says what each does here.
+"""Python interface to libinfiniop, with the names of its test layer; see docs/c-libraries/infiniop.md.
 
-Nothing is loaded at import: neither the library, which opens when it is first used, nor torch.
+Importing it loads neither torch nor the library, which opens at its first use.
 """
 
 from __future__ import annotations
 
 from optest.infiniop import utils
 from optest.infiniop.datatypes import InfiniDtype, InfiniDtypeNames
-from optest.infiniop.devices import (
-    InfiniDeviceEnum,
-    InfiniDeviceNames,
-    infiniDeviceEnum_str_map,
-    torch_device_map,
-)
+from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, infiniDeviceEnum_str_map, torch_device_map
 from optest.infiniop.liboperators import LIBINFINIOP, InfiniLib, open_lib
 from optest.infiniop.op_register import OpRegister
 from optest.infiniop.structs import (

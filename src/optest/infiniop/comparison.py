@@ -1,4 +1,4 @@
-"""debug and its kin: actual against desired by optest's own comparator, with a table of the elements that are off."""
+"""``debug`` and related functions: compare tensors with optest's comparator and print a table of the wrong elements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RED, _GREEN, _YELLOW = 31, 32, 33
 
 
 class Discrepancy(AssertionError):
-    """Values that are not what they should be; ``verdict`` says why."""
+    """Wrong values; ``verdict`` has the reason and the measures."""
 
     def __init__(self, verdict: Verdict) -> None:
         self.verdict = verdict
@@ -51,16 +51,16 @@ class Discrepancy(AssertionError):
 def debug(
     actual: Any, desired: Any, atol: float = 0, rtol: float = 1e-2, equal_nan: bool = False, verbose: bool = True
 ) -> None:
-    """Require ``|actual - desired| <= atol + rtol * |desired|``; ``verbose`` prints what is off.
+    """Require ``|actual - desired| <= atol + rtol * |desired|``; ``verbose`` prints the wrong elements.
 
-    Infinities match only infinities of the same sign, integers and bools are held to the tolerance as stated, a NaN
-    on both sides counts as right with ``equal_nan``. Takes test tensors, torch tensors and NumPy arrays.
+    Infinities match only infinities of the same sign; integers and bools have the same tolerance; NaNs on both sides
+    match only with ``equal_nan``. Accepts test tensors, torch tensors and NumPy arrays.
 
     Raises:
         Discrepancy: an ``AssertionError`` with the verdict.
-        UsageError: for things that are no tensors.
+        UsageError: for values that are no tensors.
     """
-    verdict = compared(actual, desired, atol, rtol, equal_nan)
+    verdict = compare_tensors(actual, desired, atol, rtol, equal_nan)
     if verbose:
         print_discrepancy(actual, desired, atol, rtol, equal_nan)
     if verdict.reason is not None:
@@ -76,45 +76,47 @@ def debug_all(
     equal_nan: bool = False,
     verbose: bool = True,
 ) -> None:
-    """Require that one pair (``or``) or that every pair (``and``) is as :func:`debug` wants it.
+    """Require that one pair (``or``) or every pair (``and``) passes :func:`debug`.
 
     Raises:
-        Discrepancy: with the verdict of the first pair that is off.
-        UsageError: for another condition, sequences of different lengths, or no pair at all.
+        Discrepancy: with the verdict of the first wrong pair.
+        UsageError: for another condition, sequences of different lengths, or no pair.
     """
     if condition not in ("or", "and"):
         raise UsageError(f"condition is {condition!r}, expected 'or' or 'and'")
     if len(actual_vals) != len(desired_vals) or not actual_vals:
-        raise UsageError(
-            f"there are {len(actual_vals)} actual and {len(desired_vals)} desired values; pairs are needed"
-        )
+        counts = f"{len(actual_vals)} actual and {len(desired_vals)} desired"
+        raise UsageError(f"debug_all got {counts} values, expected the same number of both, 1 or more")
     verdicts = []
     for number, (actual, desired) in enumerate(zip(actual_vals, desired_vals, strict=True), 1):
-        verdicts.append(compared(actual, desired, atol, rtol, equal_nan))
+        verdicts.append(compare_tensors(actual, desired, atol, rtol, equal_nan))
         if verbose:
-            _write(f"condition {number} of {len(actual_vals)}, all joined by {condition!r}:")
+            _write(f"pair {number} of {len(actual_vals)}, joined by {condition!r}:")
             print_discrepancy(actual, desired, atol, rtol, equal_nan)
     wrong = [verdict for verdict in verdicts if verdict.reason is not None]
     if wrong and (condition == "and" or len(wrong) == len(verdicts)):
         raise Discrepancy(wrong[0])
 
 
-def compared(actual: Any, desired: Any, atol: float, rtol: float, equal_nan: bool) -> Verdict:
-    """The verdict on a pair of tensors under a stated tolerance."""
-    got, expected, case = _question(actual, desired, atol, rtol)
-    verdict = judge(case, [got], [expected], numerics=_NUMERICS, every_measure=True)
-    both = 0 if equal_nan or got.shape != expected.shape else int((_is_nan(got) & _is_nan(expected.value)).sum())
-    if not both:
+def compare_tensors(actual: Any, desired: Any, atol: float, rtol: float, equal_nan: bool) -> Verdict:
+    """Return the verdict on a pair of tensors with this tolerance; NaNs on both sides fail unless ``equal_nan``."""
+    output, expected, case = _build_case(actual, desired, atol, rtol)
+    # for the message, also of measures that pass
+    verdict = judge(case, [output], [expected], numerics=_NUMERICS, every_measure=True)
+    if equal_nan or output.shape != expected.shape:
         return verdict
-    message = f"{both} of {got.size} elements are NaN on both sides, which equal_nan=False does not allow"
+    nan_count = int((_is_nan(output) & _is_nan(expected.value)).sum())
+    if not nan_count:
+        return verdict
+    message = f"{nan_count} of {output.size} elements are NaN on both sides; set equal_nan=True to accept them"
     joined = f"{verdict.message}; {message}" if verdict.reason is not None else message
     return Verdict(status=Reason.NAN.status, reason=Reason.NAN, message=joined, measures=verdict.measures)
 
 
 @contextmanager
 def failures_of_allclose() -> Iterator[list[Verdict]]:
-    """While inside, optest's verdicts on tensors that ``torch.allclose`` is called with and that are not close, so that
-    an assertion of it says what is off."""
+    """Replace ``torch.allclose`` within the block; yield a list with the verdict of its latest call if that failed."""
+    # An assertion of torch.allclose does not show the values; the verdict does.
     verdicts: list[Verdict] = []
     torch: Any = sys.modules.get("torch")
     if torch is None:
@@ -123,9 +125,9 @@ def failures_of_allclose() -> Iterator[list[Verdict]]:
     allclose = torch.allclose
 
     def watched(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:  # noqa: A002 - torch's names
-        verdicts.clear()  # an assertion that fails later is about what came last
+        verdicts.clear()  # a later assertion is about the latest call
         is_close: bool = allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
-        if not is_close and (verdict := compared(input, other, atol, rtol, equal_nan)).reason is not None:
+        if not is_close and (verdict := compare_tensors(input, other, atol, rtol, equal_nan)).reason is not None:
             verdicts.append(verdict)
         return is_close
 
@@ -137,33 +139,29 @@ def failures_of_allclose() -> Iterator[list[Verdict]]:
 
 
 def print_discrepancy(
-    actual: Any,
-    expected: Any,
-    atol: float = 0,
-    rtol: float = 1e-3,
-    equal_nan: bool = True,
-    verbose: bool = True,
+    actual: Any, expected: Any, atol: float = 0, rtol: float = 1e-3, equal_nan: bool = True, verbose: bool = True
 ) -> Array:
-    """Print the elements that are off and what is known of both tensors; return the indices, one row for each.
+    """Print the wrong elements and the range of both tensors; return the wrong elements' indices, one row each.
 
-    Raises:
-        UsageError: for tensors of different shapes or dtypes that cannot be compared.
+    Raise UsageError for tensors of different shapes or of dtypes that cannot be compared.
     """
-    got, reference, case = _question(actual, expected, atol, rtol)
-    if got.shape != reference.shape:
-        raise UsageError(f"shapes are {format_shape(got.shape)} and {format_shape(reference.shape)}, expected the same")
-    if dtype_of(got.dtype) is not reference.dtype:
-        raise UsageError(f"dtypes are {got.dtype} and {reference.dtype}, expected the same or both floating point")
-    wrong = wrong_elements(got, reference.value, reference.dtype, resolve(case, reference, 0, _NUMERICS, None))
-    indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(reference.value)))
+    output, reference, case = _build_case(actual, expected, atol, rtol)
+    if output.shape != reference.shape:
+        shapes = f"{format_shape(output.shape)} and {format_shape(reference.shape)}"
+        raise UsageError(f"shapes are {shapes}, expected equal ones")
+    if dtype_of(output.dtype) is not reference.dtype:
+        dtypes = f"{output.dtype} and {reference.dtype}"
+        raise UsageError(f"dtypes are {dtypes}, expected equal ones or two floating-point ones")
+    wrong = wrong_elements(output, reference.value, reference.dtype, resolve(case, reference, 0, _NUMERICS, None))
+    indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(output) & _is_nan(reference.value)))
     if verbose:
-        _write(*_table(got, reference.value, indices))
-        share = f" ({len(indices) / got.size:.4%})" if got.size else ""
+        _write(*_table_lines(output, reference.value, indices))
+        share = f" ({len(indices) / output.size:.4%})" if output.size else ""
         _write(
-            f"   actual {got.dtype}, expected {reference.value.dtype}, atol {atol}, rtol {rtol}",
-            f"   off: {len(indices)} of {got.size} elements{share}",
-            f"   actual   {_extent(got)}",
-            f"   expected {_extent(reference.value)}",
+            f"   actual {output.dtype}, expected {reference.value.dtype}, atol {atol}, rtol {rtol}",
+            f"   wrong: {len(indices)} of {output.size} elements{share}",
+            f"   actual   {_describe_range(output)}",
+            f"   expected {_describe_range(reference.value)}",
         )
     return indices
 
@@ -171,28 +169,26 @@ def print_discrepancy(
 def get_tolerance(
     tolerance_map: Any, tensor_dtype: Any, default_atol: float = 0, default_rtol: float = 1e-3
 ) -> tuple[float, float]:
-    """``atol, rtol`` for a dtype from ``{dtype: {"atol": …, "rtol": …}}``, in this order however it is written.
-
-    A dtype that is not in the map has the default, but 0 where it is exact: integers and bool.
-    """
+    """Return ``atol, rtol`` for a dtype from the map, else the defaults, which are 0 for integers and bool."""
     requested = infini_dtype(tensor_dtype)
     for dtype, limits in tolerance_map.items():
         if infini_dtype(dtype) is requested:
             tolerance = Tolerance.from_mapping(limits)
             return tolerance.atol or 0.0, tolerance.rtol or 0.0
-    is_exact = not any(letter in requested.name for letter in "FC")
+    is_exact = not any(letter in requested.name for letter in "FC")  # F16, BF16, C64 …
     return (0.0, 0.0) if is_exact else (default_atol, default_rtol)
 
 
-def _question(actual: Any, desired: Any, atol: float, rtol: float) -> tuple[Array, Expected, TestCase]:
-    got, reference = _as_array(actual), _as_array(desired)
-    dtype, value = dtype_of(got.dtype), reference
-    if got.dtype != reference.dtype:
-        other = dtype_of(reference.dtype)
-        if dtype.is_inexact and other.is_inexact and dtype.kind is other.kind:
-            value = widen(reference)  # a reference in another precision is taken at its full value
+def _build_case(actual: Any, desired: Any, atol: float, rtol: float) -> tuple[Array, Expected, TestCase]:
+    """Return the output, the expected output and a case with this tolerance."""
+    output, reference = _as_array(actual), _as_array(desired)
+    dtype, value = dtype_of(output.dtype), reference
+    if output.dtype != reference.dtype:
+        reference_dtype = dtype_of(reference.dtype)
+        if dtype.is_inexact and reference_dtype.is_inexact and dtype.kind is reference_dtype.kind:
+            value = widen(reference)  # a reference in another precision keeps its full value
         else:
-            dtype = other
+            dtype = reference_dtype
     expected = Expected(name="out", dtype=dtype, shape=reference.shape, value=value)
     case = TestCase(
         descriptor=_DESCRIPTOR,
@@ -200,10 +196,11 @@ def _question(actual: Any, desired: Any, atol: float, rtol: float) -> tuple[Arra
         outputs=(TensorSpec(dtype=dtype, shape=reference.shape),),
         tolerances=(ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(atol=atol, rtol=rtol)),),
     )
-    return got, expected, case
+    return output, expected, case
 
 
 def _as_array(value: Any) -> Array:
+    """Return the NumPy array of a test tensor, torch tensor or array; raise UsageError for other values."""
     if isinstance(value, TestTensor):
         return value.actual_array()
     if is_torch(value):
@@ -219,10 +216,11 @@ def _is_nan(array: Array) -> Array:
     return np.isnan(wide) if wide.dtype.kind in "fc" else np.zeros(array.shape, np.bool_)
 
 
-def _table(got: Array, reference: Array, indices: Array) -> Iterator[str]:
-    left, right = widen(got), widen(reference)
+def _table_lines(output: Array, reference: Array, indices: Array) -> Iterator[str]:
+    left, right = widen(output), widen(reference)
     for index in map(tuple, indices[:_SHOWN_ROWS].tolist()):
-        actual, expected = left[index].item(), right[index].item()  # Python's integers do not wrap around
+        # Python's integers do not wrap around.
+        actual, expected = left[index].item(), right[index].item()
         yield (
             f" > index {list(index)!s:<16} actual {_colored(f'{actual!s:<24}', _RED)}"
             f" expected {_colored(f'{expected!s:<24}', _GREEN)} delta {_colored(str(actual - expected), _YELLOW)}"
@@ -231,8 +229,8 @@ def _table(got: Array, reference: Array, indices: Array) -> Iterator[str]:
         yield f"   and {len(indices) - _SHOWN_ROWS} more"
 
 
-def _extent(array: Array) -> str:
-    """The least and the largest value; NaN is counted, complex numbers by magnitude."""
+def _describe_range(array: Array) -> str:
+    """Describe the smallest and the largest value, complex numbers by magnitude, and the number of NaNs."""
     if not array.size:
         return "is empty"
     is_nan = _is_nan(array)

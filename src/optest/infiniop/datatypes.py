@@ -1,7 +1,4 @@
-"""The element types of infinicore.h: numbers, names under both spellings, and what they are in optest, torch and NumPy.
-
-Complex numbers of two small floats are in none of them: they are stored as bits.
-"""
+"""Element types of infinicore.h: numbers, names in both spellings, and their equivalents in optest, torch and NumPy."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ from optest.spec import dtype as dtype_called
 
 
 class InfiniDtype(IntEnum):
-    """``infiniDtype_t``. Of 15 to 18 the header counts the bits of the whole number, and its names are meant here.
+    """``infiniDtype_t``. For 15 to 18 the header's names count the bits of the whole complex number.
 
-    The predecessor's Python counted those of one component: its ``C8`` is kept as another name of 15, and its
-    ``C16``, ``C32`` and ``C64`` are written ``C32``, ``C64`` and ``C128`` as in the header.
+    The predecessor's Python counted those of one component: its ``C8`` remains as an alias of 15; its ``C16``, ``C32``
+    and ``C64`` are ``C32``, ``C64`` and ``C128`` here.
     """
 
     INVALID = 0
@@ -48,57 +45,48 @@ class InfiniDtype(IntEnum):
     BF16 = 19
 
 
-InfiniDtypeNames: Mapping[int, str] = {each: each.name for each in InfiniDtype}
-"""The header's name of every number."""
+# The header's name of each number.
+InfiniDtypeNames: Mapping[int, str] = {item: item.name for item in InfiniDtype}
 
+# Two float8 or two float16 are no number of NumPy, so C16 and C32 are stored as their bits.
 _STORED = {"F8": "float8_e4m3fn", "C16": "uint16", "C32": "uint32"}
 _ELEMENTS: Mapping[InfiniDtype, DType] = {
-    each: dtype_called(_STORED.get(each.name, each.name.lower())) for each in InfiniDtype if each
+    item: dtype_called(_STORED.get(item.name, item.name.lower())) for item in InfiniDtype if item
 }
-"""How optest stores an element. Two float8 or two float16 are no number of NumPy, so C16 and C32 are their bits."""
 
+# Type of one component, for the complex types that are stored as bits.
 COMPONENTS: Mapping[InfiniDtype, str] = {InfiniDtype.C16: "float8_e4m3fn", InfiniDtype.C32: "float16"}
-"""What one component is, of those that are stored as bits."""
 
 
 def infini_dtype(value: Any) -> InfiniDtype:
-    """The element type of a number of the header, a name (``F16``, ``float16``), a torch or a NumPy dtype.
-
-    Raises:
-        UnknownName: for anything else, 99 included.
-    """
+    """Return the dtype for the header's number or name, or a torch or NumPy dtype; else raise UnknownName."""
     if isinstance(value, InfiniDtype):
         return value
     if isinstance(value, int):
         if value in InfiniDtypeNames:
             return InfiniDtype(value)
-        raise UnknownName("InfiniDtype", str(value), [f"{each.name} ({int(each)})" for each in InfiniDtype])
+        raise UnknownName("InfiniDtype", str(value), [f"{item.name} ({int(item)})" for item in InfiniDtype])
     name = str(value)
     if name in InfiniDtype.__members__:
         return InfiniDtype[name]
-    if name.rpartition(".")[2] in ("complex32", "chalf"):
+    if name.rpartition(".")[2] in ("complex32", "chalf"):  # optest has no dtype of these names.
         return InfiniDtype.C32
     try:
         element = dtype_called(str(getattr(value, "name", None) or getattr(value, "__name__", None) or value))
-        return next(each for each, stored in _ELEMENTS.items() if stored is element and each not in _SECOND)
+        return next(item for item, stored in _ELEMENTS.items() if stored is element and item not in _AMBIGUOUS)
     except (UnknownName, StopIteration):
         raise UnknownName("InfiniDtype", name, InfiniDtype.__members__) from None
 
 
-_SECOND = {InfiniDtype.BYTE, *COMPONENTS}
-"""Stored like another type, which is meant when that is named."""
+# Their storage type, without further information, means another dtype.
+_AMBIGUOUS = {InfiniDtype.BYTE, *COMPONENTS}
 
 
 def element_of(dt: Any) -> DType:
-    """How optest stores elements of this type.
-
-    Raises:
-        UnknownName: for a number that the header does not have.
-        UsageError: for INVALID.
-    """
+    """Return the element type in which optest stores this dtype; raise UnknownName or, for INVALID, UsageError."""
     known = infini_dtype(dt)
     if known is InfiniDtype.INVALID:
-        raise UsageError("dtype is INVALID, expected one that has elements, such as InfiniDtype.F32")
+        raise UsageError("dtype is INVALID, expected one with elements, such as InfiniDtype.F32")
     return _ELEMENTS[known]
 
 
@@ -106,12 +94,7 @@ _SIGNED = {"uint16": "int16", "uint32": "int32", "uint64": "int64"}
 
 
 def to_torch_dtype(dt: Any, compatability_mode: bool = False) -> Any:
-    """The torch dtype; ``compatability_mode`` gives signed integers for the unsigned ones that older torch lacks.
-
-    Raises:
-        UsageError: for C16, of which torch has none.
-        Unavailable: without torch.
-    """
+    """Return the torch dtype; ``compatability_mode`` replaces unsigned integers, which older torch lacks, by signed."""
     known = infini_dtype(dt)
     name = element_of(known).name
     if known is InfiniDtype.C16:
@@ -124,14 +107,14 @@ def to_torch_dtype(dt: Any, compatability_mode: bool = False) -> Any:
 
 
 def to_numpy_dtype(dt: Any, compatability_mode: bool = False) -> np.dtype[Any]:
-    """The NumPy dtype of the same width: ml_dtypes' for BF16 and F8, the bits of C16 and C32 as unsigned integers."""
+    """Return the NumPy dtype of the same width; ``compatability_mode`` replaces unsigned integers by signed ones."""
     element = element_of(dt)
     name = _SIGNED.get(element.name, element.name) if compatability_mode else element.name
     return numpy_dtype(dtype_called(name))
 
 
 def from_codes(codes: Array, dt: InfiniDtype) -> Array:
-    """The values of elements as they lie in memory: complex64 for C16 and C32, the array itself for all others."""
+    """Return the values of stored elements: complex64 for C16 and C32, the array itself for all other dtypes."""
     component = COMPONENTS.get(dt)
     if component is None:
         return codes
@@ -141,7 +124,7 @@ def from_codes(codes: Array, dt: InfiniDtype) -> Array:
 
 
 def to_codes(values: Array, dt: InfiniDtype) -> Array:
-    """What :func:`from_codes` takes; components are rounded once, to nearest."""
+    """Return values as stored elements, the inverse of :func:`from_codes`; components are rounded once, to nearest."""
     component = COMPONENTS.get(dt)
     if component is None:
         return values

@@ -1,4 +1,4 @@
-"""The devices of infinicore.h: numbers, names, torch devices, and the vendor's module when one is asked for."""
+"""Devices of infinicore.h: numbers, names, torch devices, and the vendors' modules, imported when needed."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class InfiniDeviceEnum(IntEnum):
 
 _INITIALS = {"CPU", "NVIDIA", "QY"}
 InfiniDeviceNames: Mapping[int, str] = {
-    each: each.name if each.name in _INITIALS else each.name.capitalize() for each in InfiniDeviceEnum
+    device: device.name if device.name in _INITIALS else device.name.capitalize() for device in InfiniDeviceEnum
 }
 
-_OWN_TORCH_DEVICES = {
+_TORCH_DEVICES = {
     InfiniDeviceEnum.CPU: "cpu",
     InfiniDeviceEnum.CAMBRICON: "mlu",
     InfiniDeviceEnum.ASCEND: "npu",
     InfiniDeviceEnum.MOORE: "musa",
 }
-torch_device_map: Mapping[int, str] = {each: _OWN_TORCH_DEVICES.get(each, "cuda") for each in InfiniDeviceEnum}
-"""What torch calls the device; several vendors appear as ``cuda``."""
+# torch's name of the device; several vendors use ``cuda``.
+torch_device_map: Mapping[int, str] = {device: _TORCH_DEVICES.get(device, "cuda") for device in InfiniDeviceEnum}
 
 infiniDeviceEnum_str_map = torch_device_map  # noqa: N816 - the predecessor's name
 
 _DEVICE_OF_TORCH = {"CUDA": InfiniDeviceEnum.NVIDIA} | {
-    name.upper(): each for each, name in _OWN_TORCH_DEVICES.items() if name != "cpu"
+    name.upper(): device for device, name in _TORCH_DEVICES.items() if name != "cpu"
 }
 
 _VENDOR_MODULES = {
@@ -55,12 +55,8 @@ _VENDOR_MODULES = {
 
 
 def infini_device(value: Any) -> InfiniDeviceEnum:
-    """The device of a number of the header, its name, or torch's name, ``cuda:1`` included (it is NVIDIA's, who named
-    it so).
-
-    Raises:
-        UnknownName: for anything else.
-    """
+    """Return the device for its number, its name, or torch's name (``cuda:1`` is NVIDIA); else raise UnknownName."""
+    # True is no device number.
     if isinstance(value, int) and not isinstance(value, bool) and value in InfiniDeviceNames:
         return InfiniDeviceEnum(value)
     name = str(getattr(value, "type", value)).partition(":")[0].upper()
@@ -68,15 +64,11 @@ def infini_device(value: Any) -> InfiniDeviceEnum:
         return InfiniDeviceEnum[name]
     if name in _DEVICE_OF_TORCH:
         return _DEVICE_OF_TORCH[name]
-    raise UnknownName("device", str(value), [f"{each.name} ({int(each)})" for each in InfiniDeviceEnum])
+    raise UnknownName("device", str(value), [f"{device.name} ({int(device)})" for device in InfiniDeviceEnum])
 
 
 def require_device(device: Any) -> str:
-    """Import what the device needs and return what torch calls it. The processor needs nothing, torch neither.
-
-    Raises:
-        Unavailable: naming the device and what is missing.
-    """
+    """Import a device's modules, return torch's name of it; raise Unavailable without a module or the device."""
     known = infini_device(device)
     if known is InfiniDeviceEnum.CPU:
         return "cpu"
@@ -88,41 +80,33 @@ def require_device(device: Any) -> str:
         raise Unavailable(label, "pip install torch") from None
     if module is not None:
         if not is_installed(module):
-            raise Unavailable(label, f"it needs the vendor's {module}, which is not installed")
+            raise Unavailable(label, f"install the vendor's {module}")
         try:
             load_extension(f"{module}, which {label} needs,", f"{module}:__name__")
         except OptestError as error:
             raise Unavailable(label, f"it needs the vendor's {module}: {error}") from None
     backend = getattr(torch, name, None)
     if backend is None or not backend.is_available():
-        raise Unavailable(label, f"torch.{name} sees no device on this machine")
+        raise Unavailable(label, f"torch.{name} finds no device on this machine")
     return name
 
 
 def prepare_device(device: Any) -> None:
-    """:func:`require_device`, and what has to be done once: Ascend's first card is selected.
-
-    Raises:
-        Unavailable: naming the device and what is missing.
-    """
+    """Import the modules of a device, as :func:`require_device`; for Ascend also select the first card."""
     name = require_device(device)
     if infini_device(device) is InfiniDeviceEnum.ASCEND:
-        getattr(loaded_torch(), name).set_device(0)
+        getattr(loaded_torch(), name).set_device(0)  # once per process
 
 
 def synchronize_device(device: Any) -> None:
-    """Wait until the device has finished; ``device`` is the header's number or torch's name.
-
-    Raises:
-        UnknownName: for neither; nothing is skipped in silence.
-    """
+    """Wait until the device, a number or name as for :func:`infini_device`, has finished."""
     sync = get_sync_func(device)
     if sync is not None:
         sync()
 
 
 def get_sync_func(device: Any) -> Callable[[], None] | None:
-    """What waits for the device, None for the processor, whose calls are finished when they return."""
+    """Return a function that waits for the device; None for the processor, whose calls are synchronous."""
     name = torch_device_map[infini_device(device)]
     if name == "cpu":
         return None

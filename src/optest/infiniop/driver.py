@@ -1,4 +1,4 @@
-"""The backend of :func:`test_operator`: a test function, called once for each case, which compares by itself."""
+"""Backend driver of :func:`test_operator`: calls a test function, which compares by itself, once for each case."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from optest.spec import (
 )
 
 _TIMEOUT_S = 300.0
-_LACKS = ("INFINI_STATUS_NOT_IMPLEMENTED", "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED")
+_UNSUPPORTED_STATUSES = ("INFINI_STATUS_NOT_IMPLEMENTED", "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED")
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What the test function is given, and the seed of this call alone: by itself it draws the same values."""
+    """Arguments of the test function and the seed of this call, which draws the same values without the other calls."""
 
     arguments: tuple[Any, ...]
     dtype: Any
@@ -47,12 +47,12 @@ class _Call:
 
 
 class TestFunction(BackendDriver):
-    """Calls the function in place of a backend; ``cases`` are what it is called with, in order."""
+    """Driver that calls the test function; ``cases`` are its calls in order."""
 
     __test__ = False  # pytest would take the name for a test class
     name = "infiniop"
     kind = "test function"
-    reads_inputs = False
+    reads_inputs = False  # it creates its tensors
 
     def __init__(self, function: Callable[..., Any], on: InfiniDeviceEnum, seed: int) -> None:
         self.function = function
@@ -61,22 +61,23 @@ class TestFunction(BackendDriver):
         self.handle: Any = None
         self.cases: list[TestCase] = []
         self._calls: dict[str, _Call] = {}
-        self._last = Verdict(status=Status.UNCHECKED)
+        self._last_verdict = Verdict(status=Status.UNCHECKED)
         self._descriptor = OperatorDescriptor(name=name_of(function), signature="-> out", open_attributes=True)
 
     def take(self, calls: Iterable[tuple[Sequence[Any], Any]]) -> None:
-        """Make the case of each call: arguments and dtype."""
+        """Add a case for each call, given as its arguments and dtype."""
         target = BackendTarget(name=self.name, kind=self.kind, device=self.on.name.lower())
         code = getattr(self.function, "__code__", None)
         for number, (arguments, dtype) in enumerate(calls):
+            # A hash, so that neighbouring numbers give unrelated seeds.
             digest = hashlib.blake2b(f"{self.seed}:{number}".encode(), digest_size=6).digest()
             call = _Call(tuple(arguments), dtype, int.from_bytes(digest, "little"))
-            words = ", ".join(map(_shown, call.arguments))
+            arguments_text = ", ".join(map(_argument_text, call.arguments))
             case = TestCase(
                 descriptor=self._descriptor,
                 inputs=(),
-                name=f"{self._descriptor.name}[{_shown(_known(call.dtype))}]({words})",
-                attributes={**self._named(call), "only": number},
+                name=f"{self._descriptor.name}[{_argument_text(_dtype_or_none(call.dtype))}]({arguments_text})",
+                attributes={**self._attributes_of(call), "only": number},
                 backend=target,
                 seed=self.seed,
                 timeout_s=_TIMEOUT_S,
@@ -85,38 +86,39 @@ class TestFunction(BackendDriver):
             self.cases.append(case)
             self._calls[case.key] = call
 
-    def _named(self, call: _Call) -> Mapping[str, str]:
-        """The arguments by the names of the function's parameters, as text."""
-        given = (*call.arguments, _known(call.dtype))
+    def _attributes_of(self, call: _Call) -> Mapping[str, str]:
+        """Return the arguments as text, by the names of the function's parameters."""
+        arguments = (*call.arguments, _dtype_or_none(call.dtype))
         try:
-            bound = inspect.signature(self.function).bind_partial(None, None, *given).arguments
-        except (TypeError, ValueError):  # the call will say so
-            return {f"argument{index}": _shown(each) for index, each in enumerate(given)}
-        return {name: _shown(value) for name, value in [*bound.items()][2:]}
+            bound = inspect.signature(self.function).bind_partial(None, None, *arguments).arguments
+        except (TypeError, ValueError):  # the call itself raises the better message
+            return {f"argument{index}": _argument_text(value) for index, value in enumerate(arguments)}
+        return {name: _argument_text(value) for name, value in [*bound.items()][2:]}  # without handle and device
 
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - the function makes its own
-        self._last = self._judged(self._calls[case.key])
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - the function creates its inputs
+        self._last_verdict = self._run_call(self._calls[case.key])
         return ()
 
-    def own_verdict(self, case: TestCase) -> Verdict:  # noqa: ARG002 - it is the one that was run last
-        return self._last
+    def own_verdict(self, case: TestCase) -> Verdict:  # noqa: ARG002 - it is the case that ran last
+        return self._last_verdict
 
-    def _judged(self, call: _Call) -> Verdict:
-        """What the function says, what the memory says, and what was left undestroyed."""
+    def _run_call(self, call: _Call) -> Verdict:
+        """Call the function; return its verdict with the guard check, and with undestroyed descriptors if it passed."""
         before = LIBINFINIOP.ledger.kept()
-        LIBINFINIOP.take_unseen()  # of calls that were made before, which are not this case's
+        LIBINFINIOP.take_unseen()  # drop statuses of calls before this case
         with case_scope(call.seed) as scope:
             try:
-                verdict = _with_memory(_of_faults(lambda: self._called(call, scope)), scope)
+                verdict = _add_guard_check(_catch_faults(lambda: self._call_function(call, scope)), scope)
             finally:
                 for tensor in scope.tensors:
                     tensor.destroy_desc()
-                left = LIBINFINIOP.ledger.release(before)
-        if left and verdict.status is Status.PASSED:
-            return replace(verdict, details={"leaks": [asdict(leak) for leak in left]})
+                leaks = LIBINFINIOP.ledger.release(before)
+        if leaks and verdict.status is Status.PASSED:
+            return replace(verdict, details={"leaks": [asdict(leak) for leak in leaks]})
         return verdict
 
-    def _called(self, call: _Call, scope: CaseScope) -> Verdict:
+    def _call_function(self, call: _Call, scope: CaseScope) -> Verdict:
+        """Call the test function and return its verdict; raise Fault for failed assertions and ignored statuses."""
         failures: list[Verdict] = []
         try:
             with failures_of_allclose() as failures:
@@ -124,8 +126,8 @@ class TestFunction(BackendDriver):
         except Discrepancy as discrepancy:
             return discrepancy.verdict
         except (AssertionError, RuntimeError) as error:
-            # Where torch could not begin with a device at all, it raises an AssertionError if it was built without, a
-            # RuntimeError if the machine has none.
+            # When torch cannot initialise a device, it raises an AssertionError if it was built without support for it,
+            # a RuntimeError if the machine has none.
             *_, (frame, _) = traceback.walk_tb(error.__traceback__)
             if frame.f_code.co_name == "_lazy_init" and str(frame.f_globals.get("__name__")).startswith("torch."):
                 raise Fault(Reason.UNAVAILABLE, f"the test needs a device that torch lacks here: {error}") from None
@@ -133,29 +135,31 @@ class TestFunction(BackendDriver):
                 raise
             if failures:
                 return failures[-1]
-            raise Fault(Reason.VALUE, str(error).strip() or "the test's assertion does not hold") from None
+            raise Fault(Reason.VALUE, str(error).strip() or "an assertion of the test failed") from None
         except StatusError as error:
-            if error.name in _LACKS:
+            if error.name in _UNSUPPORTED_STATUSES:
                 raise Fault(Reason.UNSUPPORTED, str(error)) from None
             raise
         unseen = LIBINFINIOP.take_unseen()
         if unseen:
-            raise Fault(Reason.RAISED, f"{unseen[0].error()}, and nobody looked at it; give it to check_error")
-        if not scope.calls:  # scripts return early from cases that they do not mean
-            return Verdict(status=Status.SKIPPED, message="the test returned without a call of an operator")
+            raise Fault(Reason.RAISED, f"{unseen[0].error()}, and the test ignored it; pass the status to check_error")
+        # Scripts return early from cases that they do not support.
+        if not scope.calls:
+            return Verdict(status=Status.SKIPPED, message="the test returned without calling an operator")
         return Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
 
 
-def _of_faults(judge: Callable[[], Verdict]) -> Verdict:
+def _catch_faults(run: Callable[[], Verdict]) -> Verdict:
+    """Return the verdict of `run`, or of the Fault that it raises."""
     try:
         with Border("the test", Reason.RAISED):
-            return judge()
+            return run()
     except Fault as fault:
         return fault_verdict(fault)
 
 
-def _with_memory(verdict: Verdict, scope: CaseScope) -> Verdict:
-    """A pass that wrote outside its tensors is none; a failure is told about it too."""
+def _add_guard_check(verdict: Verdict, scope: CaseScope) -> Verdict:
+    """Add the guard zone check; a passed verdict fails if memory outside the tensors was written."""
     passed = verdict.status is Status.PASSED
     check = Check(name="guard zones", state=CheckState.DONE)
     try:
@@ -169,15 +173,16 @@ def _with_memory(verdict: Verdict, scope: CaseScope) -> Verdict:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """``gemm`` of ``test_gemm``; a function that is only called ``test`` has the name of its file."""
+    """Return the function's name without ``test_``; the name of its file for a function named ``test``."""
     name: str = getattr(function, "__name__", type(function).__name__).removeprefix("test_")
     code = getattr(function, "__code__", None)
+    # Scripts name it so in every file.
     return Path(code.co_filename).stem if name == "test" and code is not None else name
 
 
-def _known(dtype: Any) -> Any:
+def _dtype_or_none(dtype: Any) -> Any:
     return None if dtype is None else infini_dtype(dtype)
 
 
-def _shown(argument: Any) -> str:
+def _argument_text(argument: Any) -> str:
     return argument.name if isinstance(argument, Enum) else repr(argument)

@@ -1,4 +1,4 @@
-"""One function of the library: where its signature comes from, the call, its status, and what it made or ended."""
+"""One function of the library: signature, checked call, status, and the handles that it creates or destroys."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from optest.infiniop.scope import current_scope, watched
 if TYPE_CHECKING:
     from optest.infiniop.liboperators import InfiniLib
 
+# Codes of infinicore.h, for a library without that header; it does not use 9.
 DEFAULT_CODES = StatusCodes(
     names={
         0: "INFINI_STATUS_SUCCESS",
@@ -38,14 +39,10 @@ DEFAULT_CODES = StatusCodes(
         13: "INFINI_STATUS_INSUFFICIENT_WORKSPACE",
     }
 )
-"""The codes of infinicore.h, for a library that comes without it; 9 is not used there."""
 
 
 class Status(int):
-    """What a C function returned, as the integer that it is.
-
-    ``seen`` becomes True when it is compared, asked for its truth or given to :func:`check_error`.
-    """
+    """Integer that a C function returned; ``seen`` becomes True once it is compared, converted to bool or checked."""
 
     function: str
     name: str
@@ -70,19 +67,15 @@ class Status(int):
         self.seen = True
         return int(self) != 0
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # a class with __eq__ has no hash otherwise
         return hash(int(self))
 
     def __repr__(self) -> str:
-        return f"{int(self)} ({self.name or 'a status that the header does not name'})"
+        return f"{int(self)} ({self.name or 'not in the header'})"
 
 
 def check_error(status: Any) -> None:
-    """Require success.
-
-    Raises:
-        StatusError: with the function, where it is known, the number and its name.
-    """
+    """Raise StatusError, with function (if known), number and name, unless the status is success."""
     if isinstance(status, Status):
         status.seen = True
         if int(status):
@@ -92,14 +85,14 @@ def check_error(status: Any) -> None:
 
 
 class UncheckedSignature(UserWarning):
-    """A hand-written signature is used that no header could be held against."""
+    """Warning: a hand-written signature is used that could not be compared with a header."""
 
 
 class LibraryFunction:
-    """``LIBINFINIOP.infiniopAdd``: checks its arguments, returns a :class:`Status` (or what else the C function does).
+    """``LIBINFINIOP.infiniopAdd``: checks arguments; returns a :class:`Status`, or C's result if that is no status.
 
-    The header's prototype counts; a registration has to agree with it. Without a prototype the registration is the
-    signature. Enumerators are not checked: whether the library refuses a wrong dtype is a test of its own.
+    The header's prototype is the signature, and a registration has to agree with it; without a prototype the
+    registration is used unchecked.
     """
 
     def __init__(self, library: InfiniLib, name: str, symbol: Any) -> None:
@@ -110,9 +103,9 @@ class LibraryFunction:
         self._declared: Declared | None = None
         self._prototype: Prototype | None = None
         self._returns_status = False
-        self._was_right = False
-        self._makes = "Create" in name and library.exports(name.replace("Create", "Destroy"))
-        self._ends = "Destroy" in name
+        self._passed_checks = False
+        self._creates = "Create" in name and library.exports(name.replace("Create", "Destroy"))
+        self._destroys = "Destroy" in name
 
     @property
     def argtypes(self) -> Sequence[Any] | None:
@@ -131,51 +124,41 @@ class LibraryFunction:
         self._declare(restype=restype)
 
     def _declare(self, **part: Any) -> None:
-        """Take part of a signature that is set on the function itself.
-
-        Raises:
-            Drift: where it is not the header's.
-        """
+        """Set `argtypes` or `restype` of the registration; raise Drift if that contradicts the header."""
         declared = replace(self._declared or Declared(), **part)
         _require_no_drift(declared, self._library.prototype(self.name, is_registered=True))
         self._declared, self._call = declared, None
 
     def _signature(self) -> Prototype | Declared | None:
-        return self._prototype_of_c() or self._registered()
+        return self._header_prototype() or self._registration()
 
-    def _prototype_of_c(self) -> Prototype | None:
-        return self._library.prototype(self.name, is_registered=self._registered() is not None)
+    def _header_prototype(self) -> Prototype | None:
+        return self._library.prototype(self.name, is_registered=self._registration() is not None)
 
-    def _registered(self) -> Declared | None:
+    def _registration(self) -> Declared | None:
         return self._declared or OpRegister.declared(self.name)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Check the arguments, call, return what C returned.
-
-        Raises:
-            BadCall: naming the argument that does not fit; C was not called.
-            Drift: where a registration is not what the header says.
-            HandleError: for a descriptor that was destroyed already; C was not called.
-            UsageError: if neither a header nor a registration says what the arguments are.
-        """
+        """Call C and return its result; raise BadCall, Drift, HandleError or UsageError if a check before fails."""
+        # Enumerators are not checked: whether the library refuses a wrong dtype is a test of its own.
         scope = current_scope()
-        if self._was_right and scope.is_timed:
+        if self._passed_checks and scope.is_timed:  # Timed calls skip the checks, whose time would be measured, too.
             return self._status(self._symbol(*arguments))
         if self._call is None:
-            self._call = self._bound()
+            self._call = self._bind()
         scope.calls += self.name not in CORE_FUNCTIONS
-        if self._ends and len(arguments) == 1:
+        if self._destroys and len(arguments) == 1:
             self._library.ledger.end(_address(arguments[0]) or 0, self.name)
         with watched(self._prototype, arguments):
             returned = self._call(*arguments)
-        self._was_right = not (self._makes or self._ends)
+        self._passed_checks = not (self._creates or self._destroys)  # creation and destruction are always recorded
         status = self._status(returned)
-        if self._makes and int(returned) in self._library.codes.success:
-            self._made(arguments)
+        if self._creates and int(returned) in self._library.codes.success:
+            self._adopt_created(arguments)
         return status
 
     def _status(self, returned: Any) -> Any:
-        """What the C function returned, as a status if it is one."""
+        """Return C's result, as a Status if the function returns one; record a failure as unseen."""
         if not self._returns_status:
             return returned
         codes, code = self._library.codes, int(returned)
@@ -184,8 +167,9 @@ class LibraryFunction:
             self._library.unseen.append(status)
         return status
 
-    def _bound(self) -> Callable[..., Any]:
-        prototype, declared = self._prototype_of_c(), self._registered()
+    def _bind(self) -> Callable[..., Any]:
+        """Return the callable for the header's prototype or else the registration; raise UsageError without both."""
+        prototype, declared = self._header_prototype(), self._registration()
         _require_no_drift(declared, prototype)
         self._prototype = prototype
         if prototype is not None:
@@ -193,59 +177,53 @@ class LibraryFunction:
             return Function(prototype, self._symbol)
         if declared is None or declared.argtypes is None:
             raise UsageError(
-                f"{self.name} has no signature: no header of {self._library.where} declares it and nothing is "
-                f"registered; write @OpRegister.operator over a function that sets lib.{self.name}.argtypes"
+                f"{self.name} has no signature, neither in a header of {self._library.where} nor by registration; "
+                f"write @OpRegister.operator over a function that sets lib.{self.name}.argtypes"
             )
-        text = f"no header of {self._library.where} declares {self.name}: its registration is used unchecked"
-        warnings.warn(text, UncheckedSignature, stacklevel=4)
+        text = f"no header of {self._library.where} declares {self.name}; its registration is used unchecked"
+        warnings.warn(text, UncheckedSignature, stacklevel=4)  # the line of the script
         self._symbol.argtypes, self._symbol.restype = tuple(declared.argtypes), declared.restype
         self._returns_status = declared.restype is ctypes.c_int
         count = len(declared.argtypes)
 
-        # ctypes lets further arguments through untyped, and cuts them to 32 bits.
+        # ctypes accepts further arguments without a type, and truncates them to 32 bits.
         def call(*arguments: Any) -> Any:
             if len(arguments) != count:
-                raise UsageError(f"{self.name} was given {len(arguments)} arguments, expected given {count}")
+                raise UsageError(f"{self.name} got {len(arguments)} arguments, expected {count}")
             return self._symbol(*arguments)
 
         return call
 
-    def _made(self, arguments: Sequence[Any]) -> None:
-        """Remember what a Create function put into its first slot, until its Destroy function is called."""
+    def _adopt_created(self, arguments: Sequence[Any]) -> None:
+        """Add the handle that a Create function stored in its first slot to the ledger."""
         for argument in arguments:
             slot = getattr(argument, "_obj", None)
             if isinstance(slot, (POINTER, ctypes.c_void_p)):
                 pointer = ctypes.cast(slot, ctypes.c_void_p).value
                 if not pointer:
-                    raise HandleError(f"{self.name} returned success, but its pointer is NULL")
+                    raise HandleError(f"{self.name} returned success, but created a NULL pointer")
                 destroy = getattr(self._library, self.name.replace("Create", "Destroy"))
-                # Name the nearest frame outside this package.
+                # The caller is the nearest frame outside this package.
                 frame = sys._getframe(1)
                 while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
                     frame = frame.f_back
                 # "Gemm descriptor" for infiniopCreateGemmDescriptor.
-                what = self.name.removeprefix("infiniop").removeprefix("infinirt").replace("Create", "", 1)
-                for word, spelled in (("Descriptor", " descriptor"), ("Tensor d", "tensor d"), ("Handle", "handle")):
-                    what = what.replace(word, spelled)
+                label = self.name.removeprefix("infiniop").removeprefix("infinirt").replace("Create", "", 1)
+                for word, text in (("Descriptor", " descriptor"), ("Tensor d", "tensor d"), ("Handle", "handle")):
+                    label = label.replace(word, text)
                 made_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                self._library.ledger.adopt(what, pointer, destroy.at_address, destroyer=destroy.name, made_at=made_at)
+                self._library.ledger.adopt(label, pointer, destroy.at_address, destroyer=destroy.name, made_at=made_at)
                 return
 
     def at_address(self, pointer: int) -> None:
-        """End what lies at an address, and require that the library does.
-
-        Raises:
-            StatusError: if the library refuses.
-        """
+        """Destroy the object at an address; raise StatusError if the library refuses."""
         if self._call is None:
-            self._call = self._bound()
-        argtypes = self.argtypes
-        typed = argtypes[0] if argtypes else ctypes.c_void_p
-        self._library.codes.require(self.name, int(self._call(ctypes.cast(pointer, typed))))
+            self._call = self._bind()
+        pointer_type = (self.argtypes or [ctypes.c_void_p])[0]
+        self._library.codes.require(self.name, int(self._call(ctypes.cast(pointer, pointer_type))))
 
     def __repr__(self) -> str:
-        prototype = self._prototype_of_c()
-        return f"<{prototype or self.name}>"
+        return f"<{self._header_prototype() or self.name}>"
 
 
 def _require_no_drift(declared: Declared | None, prototype: Prototype | None) -> None:

@@ -1,4 +1,4 @@
-"""The two shared objects seen as one: opened when first used, with the signatures of their own headers."""
+"""libinfiniop and libinfinirt as one library, opened at first use, with the signatures of its headers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from optest.settings import infini_root
 
 
 class MissingSymbol(Unavailable, AttributeError):
-    """A function that the library does not export; whoever does not call it is not concerned."""
+    """A function that the library does not export; raised only when it is looked up."""
 
 
 class InfiniLib:
-    """``lib.infiniopAdd(...)``: a name is looked for in the operators' library, then in the runtime's.
+    """Both libraries: ``lib.infiniopAdd(...)`` looks a name up in the operators' library, then in the runtime's.
 
-    What Create functions made is in :attr:`ledger` until it is destroyed; statuses of failure stay in :attr:`unseen`
-    until somebody looks at them.
+    :attr:`ledger` holds created objects until they are destroyed, :attr:`unseen` failure statuses not checked yet.
     """
 
     def __init__(self, librt: Any, libop: Any, *, headers: Sequence[str | Path] = (), where: str = "") -> None:
@@ -41,11 +40,7 @@ class InfiniLib:
         self._library = Library(paths=(str(libop._name), str(librt._name)), objects=(libop, librt))
 
     def __getattr__(self, name: str) -> LibraryFunction:
-        """The function called ``name``.
-
-        Raises:
-            MissingSymbol: which is an ``AttributeError``, with the nearest name that is there.
-        """
+        """Return the function ``name``; raise MissingSymbol, an ``AttributeError``, with the nearest exported name."""
         if name.startswith("_"):
             raise AttributeError(name)
         try:
@@ -53,7 +48,7 @@ class InfiniLib:
         except Unavailable as error:
             raise MissingSymbol(error.what, error.remedy) from None
         function = LibraryFunction(self, name, symbol)
-        vars(self)[name] = function  # from now on found without asking here
+        vars(self)[name] = function  # later look-ups do not call __getattr__
         return function
 
     def exports(self, name: str) -> bool:
@@ -61,11 +56,7 @@ class InfiniLib:
 
     @cached_property
     def header(self) -> Header | None:
-        """What the library's headers declare, None without headers; read at the first call.
-
-        Raises:
-            Unavailable: without pycparser or a C compiler's preprocessor.
-        """
+        """Declarations of the headers, None without any; Unavailable without pycparser or a C compiler."""
         if not self._headers:
             return None
         from optest.clib.library.session import header_of
@@ -73,7 +64,7 @@ class InfiniLib:
         return header_of(self._headers)
 
     @cached_property
-    def _usual_header(self) -> Header:
+    def _bundled_header(self) -> Header:
         from optest.clib.library.session import header_of
 
         return header_of([str(mapping_path("infiniop", "").with_suffix(".h"))])
@@ -86,21 +77,17 @@ class InfiniLib:
         return StatusCodes.of(header.enum("infiniStatus_t"))
 
     def prototype(self, name: str, *, is_registered: bool) -> Prototype | None:
-        """What the header says of a function, None where it does not declare it. A library without headers has what
-        libinfiniop declares, as far as nothing is registered.
-
-        Raises:
-            HeaderError: for a declaration that cannot be read or called.
-        """
+        """Return a function's prototype, None if undeclared; raise HeaderError if it cannot be called."""
         header = self.header
+        # The bundled declarations of libinfiniop are used only if nothing else has a signature.
         if header is None and not is_registered:
-            header = self._usual_header
+            header = self._bundled_header
         if header is None or (name not in header.prototypes and name not in header.refused):
             return None
         return header.prototype(name)
 
     def take_unseen(self) -> list[Status]:
-        """The statuses of failure that nobody looked at, once."""
+        """Return the failure statuses that were not checked, and clear the list."""
         unseen = [status for status in self.unseen if not status.seen]
         self.unseen.clear()
         return unseen
@@ -110,34 +97,29 @@ class InfiniLib:
 
 
 def open_lib(root: str | Path | None = None, *, headers: str | Path | Sequence[str | Path] | None = None) -> InfiniLib:
-    """Load ``libinfiniop`` and ``libinfinirt``, which :data:`LIBINFINIOP` stands for from now on.
+    """Load ``libinfiniop`` and ``libinfinirt`` for :data:`LIBINFINIOP`; raise Unavailable if one is missing.
 
-    ``root`` is ``INFINI_ROOT`` or ``~/.infini`` unless stated. The objects lie in its ``lib`` (Windows: ``bin``, where
-    their names have no ``lib`` in front), the headers, if there are any, in its ``include``.
-
-    Raises:
-        Unavailable: naming the library and where it was looked for.
+    ``root`` defaults to ``INFINI_ROOT`` or ``~/.infini``. Its ``lib`` holds the libraries (Windows: ``bin``, without
+    the prefix ``lib``), its ``include`` the headers, if there are any.
     """
     library = open_library(("infiniop", "infinirt"), root=root)
     folder = Path(root).expanduser() if root is not None else infini_root()
+    if headers is None:
+        include = folder / "include"
+        headers = [include] if any(include.rglob("*.h")) else []
+    elif isinstance(headers, (str, Path)):
+        headers = [headers]
     libop, librt = library.objects
-    opened = InfiniLib(librt, libop, headers=_headers(folder, headers), where=str(folder))
+    opened = InfiniLib(librt, libop, headers=headers, where=str(folder))
     _default.append(opened)
     return opened
-
-
-def _headers(folder: Path, given: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
-    if given is not None:
-        return [given] if isinstance(given, (str, Path)) else given
-    include = folder / "include"
-    return [include] if any(include.rglob("*.h")) else []
 
 
 _default: list[InfiniLib] = []
 
 
 class _Default:
-    """Stands for the library that was opened last, and opens the default one if none was."""
+    """Proxy for the library that was opened last; opens the default library at first use."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -148,27 +130,17 @@ class _Default:
         return repr(_default[-1]) if _default else "<LIBINFINIOP, not opened yet>"
 
 
+# The library; it is loaded when an attribute is first used.
 LIBINFINIOP: Any = _Default()
-"""The library; nothing is loaded before something of it is asked for."""
 
 
 def create_handle() -> Any:
-    """An ``infiniopHandle_t`` for the selected device.
-
-    Raises:
-        StatusError: if the library refuses.
-        Unavailable: without a library.
-    """
+    """Return a new ``infiniopHandle_t`` for the selected device; raise StatusError if the library refuses."""
     handle = infiniopHandle_t()
     check_error(LIBINFINIOP.infiniopCreateHandle(ctypes.byref(handle)))
     return handle
 
 
 def destroy_handle(handle: Any) -> None:
-    """End a handle.
-
-    Raises:
-        HandleError: if it was destroyed already; C was not called.
-        StatusError: if the library refuses.
-    """
+    """Destroy a handle; raise HandleError if it was destroyed before, StatusError if the library refuses."""
     check_error(LIBINFINIOP.infiniopDestroyHandle(handle))

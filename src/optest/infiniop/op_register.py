@@ -1,4 +1,4 @@
-"""Signatures written by hand, for what no header declares; where there is a header they are held against it."""
+"""Signatures written by hand, for functions that no header declares; a header has to agree with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Configure = Callable[[Any], None]
 
 
 class Drift(UsageError):
-    """Hand-written signatures that are not the header's; one line for each."""
+    """Differences between hand-written signatures and the header's; one line each."""
 
     def __init__(self, differences: Sequence[str]) -> None:
         self.differences = tuple(differences)
@@ -24,14 +24,14 @@ class Drift(UsageError):
 
 @dataclass(slots=True)
 class Declared:
-    """What a registration says of one function; ``None`` for what it does not say. ctypes' own default is int."""
+    """Registered signature of one function; ``argtypes`` is None if not set, ``restype`` is int as in ctypes."""
 
     argtypes: Sequence[Any] | None = None
     restype: Any = ctypes.c_int
 
 
 class _Recording:
-    """Stands in for the library while registrations run, so that none has to be loaded."""
+    """Substitute for the library that records registrations, so that no library has to be loaded."""
 
     def __init__(self) -> None:
         self.declared: dict[str, Declared] = {}
@@ -43,34 +43,27 @@ class _Recording:
 
 
 class OpRegister:
-    """Collects functions that set ``argtypes`` and ``restype`` on the library; none runs before a library is used."""
+    """Registry of functions that set ``argtypes`` and ``restype`` on the library; they run when a library is used."""
 
     registry: ClassVar[list[Configure]] = []
 
     @classmethod
     def operator(cls, op: Configure) -> Configure:
-        """Decorator over ``def add_(lib): lib.infiniopAdd.argtypes = [...]``."""
+        """Register ``def add_(lib): lib.infiniopAdd.argtypes = [...]``; a decorator."""
         cls.registry.append(op)
         return op
 
     @classmethod
     def register_lib(cls, lib: Any) -> None:
-        """Hold everything that was registered against the library's header.
-
-        It is not needed before a call: each function is checked when it is used, so that one that is wrong or missing
-        breaks no other.
-
-        Raises:
-            Drift: naming every argument that is not the header's.
-        """
+        """Compare all registrations with the header; raise Drift with every difference. Calls also check."""
         declared = cls._all_declared() if lib.header is not None else {}
-        differences = [line for name, each in declared.items() for line in _against(lib.header, name, each)]
+        differences = [line for name in declared for line in _differences_from(lib.header, name, declared[name])]
         if differences:
             raise Drift(differences)
 
     @classmethod
     def declared(cls, name: str) -> Declared | None:
-        """The signature of a function that was registered; a later registration wins."""
+        """Return the latest registered signature of a function, None without a registration."""
         return cls._all_declared().get(name)
 
     @classmethod
@@ -81,7 +74,8 @@ class OpRegister:
         return recording.declared
 
 
-def _against(header: Header, name: str, declared: Declared) -> list[str]:
+def _differences_from(header: Header, name: str, declared: Declared) -> list[str]:
+    """Return how a registration differs from the header, also if the header has no usable declaration."""
     try:
         return drift_of(declared, header.prototype(name))
     except HeaderError as error:
@@ -91,29 +85,27 @@ def _against(header: Header, name: str, declared: Declared) -> list[str]:
 
 
 def drift_of(declared: Declared, prototype: Prototype) -> list[str]:
-    """How a hand-written signature differs from the header's, one sentence for each argument."""
+    """Return how a hand-written signature differs from the header's, one line per argument."""
     name, parameters = prototype.name, prototype.parameters
     pairs = [("the result", declared.restype, prototype.result)]
     for index, (ctype, parameter) in enumerate(zip(declared.argtypes or (), parameters, strict=False)):
         pairs.append((prototype.label(index), ctype, parameter.type))
-    found = [
-        f"{name}: {what} is declared {_name(ctype)}, but the header says {type_}"
-        for what, ctype, type_ in pairs
+    differences = [
+        f"{name}: {label} is declared {getattr(ctype, '__name__', ctype or 'void')}, expected {type_} as in the header"
+        for label, ctype, type_ in pairs
         if not ctype_matches(ctype, type_)
     ]
     count = len(parameters) if declared.argtypes is None else len(declared.argtypes)
     if count != len(parameters):
         missing = ", ".join(map(str, parameters[count:]))
-        without = f"; missing at the end: {missing}" if missing else ""
-        found.append(f"{name} is declared with {count} arguments, but the header has {len(parameters)}{without}")
-    where = f"\n  at {prototype.where}: {prototype}" if prototype.where else ""
-    return [line + where for line in found]
+        suffix = f"; missing at the end: {missing}" if missing else ""
+        differences.append(
+            f"{name} is declared with {count} arguments, expected {len(parameters)} as in the header{suffix}"
+        )
+    return [line + prototype.location_line for line in differences]
 
 
-def _name(ctype: Any) -> str:
-    return "void" if ctype is None else getattr(ctype, "__name__", repr(ctype))
-
-
+# No operators: a script that calls only these tests nothing.
 CORE_FUNCTIONS = frozenset(
     {
         "infiniopCreateTensorDescriptor",
@@ -123,4 +115,3 @@ CORE_FUNCTIONS = frozenset(
         "infinirtSetDevice",
     }
 )
-"""No operators: a script that calls nothing else tests nothing."""

@@ -1,4 +1,4 @@
-"""Integers of a few bits, stored with a bias: the ``scalar_types`` that scripts of quantised operators name."""
+"""Integers of a few bits, stored with a bias: the ``scalar_types`` of scripts for quantised operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScalarType:
-    """``mantissa`` bits without the sign; the value is what is stored less ``bias``."""
+    """A type with ``mantissa`` bits besides the sign; the value is the stored number minus ``bias``."""
 
     exponent: int
     mantissa: int
@@ -20,7 +20,7 @@ class ScalarType:
 
     @property
     def id(self) -> int:
-        """What C is given: 8 bits each of exponent and mantissa, the sign, 32 bits of bias, and IEEE's NaN (1)."""
+        """Identifier for C: 8 bits each of exponent and mantissa, the sign, 32 bits of bias, and IEEE's NaN (1)."""
         ieee_nan = 1 << 50
         return self.exponent | self.mantissa << 8 | self.signed << 16 | (self.bias & 0xFFFFFFFF) << 17 | ieee_nan
 

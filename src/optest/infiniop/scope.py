@@ -1,4 +1,4 @@
-"""What belongs to one case of :func:`test_operator`: its tensors, and a watch on the inputs of every call."""
+"""Scope of one case of :func:`test_operator`: its tensors, and a check of the inputs of every call."""
 
 from __future__ import annotations
 
@@ -14,30 +14,27 @@ from optest.spec import Fault, Reason
 
 @dataclass(slots=True)
 class CaseScope:
-    """The tensors of one case, kept until its end, and what the next one draws from: a seed and a number.
-
-    ``calls`` counts those to functions of operators. While calls are timed, nothing is done beside them.
-    """
+    """Tensors of one case, kept until its end, the state of its random draws, and the number of operator calls."""
 
     seed: int = 0
-    drawn: int = 0
+    tensor_count: int = 0
     calls: int = 0
     is_case: bool = True
-    is_timed: bool = False
+    is_timed: bool = False  # nothing is checked while calls are timed
     tensors: list[Any] = field(default_factory=list)
 
     def next_path(self) -> tuple[int, str]:
-        """Seed and argument path for the next tensor: two of the same shape hold different values."""
-        self.drawn += 1
-        return self.seed, f"tensor{self.drawn - 1}"
+        """Return seed and argument path of the next tensor; two tensors of one shape thus get different values."""
+        self.tensor_count += 1
+        return self.seed, f"tensor{self.tensor_count - 1}"
 
     def keep(self, tensor: Any) -> None:
         if self.is_case:
             self.tensors.append(tensor)
 
 
+# Outside a case this scope applies, which keeps no tensors.
 _scope: ContextVar[CaseScope] = ContextVar("optest_infiniop_case", default=CaseScope(is_case=False))  # noqa: B039
-"""What is made in no case belongs to one that keeps nothing."""
 current_scope = _scope.get
 
 
@@ -52,14 +49,14 @@ def case_scope(seed: int) -> Iterator[CaseScope]:
 
 
 def set_seed(seed: int) -> None:
-    """Start the draws of tensors without a seed of their own again, from ``seed``."""
+    """Restart the sequence of values of tensors without their own seed, from ``seed``."""
     scope = current_scope()
-    scope.seed, scope.drawn = seed, 0
+    scope.seed, scope.tensor_count = seed, 0
 
 
 @contextmanager
 def timed() -> Iterator[None]:
-    """Calls inside are neither watched nor, after the first, checked."""
+    """Within the block, check no inputs, and arguments only in the first call of each function."""
     scope = current_scope()
     before, scope.is_timed = scope.is_timed, True
     try:
@@ -70,22 +67,21 @@ def timed() -> Iterator[None]:
 
 @contextmanager
 def watched(prototype: Prototype | None, arguments: Sequence[Any]) -> Iterator[None]:
-    """Within a case, hold a call to the header's ``const``: an input is after it, bit for bit, what it was."""
+    """Raise INPUT_MUTATED if the call in the block changes a tensor of this case that the prototype declares const."""
     scope = current_scope()
     inputs: list[tuple[str, Any]] = []
     if not scope.is_timed and prototype is not None and len(arguments) == len(prototype.parameters):
-        inputs = _inputs(prototype, arguments, scope.tensors)
-    before = [tensor.elements() for _, tensor in inputs]
+        inputs = _const_tensors(prototype, arguments, scope.tensors)
+    originals = [tensor.elements() for _, tensor in inputs]
     yield
-    for (promise, tensor), then in zip(inputs, before, strict=True):
-        change = tensor.mutated(then)
+    for (promise, tensor), original in zip(inputs, originals, strict=True):
+        change = tensor.mutated(original)
         if change is not None and change.place == "element":
             raise Fault(Reason.INPUT_MUTATED, f"{promise}, but {change}")
 
 
-def _inputs(prototype: Prototype, arguments: Sequence[Any], tensors: Sequence[Any]) -> list[tuple[str, Any]]:
-    """The tensors that are passed as pointers to const, and nowhere as others, after what is promised of each. All of
-    them learn what C calls them."""
+def _const_tensors(prototype: Prototype, arguments: Sequence[Any], tensors: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Return the tensors passed only as pointers to const, each with a message; set the role of all passed tensors."""
     pointers = [
         (parameter, argument)
         for parameter, argument in zip(prototype.parameters, arguments, strict=True)

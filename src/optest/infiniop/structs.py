@@ -1,4 +1,4 @@
-"""The C structures that the interface hands out as pointers; nobody looks into them."""
+"""C structures behind the interface's pointers; Python never reads their fields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class TensorDescriptor(ctypes.Structure):
-    """Opaque."""
+    """Opaque descriptor of a tensor."""
 
     _fields_ = ()
 
@@ -25,7 +25,7 @@ _HandlePointer: Any = ctypes.POINTER(Handle)
 
 
 class _Tagged:
-    """What a checked call asks of a handle: a descriptor in the place of a handle is refused by ``tag``."""
+    """Pointer with a ``tag``, by which a checked call refuses a descriptor where a handle is expected."""
 
     tag: str
 
@@ -44,5 +44,5 @@ class infiniopHandle_t(_Tagged, _HandlePointer):  # type: ignore[misc]  # noqa: 
     tag = "InfiniopHandle"
 
 
+# Without a tag: libraries differ in whether each operator has its own structure.
 infiniopOperatorDescriptor_t = ctypes.POINTER(OpDescriptor)  # noqa: N816 - the header's name
-"""Of any operator; libraries differ in whether each has a structure of its own, so it has no tag."""

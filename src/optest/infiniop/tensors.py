@@ -1,4 +1,4 @@
-"""Tensors of a test: their descriptor in C, their memory with guards and poisoned gaps, and their logical values."""
+"""Tensors of a test: C descriptor, memory with guard zones and poisoned gaps, and logical values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
 from optest.infiniop.values import (
     TensorMemory,
+    as_numpy,
     codes_of,
-    gathered,
-    laid_out,
+    layout_of,
+    read_elements,
     scaled,
     strides_of,
     tensor_values,
-    whole_file,
 )
 from optest.memory.buffers import Buffer, Change, require_written
 from optest.memory.poisons import Poison
@@ -36,10 +36,7 @@ from optest.spec import Reason, contiguous_strides, format_shape
 
 
 class CTensor:
-    """A tensor descriptor of the library, made when it is first asked for.
-
-    ``strides`` count elements, None is dense and row-major.
-    """
+    """A tensor descriptor of the library, created at first use; ``strides`` count elements, None is row-major."""
 
     def __init__(self, dt: Any, shape: Sequence[int], strides: Sequence[int] | None) -> None:
         self.dt: InfiniDtype = infini_dtype(dt)
@@ -52,49 +49,40 @@ class CTensor:
         self.c_shape = (ctypes.c_size_t * self.ndim)(*self.shape)
         self.c_strides = (ctypes.c_ssize_t * self.ndim)(*self.strides)
         self._descriptor: Any = None
-        self._account: Handle | None = None
+        self._ledger_handle: Handle | None = None
         self._is_destroyed = False
 
     @property
     def descriptor(self) -> Any:
-        """``infiniopTensorDescriptor_t``; None after :meth:`destroy_desc`.
-
-        Raises:
-            StatusError: if the library refuses the description.
-            Unavailable: without a library.
-        """
+        """``infiniopTensorDescriptor_t``, None after :meth:`destroy_desc`; raises StatusError if refused."""
         if self._descriptor is None and not self._is_destroyed:
-            made = infiniopTensorDescriptor_t()
+            descriptor = infiniopTensorDescriptor_t()
             create = LIBINFINIOP.infiniopCreateTensorDescriptor
-            check_error(create(ctypes.byref(made), self.ndim, self.c_shape, self.c_strides, int(self.dt)))
-            self._descriptor, self._account = made, LIBINFINIOP.ledger.handed_over(made.address)
+            check_error(create(ctypes.byref(descriptor), self.ndim, self.c_shape, self.c_strides, int(self.dt)))
+            self._descriptor, self._ledger_handle = descriptor, LIBINFINIOP.ledger.handed_over(descriptor.address)
         return self._descriptor
 
     def destroy_desc(self) -> None:
-        """End the descriptor; calling it again does nothing.
-
-        Raises:
-            StatusError: if the library refuses.
-        """
+        """Destroy the descriptor, if it exists; raise StatusError if the library refuses."""
         descriptor, self._descriptor, self._is_destroyed = self._descriptor, None, True
         if descriptor is not None:
             check_error(LIBINFINIOP.infiniopDestroyTensorDescriptor(descriptor))
-            self._account = None
+            self._ledger_handle = None
 
 
 class TestTensor(CTensor):
-    """A tensor with values, in memory that is watched.
+    """A tensor with values, in memory with guard zones.
 
     Modes: ``random`` (floats uniform in [0, 1), integers over all their bits), ``zeros``, ``ones``, ``randint``,
-    ``float8_e4m3fn``, ``manual`` and ``binary`` (``set_tensor``); beyond the seed's, ``normal``, ``special`` (NaN,
-    infinities, subnormals among others), ``integer-exact``, and ``empty``, whose elements hold the poison. Then
-    ``value * scale + bias``.
+    ``float8_e4m3fn``, ``manual`` and ``binary`` (``set_tensor``); besides the seed's, ``normal``, ``special`` (NaN,
+    infinities, subnormals and others), ``integer-exact``, and ``empty``, whose elements hold the poison. Then ``value *
+    scale + bias``.
 
-    Strides may have any sign or be 0, with gaps and overlaps; ``offset`` is where element [0, 0, …] lies in the
-    storage, as small as possible unless stated. What is no element is poisoned: NaN for floats, so that reading it
-    shows. ``seed`` makes the values those of this seed alone, otherwise they follow from the case's (or
-    :func:`set_seed`) and how many tensors came before. ``memory`` is what else :meth:`Buffer.allocate` takes:
-    ``name``, ``placement``, ``alignment`` (64 bytes), ``shift``, ``poison``.
+    Strides may be negative or 0, with gaps and overlaps; ``offset`` is the position of element [0, 0, …] in the
+    storage, the smallest possible one by default. All other memory is poisoned, with NaN for floats. ``seed`` alone
+    determines the values; without it they depend on the case's seed (or :func:`set_seed`) and on the number of tensors
+    before. ``memory`` holds arguments of :meth:`Buffer.allocate`: ``name``, ``placement``, ``alignment`` (64 bytes),
+    ``shift``, ``poison``.
     """
 
     __test__ = False  # pytest would take the name for a test class
@@ -122,7 +110,7 @@ class TestTensor(CTensor):
         self.mode = mode
         scope = current_scope()
         self.seed, path = scope.next_path() if seed is None else (seed, "tensor")
-        self._spec = laid_out(element_of(self.dt), self.shape, self.strides, offset)
+        self._spec = layout_of(element_of(self.dt), self.shape, self.strides, offset)
         drawn = {"seed": self.seed, "path": path, "low": randint_low, "high": randint_high}
         values = tensor_values(mode, self.dt, self._spec, set_tensor, **drawn)
         buffer = Buffer.allocate(self._spec, **{"name": path, "poison": Poison.NAN, **memory})
@@ -136,59 +124,48 @@ class TestTensor(CTensor):
         scope.keep(self)
 
     def _store(self, codes: Array) -> None:
-        """Into the memory, and a dense copy as the logical values."""
+        """Write elements to the memory, and keep a dense copy as the logical values."""
         self._logical, self._torch = self._memory.put(codes), None
 
     def data(self) -> int:
-        """The address of element [0, 0, …], for C."""
+        """Return the address of element [0, 0, …]."""
         return self._memory.address
 
     def is_broadcast(self) -> bool:
-        """Whether a stride is 0."""
+        """Return whether a stride is 0."""
         return 0 in self.strides
 
     def logical_array(self) -> Array:
-        """The values without layout, for computing what is expected: a dense NumPy array that no C function gets.
+        """Return the values without layout, a dense NumPy array for computing expected outputs.
 
-        What was written to :meth:`torch_tensor` shows in it. C16 and C32 come as complex64. Mode ``empty`` has none.
+        It includes what was written to :meth:`torch_tensor`. C16 and C32 are complex64. Mode ``empty`` has no values.
         """
-        return from_codes(self._codes() if self._torch is None else to_array(self._torch), self.dt)
+        return from_codes(self._require_codes() if self._torch is None else to_array(self._torch), self.dt)
 
-    def _codes(self) -> Array:
+    def _require_codes(self) -> Array:
         if self._logical is None:
-            raise UsageError("mode is empty, so there are no logical values yet; set them with update_torch_tensor")
+            raise UsageError("mode is empty, so the tensor has no logical values; set them with update_torch_tensor")
         return self._logical
 
     def actual_array(self) -> Array:
-        """The tensor as it lies in memory and as C leaves it; on the processor a view that may be written.
-
-        C16 and C32 come as a copy, in complex64.
-        """
+        """Return the elements in memory: a writable view on the processor, a copy of a device's and of C16, C32."""
         return from_codes(self._memory.fetch().array, self.dt)
 
     def torch_tensor(self) -> Any:
-        """:meth:`logical_array` for torch: always the same tensor, in torch's own memory on the tensor's device.
-
-        Raises:
-            Unavailable: without torch.
-        """
+        """Return :meth:`logical_array` as a torch tensor on the device, always the same one, in torch's memory."""
         if self._torch is None:
-            self._torch = self._as_torch(to_tensor(self._codes()).clone())
+            self._torch = self._as_torch(to_tensor(self._require_codes()).clone())
             if self._memory.is_on_device:
                 self._torch = self._torch.to(require_device(self.device))
         return self._torch
 
     def actual_tensor(self) -> Any:
-        """:meth:`actual_array` for torch: a view, but a copy where strides are negative, which torch has not.
-
-        Raises:
-            Unavailable: without torch.
-        """
+        """Return :meth:`actual_array` as a torch tensor: a view, or a copy for negative strides."""
         return self._as_torch(self._memory.tensor())
 
     @property
     def _torch_tensor(self) -> Any:
-        """The seed's attribute behind :meth:`torch_tensor`."""
+        """Name of :meth:`torch_tensor` in the seed."""
         return self.torch_tensor()
 
     @_torch_tensor.setter
@@ -197,7 +174,7 @@ class TestTensor(CTensor):
 
     @property
     def _data_tensor(self) -> Any:
-        """The seed's attribute behind :meth:`actual_tensor`."""
+        """Name of :meth:`actual_tensor` in the seed."""
         return self.actual_tensor()
 
     def _as_torch(self, tensor: Any) -> Any:
@@ -208,40 +185,32 @@ class TestTensor(CTensor):
         return tensor
 
     def update_torch_tensor(self, new_tensor: Any) -> None:
-        """Replace the logical values, as after an operation in place; the memory stays as it is."""
+        """Replace the logical values, as after an in-place operation; the memory keeps its content."""
         codes = codes_of(new_tensor, self.dt, tuple(self.shape))
-        self._logical = np.array(codes, order="C")
+        self._logical = np.array(codes, order="C")  # a copy: the caller may change the array
         self._torch = new_tensor if is_torch(new_tensor) else None
 
     def set_tensor(self, new_tensor: Any) -> None:
-        """Replace the logical values and what lies in memory; gaps and guards are left alone."""
+        """Replace the logical values and the elements in memory; gaps and guard zones keep their content."""
         self._store(codes_of(new_tensor, self.dt, tuple(self.shape)))
 
     def elements(self) -> Array:
-        """A dense copy of what lies in memory now, C16 and C32 as their bits."""
+        """Return a dense copy of the elements in memory; C16 and C32 as their bits."""
         return np.array(self._memory.fetch().array, order="C")
 
     def mutated(self, before: Array) -> Change | None:
-        """The first element that is not, bit for bit, what it was, else the nearest write outside."""
+        """Return the first element with other bits than in `before`, else the nearest write outside, else None."""
         return self._memory.fetch().mutated(before)
 
     def check_guards(self) -> None:
-        """See that nothing was written outside the elements: before, behind, or in a gap between them.
-
-        Raises:
-            Fault: OUT_OF_BOUNDS (for a workspace WORKSPACE), naming the place.
-        """
+        """Raise OUT_OF_BOUNDS (of a workspace WORKSPACE) if memory outside the elements was written."""
         change = self._memory.fetch().outside()
         if change is not None:
             change = replace(change, buffer=f"{self.role} ({change.buffer})" if self.role else change.buffer)
             raise change.fault(self.guard_reason)
 
     def check_unchanged(self) -> None:
-        """See that every element is, bit for bit, the logical value, and that nothing was written outside.
-
-        Raises:
-            Fault: INPUT_MUTATED or OUT_OF_BOUNDS.
-        """
+        """Raise INPUT_MUTATED unless every element equals its logical value bit for bit; check the guards, too."""
         self.check_guards()
         if self._logical is None:
             return
@@ -250,11 +219,7 @@ class TestTensor(CTensor):
             raise change.fault(Reason.INPUT_MUTATED)
 
     def check_written(self) -> None:
-        """See that no element of a tensor of mode ``empty`` still holds the poison.
-
-        Raises:
-            Fault: UNWRITTEN, with the first such element.
-        """
+        """Raise UNWRITTEN if an element of a tensor of mode ``empty`` still holds the poison."""
         buffer = self._memory.fetch()
         require_written({buffer.name: (buffer.array, buffer.untouched())})
 
@@ -266,37 +231,33 @@ class TestTensor(CTensor):
         strides: Sequence[int] | None,
         dt: Any,
         device: Any,
-        **further: Any,
+        **options: Any,
     ) -> TestTensor:
-        """From the raw elements of a storage, in this machine's byte order; strides apply to it.
-
-        Raises:
-            UsageError: for a file of another size.
-        """
-        known = infini_dtype(dt)
-        dense = contiguous_strides(tuple(shape)) if strides is None else tuple(strides)
-        spec = laid_out(element_of(known), shape, dense, 0)
-        values = view(whole_file(Path(binary_file), spec), spec)
-        return cls(shape, strides, known, device, mode="binary", set_tensor=values, **further)
+        """Return a tensor with the raw elements of a storage file, in this machine's byte order."""
+        dtype = infini_dtype(dt)
+        element_strides = contiguous_strides(tuple(shape)) if strides is None else tuple(strides)
+        spec = layout_of(element_of(dtype), shape, element_strides, 0)
+        values = view(read_elements(Path(binary_file), spec), spec)
+        return cls(shape, strides, dtype, device, mode="binary", set_tensor=values, **options)
 
     @classmethod
-    def from_torch(cls, torch_tensor: Any, dt: Any, device: Any, **further: Any) -> TestTensor:
-        """With the values and strides of a torch tensor, also of an expanded one."""
+    def from_torch(cls, torch_tensor: Any, dt: Any, device: Any, **options: Any) -> TestTensor:
+        """Return a tensor with the values and strides of a torch tensor, which may be expanded."""
         strides = torch_tensor.stride()
-        return cls(torch_tensor.shape, strides, dt, device, mode="manual", set_tensor=torch_tensor, **further)
+        return cls(torch_tensor.shape, strides, dt, device, mode="manual", set_tensor=torch_tensor, **options)
 
     @classmethod
-    def from_numpy(cls, array: Array, dt: Any, device: Any, **further: Any) -> TestTensor:
-        """With the values and strides of a NumPy array, negative ones too."""
-        return cls(array.shape, strides_of(array), dt, device, mode="manual", set_tensor=array, **further)
+    def from_numpy(cls, array: Array, dt: Any, device: Any, **options: Any) -> TestTensor:
+        """Return a tensor with the values and strides of a NumPy array; strides may be negative."""
+        return cls(array.shape, strides_of(array), dt, device, mode="manual", set_tensor=array, **options)
 
     @classmethod
-    def from_dlpack(cls, source: Any, dt: Any = None, device: Any = InfiniDeviceEnum.CPU, **further: Any) -> TestTensor:
-        """With the values and strides of whatever has ``__dlpack__``; ``dt`` is its dtype unless stated."""
+    def from_dlpack(cls, source: Any, dt: Any = None, device: Any = InfiniDeviceEnum.CPU, **options: Any) -> TestTensor:
+        """Return a tensor with the values and strides of a DLPack object; ``dt`` defaults to its dtype."""
         if is_torch(source):
-            return cls.from_torch(source, source.dtype if dt is None else dt, device, **further)
-        array = gathered(source)
-        return cls.from_numpy(array, dtype_of(array.dtype).name if dt is None else dt, device, **further)
+            return cls.from_torch(source, source.dtype if dt is None else dt, device, **options)
+        array = as_numpy(source)
+        return cls.from_numpy(array, dtype_of(array.dtype).name if dt is None else dt, device, **options)
 
     def __repr__(self) -> str:
         layout = "" if self._spec.is_dense else f", strides {self.strides}"
@@ -304,7 +265,7 @@ class TestTensor(CTensor):
 
 
 class TestWorkspace:
-    """``size`` bytes for an operator, full of what an earlier call might have left, between guards."""
+    """``size`` bytes for an operator between guard zones, full of ``content`` as if used by an earlier call."""
 
     __test__ = False
 
@@ -313,23 +274,17 @@ class TestWorkspace:
         self.tensor: TestTensor | None = None
         if self._size:
             filled = np.full(self._size, content, numpy_dtype(element_of(InfiniDtype.U8)))
-            self.tensor = TestTensor(
-                (self._size,), None, InfiniDtype.U8, device, mode="manual", set_tensor=filled, alignment=256
-            )
+            self.tensor = TestTensor((self._size,), None, "U8", device, "manual", set_tensor=filled, alignment=256)
             self.tensor.role, self.tensor.guard_reason = "workspace", Reason.WORKSPACE
 
     def data(self) -> int | None:
-        """Its address, None for a workspace of 0 bytes."""
+        """Return the address, None for a workspace of 0 bytes."""
         return self.tensor.data() if self.tensor is not None else None
 
     def size(self) -> ctypes.c_uint64:
         return ctypes.c_uint64(self._size)
 
     def check_guards(self) -> None:
-        """See that nothing was written beyond what was asked for.
-
-        Raises:
-            Fault: WORKSPACE.
-        """
+        """Raise WORKSPACE if memory outside the requested bytes was written."""
         if self.tensor is not None:
             self.tensor.check_guards()

@@ -1,5 +1,4 @@
-"""test_operator: every case of a test function on every dtype, to the end, as a run of optest's engine; and the command
-line of a script that calls it: which devices, profiling, and which case of which seed to run again."""
+"""``test_operator``, which runs a test function for every case and dtype, and the options of its scripts."""
 
 from __future__ import annotations
 
@@ -33,10 +32,7 @@ from optest.store import JournalWriter, RunDirectory
 
 @dataclass(slots=True)
 class Chosen:
-    """What the command line says of the cases; ``script`` is empty as long as none was read.
-
-    ``only`` is the number of the one case to run, of the test called ``only_of``, or of each if that is empty.
-    """
+    """Options of the command line; ``script`` is empty if none was read, ``only_of`` if ``only`` is for every test."""
 
     script: str = ""
     seed: int = 0
@@ -44,14 +40,14 @@ class Chosen:
     only_of: str = ""
 
 
+# Set by the latest get_args; test_operator takes its defaults from here.
 chosen = Chosen()
-"""Of the last :func:`get_args`; the defaults of :func:`test_operator`."""
 
 
 @contextmanager
-def as_a_command() -> Iterator[None]:
-    """In a script that read its command line, an error of optest's ends it with a sentence and its exit status, and an
-    interruption with 130."""
+def exit_on_error() -> Iterator[None]:
+    """Turn an OptestError in the block into its message and exit status, an interruption into status 130."""
+    # Only in a script whose command line was read; another program handles the exceptions itself.
     try:
         yield
     except KeyboardInterrupt:
@@ -66,53 +62,48 @@ def as_a_command() -> Iterator[None]:
 
 
 def get_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the options of a test script; ``arguments`` are those of its command line unless stated."""
+    """Read the options of a test script, by default from the command line, and keep them for test_operator."""
     parser = argparse.ArgumentParser(description="Test an operator of libinfiniop")
-    parser.add_argument("--profile", action="store_true", help="time the operator too")
-    parser.add_argument("--num_prerun", type=_count(0), default=10, help="calls before timing (10)")
-    parser.add_argument("--num_iterations", type=_count(1), default=1000, help="calls to time, 1 or more (1000)")
-    parser.add_argument("--debug", action="store_true", help="print the elements that are off")
-    parser.add_argument("--seed", type=int, default=0, help="which random values (0)")
-    parser.add_argument("--only", type=_one, metavar="[TEST:]N", help="run case N of a test alone, from 0")
+    parser.add_argument("--profile", action="store_true", help="also time the operator")
+    parser.add_argument("--num_prerun", type=_parse_count(0), default=10, help="calls before timing (10)")
+    parser.add_argument("--num_iterations", type=_parse_count(1), default=1000, help="calls to time, 1 or more (1000)")
+    parser.add_argument("--debug", action="store_true", help="print the wrong elements")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random values (0)")
+    parser.add_argument("--only", type=_parse_only, metavar="[TEST:]N", help="run only case N of a test, from 0")
     for device in InfiniDeviceEnum:
-        parser.add_argument(f"--{device.name.lower()}", action="store_true", help=f"on {InfiniDeviceNames[device]}")
-    found = parser.parse_args(arguments)
+        parser.add_argument(f"--{device.name.lower()}", action="store_true", help=f"run on {InfiniDeviceNames[device]}")
+    options = parser.parse_args(arguments)
     chosen.script = sys.argv[0] if arguments is None else ""
-    chosen.seed = found.seed
-    chosen.only_of, chosen.only = found.only or ("", None)
-    return found
+    chosen.seed = options.seed
+    chosen.only_of, chosen.only = options.only or ("", None)
+    return options
 
 
-def _one(text: str) -> tuple[str, int]:
+def _parse_only(text: str) -> tuple[str, int]:
     test, _, number = text.rpartition(":")
     return test, int(number)
 
 
-def _count(least: int) -> Any:
-    def count(text: str) -> int:
+def _parse_count(minimum: int) -> Any:
+    def parse(text: str) -> int:
         number = int(text)
-        if number < least:
-            raise argparse.ArgumentTypeError(f"is {number}, expected {least} or more")
+        if number < minimum:
+            raise argparse.ArgumentTypeError(f"is {number}, expected {minimum} or more")
         return number
 
-    return count
+    return parse
 
 
 def get_test_devices(args: argparse.Namespace) -> list[InfiniDeviceEnum]:
-    """The devices that were asked for, the processor if none was; what a device needs is imported now.
-
-    Raises:
-        Unavailable: naming the device that this machine lacks, and why.
-        UsageError: naming all of them, if it lacks several.
-    """
+    """Return the requested devices, by default the processor; raise Unavailable or UsageError for missing ones."""
     requested = [device for device in InfiniDeviceEnum if getattr(args, device.name.lower(), False)]
     missing: list[Unavailable] = []
     for device in requested:
         try:
             prepare_device(device)
-        except Unavailable as error:  # noqa: PERF203 - each device is asked by itself
+        except Unavailable as error:  # noqa: PERF203 - all missing devices are reported
             missing.append(error)
-    with as_a_command():
+    with exit_on_error():
         if len(missing) == 1:
             raise missing[0]
         if missing:
@@ -127,13 +118,13 @@ _NOTHING_RAN = NothingSelected.exit_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorReport:
-    """What came out, case by case."""
+    """Results of all cases."""
 
     results: tuple[CaseResult, ...]
 
     @property
     def leaks(self) -> tuple[Leak, ...]:
-        """Descriptors that passing cases did not destroy."""
+        """Descriptors that passed cases did not destroy."""
         return tuple(Leak(**leak) for result in self.results for leak in result.verdict.details.get("leaks", ()))
 
     def count(self, *statuses: Status) -> int:
@@ -141,12 +132,12 @@ class OperatorReport:
 
     @property
     def is_well(self) -> bool:
-        """Whether something passed and nothing is wrong."""
+        """Whether a case passed and no case is bad."""
         return self.count(Status.PASSED) > 0 and self.count(*BAD_STATUSES) == 0
 
 
 class OperatorTestFailed(AssertionError):
-    """Raised when all cases have run and some are wrong; ``report`` has them all."""
+    """Some cases are bad; raised after all cases have run, with their ``report``."""
 
     def __init__(self, message: str, report: OperatorReport) -> None:
         self.report = report
@@ -164,53 +155,54 @@ def test_operator(
     stop_at_first: bool = False,  # noqa: PT028
     raise_at_end: bool = True,  # noqa: PT028
 ) -> OperatorReport:
-    """Call ``test_func(handle, device, *case, dtype, sync)`` for every case and dtype; a failure ends no other case.
+    """Call ``test_func(handle, device, *case, dtype, sync)`` for every case and dtype, also after a failure.
 
-    A case fails if the function raises, if an output went outside its elements, if a call changed a tensor that the
-    header passes as const, or if a status of failure was not looked at; it is skipped if no operator was called.
-    ``seed`` and ``only`` (the number of one case) are those of the command line unless stated. ``stop_at_first`` ends
-    at the first failure; with ``raise_at_end=False`` the report says whether all :attr:`~OperatorReport.is_well`. It is
-    a run of optest, whose journal ``optest report latest`` reads.
+    A case fails if the function raises, if memory outside a tensor's elements was written, if a call changed a tensor
+    that the header declares const, or if a failure status was not checked; it is skipped if no operator was called.
+    ``seed`` and ``only`` (the number of one case) default to the command line's. ``stop_at_first`` ends at the first
+    failure; with ``raise_at_end=False`` the report says whether all :attr:`~OperatorReport.is_well`. The run's journal
+    is shown by ``optest report latest``.
 
-    In a script whose command line :func:`get_args` read, an error ends the process with a sentence instead: status 1
-    for a wrong case, 5 if nothing was shown or something is not there, 130 if it was interrupted.
+    In a script whose command line :func:`get_args` read, an error prints a message and exits: status 1 for a wrong
+    case, 5 if nothing ran or something is missing, 130 for an interruption.
 
     Raises:
         OperatorTestFailed: at the end, if a case is wrong.
-        NothingSelected: if no case was run, or every one was skipped.
+        NothingSelected: if no case ran, or every case was skipped.
         Unavailable: without a library.
         StatusError: if the device cannot be selected.
-        UsageError: if the run's folder cannot be made.
+        UsageError: if the run's directory cannot be created.
     """
     if only is None and chosen.only_of not in ("", name_of(test_func)):
-        sys.stdout.write(f"{name_of(test_func)}: left out by --only {chosen.only_of}:{chosen.only}\n")
+        sys.stdout.write(f"{name_of(test_func)}: not run because of --only {chosen.only_of}:{chosen.only}\n")
         return OperatorReport(results=())
-    with as_a_command():
+    with exit_on_error():
         driver = TestFunction(test_func, infini_device(device), chosen.seed if seed is None else seed)
         driver.take(product(test_cases, filter_tensor_dtypes_by_device(driver.on, tensor_dtypes)))
         name = "test_cases" if not test_cases else "tensor_dtypes"
-        why = f"{name} is empty" if not (test_cases and tensor_dtypes) else "the device has none of the dtypes"
-        lines = _Lines(driver, f"{_title(driver)}: there is no case, since {why}")
-        _run(driver, _chosen(driver.cases, chosen.only if only is None else only), lines, maxfail=int(stop_at_first))
-        if raise_at_end and lines.exit_status == _NOTHING_RAN:
-            raise NothingSelected(f"nothing was shown: {lines.summary}")
-        if raise_at_end and lines.exit_status and chosen.script:
-            raise SystemExit(lines.exit_status)  # the summary has been printed
-        if raise_at_end and lines.exit_status:
-            raise OperatorTestFailed(lines.summary, lines.report)
-    return lines.report
+        why = f"{name} is empty" if not (test_cases and tensor_dtypes) else "the device supports none of the dtypes"
+        printer = _ResultPrinter(driver, f"{_title(driver)}: no cases; {why}")
+        cases = _select_cases(driver.cases, chosen.only if only is None else only)
+        _run_on_device(driver, cases, printer, maxfail=int(stop_at_first))
+        if raise_at_end and printer.exit_status == _NOTHING_RAN:
+            raise NothingSelected(f"no case ran to a verdict: {printer.summary}")
+        if raise_at_end and printer.exit_status and chosen.script:
+            raise SystemExit(printer.exit_status)  # the summary was printed before
+        if raise_at_end and printer.exit_status:
+            raise OperatorTestFailed(printer.summary, printer.report)
+    return printer.report
 
 
 test_operator.__test__ = False  # type: ignore[attr-defined]  # pytest would take the name for a test
 
 
 def filter_tensor_dtypes_by_device(device: Any, tensor_dtypes: Sequence[Any]) -> list[Any]:
-    """Those that the device has: all but BF16 for Moore, Kunlun, Hygon and QY. Numbers of the header, torch dtypes."""
-    lacks = infini_device(device) in _WITHOUT_BFLOAT16
-    return [dtype for dtype in tensor_dtypes if not (lacks and infini_dtype(dtype) is InfiniDtype.BF16)]
+    """Return the dtypes that the device supports: all except BF16 on Moore, Kunlun, Hygon and QY."""
+    lacks_bf16 = infini_device(device) in _WITHOUT_BFLOAT16
+    return [dtype for dtype in tensor_dtypes if not (lacks_bf16 and infini_dtype(dtype) is InfiniDtype.BF16)]
 
 
-def _chosen(cases: Sequence[TestCase], only: int | None) -> Sequence[TestCase]:
+def _select_cases(cases: Sequence[TestCase], only: int | None) -> Sequence[TestCase]:
     if only is None:
         return cases
     if not 0 <= only < len(cases):
@@ -218,24 +210,25 @@ def _chosen(cases: Sequence[TestCase], only: int | None) -> Sequence[TestCase]:
     return cases[only : only + 1]
 
 
-def _run(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail: int) -> None:
-    """Run these cases; their results are journaled and told as they come."""
+def _run_on_device(driver: TestFunction, cases: Sequence[TestCase], printer: _ResultPrinter, maxfail: int) -> None:
+    """Select the device, create the handle and run the cases; results are journaled and printed as they arrive."""
     check_error(LIBINFINIOP.infinirtSetDevice(int(driver.on), 0))
     driver.handle = create_handle()
     try:
         if cases:
-            _run_in_session(driver, cases, lines, maxfail)
+            _run_in_session(driver, cases, printer, maxfail)
         else:
-            lines.close()
+            printer.close()
     finally:
         destroy_handle(driver.handle)
 
 
-def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail: int) -> None:
+def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], printer: _ResultPrinter, maxfail: int) -> None:
+    """Run the cases in a journaled session; a script's cases on the CPU run in forks. Raise its failure."""
     interruption = Interruption()
     executor: Executor = InProcess(driver, interrupted=interruption)
     isolation = "none"
-    # A device's context does not live on in a fork; a test that is part of a program may keep what it finds there.
+    # A device's context does not survive a fork, and a test that is part of a program may need its process's state.
     if chosen.script and driver.on is InfiniDeviceEnum.CPU:
         executor, isolation = InForks(InProcess(driver, interrupted=interruption)), "case"
     directory = RunDirectory.begin(Path(resolve({})["runs_dir"]))
@@ -256,9 +249,9 @@ def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], lines: _Lin
             driver=driver,
             make_executor=lambda _: executor,
             journal=journal,
-            listener=lines,
+            listener=printer,
             policy=Policy(maxfail=maxfail, isolation=isolation, dedupe=False),
-            repro=lambda case: _repro(driver, case),
+            repro=lambda case: _reproduction_command(driver, case),
             interruption=interruption,
         )
         summary = session.run()
@@ -268,8 +261,8 @@ def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], lines: _Lin
         raise KeyboardInterrupt
 
 
-class _Lines:
-    """Prints each result as it comes, and what they add up to, which it keeps."""
+class _ResultPrinter:
+    """Listener that prints each result and a summary, and keeps report, summary and exit status."""
 
     def __init__(self, driver: TestFunction, why_no_case: str) -> None:
         self.driver = driver
@@ -292,11 +285,11 @@ class _Lines:
         tally = Tally()
         for result in results:
             tally.add(result)
-        left_out = len(self.driver.cases) - tally.finished
-        counted = tally.phrase() + f", {left_out} not run" * (left_out > 0)
+        not_run = len(self.driver.cases) - tally.finished
+        counted = tally.phrase() + f", {not_run} not run" * (not_run > 0)
         lines = [f"{_title(self.driver)}: {counted} (seed {self.driver.seed})"]
         lines += [f"  {count} skipped: {skip_text(why)}" for why, count in tally.skips.most_common(_SKIP_ROWS)]
-        lines += [f"  not destroyed by the test: {leak.what} made at {leak.made_at}" for leak in self.report.leaks]
+        lines += [f"  not destroyed by the test: {leak.what} created at {leak.made_at}" for leak in self.report.leaks]
         self.summary = "\n".join(lines)
         self.close()
 
@@ -305,7 +298,7 @@ class _Lines:
         sys.stdout.flush()
 
 
-def _repro(driver: TestFunction, case: TestCase) -> str:
+def _reproduction_command(driver: TestFunction, case: TestCase) -> str:
     number = case.attributes["only"]
     if not chosen.script:
         return f"test_operator(…, seed={case.seed}, only={number})"

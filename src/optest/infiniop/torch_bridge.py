@@ -1,7 +1,4 @@
-"""torch, when it is there and when it is needed: tensors that share their memory with NumPy's, bit for bit.
-
-Importing this module imports no torch; :data:`torch` stands for it until something of it is asked for.
-"""
+"""torch, imported when it is needed, and conversions between its tensors and NumPy arrays, bit for bit."""
 
 from __future__ import annotations
 
@@ -14,20 +11,16 @@ from optest.numerics import Array
 
 
 def loaded_torch() -> Any:
-    """The torch module.
-
-    Raises:
-        Unavailable: if it is not installed.
-    """
+    """Import and return torch; raise Unavailable if it is not installed."""
     try:
         import torch
     except ModuleNotFoundError:
-        raise Unavailable("torch", "pip install torch; NumPy forms such as actual_array() do without") from None
+        raise Unavailable("torch", "pip install torch, or use NumPy forms such as actual_array()") from None
     return torch
 
 
 class _Torch:
-    """``torch.float32`` and so on, imported at the first of them."""
+    """Proxy for torch, which is imported at the first attribute."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -42,26 +35,22 @@ torch = _Torch()
 
 
 def is_torch(value: Any) -> bool:
-    """Whether it is a torch tensor, without importing torch."""
+    """Return whether the value is a torch tensor, without importing torch."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr")
 
 
 def to_tensor(array: Array, device: Any = None) -> Any:
-    """A torch tensor with the strides of ``array``, whose memory it shares on the processor (which None is); dense
-    where they are negative, which torch has not."""
+    """Return a torch tensor with the array's elements and strides; on the processor, the default, without a copy."""
     loaded = loaded_torch()
     from optest.torch.tensors import to_torch
 
+    # torch has no negative strides.
     is_reversed = any(stride < 0 for stride in array.strides)
     return to_torch(array.copy() if is_reversed else array, loaded.device("cpu") if device is None else device)
 
 
 def to_array(tensor: Any) -> Array:
-    """The elements of a torch tensor as NumPy has them; of complex32 the bits.
-
-    Raises:
-        UsageError: for a dtype that NumPy and ml_dtypes do not know.
-    """
+    """Return a torch tensor's elements as a NumPy array, complex32 as bits; raise UsageError for other dtypes."""
     loaded = loaded_torch()
     from optest.torch.tensors import from_torch
 
@@ -70,4 +59,4 @@ def to_array(tensor: Any) -> Array:
     try:
         return from_torch(tensor)
     except KeyError:
-        raise UsageError(f"tensor is {tensor.dtype}, which has no counterpart in NumPy") from None
+        raise UsageError(f"tensor is {tensor.dtype}, expected a dtype that NumPy or ml_dtypes has") from None

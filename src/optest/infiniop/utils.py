@@ -1,5 +1,4 @@
-"""The seed's ``libinfiniop.utils``: names of other modules, the modules that its scripts use without an import,
-timings, and other layouts for the values of a tensor."""
+"""Names of the seed's ``libinfiniop.utils``, with the modules that its scripts use without importing them."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from optest.infiniop.scope import set_seed, timed
 from optest.infiniop.tensors import CTensor, TestTensor, TestWorkspace
 from optest.infiniop.testing import filter_tensor_dtypes_by_device, get_args, get_test_devices, test_operator
 from optest.infiniop.torch_bridge import is_torch, to_array, to_tensor, torch
-from optest.infiniop.values import TensorMemory, laid_out
+from optest.infiniop.values import TensorMemory, layout_of
 from optest.memory.buffers import Buffer
 from optest.memory.poisons import Poison
 from optest.numerics import dtype_of
@@ -55,15 +54,10 @@ __all__ = [
 
 
 def timed_op(func: Callable[[], object], num_iterations: int, device: Any, *, warm_up: int = 0) -> float:
-    """The mean seconds of one call. ``device`` is the header's number or torch's name; both synchronise.
-
-    Raises:
-        UsageError: for fewer than one iteration.
-        UnknownName: for a device that is neither.
-    """
-    finished = get_sync_func(device) or (lambda: None)  # calls of the processor are finished when they return
+    """Return the mean seconds of one call, with ``device`` synchronised; raise UsageError without iterations."""
+    synchronize = get_sync_func(device) or (lambda: None)
     with timed():
-        return seconds_of_calls(func, num_iterations, warm_up=warm_up, synchronize=finished)
+        return seconds_of_calls(func, num_iterations, warm_up=warm_up, synchronize=synchronize)
 
 
 def profile_operation(
@@ -73,33 +67,25 @@ def profile_operation(
     NUM_PRERUN: int,  # noqa: N803 - the seed's name
     NUM_ITERATIONS: int,  # noqa: N803
 ) -> float:
-    """Call ``func`` ``NUM_PRERUN`` times, time ``NUM_ITERATIONS`` more, print and return the mean in seconds.
-
-    Raises:
-        UsageError: for fewer than one iteration.
-        UnknownName: for a device that is neither a number of the header nor torch's name.
-    """
+    """Call ``func`` ``NUM_PRERUN`` times, time ``NUM_ITERATIONS`` more; print and return the mean in seconds."""
     mean_s = timed_op(func, NUM_ITERATIONS, torch_device, warm_up=NUM_PRERUN)
     sys.stdout.write(f" {desc} time: {mean_s * 1000:.6f} ms\n")
     return mean_s
 
 
 def rearrange_tensor(tensor: Any, new_strides: Sequence[int]) -> Any:
-    """The same values in a new storage with these strides, whose gaps are poisoned (NaN for floats), never 0.
+    """Copy values to a new storage with these strides; return a torch tensor or a NumPy array, as the input is.
 
-    A torch tensor comes back as one (on its device, on which strides cannot be negative), a NumPy array as one.
-
-    Raises:
-        UsageError: for strides of another rank; for values that differ where the strides let elements share memory;
-            for negative strides of a torch tensor, which torch has not.
+    Gaps are poisoned: NaN for floats, never 0. Raise UsageError for strides of another rank, for values that differ
+    where strides let elements share memory, and for negative strides of a torch tensor, which torch lacks.
     """
     source = to_array(tensor) if is_torch(tensor) else np.asarray(tensor)
     strides = tuple(int(stride) for stride in new_strides)
-    memory = TensorMemory(Buffer.allocate(laid_out(dtype_of(source.dtype), source.shape, strides), poison=Poison.NAN))
+    memory = TensorMemory(Buffer.allocate(layout_of(dtype_of(source.dtype), source.shape, strides), poison=Poison.NAN))
     memory.put(source)
-    arranged = memory.buffer.array
+    result = memory.buffer.array
     if not is_torch(tensor):
-        return arranged
+        return result
     if any(stride < 0 for stride in strides):
-        raise UsageError(f"strides are {list(strides)}, but torch has no negative ones; pass a NumPy array")
-    return to_tensor(arranged, tensor.device)
+        raise UsageError(f"strides are {list(strides)}, expected 0 or more for a torch tensor; pass a NumPy array")
+    return to_tensor(result, tensor.device)

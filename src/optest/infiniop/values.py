@@ -1,5 +1,4 @@
-"""What stands in a test tensor, drawn by optest's generators from a seed or given, scaled and shifted once; and where
-it lies: guarded memory of this machine, or its image on a torch device."""
+"""Values of test tensors, drawn from a seed or provided, then scaled and shifted; and the memory that holds them."""
 
 from __future__ import annotations
 
@@ -19,63 +18,55 @@ from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, T
 from optest.spec import dtype as dtype_called
 
 _FILLS = {"random": "uniform", "float8_e4m3fn": "uniform", "normal": "randn"}
-_FILLS |= {each: each for each in ("zeros", "ones", "randint", "special", "integer-exact")}
+_FILLS |= {mode: mode for mode in ("zeros", "ones", "randint", "special", "integer-exact")}
+# Modes whose values come from the caller.
 GIVEN_MODES = ("manual", "binary")
-"""Modes whose values come from outside."""
 MODES = (*_FILLS, "empty", *GIVEN_MODES)
 
 _DESCRIPTOR = OperatorDescriptor(name="infiniop-tensor", signature="tensor -> out")
 
 
-def tensor_values(mode: str, dt: InfiniDtype, spec: TensorSpec, given: Any, **drawn: Any) -> Array | None:
-    """The elements in the tensor's shape, as they lie in memory; those that share memory share their value. None for
-    mode ``empty``; ``drawn`` is what :func:`_drawn` takes.
-
-    Raises:
-        UnknownName: for a mode that does not exist.
-        UsageError, Fault: for given values and a mode that takes none, or the reverse; for what the type does not hold.
-    """
+def tensor_values(mode: str, dt: InfiniDtype, spec: TensorSpec, values: Any, **drawn: Any) -> Array | None:
+    """Return a tensor's elements as stored, None for mode ``empty``; raise UnknownName, UsageError or Fault."""
     if mode not in MODES:
         raise UnknownName("mode", mode, MODES)
     if mode == "empty":
         return None
     if mode in GIVEN_MODES:
-        if given is None:
-            raise UsageError(f"mode is {mode}, but set_tensor has no values")
-        return codes_of(given, dt, spec.shape)
-    if given is not None:
-        raise UsageError(f"set_tensor has values, but mode is {mode}; it should be manual or binary")
-    return view(_drawn(mode, dt, spec.storage_elements, **drawn), spec)
+        if values is None:
+            raise UsageError(f"mode is {mode}, which needs values; pass set_tensor")
+        return codes_of(values, dt, spec.shape)
+    if values is not None:
+        raise UsageError(f"mode is {mode}, expected manual or binary for the values of set_tensor")
+    return view(_draw(mode, dt, spec.storage_elements, **drawn), spec)
 
 
-def _drawn(
+def _draw(
     mode: str, dt: InfiniDtype, count: int, *, seed: int, path: str, low: int | None = None, high: int | None = None
 ) -> Array:
-    """``count`` elements as they lie in memory, one-dimensional; the same for the same arguments on every machine.
+    """Return ``count`` stored elements, one-dimensional, the same on every machine for the same arguments.
 
-    ``random`` is uniform in [0, 1) for floats and spreads the magnitudes of integers over all bits; ``randint`` has
-    ``low`` up to, but without, ``high``.
-
-    Raises:
-        UsageError, Fault: for a mode or a range that the type does not have.
+    ``random`` is uniform in [0, 1) for floats and covers all magnitudes of integers; ``randint`` is from ``low`` to
+    ``high``, exclusive. Raise UsageError or Fault for a mode or range that the type does not support.
     """
     if mode == "float8_e4m3fn" and dt is not InfiniDtype.F8:
-        return _on_the_float8_grid(dt, count, seed, path)
+        return _draw_float8_values(dt, count, seed, path)
     component = COMPONENTS.get(dt)
     if component is not None:
-        parts = _generated(_fill(mode, dtype_called(component), low, high), component, 2 * count, seed, path)
+        parts = _generate(_fill(mode, dtype_called(component), low, high), component, 2 * count, seed, path)
         codes: Array = parts.view(numpy_dtype(element_of(dt)))
         return codes
     element = element_of(dt)
-    return _generated(_fill(mode, element, low, high), element.name, count, seed, path)
+    return _generate(_fill(mode, element, low, high), element.name, count, seed, path)
 
 
 def _fill(mode: str, element: DType, low: int | None, high: int | None) -> Fill:
-    is_whole = mode == "randint" or (mode == "random" and not element.is_inexact)
-    if is_whole and (low is not None or high is not None):
-        first = 0 if low is None else low
-        last = _beyond(element) if high is None else high
-        return Fill(kind="randint", parameters={"low": first, "high": last})
+    """Return the generator's fill for a mode; integers are drawn with ``low`` and ``high`` if one is given."""
+    is_integer_draw = mode == "randint" or (mode == "random" and not element.is_inexact)
+    if is_integer_draw and (low is not None or high is not None):
+        if high is None:
+            high = element.max_int + 1 if element.is_integer else 1 << element.precision
+        return Fill(kind="randint", parameters={"low": low or 0, "high": high})
     if mode == "random" and not element.is_inexact:
         return Fill(kind="randn")
     if _FILLS[mode] == "uniform":
@@ -83,11 +74,7 @@ def _fill(mode: str, element: DType, low: int | None, high: int | None) -> Fill:
     return Fill(kind=_FILLS[mode])
 
 
-def _beyond(element: DType) -> int:
-    return element.max_int + 1 if element.is_integer else 1 << element.precision
-
-
-def _generated(fill: Fill, name: str, count: int, seed: int, path: str) -> Array:
+def _generate(fill: Fill, name: str, count: int, seed: int, path: str) -> Array:
     spec = TensorSpec(dtype=dtype_called(name), shape=(count,))
     argument = Argument(name="tensor", path=path, spec=spec, fill=fill)
     case = TestCase(descriptor=_DESCRIPTOR, inputs=(argument,), seed=seed)
@@ -95,79 +82,65 @@ def _generated(fill: Fill, name: str, count: int, seed: int, path: str) -> Array
     return values
 
 
-def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Array:
-    """Values of F8 in another type: in bytes their bits, in integers whole ones that it holds, else the numbers."""
+def _draw_float8_values(dt: InfiniDtype, count: int, seed: int, path: str) -> Array:
+    """Return values that float8_e4m3fn holds: its bits in bytes, whole numbers in integers, else its numbers."""
     element = element_of(dt)
     if dt is InfiniDtype.BOOL:
-        return _drawn("random", dt, count, seed=seed, path=path)
+        return _draw("random", dt, count, seed=seed, path=path)
     if dt in (InfiniDtype.BYTE, InfiniDtype.U8, InfiniDtype.I8):
-        bits: Array = _drawn("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
+        bits: Array = _draw("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
         return bits
     if element.is_integer and dt not in COMPONENTS:
-        return _drawn("randint", dt, count, seed=seed, path=path, low=max(-16, element.min_int), high=17)
+        # float8_e4m3fn holds whole numbers up to 16 exactly.
+        return _draw("randint", dt, count, seed=seed, path=path, low=max(-16, element.min_int), high=17)
     is_real = element.is_float
-    numbers = widen(_drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
-    return _encoded(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
+    numbers = widen(_draw("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
+    return _encode(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
 
 
 def scaled(codes: Array, dt: InfiniDtype, scale: Any, bias: Any) -> Array:
-    """``value * scale + bias``, computed in float64 or in whole numbers, and rounded once.
-
-    Raises:
-        UsageError: for a result that an integer type, or bool, does not hold.
-    """
+    """Return ``value * scale + bias``, rounded once; raise UsageError if an integer type cannot hold a result."""
     if scale is None and bias is None:
         return codes
-    factor, summand = 1 if scale is None else scale, 0 if bias is None else bias
+    factor, offset = 1 if scale is None else scale, 0 if bias is None else bias
     if element_of(dt).is_inexact or dt in COMPONENTS:
-        return _encoded(widen(from_codes(codes, dt)) * factor + summand, dt)
-    exact = codes.astype(object) * _whole(factor) + _whole(summand)
-    return _encoded(np.asarray(exact), dt)
+        return _encode(widen(from_codes(codes, dt)) * factor + offset, dt)
+    # Python integers do not overflow.
+    exact = codes.astype(object) * _as_exact_integer(factor) + _as_exact_integer(offset)
+    return _encode(np.asarray(exact), dt)
 
 
-def _whole(number: Any) -> Any:
-    """An integer where it is one, which no product rounds."""
+def _as_exact_integer(number: Any) -> Any:
+    """Return an int if `number` is whole, so that no product is rounded."""
     return int(number) if float(number).is_integer() else number
 
 
-def _encoded(values: Array, dt: InfiniDtype) -> Array:
-    """Numbers as elements, rounded once.
-
-    Raises:
-        UsageError: for numbers that an integer type, or bool, does not hold.
-    """
+def _encode(values: Array, dt: InfiniDtype) -> Array:
+    """Return numbers as stored elements, rounded once; raise UsageError if an integer type cannot hold one."""
     try:
         return to_codes(values, dt) if dt in COMPONENTS else round_to(values, element_of(dt))
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
 
 
-# Values from outside: torch, NumPy, DLPack, lists, files; their dtype, shape and strides are held to.
+def codes_of(values: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
+    """Return the caller's values as stored elements in ``shape``; sizes of 1 are broadcast.
 
-
-def codes_of(given: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
-    """Given values as they lie in memory, in ``shape``; sizes of 1 repeat. Values of another dtype are converted:
-    a torch tensor as torch does, which cuts off fractions of integers, everything else rounded once.
-
-    Raises:
-        UsageError: for a shape that does not fit; for numbers that an integer type does not hold.
+    Values of another dtype are converted: a torch tensor as torch does, which truncates fractions for integers, others
+    rounded once. Raise UsageError for another shape and for numbers that an integer type cannot hold.
     """
-    if is_torch(given) and dt not in COMPONENTS:
-        given = given.to(to_torch_dtype(dt))
-    array = gathered(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-    codes = array if array.dtype == numpy_dtype(element_of(dt)) else _encoded(array, dt)
+    if is_torch(values) and dt not in COMPONENTS:
+        values = values.to(to_torch_dtype(dt))
+    array = as_numpy(values) if hasattr(values, "__dlpack__") else np.asarray(values)
+    codes = array if array.dtype == numpy_dtype(element_of(dt)) else _encode(array, dt)
     try:
         return np.broadcast_to(codes, shape)
     except ValueError:
         raise UsageError(f"values have the shape {format_shape(array.shape)}, expected {format_shape(shape)}") from None
 
 
-def gathered(source: Any) -> Array:
-    """The array behind ``__dlpack__``, in this machine's memory; an array is its own.
-
-    Raises:
-        UsageError: for memory that is elsewhere, or a dtype that NumPy cannot take over.
-    """
+def as_numpy(source: Any) -> Array:
+    """Return the array behind ``__dlpack__``; raise UsageError for a device's memory or a dtype that NumPy lacks."""
     if isinstance(source, np.ndarray):
         return source
     if is_torch(source):
@@ -175,29 +148,21 @@ def gathered(source: Any) -> Array:
     try:
         return np.from_dlpack(source)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"the tensor cannot be taken over by DLPack: {error}") from None
+        raise UsageError(f"the tensor cannot be imported by DLPack: {error}") from None
 
 
 def strides_of(array: Array) -> tuple[int, ...]:
-    """The strides in elements.
-
-    Raises:
-        UsageError: for strides that are no multiple of the element, or a dtype that optest does not know.
-    """
+    """Return the strides in elements; raise UsageError for an unknown dtype, or strides that split elements."""
     if not is_known(array.dtype):
-        raise UsageError(f"array is {array.dtype}, which is no dtype of infinicore.h")
+        raise UsageError(f"array is {array.dtype}, expected a dtype of infinicore.h")
     size = array.itemsize
     if any(stride % size for stride in array.strides):
         raise UsageError(f"strides are {array.strides} bytes, expected multiples of {size}, the element's size")
     return tuple(stride // size for stride in array.strides)
 
 
-def whole_file(path: Path, spec: TensorSpec) -> Array:
-    """The raw elements of a file.
-
-    Raises:
-        UsageError: for a file that cannot be read or has another number of bytes.
-    """
+def read_elements(path: Path, spec: TensorSpec) -> Array:
+    """Return the raw elements of a file; raise UsageError if it cannot be read or has another size."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -205,71 +170,65 @@ def whole_file(path: Path, spec: TensorSpec) -> Array:
     expected = spec.storage_elements * spec.dtype.itemsize_bytes
     if len(content) != expected:
         raise UsageError(f"file {path} has {len(content)} bytes, expected {expected} for {spec}")
+    # bytearray, since bytes are read-only.
     elements: Array = np.frombuffer(bytearray(content), np.uint8).view(numpy_dtype(spec.dtype))
     return elements
 
 
 class TensorMemory:
-    """A guarded buffer; for a torch device the last image of the same bytes, guards and gaps included, there."""
+    """A guarded buffer; for a torch device also the image of its bytes there, with guard zones and gaps."""
 
     def __init__(self, buffer: Buffer, device: str | None = None) -> None:
-        """``device`` is torch's name of it, None for the processor, which needs no torch."""
+        """``device`` is torch's name, None for the processor, which needs no torch."""
         self.buffer = buffer
         self.address = buffer.address
         self._bytes: Any = None
         if device is not None:
             region = buffer.region
             self._bytes = loaded_torch().from_numpy(region.memory.copy()).to(device)
-            self.address += self._bytes.data_ptr() - region.address
+            self.address += self._bytes.data_ptr() - region.address  # the same position in the image
 
     @property
     def is_on_device(self) -> bool:
         return self._bytes is not None
 
     def fetch(self) -> Buffer:
-        """The buffer as the device left it."""
+        """Return the buffer with the bytes that the device has now."""
         if self.is_on_device:
             np.copyto(self.buffer.region.memory, self._bytes.cpu().numpy())
         return self.buffer
 
     def put(self, values: Array) -> Array:
-        """Put the values there, and return a dense copy of what lies there then.
-
-        Raises:
-            UsageError: for values that differ where the strides let elements share memory.
-        """
+        """Write the values and return the stored elements; raise UsageError if elements that share memory differ."""
         self.buffer.put(values)
-        held = np.array(self.buffer.array, order="C")
-        if not are_same_memory(held, np.ascontiguousarray(values)):
+        stored = np.array(self.buffer.array, order="C")
+        if not are_same_memory(stored, np.ascontiguousarray(values)):
             strides = list(self.buffer.spec.strides or ())
             raise UsageError(f"values differ between elements that share memory (strides {strides})")
         if self.is_on_device:
             self._bytes.copy_(loaded_torch().from_numpy(self.buffer.region.memory))
-        return held
+        return stored
 
     def tensor(self) -> Any:
-        """A torch tensor in this memory; a copy where torch has no such strides."""
+        """Return a torch tensor in this memory; a copy for negative strides, which torch lacks."""
         if not self.is_on_device:
             return to_tensor(self.buffer.array)
         spec, region = self.buffer.spec, self.buffer.region
         strides = spec.strides or ()
         if any(stride < 0 for stride in strides):
             return to_tensor(self.fetch().array).to(self._bytes.device)
+        # of one element: only the dtype is needed
         dtype = to_tensor(self.buffer.array[(slice(0, 1),) * spec.rank]).dtype
         storage = self._bytes[region.start : region.end].view(dtype)
         return storage.as_strided(spec.shape, strides, storage.storage_offset() + spec.offset)
 
 
-def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> TensorSpec:
-    """A layout; None puts the first element as near to the beginning of the storage as strides below 0 let it be.
-
-    Raises:
-        UsageError: for one that begins before the storage, or strides of another rank.
-    """
+def layout_of(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> TensorSpec:
+    """Return the spec of a layout, else raise UsageError; the default offset is the smallest possible one."""
     reaches = ((size - 1) * stride for size, stride in zip(shape, strides, strict=False))
     lowest = 0 if 0 in shape else -sum(min(0, reach) for reach in reaches)
-    place = lowest if offset is None else offset
+    first = lowest if offset is None else offset
     try:
-        return TensorSpec(dtype=dtype, shape=tuple(shape), strides=tuple(strides), offset=place)
+        return TensorSpec(dtype=dtype, shape=tuple(shape), strides=tuple(strides), offset=first)
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -247,8 +247,8 @@ def test_what_cannot_be_inspected(mine: Path, tmp_path: Path) -> None:
     (tmp_path / "libarm.so").write_bytes(bytes(head))
     for libraries, headers, mapping, said in (
         ([str(mine / "libmin.so")], [include], "", "did you mean"),
-        ([str(tmp_path / "libtext.so")], [include], "", "it is no ELF file"),
-        ([str(tmp_path / "libarm.so")], [include], "", "it is for arm"),
+        ([str(tmp_path / "libtext.so")], [include], "", "it is not an ELF file"),
+        ([str(tmp_path / "libarm.so")], [include], "", "it is built for arm"),
         ([library], [str(mine / "headers")], "", "does not exist"),
         ([library], [str(tmp_path)], "", "no header was found"),
         ([library], [include], "infinop", "did you mean infiniop?"),

@@ -65,7 +65,7 @@ def converted(conversions, name, values, to):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_conversions_of_every_pattern_and_at_every_tie(conversions, dtype):
+def test_conversions_match_every_pattern_and_tie(conversions, dtype):
     numpy_dtype = np.dtype(np.float16 if dtype == "f16" else ml_dtypes.bfloat16)
     patterns = np.arange(1 << 16, dtype=np.uint16)
     values = converted(conversions, f"double_of_{dtype}", patterns, np.float64)
@@ -96,7 +96,7 @@ def test_conversions_of_every_pattern_and_at_every_tie(conversions, dtype):
     np.testing.assert_array_equal(got, [0, 0x8000, infinity, infinity | 0x8000, 0x8000])
 
 
-def test_the_correct_library_has_neither_faults_nor_global_state(c_library):
+def test_correct_library_has_no_faults_or_globals(c_library):
     symbols = subprocess.run(["nm", str(c_library / "lib" / "libinfiniop.so")], capture_output=True, text=True).stdout
     of_the_compiler = re.compile(r"completed\.\d+|_\w+")
     data = [name for name in re.findall(r" [bBdD] (\S+)", symbols) if not of_the_compiler.fullmatch(name)]
@@ -107,7 +107,7 @@ def test_the_correct_library_has_neither_faults_nor_global_state(c_library):
     assert [name for name, *_ in declared_faults() if name.encode() in content] == []
 
 
-def test_exports_are_what_the_headers_declare(c_library):
+def test_exports_match_declarations(c_library):
     paths = open_library(["infiniop", "infinirt"], root=c_library).paths
     report = inspect(paths, [str(c_library / "include")])
     assert (report.missing, dict(report.header.refused), report.header.problems) == ((), {}, ())
@@ -119,7 +119,7 @@ def test_exports_are_what_the_headers_declare(c_library):
     assert len(exported) == 4 * 21 - 1 + 4 + 12
 
 
-def test_make_faults_lists_the_table_and_every_fault_is_somewhere_in_the_sources(c_library):
+def test_make_faults_lists_every_fault_in_sources(c_library):
     done = subprocess.run(["make", "-s", "faults"], cwd=c_library, capture_output=True, text=True, check=True)
     listed = [tuple(line.split("\t")) for line in done.stdout.splitlines()]
     assert listed == declared_faults()
@@ -131,7 +131,7 @@ def test_make_faults_lists_the_table_and_every_fault_is_somewhere_in_the_sources
     assert used == {name for name, *_ in listed}
 
 
-def test_an_unknown_fault_is_no_correct_library(c_library):
+def test_unknown_fault_aborts(c_library):
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).infiniopCreateHandle(ctypes.byref(ctypes.c_void_p()))"
     command = [sys.executable, "-c", load, str(c_library / "broken" / "lib" / "libinfiniop.so")]
     variables = {**os.environ, "INFINIOP_FAULT": "gemm_is_lazy"}

@@ -40,7 +40,7 @@ NUMBERS = {
 
 
 class Called:
-    """Stands for a C function; remembers what it was called with."""
+    """Stand-in for a C function that records its arguments."""
 
     def __init__(self) -> None:
         self.arguments: tuple[Any, ...] | None = None
@@ -66,7 +66,7 @@ def function(*types: CType, codes: StatusCodes | None = None) -> tuple[Function,
 
 @pytest.mark.parametrize("name", ["int8_t", "int", "ptrdiff_t", "uint16_t", "size_t", "status_t"])
 @given(data=st.data())
-def test_an_integer_goes_over_unchanged_or_not_at_all(name: str, data: st.DataObject) -> None:
+def test_integer_is_passed_unchanged_or_refused(name: str, data: st.DataObject) -> None:
     low, high = NUMBERS[name].limits
     call, called = function(NUMBERS[name])
     value = data.draw(st.one_of(st.integers(), st.integers(low - 2, low + 2), st.integers(high - 2, high + 2)))
@@ -81,7 +81,7 @@ def test_an_integer_goes_over_unchanged_or_not_at_all(name: str, data: st.DataOb
 
 
 @given(st.floats())
-def test_a_double_goes_over_bit_for_bit(value: float) -> None:
+def test_double_is_passed_bit_for_bit(value: float) -> None:
     call, called = function(NUMBERS["double"])
     call(value)
     assert called.arguments is not None
@@ -89,7 +89,7 @@ def test_a_double_goes_over_bit_for_bit(value: float) -> None:
 
 
 @given(st.one_of(st.floats(), st.floats(1e38, 1e39)))
-def test_a_finite_number_never_becomes_infinite(value: float) -> None:
+def test_finite_number_never_becomes_infinite(value: float) -> None:
     call, called = function(NUMBERS["float"])
     with np.errstate(over="ignore"):
         overflows = math.isfinite(value) and math.isinf(np.float32(value))
@@ -108,20 +108,20 @@ def test_a_finite_number_never_becomes_infinite(value: float) -> None:
         ("int", "3", r"is '3' \(str\), expected an integer"),
         ("int", None, r"is None \(NoneType\), expected an integer"),
         ("float", "x", r"is 'x' \(str\), expected a number"),
-        ("float", 1j, "should be a number"),
-        ("float", 2**24 + 1, "is 16777217, which a float cannot hold"),
-        ("double", 2**53 + 1, "which a double cannot hold"),
-        ("double", 10**400, "which a double cannot hold"),
-        ("double", np.zeros(1), "should be a number"),
-        ("bool", 2, r"should be True or False \(bool\)"),
-        ("bool", "yes", "should be True or False"),
+        ("float", 1j, "expected a number"),
+        ("float", 2**24 + 1, "is 16777217, expected an integer that a float holds"),
+        ("double", 2**53 + 1, "expected an integer that a double holds exactly"),
+        ("double", 10**400, "expected an integer that a double holds exactly"),
+        ("double", np.zeros(1), "expected a number"),
+        ("bool", 2, r"expected True or False \(bool\)"),
+        ("bool", "yes", "expected True or False"),
         ("void *", 1.0, r"is 1\.0 \(float\), expected a pointer \(void \*\)"),
-        ("void *", -1, "which is no address"),
-        ("void *", 2**64, "which is no address"),
-        ("void *", "text", "should be a pointer"),
+        ("void *", -1, "expected an address from 0"),
+        ("void *", 2**64, "expected an address from 0"),
+        ("void *", "text", "expected a pointer"),
     ],
 )
-def test_what_does_not_fit_is_named(name: str, value: object, words: str) -> None:
+def test_misfit_names_the_argument(name: str, value: object, words: str) -> None:
     call, called = function(NUMBERS["double"], NUMBERS[name])
     with pytest.raises(BadCall, match=rf"f: argument 2 \(b\) .*{words}.*\n  at f\.h:3: int f\("):
         call(1.0, value)
@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_named(name: str, value: object, words: str) -> Non
         ("void *", ctypes.c_void_p(64), 64),
     ],
 )
-def test_numbers_of_numpy_and_ctypes_are_numbers(name: str, value: object, passed: object) -> None:
+def test_numpy_and_ctypes_numbers_are_accepted(name: str, value: object, passed: object) -> None:
     call, called = function(NUMBERS[name])
     call(value)
     assert called.arguments == (passed,)
@@ -153,7 +153,7 @@ def test_numbers_of_numpy_and_ctypes_are_numbers(name: str, value: object, passe
 
 def test_the_number_of_arguments_is_checked() -> None:
     call, called = function(NUMBERS["int"], NUMBERS["float"], NUMBERS["void *"])
-    with pytest.raises(BadCall, match=r"f was given 1 arguments, expected given 3; missing: b, c\n  at f\.h:3"):
+    with pytest.raises(BadCall, match=r"f got 1 arguments, expected 3; missing: b, c\n  at f\.h:3"):
         call(1)
     with refusal(BadCall, "ffi.was_given_arguments_but"):
         call(1, 1.0, None, None)
@@ -163,7 +163,7 @@ def test_the_number_of_arguments_is_checked() -> None:
 @pytest.mark.parametrize(
     "null", [None, 0, ctypes.c_void_p(), ctypes.POINTER(ctypes.c_float)()], ids=["None", "0", "void", "typed"]
 )
-def test_a_pointer_may_be_null(null: object) -> None:
+def test_pointer_may_be_null(null: object) -> None:
     call, called = function(pointer("float"))
     call(null)
     assert called.arguments is not None
@@ -197,7 +197,7 @@ def test_a_pointer_may_be_null(null: object) -> None:
         ("void", np.zeros(3, ">f4"), False),
     ],
 )
-def test_a_pointer_points_at_what_the_header_says(to: str, value: object, fits: bool) -> None:
+def test_pointee_must_match_header(to: str, value: object, fits: bool) -> None:
     call, called = function(pointer(to))
     if fits:
         call(value)
@@ -207,19 +207,19 @@ def test_a_pointer_points_at_what_the_header_says(to: str, value: object, fits: 
             call(value)
 
 
-def test_only_a_const_pointer_takes_what_may_not_be_written() -> None:
+def test_only_const_pointer_accepts_read_only_memory() -> None:
     array = np.zeros(3, np.float32)
     array.flags.writeable = False
     function(pointer("float", const=True))[0](array)
     with refusal(BadCall, "ffi.is_an_array_that"):
         function(pointer("float"))[0](array)
     function(pointer("int8_t", const=True))[0](b"text")
-    with pytest.raises(BadCall, match="should be a pointer"):
+    with pytest.raises(BadCall, match="expected a pointer"):
         function(pointer("int8_t"))[0](b"text")
 
 
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
-def test_a_buffer_knows_its_elements(kind) -> None:
+def test_buffer_element_type_is_checked(kind) -> None:
     buffer = Buffer.allocate(TensorSpec(dtype=kind, shape=(2,), offset=1), name="x")
     call, called = function(pointer("void"), pointer("int8_t"))
     call(buffer, buffer)
@@ -228,11 +228,11 @@ def test_a_buffer_knows_its_elements(kind) -> None:
     if kind.name in ("float32", "complex64"):
         call(buffer)
     else:
-        with pytest.raises(BadCall, match=rf"points at {kind} elements, but should at float \(float \*\)"):
+        with pytest.raises(BadCall, match=rf"points at {kind} elements, expected float \(float \*\)"):
             call(buffer)
 
 
-def test_a_buffer_that_fits_lets_no_other_through() -> None:
+def test_fitting_buffer_does_not_admit_others() -> None:
     call, _ = function(pointer("float"))
     single, double = (Buffer.allocate(TensorSpec(dtype=dtype(name), shape=(2,))) for name in ("float32", "float64"))
     for _ in range(2):
@@ -241,7 +241,7 @@ def test_a_buffer_that_fits_lets_no_other_through() -> None:
             call(double)
 
 
-def test_a_status_has_a_name() -> None:
+def test_status_has_a_name() -> None:
     codes = StatusCodes.of({"OK": 0, "BAD_TENSOR_SHAPE": 11, "SAME": 11})
     call, _ = function(codes=codes)
     with pytest.raises(StatusError, match=r"^f returned 11 \(BAD_TENSOR_SHAPE\)$") as raised:
@@ -288,7 +288,7 @@ tiny_t tiny_each(const float *x, size_t n, int (*f)(float, void *), void *user) 
 
 
 @pytest.mark.cxx
-def test_a_real_library_is_called_by_its_header(build_library, tmp_path: Path) -> None:
+def test_real_library_is_called_by_header(build_library, tmp_path: Path) -> None:
     (tmp_path / "tiny.h").write_text(TINY)
     library = open_library(build_library(TINY_SOURCE, folder=tmp_path))
     header = read_headers([tmp_path / "tiny.h"])
@@ -310,10 +310,10 @@ def test_a_real_library_is_called_by_its_header(build_library, tmp_path: Path) -
         add(np.arange(6.0), (ctypes.c_ssize_t * 1)(2), 256)
 
     each = bind(library, header.prototype("tiny_each"), codes=codes)
-    seen: list[float] = []
-    remember = each.prototype.argtypes[2](lambda value, _user: seen.append(value) or 0)
+    values: list[float] = []
+    remember = each.prototype.argtypes[2](lambda value, _user: values.append(value) or 0)
     assert each(x, 4, remember, None) == 0
-    assert seen == [0.0, 1.0, 2.0, 3.0]
+    assert values == [0.0, 1.0, 2.0, 3.0]
 
     with refusal(Unavailable, "ffi.symbol_tiny_absent_is"):
         bind(library, header.prototype("tiny_absent"))

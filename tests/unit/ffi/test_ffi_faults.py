@@ -48,8 +48,8 @@ with FaultReport(buffers):
     call(None if index == "null" else buffers[1].address, 0 if index == "null" else int(index))
 print("survived")
 """
-DID_READ = "read" if platform.machine() == "x86_64" else "touched"
-DID_WRITE = "written" if platform.machine() == "x86_64" else "touched"
+DID_READ = "read" if platform.machine() == "x86_64" else "accessed"
+DID_WRITE = "written" if platform.machine() == "x86_64" else "accessed"
 KNOWN = platform.machine() == "x86_64"
 READ = f"{'[READ_OUT_OF_BOUNDS] ' if KNOWN else ''}memory was {DID_READ} "
 WROTE = f"{'[OUT_OF_BOUNDS] ' if KNOWN else ''}memory was {DID_WRITE} "
@@ -67,37 +67,37 @@ Y = "y (float32[2x3])"
         ("write_at", "HEAP", "null", f"memory was {DID_WRITE} through a null pointer (address 0x0)"),
     ],
 )
-def test_a_crash_names_the_buffer(
+def test_crash_names_the_buffer(
     build_library, tmp_path: Path, function: str, placement: str, index: str, words: str
 ) -> None:
     library = build_library(SOURCE, folder=tmp_path, flags=("-pthread",))
-    ended = run(str(library), function, placement, index)
-    assert ended.returncode == -signal.SIGSEGV
-    assert ended.stdout == ""
-    assert f"optest: {words}\n" in ended.stderr
-    assert says(ended.stderr, "ffi.fatal_python_error_segmentation"), "faulthandler was there before, and is still"
+    process = run(str(library), function, placement, index)
+    assert process.returncode == -signal.SIGSEGV
+    assert process.stdout == ""
+    assert f"optest: {words}\n" in process.stderr
+    assert says(process.stderr, "ffi.fatal_python_error_segmentation"), "faulthandler was there before, and is still"
 
 
 @pytest.mark.cxx
-def test_what_is_well_is_left_alone(build_library, tmp_path: Path) -> None:
+def test_valid_access_reports_nothing(build_library, tmp_path: Path) -> None:
     library = build_library(SOURCE, folder=tmp_path, flags=("-pthread",))
-    ended = run(str(library), "write_at", "PAGES_END", "5")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "survived\n", "")
+    process = run(str(library), "write_at", "PAGES_END", "5")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "survived\n", "")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=600)
 
 
-def test_the_nearest_buffer_is_named() -> None:
+def test_nearest_buffer_is_named() -> None:
     spec = TensorSpec(dtype=dtype("int8"), shape=(8,))
     one = Buffer.allocate(spec, name="one")
     assert says_exactly(fault_of(one.address + 9, [one])[1], "ffi.memory_was_touched_byte")
     assert says_exactly(fault_of(one.address + 2, [one], wrote=False)[1], "ffi.memory_was_read_at")
-    assert fault_of(1 << 62, [one], wrote=True)[1] == f"memory was written at {1 << 62:#x}, which is near no buffer"
+    assert fault_of(1 << 62, [one], wrote=True)[1] == f"memory was written at {1 << 62:#x}, near no buffer"
 
 
-def test_a_fault_beside_a_buffer_has_the_reason_of_what_was_done() -> None:
+def test_fault_next_to_buffer_has_access_reason() -> None:
     one = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(8,)), name="one")
     behind = one.address + 8
     assert fault_of(behind, [one], wrote=True)[0] is Reason.OUT_OF_BOUNDS
@@ -108,7 +108,7 @@ def test_a_fault_beside_a_buffer_has_the_reason_of_what_was_done() -> None:
     assert fault_of(0, [one], wrote=True)[0] is Reason.SIGNAL
 
 
-def test_a_fault_beside_the_workspace_is_one_of_the_workspace() -> None:
+def test_fault_next_to_workspace_is_workspace_fault() -> None:
     tensor = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(8,)), name="output out")
     buffers = [tensor, workspace_buffer(64)]
     start = buffers[1].address

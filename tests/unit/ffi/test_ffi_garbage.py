@@ -1,4 +1,4 @@
-"""Whatever the heap looks like, the blocks that malloc gives next hold what was asked for."""
+"""Whatever the state of the heap, the next blocks from malloc hold the requested byte."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ process.free.argtypes, process.free.restype = (ctypes.c_void_p,), None
 
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
-    """The collector frees no blocks meanwhile."""
+    """Disable the collector, which would free blocks."""
     gc.disable()
     yield
     gc.enable()
@@ -38,7 +38,7 @@ def freed(blocks: list[int]) -> None:
 
 
 def held(block: int, size: int) -> bytes:
-    """What a block of usable size holds behind malloc's own two words; the last byte is a text's end."""
+    """Return the content of a block behind malloc's own two words; the last byte ends the text."""
     return ctypes.string_at(block, size - 1)[16:]
 
 
@@ -64,33 +64,21 @@ def free_blocks(size: int, seed: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("byte", [0x00, 0xFF])
-@pytest.mark.parametrize("size", [24, 40, 120, 248])
-def test_the_next_blocks_hold_the_byte(byte: int, size: int) -> None:
+@pytest.mark.parametrize(("size", "count"), [(24, 2), (40, 2), (120, 2), (248, 2), (280, 1), (520, 1), (776, 1)])
+def test_next_blocks_hold_the_byte(byte: int, size: int, count: int) -> None:
     for seed in range(200):
         with free_blocks(size, seed):
             heap_garbage.scribble(byte)
-            blocks = taken(size, size)
+            blocks = taken(*[size] * count)
             contents = [held(block, size) for block in blocks]
             heap_garbage.end()
         freed(blocks)
-        assert [set(each) for each in contents] == [{byte}, {byte}], seed
-
-
-@pytest.mark.parametrize("size", [280, 520, 776])
-def test_so_does_one_larger_block(size: int) -> None:
-    for seed in range(200):
-        with free_blocks(size, seed):
-            heap_garbage.scribble(0xFF)
-            (block,) = taken(size)
-            content = held(block, size)
-            heap_garbage.end()
-        freed([block])
-        assert set(content) == {0xFF}, seed
+        assert [set(content) for content in contents] == [{byte}] * count, seed
 
 
 @pytest.mark.parametrize("size", [1100, 5000, 200_000, 10_000_000])
 @pytest.mark.parametrize("byte", [0x5A, 0x00])
-def test_so_does_what_no_thread_keeps(byte: int, size: int) -> None:
+def test_blocks_beyond_thread_cache_hold_the_byte(byte: int, size: int) -> None:
     heap_garbage.scribble(byte)
     (block,) = taken(size)
     content = held(block, size)
@@ -99,7 +87,7 @@ def test_so_does_what_no_thread_keeps(byte: int, size: int) -> None:
     assert set(content) == {byte}
 
 
-def test_at_the_end_fresh_blocks_are_left_alone() -> None:
+def test_fresh_blocks_are_clean_after_end() -> None:
     heap_garbage.scribble(0xFF)
     heap_garbage.end()
     blocks = taken(64_000_000)
@@ -112,5 +100,5 @@ def test_at_the_end_fresh_blocks_are_left_alone() -> None:
 
 
 def is_of_the_kernel(block: int) -> bool:
-    """Whether malloc asked for this one alone: the second bit of the size that stands before it (malloc/malloc.c)."""
+    """Return whether malloc mapped this block by itself: second bit of the size before it (malloc/malloc.c)."""
     return bool(ctypes.c_size_t.from_address(block - 8).value & 2)

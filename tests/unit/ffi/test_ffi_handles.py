@@ -1,4 +1,4 @@
-"""What C made is destroyed once, by its own function; what is left at the end is a leak with a name and a place."""
+"""Objects that C created are destroyed once, by their function; undestroyed ones are leaks with name and location."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
 
 
 class Fake:
-    """A library that hands out numbers and remembers which it got back."""
+    """A library that returns addresses and records those that are destroyed."""
 
     def __init__(self) -> None:
-        self.ended: list[int] = []
+        self.destroyed: list[int] = []
         self.next = 0x1000
         self.refuses = False
 
-    def made(self, ledger: Ledger, what: str = "descriptor") -> Handle:
+    def create(self, ledger: Ledger, what: str = "descriptor") -> Handle:
         self.next += 16
         return ledger.adopt(what, self.next, self.destroy, destroyer=f"destroy {what}", made_at=f"{what}.py:3")
 
     def destroy(self, pointer: int) -> None:
         if self.refuses:
             raise StatusError("destroy", 3, "BAD_PARAM")
-        self.ended.append(pointer)
+        self.destroyed.append(pointer)
 
 
-def test_a_handle_is_ended_once_by_its_own_function() -> None:
+def test_handle_is_destroyed_once_by_its_function() -> None:
     ledger, fake = Ledger(), Fake()
-    handle = fake.made(ledger)
+    handle = fake.create(ledger)
     with refusal(HandleError, "ffi.descriptor_is_given_to"):
         ledger.end(handle.address, "other")
     ledger.end(handle.address, "destroy descriptor")
@@ -39,50 +39,50 @@ def test_a_handle_is_ended_once_by_its_own_function() -> None:
         ledger.end(handle.address, "destroy descriptor")
     del handle
     gc.collect()
-    assert fake.ended == [], "whose function it is was about to"
+    assert fake.destroyed == [], "the caller destroys it"
     ledger.end(0x99, "destroy descriptor")
 
 
-def test_an_address_that_c_gives_again_is_alive_again() -> None:
+def test_reused_address_is_alive() -> None:
     ledger, fake = Ledger(), Fake()
-    address = fake.made(ledger).address
+    address = fake.create(ledger).address
     ledger.release()
     ledger.adopt("descriptor", address, fake.destroy, destroyer="destroy descriptor")
     ledger.end(address, "destroy descriptor")
 
 
-def test_what_its_owner_forgets_is_destroyed() -> None:
+def test_forgotten_handle_is_destroyed() -> None:
     ledger, fake = Ledger(), Fake()
-    address = fake.made(ledger).address
+    address = fake.create(ledger).address
     gc.collect()
-    assert fake.ended == [], "the ledger keeps it"
+    assert fake.destroyed == [], "the ledger keeps it"
     owned = ledger.handed_over(address)
     assert ledger.kept() == frozenset()
     del owned
     gc.collect()
-    assert fake.ended == [address]
+    assert fake.destroyed == [address]
 
 
-def test_what_is_released_is_a_leak_and_the_youngest_goes_first() -> None:
+def test_release_reports_leaks_and_destroys_youngest_first() -> None:
     ledger, fake = Ledger(), Fake()
-    fake.made(ledger, "older")
+    fake.create(ledger, "older")
     before = ledger.kept()
-    first, second = fake.made(ledger, "handle").address, fake.made(ledger, "descriptor").address
+    first, second = fake.create(ledger, "handle").address, fake.create(ledger, "descriptor").address
     assert ledger.release(before) == [
         Leak(what="handle", made_at="handle.py:3"),
         Leak(what="descriptor", made_at="descriptor.py:3"),
     ]
-    assert fake.ended == [second, first]
+    assert fake.destroyed == [second, first]
     assert ledger.kept() == before
 
 
-def test_a_refused_destruction_is_not_tried_again() -> None:
+def test_refused_destruction_is_not_retried() -> None:
     ledger, fake = Ledger(), Fake()
-    handle = fake.made(ledger)
+    handle = fake.create(ledger)
     fake.refuses = True
     with pytest.raises(StatusError):
         ledger.release()
     fake.refuses = False
     del handle
     gc.collect()
-    assert fake.ended == []
+    assert fake.destroyed == []

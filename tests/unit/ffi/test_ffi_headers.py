@@ -93,7 +93,7 @@ def read(folder: Path, text: str) -> Header:
     return read_headers([path])
 
 
-def test_prototypes_are_read_through_macros_and_attributes(header: Header) -> None:
+def test_prototypes_are_read_through_macros(header: Header) -> None:
     run = header.prototype("tinyRun")
     assert [each.name for each in run.parameters] == [
         "handle", "out", "x", "shape", "strides", "alpha", "fast", "seed", "flag", "stream",
@@ -109,7 +109,7 @@ def test_prototypes_are_read_through_macros_and_attributes(header: Header) -> No
     )
 
 
-def test_pointers_know_what_they_point_at(header: Header) -> None:
+def test_pointers_have_pointees(header: Header) -> None:
     handle, out, x, shape, strides = header.prototype("tinyRun").parameters[:5]
     assert handle.pointee is not None
     assert (handle.pointee.kind, handle.pointee.tag) == (CKind.STRUCT, "TinyHandle")
@@ -135,28 +135,21 @@ def test_arrays_and_functions_decay_to_pointers(header: Header) -> None:
     assert header.prototype("tinyMany").argtypes == (ctypes.c_void_p, ctypes.c_void_p)
 
 
-def test_a_function_without_parameters_has_none(header: Header) -> None:
+def test_function_without_parameters_has_none(header: Header) -> None:
     assert header.prototype("tinyName").parameters == ()
     assert header.prototype("tinyOld").parameters == ()
     assert header.prototype("tinyName").restype is ctypes.c_void_p
 
 
-def test_enums_have_the_values_of_a_c_compiler(header: Header) -> None:
-    assert dict(header.enum("tinyStatus_t")) == {
-        "TINY_OK": 0,
-        "TINY_BAD_PARAM": 3,
-        "TINY_AFTER": 4,
-        "TINY_MASK": 19,
-        "TINY_LETTER": 65,
-        "TINY_NEGATIVE": -3,
-        "TINY_LAST": 20,
-    }
+def test_enum_values_match_c(header: Header) -> None:
+    values = {"OK": 0, "BAD_PARAM": 3, "AFTER": 4, "MASK": 19, "LETTER": 65, "NEGATIVE": -3, "LAST": 20}
+    assert dict(header.enum("tinyStatus_t")) == {f"TINY_{name}": value for name, value in values.items()}
     assert dict(header.enum("tiny_device")) == {"TINY_CPU": 0, "TINY_GPU": 5}
     assert (header.constants["TINY_VERSION"], header.constants["TINY_LIMIT"]) == (769, -12)
     assert not {"TINY_NAME", "TINY_SUM", "TINY_API", "EOF", "TINY_H"} & set(header.constants)
 
 
-def test_what_python_cannot_call_is_refused_with_its_place_and_text(header: Header) -> None:
+def test_uncallable_function_is_refused_with_location(header: Header) -> None:
     with pytest.raises(HeaderError, match=r"tiny\.h:\d+: tinyPrint .* variable number of arguments\n +int tinyPrint\("):
         header.prototype("tinyPrint")
     with refusal(HeaderError, "ffi.argument_options_type_is"):
@@ -164,81 +157,81 @@ def test_what_python_cannot_call_is_refused_with_its_place_and_text(header: Head
     assert header.prototype("tinyByPointer").argtypes == (ctypes.c_void_p,)
 
 
-def test_inline_functions_and_system_functions_are_no_part_of_the_library(header: Header) -> None:
+def test_inline_and_system_functions_are_excluded(header: Header) -> None:
     assert not {"printf", "tiny_half", "tiny_counter"} & set(header.prototypes)
     assert header.problems == ()
     assert "TinyHandle" in header.opaque
     assert "TinyOptions" not in header.opaque
 
 
-def test_an_unknown_function_suggests_the_nearest(header: Header) -> None:
+def test_unknown_function_suggests_the_nearest(header: Header) -> None:
     with pytest.raises(UnknownName, match="did you mean 'tinyCreate'"):
         header.prototype("tinycreate")
     with pytest.raises(UnknownName, match="unknown enum"):
         header.enum("tinyStatus")
 
 
-def test_one_bad_declaration_spoils_no_other(tmp_path: Path) -> None:
+def test_bad_declaration_does_not_affect_others(tmp_path: Path) -> None:
     header = read(tmp_path, "int good(int);\nint bad(int x, frob y);\nint worse(int int x y);\nint also_good(float);\n")
     assert set(header.prototypes) == {"good", "also_good"}
-    for name, line, why in (("bad", 2, "type frob is not known"), ("worse", 3, "it cannot be parsed")):
+    for name, line, why in (("bad", 2, "unknown type frob"), ("worse", 3, "it cannot be parsed")):
         with pytest.raises(HeaderError, match=rf"tiny\.h:{line}: {name} .* {why}.*\n +int {name}\("):
             header.prototype(name)
 
 
-def test_a_struct_that_cannot_be_read_is_no_function(tmp_path: Path) -> None:
+def test_unreadable_struct_is_a_problem(tmp_path: Path) -> None:
     header = read(tmp_path, "struct S { frob *x; void (*call)(int a int b); };\nint good(struct S *s);\n")
     assert (set(header.prototypes), dict(header.refused)) == ({"good"}, {})
     assert says(str(header.problems[0]), "ffi.type_frob_is_not")
 
 
-def test_a_missing_semicolon_is_told_where_it_begins(tmp_path: Path) -> None:
+def test_missing_semicolon_is_located(tmp_path: Path) -> None:
     header = read(tmp_path, "int good(int);\nint first(int a)\nint second(int b);\n")
     with pytest.raises(HeaderError, match=r"tiny\.h:2: first"):
         header.prototype("first")
     assert "good" in header.prototypes
 
 
-def test_an_unclosed_bracket_is_a_problem(tmp_path: Path) -> None:
+def test_unclosed_bracket_is_refused(tmp_path: Path) -> None:
     header = read(tmp_path, "int good(int);\nint open_(int a;\nint lost(int);\n")
     assert set(header.prototypes) == {"good"}
     assert "open_" in header.refused
 
 
-def test_two_declarations_that_differ_are_refused_with_both_places(tmp_path: Path) -> None:
+def test_differing_declarations_are_refused(tmp_path: Path) -> None:
     header = read(tmp_path, "int same(int);\nint same(int a);\nint f(int);\nint f(float);\n")
     assert "same" in header.prototypes
-    with pytest.raises(HeaderError, match=r"tiny\.h:4: f .* declared otherwise at .*tiny\.h:3: int f\(int\)"):
+    with pytest.raises(HeaderError, match=r"tiny\.h:4: f .* its declaration at .*tiny\.h:3 differs: int f\(int\)"):
         header.prototype("f")
 
 
-def test_repeated_typedefs_and_parameters_named_like_types_are_good_c(tmp_path: Path) -> None:
+def test_repeated_typedefs_and_type_named_parameters(tmp_path: Path) -> None:
     twice = "typedef int count;\ntypedef int count;\n"
     header = read(tmp_path, f"{twice}typedef struct S S;\nstruct S {{ S *next; }};\nint f(count count, S *S);\n")
     assert str(header.prototype("f")) == "int f(count count, S * S)"
     assert header.problems == ()
 
 
-def test_unguarded_extern_c_is_taken_as_c(tmp_path: Path) -> None:
+def test_unguarded_extern_c_is_read(tmp_path: Path) -> None:
     header = read(tmp_path, 'extern "C" {\nint f(int);\n}\nextern "C" int g(void);\nint h(void);\n')
     assert set(header.prototypes) == {"f", "g", "h"}
 
 
-def test_half_precision_goes_by_pointer_alone(tmp_path: Path) -> None:
+def test_half_precision_is_passed_by_pointer_only(tmp_path: Path) -> None:
     header = read(tmp_path, "typedef _Float16 half;\nint f(const half *x);\nint g(half x);\n")
     assert header.prototype("f").argtypes == (ctypes.c_void_p,)
-    with pytest.raises(HeaderError, match="type is half"):
+    with pytest.raises(HeaderError, match="type half"):
         header.prototype("g")
 
 
-def test_a_folder_is_all_its_headers_and_is_searched(tmp_path: Path) -> None:
+def test_folder_means_all_headers_and_include_path(tmp_path: Path) -> None:
     (tmp_path / "ops").mkdir()
     (tmp_path / "base.h").write_text("#pragma once\ntypedef int status_t;\n")
     (tmp_path / "ops" / "add.h").write_text('#include "base.h"\nstatus_t add(void *out, const void *a);\n')
     assert set(read_headers([tmp_path]).prototypes) == {"add"}
 
 
-def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_header_or_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"header .*gone\.h does not exist"):
         read_headers([tmp_path / "gone.h"])
     with refusal(UsageError, "ffi.no_header_was_found"):
@@ -247,11 +240,11 @@ def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match=r"refuses .*a\.h\n(.|\n)*nowhere\.h: No such file"):
         read_headers([tmp_path])
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match="no C compiler"):
+    with pytest.raises(Unavailable, match="none of cc, gcc, clang is on the PATH"):
         read_headers([tmp_path])
 
 
-def test_a_header_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
+def test_unreadable_header_does_not_affect_others(tmp_path: Path) -> None:
     (tmp_path / "a.h").write_text("int f(void);\n")
     (tmp_path / "z.h").write_text('#include "nowhere.h"\nint g(void);\n')
     header = read_headers([tmp_path])
@@ -275,7 +268,7 @@ extern "C" int plan_run(Plan *plan, std::vector<int> sizes);
 """
 
 
-def test_headers_of_cxx_with_functions_of_c_are_read(tmp_path: Path) -> None:
+def test_cxx_header_with_c_functions_is_read(tmp_path: Path) -> None:
     (tmp_path / "plan.h").write_text(CPP)
     header = read_headers([tmp_path])
     kinds = [each.type.kind for each in header.prototype("plan_make").parameters]

@@ -1,4 +1,4 @@
-"""Several shared objects as one; every way in which one can be missing is told by name."""
+"""Shared objects used as one library; every kind of missing library has its own message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def root(build_library, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_objects_are_seen_as_one_and_the_first_wins(root: Path) -> None:
+def test_first_of_two_objects_wins(root: Path) -> None:
     library = open_library(["first", "second"], root=root)
     assert library.symbol("shared_name")() == 1
     assert library.symbol("only_second")() == 20
@@ -38,26 +38,26 @@ def test_two_objects_are_seen_as_one_and_the_first_wins(root: Path) -> None:
     assert not library.has("nothing")
 
 
-def test_the_root_may_come_from_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_comes_from_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFINI_ROOT", str(root))
     assert find_library("first") == str(root / "lib" / "libfirst.so")
     assert infini_root({}) == Path.home() / ".infini"
     assert infini_root({"INFINI_ROOT": " "}) == Path.home() / ".infini"
 
 
-def test_a_stated_root_is_not_left_for_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_root_excludes_system_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_library("libm.so.6") == "libm.so.6"
-    asked: list[str] = []
+    loaded: list[str] = []
     monkeypatch.setenv("INFINI_ROOT", str(tmp_path))
-    monkeypatch.setattr(ctypes, "CDLL", asked.append)
+    monkeypatch.setattr(ctypes, "CDLL", loaded.append)
     assert find_library("m") == "libm.so"
-    assert asked == ["libm.so"]
-    with pytest.raises(Unavailable, match=r"library m is unavailable: it was looked for as .*/lib/libm\.so"):
+    assert loaded == ["libm.so"]
+    with pytest.raises(Unavailable, match=r"library m is unavailable: not found at .*/lib/libm\.so"):
         find_library("m", root=tmp_path)
-    assert asked == ["libm.so"]
+    assert loaded == ["libm.so"]
 
 
-def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_lists_searched_locations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFINI_ROOT", str(tmp_path))
     with pytest.raises(Unavailable) as raised:
         open_library("nowhere")
@@ -66,7 +66,7 @@ def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path, monkeypa
     assert "INFINI_ROOT" in str(raised.value)
 
 
-def test_a_path_is_taken_as_it_is_and_suggests_its_neighbour(root: Path) -> None:
+def test_path_is_literal_and_suggests_neighbour(root: Path) -> None:
     assert open_library(root / "lib" / "libfirst.so").symbol("only_first")() == 10
     with pytest.raises(Unavailable, match=r"no such file; did you mean .*libfirst\.so"):
         open_library(root / "lib" / "libfrist.so")
@@ -74,7 +74,7 @@ def test_a_path_is_taken_as_it_is_and_suggests_its_neighbour(root: Path) -> None
         open_library(root / "lib")
 
 
-def test_a_missing_symbol_names_the_files_and_the_nearest(root: Path) -> None:
+def test_missing_symbol_suggests_the_nearest(root: Path) -> None:
     library = open_library(["first", "second"], root=root)
     with pytest.raises(Unavailable) as raised:
         library.symbol("only_secnod")
@@ -84,24 +84,17 @@ def test_a_missing_symbol_names_the_files_and_the_nearest(root: Path) -> None:
     assert says(message, "ffi.libsecond_so_do_not")
 
 
-def test_another_machine_is_told_as_such(root: Path) -> None:
-    data = bytearray((root / "lib" / "libfirst.so").read_bytes())
-    data[MACHINE_OFFSET : MACHINE_OFFSET + 2] = AARCH64.to_bytes(2, sys.byteorder)
-    (root / "lib" / "libother.so").write_bytes(data)
-    with refusal(Unavailable, "ffi.it_is_for_aarch"):
-        open_library("other", root=root)
+def test_unfit_file_is_reported(root: Path) -> None:
+    other = bytearray((root / "lib" / "libfirst.so").read_bytes())
+    other[MACHINE_OFFSET : MACHINE_OFFSET + 2] = AARCH64.to_bytes(2, sys.byteorder)
+    script = b"/* GNU ld script */ INPUT(libm.so.6)"
+    for content, text in ((other, "ffi.it_is_for_aarch"), (script, "ffi.it_is_no_elf"), (b"", "ffi.it_is_no_elf")):
+        (root / "lib" / "libunfit.so").write_bytes(content)
+        with refusal(Unavailable, text):
+            open_library("unfit", root=root)
 
 
-def test_what_is_no_library_is_told_as_such(root: Path) -> None:
-    (root / "lib" / "libtext.so").write_text("/* GNU ld script */ INPUT(libm.so.6)")
-    with refusal(Unavailable, "ffi.it_is_no_elf"):
-        open_library("text", root=root)
-    (root / "lib" / "libempty.so").write_bytes(b"")
-    with refusal(Unavailable, "ffi.it_is_no_elf"):
-        open_library("empty", root=root)
-
-
-def test_an_unresolved_dependency_is_in_the_loaders_words(build_library, root: Path) -> None:
+def test_unresolved_dependency_has_loader_message(build_library, root: Path) -> None:
     build_library(
         "int only_first(void); int f(void) { return only_first(); }",
         name="libneeds.so",
@@ -113,7 +106,7 @@ def test_an_unresolved_dependency_is_in_the_loaders_words(build_library, root: P
         open_library("needs", root=root)
 
 
-def test_the_last_is_loaded_first(build_library, tmp_path: Path) -> None:
+def test_last_library_is_loaded_first(build_library, tmp_path: Path) -> None:
     """An operator library finds its runtime, which the loader would not find, because it is there already."""
     runtime = build_library(
         "int only_rt(void) { return 7; }", name="librt7.so", folder=tmp_path, flags=("-Wl,-soname,librt7.so",)
@@ -134,7 +127,7 @@ def test_symbols_do_not_share_their_signatures(root: Path) -> None:
     assert library.symbol("only_first").restype is ctypes.c_int
 
 
-def test_an_elf_file_says_what_it_is(root: Path) -> None:
+def test_elf_file_lists_exports(root: Path) -> None:
     path = root / "lib" / "libfirst.so"
     assert why_unfit(str(path)) == ""
     assert {"shared_name", "only_first"} <= exported_names(str(path))
@@ -143,7 +136,7 @@ def test_an_elf_file_says_what_it_is(root: Path) -> None:
     assert not exported_names(str(root / "cut"))
 
 
-def test_file_names_are_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_follow_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     assert file_name("infiniop") == "libinfiniop.so"
     monkeypatch.setattr(sys, "platform", "win32")
     assert file_name("infiniop") == "infiniop.dll"

@@ -1,4 +1,4 @@
-"""What C code leaves behind in its process: floating-point mode, printed lines, the heap."""
+"""Side effects of C code on its process: floating-point mode, printed lines, the heap."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from optest.process.float_control import FloatControl
 from optest.process.standard_output import Printed
 
 _LIBC = ctypes.CDLL(None)
-_UPWARD = 0x800
-"""FE_UPWARD of x86-64."""
+_UPWARD = 0x800  # FE_UPWARD of x86-64
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of a rounding mode is x86-64's")
-def test_another_rounding_mode_is_told_and_put_back() -> None:
+def test_changed_rounding_mode_is_reported_and_restored() -> None:
     control = FloatControl()
     assert FloatControl.is_possible()
     assert control.changed() == ""
@@ -33,14 +32,14 @@ def test_another_rounding_mode_is_told_and_put_back() -> None:
     assert control.changed() == ""
 
 
-def test_flags_that_operations_set_are_no_change() -> None:
+def test_operation_flags_are_no_change() -> None:
     control = FloatControl()
     assert 1.0 / 3.0 != 0.3
     assert float("1e300") * float("1e300") == float("inf")
     assert control.changed() == ""
 
 
-def test_what_is_printed_in_c_is_caught_with_its_calls_counted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_c_output_is_captured_and_counted(capfd: pytest.CaptureFixture[str]) -> None:
     printed = Printed()
     _LIBC.puts(b"before")
     with printed:
@@ -59,20 +58,17 @@ def test_what_is_printed_in_c_is_caught_with_its_calls_counted(capfd: pytest.Cap
     assert capfd.readouterr().out == "before\nbehind\n"
 
 
-@pytest.mark.parametrize(("printed_each_time", "length"), [(b"a line of a few words\n", 1980), (b"no line ", 2000)])
-def test_of_much_that_is_printed_whole_lines_are_kept(printed_each_time: bytes, length: int) -> None:
+@pytest.mark.parametrize(("line", "length"), [(b"a line of a few words\n", 1980), (b"no line ", 2000)])
+def test_long_output_is_truncated_to_whole_lines(line: bytes, length: int) -> None:
     printed = Printed()
     with printed:
-        os.write(1, printed_each_time * 300)
-    text = printed.text()
-    assert text.encode() == (printed_each_time * 300)[:length]
+        os.write(1, line * 300)
+    assert printed.text().encode() == (line * 300)[:length]
     printed.close()
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_standard_output_that_was_closed_is_told_and_there_again(
-    is_replaced: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_closed_standard_output_is_reported_and_restored(is_replaced: bool, capfd: pytest.CaptureFixture[str]) -> None:
     printed = Printed()
     with printed:
         os.write(1, b"inside\n")
@@ -91,7 +87,7 @@ def test_standard_output_that_was_closed_is_told_and_there_again(
 
 @pytest.mark.skipif(heap_bytes() is None, reason="the heap is not glibc's")
 @pytest.mark.parametrize("size", [100_000, 10_000_000])
-def test_the_heap_knows_what_was_handed_out(size: int) -> None:
+def test_heap_bytes_count_allocations(size: int) -> None:
     _LIBC.malloc.restype = ctypes.c_void_p
     gc.collect()
     gc.disable()  # what it frees would be counted
@@ -103,8 +99,6 @@ def test_the_heap_knows_what_was_handed_out(size: int) -> None:
         after = heap_bytes()
     finally:
         gc.enable()
-    assert before is not None
-    assert during is not None
-    assert after is not None
+    assert None not in (before, during, after)
     assert size <= during - before < size + 10_000
     assert during - after >= size

@@ -1,4 +1,4 @@
-"""What is written inside the elements is never reported; one byte anywhere else always is."""
+"""Writes to elements are never reported; a written byte anywhere else always is."""
 
 from __future__ import annotations
 
@@ -48,17 +48,15 @@ def bytes_of_elements(buffer: Buffer) -> set[int]:
     spec = buffer.spec
     size = spec.dtype.itemsize_bytes
     strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
-    found = set()
+    positions: set[int] = set()
     for index in np.ndindex(*spec.shape):
         slot = spec.offset + sum(axis * stride for axis, stride in zip(index, strides, strict=True))
-        found |= set(range(buffer.region.start + slot * size, buffer.region.start + (slot + 1) * size))
-    return found
+        positions |= set(range(buffer.region.start + slot * size, buffer.region.start + (slot + 1) * size))
+    return positions
 
 
 @given(layouts(), placements, poisons, st.integers(0, 255))
-def test_what_is_written_inside_the_elements_is_never_reported(
-    spec: TensorSpec, placement: Placement, poison: Poison, byte: int
-) -> None:
+def test_write_to_elements_is_never_reported(spec: TensorSpec, placement: Placement, poison: Poison, byte: int) -> None:
     buffer = Buffer.allocate(spec, name="x", placement=placement, poison=poison)
     assert buffer.outside() is None
     for position in bytes_of_elements(buffer):
@@ -67,7 +65,7 @@ def test_what_is_written_inside_the_elements_is_never_reported(
 
 
 @given(layouts(), placements, poisons, st.data())
-def test_one_byte_anywhere_else_is_always_reported(
+def test_byte_outside_elements_is_always_reported(
     spec: TensorSpec, placement: Placement, poison: Poison, data: st.DataObject
 ) -> None:
     buffer = Buffer.allocate(spec, name="x", placement=placement, poison=poison)
@@ -88,7 +86,7 @@ def test_one_byte_anywhere_else_is_always_reported(
 
 
 @given(layouts(least=1), placements, poisons, st.data())
-def test_one_changed_byte_of_an_element_is_told_with_its_index(
+def test_changed_element_is_reported_with_index(
     spec: TensorSpec, placement: Placement, poison: Poison, data: st.DataObject
 ) -> None:
     buffer = Buffer.allocate(spec, name="x", placement=placement, poison=poison)
@@ -109,7 +107,7 @@ def test_one_changed_byte_of_an_element_is_told_with_its_index(
 
 
 @given(layouts(least=1), st.sampled_from([WRITE_POISONS, READ_POISONS[:2], READ_POISONS[1:]]), st.data())
-def test_exactly_the_unwritten_elements_are_unwritten(
+def test_only_unwritten_elements_are_reported(
     spec: TensorSpec, pair: tuple[Poison, Poison], data: st.DataObject
 ) -> None:
     buffers = [Buffer.allocate(spec, poison=poison) for poison in pair]
@@ -128,14 +126,14 @@ def test_exactly_the_unwritten_elements_are_unwritten(
     assert np.array_equal(left, ~places)
 
 
-def test_two_buffers_with_one_poison_prove_nothing() -> None:
+def test_equal_poisons_are_refused() -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(2,))
     with refusal(ValueError, "ffi.should_hold_different_ones"):
         never_written(Buffer.allocate(spec), Buffer.allocate(spec))
 
 
 @given(layouts(), st.sampled_from([16, 64, 256, 4096]), st.integers(0, 9))
-def test_the_pointer_is_aligned_as_asked(spec: TensorSpec, alignment: int, shift: int) -> None:
+def test_pointer_has_requested_alignment(spec: TensorSpec, alignment: int, shift: int) -> None:
     buffer = Buffer.allocate(spec, alignment=alignment, shift=shift)
     assert (buffer.address - shift * spec.dtype.itemsize_bytes) % alignment == 0
     if spec.elements:
@@ -143,13 +141,13 @@ def test_the_pointer_is_aligned_as_asked(spec: TensorSpec, alignment: int, shift
 
 
 @pytest.mark.parametrize("alignment", [0, 4, 24])
-def test_an_alignment_that_is_none_is_refused(alignment: int) -> None:
+def test_invalid_alignment_is_refused(alignment: int) -> None:
     with refusal(ValueError, "ffi.power_of_two_and"):
         Buffer.allocate(TensorSpec(dtype=dtype("float64"), shape=(1,)), alignment=alignment)
 
 
 @given(layouts(), placements)
-def test_put_leaves_the_gaps_poisoned(spec: TensorSpec, placement: Placement) -> None:
+def test_put_keeps_gaps_poisoned(spec: TensorSpec, placement: Placement) -> None:
     buffer = Buffer.allocate(spec, placement=placement, poison=Poison.NAN)
     values = np.zeros(spec.shape, numpy_dtype(spec.dtype))
     buffer.put(values)
@@ -157,15 +155,15 @@ def test_put_leaves_the_gaps_poisoned(spec: TensorSpec, placement: Placement) ->
     assert buffer.array.tobytes() == values.tobytes()
 
 
-def test_put_refuses_what_it_would_have_to_convert() -> None:
+def test_put_refuses_other_dtype_and_shape() -> None:
     buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(2, 1)), name="x")
     for wrong in (np.zeros((2, 2), np.float32), np.zeros((2, 1)), np.zeros(2, np.float32)):
-        with pytest.raises(ValueError, match=r"should be float32\[2x1\] for x"):
+        with pytest.raises(ValueError, match=r"expected float32\[2x1\] for x"):
             buffer.put(wrong)
 
 
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
-def test_poisons_are_what_they_are_called(kind) -> None:
+def test_poisons_have_expected_values(kind) -> None:
     patterns = [poison.pattern(kind) for poison in Poison]
     assert all(len(pattern) == kind.itemsize_bytes for pattern in patterns)
     loud = [widen(np.frombuffer(p.pattern(kind), np.uint8).view(numpy_dtype(kind)))[0] for p in READ_POISONS]
@@ -195,7 +193,7 @@ def test_poisons_are_what_they_are_called(kind) -> None:
     ],
     ids=["columns", "backwards", "stride 0", "one element", "empty"],
 )
-def test_a_change_outside_names_the_nearest_element(
+def test_change_outside_names_the_nearest_element(
     shape: tuple[int, ...], strides: tuple[int, ...], offset: int, words: str
 ) -> None:
     spec = TensorSpec(dtype=dtype("int16"), shape=shape, strides=strides, offset=offset)
@@ -204,14 +202,14 @@ def test_a_change_outside_names_the_nearest_element(
     assert f"memory was written 0 bytes {words}a5 became 00" == str(buffer.outside())
 
 
-def test_a_change_before_backwards_rows_names_the_last_row() -> None:
+def test_change_before_reversed_rows_names_last_row() -> None:
     spec = TensorSpec(dtype=dtype("int16"), shape=(2, 3), strides=(-3, 1), offset=3)
     buffer = Buffer.allocate(spec, name="out")
     buffer.region.memory[buffer.region.start - 1] = 0
     assert says(str(buffer.outside()), "ffi.byte_before_the_start")
 
 
-def test_a_change_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_change_is_located(capsys: pytest.CaptureFixture[str]) -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(4, 1))
     buffer = Buffer.allocate(spec, name="out")
     for position, words in (
@@ -243,7 +241,7 @@ def test_a_change_says_where(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
-def test_pages_trap_at_the_very_byte(placement: Placement, byte: int, dies: bool, write: bool) -> None:
+def test_pages_trap_at_the_exact_byte(placement: Placement, byte: int, dies: bool, write: bool) -> None:
     buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(6,)), name="x", placement=placement)
     address = buffer.address + byte
 
@@ -261,12 +259,12 @@ def test_pages_trap_at_the_very_byte(placement: Placement, byte: int, dies: bool
 
 
 @linux
-def test_pages_are_given_back() -> None:
+def test_pages_are_released() -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(1 << 20,))
     before = held_kib()
     for _ in range(300):
         Buffer.allocate(spec, placement=Placement.PAGES_END)
-    assert held_kib() - before < 600_000, "300 buffers of 4 MiB were not given back"
+    assert held_kib() - before < 600_000, "300 buffers of 4 MiB were not released"
 
 
 def held_kib() -> int:
@@ -274,7 +272,7 @@ def held_kib() -> int:
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
 
-def test_describe_knows_only_what_is_near() -> None:
+def test_describe_covers_only_nearby_addresses() -> None:
     buffer = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(3,)), name="x")
     assert buffer.describe(buffer.address + 1) == "at byte 1 of x (int8[3])"
     assert says_exactly(buffer.describe(buffer.address + 3), "ffi.bytes_behind_the_end")
@@ -284,7 +282,7 @@ def test_describe_knows_only_what_is_near() -> None:
 
 @given(st.integers(0, 3000), placements, st.data())
 @settings(max_examples=50)
-def test_a_workspace_is_as_large_as_asked_and_watched(size: int, placement: Placement, data: st.DataObject) -> None:
+def test_workspace_has_requested_size_and_guards(size: int, placement: Placement, data: st.DataObject) -> None:
     pointers = Place((Where(placement=placement), (), size)).pointers()
     assert pointers["workspace_size"] == size
     assert (pointers["workspace"] is None) == (size == 0)
@@ -298,11 +296,11 @@ def test_a_workspace_is_as_large_as_asked_and_watched(size: int, placement: Plac
         change = workspace.outside()
         assert change is not None
         assert (change.place, change.distance, change.byte) == ("behind", 0, size)
-        assert change.in_plain_bytes().index is None, "its bytes are nobody's elements"
+        assert change.in_plain_bytes().index is None, "its bytes are no elements"
 
 
 @linux
-def test_what_lies_on_pages_can_be_protected_and_is_writeable_again_afterwards() -> None:
+def test_pages_are_protected_and_writeable_again() -> None:
     buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(5 << 20,)), placement=Placement.PAGES_END)
     buffer.array.fill(1)
     buffer.region.protect(writeable=False)
@@ -319,7 +317,7 @@ def test_what_lies_on_pages_can_be_protected_and_is_writeable_again_afterwards()
 
 
 @linux
-def test_pages_are_taken_again_when_nobody_looks_at_them() -> None:
+def test_pages_are_reused_without_views() -> None:
     size = 5 << 20
     first = page_region(size, at_end=True)
     first.memory.fill(7)
@@ -329,10 +327,10 @@ def test_pages_are_taken_again_when_nobody_looks_at_them() -> None:
     assert page_region(size, at_end=True).address != address  # a view is alive
     assert view[0] == 0x07070707
     del view
-    found = [page_region(size, at_end=True) for _ in range(3)]
-    assert address in [each.address for each in found]
-    for each in found:
-        each.memory.fill(1)
+    regions = [page_region(size, at_end=True) for _ in range(3)]
+    assert address in [region.address for region in regions]
+    for region in regions:
+        region.memory.fill(1)
 
 
 OFF_BY_ONE = """
@@ -353,7 +351,7 @@ void fill(float *out, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t first, ptrdiff
         (-1, 3, "in a gap between the elements of out, behind element [0, 2], at byte 16"),
     ],
 )
-def test_a_c_function_that_walks_too_far_is_caught(build_library, first: int, count: int, words: str | None) -> None:
+def test_c_function_out_of_range_is_caught(build_library, first: int, count: int, words: str | None) -> None:
     fill = ctypes.CDLL(str(build_library(OFF_BY_ONE))).fill
     fill.argtypes = (ctypes.c_void_p, *(ctypes.c_ssize_t,) * 4)
     buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(5, 1)), name="out")

@@ -1,4 +1,4 @@
-"""Structs of headers as memory: fields where the compiler puts them, and what cannot be placed is told."""
+"""Structs of headers as ctypes: the compiler's field offsets, and messages for fields of unknown offset."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> Header:
     return read_headers([file])
 
 
-def test_fields_lie_where_the_compiler_puts_them(header: Header, tmp_path: Path) -> None:
+def test_field_offsets_match_the_compiler(header: Header, tmp_path: Path) -> None:
     (tmp_path / "s.h").write_text(HEADER)
-    places = "sizeof(params), offsetof(params, norm.bits), offsetof(params, whole.sizes), offsetof(params, whole.next)"
-    source = f'#include "s.h"\n#include <stdio.h>\nint main(void) {{ printf("%zu %zu %zu %zu", {places}); }}'
+    fields = "sizeof(params), offsetof(params, norm.bits), offsetof(params, whole.sizes), offsetof(params, whole.next)"
+    source = f'#include "s.h"\n#include <stdio.h>\nint main(void) {{ printf("%zu %zu %zu %zu", {fields}); }}'
     (tmp_path / "s.c").write_text(source)
     subprocess.run(["gcc", "-o", str(tmp_path / "s"), str(tmp_path / "s.c")], check=True)
-    told = [int(each) for each in subprocess.run([tmp_path / "s"], check=True, capture_output=True).stdout.split()]
+    offsets = [int(word) for word in subprocess.run([tmp_path / "s"], check=True, capture_output=True).stdout.split()]
     params, tensor = structure_of(header, "params"), structure_of(header, "tensor")
     norm = {name: kind for name, kind, *_ in params._fields_}["norm"]
     whole = params.whole.offset
-    assert told == [
+    assert offsets == [
         ctypes.sizeof(params),
         params.norm.offset + norm.bits.offset,
         whole + tensor.sizes.offset,
@@ -55,34 +55,34 @@ def test_fields_lie_where_the_compiler_puts_them(header: Header, tmp_path: Path)
     ]
 
 
-def test_a_field_is_found_by_its_path(header: Header) -> None:
+def test_field_is_looked_up_by_path(header: Header) -> None:
     assert field_of(header, "params", "norm.eps").type.spelling == "float"
     assert field_of(header, "struct tensor", "sizes").length == 4
 
 
 @pytest.mark.parametrize("how", ["#pragma pack(1)", "typedef int other __attribute__((packed));"])
-def test_a_header_that_packs_structs_leaves_their_fields_unplaced(tmp_path: Path, how: str) -> None:
+def test_packed_header_has_unknown_field_offsets(tmp_path: Path, how: str) -> None:
     (tmp_path / "p.h").write_text(f"{how}\nstruct close {{ char a; double b; }};\nint f(struct close *c);\n")
     packed = read_headers([tmp_path / "p.h"])
     assert packed.prototype("f"), "its address can be passed"
-    with pytest.raises(UsageError, match=r"struct close cannot be filled in: p\.h has '.*pack.*', so where the fields"):
+    with pytest.raises(UsageError, match=r"struct close cannot be filled in: p\.h has '.*pack.*', so the field"):
         structure_of(packed, "close")
 
 
 @pytest.mark.parametrize(
-    ("struct", "path", "said"),
+    ("struct", "path", "message"),
     [
         ("tensor", "size", "struct tensor has no field 'size'; did you mean sizes? it has kind, small, sizes"),
         ("params", "norm.epsilon", "has no field 'epsilon'"),
         ("tensors", "a", "struct tensors is defined in no header; did you mean tensor?"),
         ("opaque", "a", "struct opaque is declared, but not defined"),
-        ("packed_bits", "a", "struct packed_bits cannot be filled in: a has a number of bits"),
+        ("packed_bits", "a", "struct packed_bits cannot be filled in: a is a bit-field"),
         ("either", "i", "either is a union"),
-        ("nameless", "a", "it has a part without a name"),
+        ("nameless", "a", "it has an unnamed member"),
         ("open_end", "count", "rest is an array of unknown size"),
     ],
 )
-def test_what_cannot_be_placed_is_told(header: Header, struct: str, path: str, said: str) -> None:
+def test_unknown_field_offset_is_reported(header: Header, struct: str, path: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         (structure_of(header, struct), field_of(header, struct, path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -1,6 +1,5 @@
-"""Whose malloc it is, asked in other programs than this one: Debian's Python, which is not position-independent, one
-that is built like it, and one whose malloc was replaced. Where it is glibc's, how much of the heap is taken tells
-something of a library, but for settings of Python's and malloc's own."""
+"""Detection of glibc's malloc in other programs: Debian's Python, which is not position-independent, a program built
+like it, and one with a replaced malloc; and settings of Python and malloc that make the heap's size meaningless."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ pytestmark = [
     pytest.mark.cxx,
 ]
 
-ASKED = """
+# Prints whether malloc's address is glibc's, and the module's result; it needs only Python's library.
+PROGRAM = """
 import ctypes, runpy, sys
 
 def address(library):
@@ -29,7 +29,6 @@ def address(library):
 print(address(ctypes.CDLL(None)) == address(ctypes.CDLL("libc.so.6")))
 print(runpy.run_path(sys.argv[1])["has_glibc_malloc"]())
 """
-"""Whether malloc's own address is glibc's, and what the module says, which needs nothing but Python's library."""
 
 EMBEDS_PYTHON = """
 #include <stdlib.h>
@@ -81,65 +80,55 @@ def built(text: str, target: Path, *flags: str) -> Path:
     return target
 
 
-def said_by(python: str | Path, **variables: str) -> list[str]:
-    """What a Python answers to what is ``ASKED``, without anything that this process was started with."""
+def output_of(python: str | Path, **variables: str) -> list[str]:
+    """Return the output of ``PROGRAM`` in another Python, without this process's settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_"))}
-    command = [str(python), "-S", "-c", ASKED, glibc.__file__]
+    command = [str(python), "-S", "-c", PROGRAM, glibc.__file__]
     done = subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_ENABLE_SHARED"), reason="no program can embed this Python")
-def test_it_is_glibcs_in_a_program_that_has_a_stub_of_malloc(tmp_path: Path) -> None:
+def test_glibc_malloc_is_detected_behind_stub(tmp_path: Path) -> None:
     folder, version = map(sysconfig.get_config_var, ("LIBDIR", "LDVERSION"))
     flags = ("-fno-pie", "-no-pie", f"-L{folder}", f"-lpython{version}", f"-Wl,-rpath,{folder}")
     program = built(EMBEDS_PYTHON, tmp_path / "embeds", *flags)
-    by_address, told = said_by(program, PYTHONHOME=sys.base_prefix)
+    by_address, detected = output_of(program, PYTHONHOME=sys.base_prefix)
     if by_address == "True":
         pytest.skip("this linker puts no stub of malloc into the program")
-    assert told == "True"
+    assert detected == "True"
 
 
 def is_new_enough(python: str) -> bool:
-    asked = "import sys; sys.exit(sys.version_info < (3, 10))"
-    return Path(python).exists() and subprocess.run([python, "-c", asked], check=False).returncode == 0
+    program = "import sys; sys.exit(sys.version_info < (3, 10))"
+    return Path(python).exists() and subprocess.run([python, "-c", program], check=False).returncode == 0
 
 
 @pytest.mark.skipif(not is_new_enough("/usr/bin/python3"), reason="the system has no Python of its own, or an old one")
-def test_it_is_glibcs_with_the_systems_python() -> None:
-    assert said_by("/usr/bin/python3")[1] == "True"
+def test_glibc_malloc_is_detected_in_system_python() -> None:
+    assert output_of("/usr/bin/python3")[1] == "True"
 
 
-def test_it_is_not_where_another_library_was_loaded_before(tmp_path: Path) -> None:
+def test_preloaded_malloc_is_detected(tmp_path: Path) -> None:
     preloaded = built(TAKES_MALLOCS_PLACE, tmp_path / "libplace.so", "-shared", "-fPIC")
-    assert said_by(sys.executable)[1] == "True"
-    assert said_by(sys.executable, LD_PRELOAD=str(preloaded))[1] == "False"
-
-
-needs_glibc_malloc = pytest.mark.skipif(not glibc.has_glibc_malloc(), reason="needs glibc's malloc")
-
-
-@pytest.mark.parametrize(("malloc", "is_known"), [("pymalloc", True), ("malloc", False), ("malloc_debug", False)])
-@needs_glibc_malloc
-def test_the_heap_is_not_known_where_pythons_own_objects_lie_there(malloc: str, is_known: bool) -> None:
-    assert known({"PYTHONMALLOC": malloc}) is is_known
+    assert output_of(sys.executable)[1] == "True"
+    assert output_of(sys.executable, LD_PRELOAD=str(preloaded))[1] == "False"
 
 
 @pytest.mark.parametrize(
-    ("tunables", "is_known"),
+    ("variable", "value", "is_known"),
     [
-        ("glibc.malloc.tcache_count=255", True),
-        ("glibc.malloc.perturb=0:glibc.malloc.tcache_count=1000", False),
-        ("glibc.malloc.tcache_count=many:", True),
+        ("PYTHONMALLOC", "pymalloc", True),
+        ("PYTHONMALLOC", "malloc", False),
+        ("PYTHONMALLOC", "malloc_debug", False),
+        ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=255", True),
+        ("GLIBC_TUNABLES", "glibc.malloc.perturb=0:glibc.malloc.tcache_count=1000", False),
+        ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=many:", True),
     ],
 )
-@needs_glibc_malloc
-def test_the_heap_is_not_known_where_malloc_keeps_many_free_blocks(tunables: str, is_known: bool) -> None:
-    assert known({"GLIBC_TUNABLES": tunables}) is is_known
-
-
-def known(stated: dict[str, str]) -> bool:
+@pytest.mark.skipif(not glibc.has_glibc_malloc(), reason="needs glibc's malloc")
+def test_heap_is_unknown_with_foreign_blocks(variable: str, value: str, is_known: bool) -> None:
     program = "from optest.memory.heap import heap_bytes; print(heap_bytes() is not None)"
-    variables = {**os.environ, **stated}
+    variables = {**os.environ, variable: value}
     done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
-    return done.stdout.split() == ["True"]
+    assert done.stdout.split() == [str(is_known)]

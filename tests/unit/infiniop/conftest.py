@@ -1,4 +1,4 @@
-"""A library of the interface in sixty lines of C: one operator that is right, and others that are not."""
+"""A library with the interface in sixty lines of C: one correct operator and several wrong ones."""
 
 from __future__ import annotations
 
@@ -39,10 +39,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(OpRegister, "registry", [])
     monkeypatch.setenv("INFINI_ROOT", str(tmp_path / "nothing"))
     monkeypatch.setenv("OPTEST_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.setattr(chosen, "script", "")
-    monkeypatch.setattr(chosen, "seed", 0)
-    monkeypatch.setattr(chosen, "only", None)
-    monkeypatch.setattr(chosen, "only_of", "")
+    for name, value in (("script", ""), ("seed", 0), ("only", None), ("only_of", "")):
+        monkeypatch.setattr(chosen, name, value)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The image of a guarded buffer on a torch device; torch's own processor stands for one."""
+"""The image of a guarded buffer on a torch device; the CPU serves as the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(("strides", "offset"), [((9, 2), 3), ((1, 3), 0), ((0, 1), 0), ((-4, 1), 8)])
-def test_what_is_written_on_the_device_comes_back_with_its_guards(strides, offset) -> None:
+def test_device_writes_are_fetched_with_guards(strides, offset) -> None:
     spec = TensorSpec(dtype=dtype("bfloat16"), shape=(3, 4), strides=strides, offset=offset)
     memory = TensorMemory(Buffer.allocate(spec, name="y"), "cpu")
     values = view(np.arange(spec.storage_elements).astype("float32").astype(memory.buffer.array.dtype), spec)

@@ -32,7 +32,7 @@ HEADER = ["INVALID", "BYTE", "BOOL", *NUMBERS, "C16", "C32", "C64", "C128", "BF1
 
 
 class FakeTorch(SimpleNamespace):
-    """A torch with a device ``cuda`` and one ``npu``, that notes what is asked of it."""
+    """A torch with devices ``cuda``, ``npu`` and ``mlu`` that records the calls of their modules."""
 
     def __init__(self, *, available: bool = True) -> None:
         self.calls: list[str] = []
@@ -54,7 +54,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     return fake
 
 
-def test_numbers_and_names_are_the_headers() -> None:
+def test_dtype_numbers_and_names_match_header() -> None:
     assert [InfiniDtypeNames[number] for number in range(20)] == HEADER
     assert InfiniDtype["C8"] is InfiniDtype["C16"]
     assert [InfiniDtype[name].value for name in ("C8", "C16", "C32", "C64", "C128")] == [15, 15, 16, 17, 18]
@@ -63,13 +63,13 @@ def test_numbers_and_names_are_the_headers() -> None:
 
 
 @pytest.mark.parametrize("dt", [dt for dt in InfiniDtype if dt], ids=lambda dt: dt.name)
-def test_numpy_has_a_dtype_of_the_same_width(dt: InfiniDtype) -> None:
+def test_numpy_dtype_has_same_width(dt: InfiniDtype) -> None:
     assert to_numpy_dtype(dt).itemsize == element_of(dt).itemsize_bytes
     assert to_numpy_dtype(dt, compatability_mode=True).kind != "u" or element_of(dt).bits == 8
 
 
 @pytest.mark.torch
-def test_torch_dtypes_and_the_way_back() -> None:
+def test_torch_dtypes_round_trip() -> None:
     import torch
 
     assert to_torch_dtype(InfiniDtype.F8) is torch.float8_e4m3fn
@@ -85,41 +85,24 @@ def test_torch_dtypes_and_the_way_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "expected"),
     [(12, "F16"), ("F16", "F16"), ("float16", "F16"), ("torch.bfloat16", "BF16"), ("uint8", "U8"), (True, "BYTE")],
 )
-def test_spellings_of_a_dtype(value: object, found: str) -> None:
-    assert infini_dtype(value) is InfiniDtype[found]
+def test_spellings_of_a_dtype(value: object, expected: str) -> None:
+    assert infini_dtype(value) is InfiniDtype[expected]
     with pytest.raises(UnknownName):
         infini_dtype(f"{value}x")
 
 
-def test_devices_of_the_header() -> None:
-    assert {each.value: InfiniDeviceNames[each] for each in InfiniDeviceEnum} == {
-        0: "CPU",
-        1: "NVIDIA",
-        2: "Cambricon",
-        3: "Ascend",
-        4: "Metax",
-        5: "Moore",
-        6: "Iluvatar",
-        7: "Kunlun",
-        8: "Hygon",
-        9: "QY",
-    }
-    assert [torch_device_map[each] for each in InfiniDeviceEnum] == [
-        "cpu",
-        "cuda",
-        "mlu",
-        "npu",
-        "cuda",
-        "musa",
-        *["cuda"] * 4,
-    ]
+def test_devices_match_header() -> None:
+    names = ["CPU", "NVIDIA", "Cambricon", "Ascend", "Metax", "Moore", "Iluvatar", "Kunlun", "Hygon", "QY"]
+    assert {device.value: InfiniDeviceNames[device] for device in InfiniDeviceEnum} == dict(enumerate(names))
+    in_torch = ["cpu", "cuda", "mlu", "npu", "cuda", "musa", *["cuda"] * 4]
+    assert [torch_device_map[device] for device in InfiniDeviceEnum] == in_torch
 
 
 @pytest.mark.parametrize("device", [InfiniDeviceEnum.NVIDIA, 1, "cuda", "cuda:3", "NVIDIA", InfiniDeviceEnum.KUNLUN])
-def test_a_device_is_waited_for_however_it_is_named(torch: FakeTorch, device: object) -> None:
+def test_every_device_spelling_is_synchronised(torch: FakeTorch, device: object) -> None:
     synchronize_device(device)
     assert torch.calls == ["cuda.synchronize"]
     assert get_sync_func(InfiniDeviceEnum.CAMBRICON) is not None
@@ -128,7 +111,7 @@ def test_a_device_is_waited_for_however_it_is_named(torch: FakeTorch, device: ob
         synchronize_device("gpu")
 
 
-def test_timing_waits_at_both_ends_and_zero_iterations_are_an_error(torch: FakeTorch) -> None:
+def test_timing_synchronises_and_refuses_zero_iterations(torch: FakeTorch) -> None:
     def work() -> None:
         torch.calls.append("work")
 
@@ -147,9 +130,7 @@ def test_profiling_prints_the_mean(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f" Matmul time: {seconds * 1000:.6f} ms\n"
 
 
-def test_a_vendors_module_is_imported_when_its_device_is_asked_for(
-    torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vendor_module_is_imported_for_requested_device(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch_npu", ModuleType("torch_npu"))
     assert get_test_devices(get_args(["--ascend", "--nvidia"])) == [InfiniDeviceEnum.NVIDIA, InfiniDeviceEnum.ASCEND]
     assert torch.calls == ["npu.set_device(0)"]
@@ -157,37 +138,32 @@ def test_a_vendors_module_is_imported_when_its_device_is_asked_for(
     assert torch.calls == ["npu.set_device(0)"], "once, and not for every tensor"
 
 
-def test_devices_that_are_not_here_are_unavailable_by_name(torch: FakeTorch) -> None:
-    for flag, said in (
-        ("--cambricon", "device Cambricon is unavailable: it needs the vendor's torch_mlu, which is not installed$"),
-        ("--ascend", "device Ascend is unavailable: it needs the vendor's torch_npu, which is not installed$"),
-        ("--moore", "device Moore is unavailable: it needs the vendor's torch_musa, which is not installed$"),
-        ("--kunlun", "device Kunlun is unavailable: it needs the vendor's torch_xmlir, which is not installed$"),
-    ):
-        with pytest.raises(Unavailable, match=said):
-            get_test_devices(get_args([flag]))
+def test_missing_vendor_modules_are_named(torch: FakeTorch) -> None:
+    for name, module in (("Cambricon", "mlu"), ("Ascend", "npu"), ("Moore", "musa"), ("Kunlun", "xmlir")):
+        with pytest.raises(Unavailable, match=f"device {name} is unavailable: install the vendor's torch_{module}$"):
+            get_test_devices(get_args([f"--{name.lower()}"]))
     with pytest.raises(UsageError, match=r"(?s)device Cambricon .*device Moore "):
         get_test_devices(get_args(["--cambricon", "--moore", "--nvidia"]))
 
 
-def test_a_card_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_missing_in_torch_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "loaded_torch", lambda: FakeTorch(available=False))
     with refusal(Unavailable, "infiniop.device_nvidia_is_unavailable"):
         get_test_devices(get_args(["--nvidia"]))
 
 
-def test_the_processor_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processor_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> object:
         raise Unavailable("torch", "pip install torch")
 
     monkeypatch.setattr(devices, "loaded_torch", absent)
-    assert get_test_devices(get_args([])) == [InfiniDeviceEnum.CPU]
-    assert get_test_devices(get_args(["--cpu"])) == [InfiniDeviceEnum.CPU]
+    for options in ([], ["--cpu"]):
+        assert get_test_devices(get_args(options)) == [InfiniDeviceEnum.CPU]
     with refusal(Unavailable, "infiniop.device_nvidia_is_unavailable_pip"):
         get_test_devices(get_args(["--nvidia"]))
 
 
-def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_options(capsys: pytest.CaptureFixture[str]) -> None:
     args = get_args(["--num_prerun", "0", "--debug"])
     assert (args.num_prerun, args.num_iterations, args.debug, args.profile, args.seed) == (0, 1000, True, False, 0)
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""LIBINFINIOP: opened when used, signatures from the header, registrations held against it, descriptors counted."""
+"""LIBINFINIOP: opened when used, signatures from the header, registrations compared with it, descriptors counted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def twice(handle: object, *tensors: CTensor) -> object:
     return descriptor
 
 
-def test_importing_loads_neither_library_nor_torch_nor_parser() -> None:
+def test_import_loads_no_library_torch_or_parser() -> None:
     code = (
         "import sys\nfrom optest.infiniop import *\nfrom optest.infiniop.utils import *\n"
         "print(repr(LIBINFINIOP), [m for m in ('torch', 'pycparser') if m in sys.modules])"
@@ -55,12 +55,12 @@ def test_importing_loads_neither_library_nor_torch_nor_parser() -> None:
     assert done.stdout == "<LIBINFINIOP, not opened yet> []\n"
 
 
-def test_a_missing_library_is_unavailable_in_words() -> None:
-    with pytest.raises(Unavailable, match=r"library infini(op|rt) is unavailable: it was looked for as .*nothing/lib/"):
-        LIBINFINIOP.infiniopAdd  # noqa: B018 - asking is what fails
+def test_missing_library_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match=r"library infini(op|rt) is unavailable: not found at .*nothing/lib/"):
+        LIBINFINIOP.infiniopAdd  # noqa: B018 - the look-up fails
 
 
-def test_the_default_library_is_opened_at_first_use(tiny_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_library_is_opened_at_first_use(tiny_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFINI_ROOT", str(tiny_root))
     assert LIBINFINIOP.aliveNow() == 0
     assert repr(LIBINFINIOP) == f"<InfiniLib of {tiny_root}>"
@@ -73,7 +73,7 @@ def test_operators_come_before_the_runtime(lib: InfiniLib) -> None:
     assert lib.librt._name.endswith("libinfinirt.so")
 
 
-def test_two_opened_objects_make_a_library(lib: InfiniLib, tiny_root: Path) -> None:
+def test_loaded_objects_make_a_library(lib: InfiniLib, tiny_root: Path) -> None:
     own = InfiniLib(ctypes.CDLL(lib.librt._name), ctypes.CDLL(lib.libop._name), headers=[tiny_root / "include"])
     assert own.infinirtSetDevice(0, 0) == 0
 
@@ -89,12 +89,12 @@ def test_windows_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert find_library("infiniop", root=tmp_path) == str(tmp_path / "bin" / "infiniop.dll")
 
 
-def test_every_operator_of_the_header_is_callable_without_registration(lib: InfiniLib) -> None:
+def test_header_operators_need_no_registration(lib: InfiniLib) -> None:
     assert lib.infiniopTwice.argtypes == (ctypes.c_void_p, *lib.infiniopTwice.argtypes[1:])
     assert "infiniopTwice(infiniopTwiceDescriptor_t desc" in repr(lib.infiniopTwice)
 
 
-def test_a_missing_symbol_breaks_its_operator_alone(lib: InfiniLib) -> None:
+def test_missing_symbol_affects_only_its_operator(lib: InfiniLib) -> None:
     @OpRegister.operator
     def absent_(each):
         each.infiniopAbsent.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_size_t] + [ctypes.c_void_p] * 3
@@ -111,20 +111,20 @@ def test_a_missing_symbol_breaks_its_operator_alone(lib: InfiniLib) -> None:
         lib.infiniopTwyce  # noqa: B018
 
 
-def test_drift_of_a_registration_names_the_argument_when_its_operator_is_called(lib: InfiniLib) -> None:
+def test_call_reports_drift_of_registration(lib: InfiniLib) -> None:
     @OpRegister.operator
     def twice_(each):
         pointer = ctypes.c_void_p
         each.infiniopTwice.argtypes = [pointer, pointer, ctypes.c_int, pointer, pointer, pointer]
 
-    with pytest.raises(Drift, match=r"infiniopTwice: argument 3 \(workspace_size\) is declared c_int, .* says size_t"):
+    with pytest.raises(Drift, match=r"infiniopTwice: argument 3 \(workspace_size\) is declared c_int, expected size_t"):
         lib.infiniopTwice(None, None, 0, None, None, None)
     with pytest.raises(Drift, match="workspace_size"):
         OpRegister.register_lib(lib)
     assert lib.infinirtSetDevice(0, 0) == 0, "no other function is concerned"
 
 
-def test_drift_of_a_signature_that_is_set_on_the_function(lib: InfiniLib) -> None:
+def test_assigned_signature_is_checked_for_drift(lib: InfiniLib) -> None:
     with refusal(Drift, "infiniop.declared_with_arguments_but"):
         lib.infiniopTwice.argtypes = [ctypes.c_void_p]
     lib.infinirtSetDevice.argtypes = [ctypes.c_int, ctypes.c_int]
@@ -132,8 +132,8 @@ def test_drift_of_a_signature_that_is_set_on_the_function(lib: InfiniLib) -> Non
         lib.infinirtSetDevice.restype = ctypes.c_double
 
 
-def test_what_no_header_declares_needs_a_registration(lib: InfiniLib) -> None:
-    with pytest.raises(UsageError, match=r"infiniopHidden has no signature: .*write @OpRegister.operator"):
+def test_undeclared_function_needs_a_registration(lib: InfiniLib) -> None:
+    with pytest.raises(UsageError, match=r"infiniopHidden has no signature, .*write @OpRegister.operator"):
         lib.infiniopHidden(2)
 
     @OpRegister.operator
@@ -147,7 +147,7 @@ def test_what_no_header_declares_needs_a_registration(lib: InfiniLib) -> None:
         lib.infiniopHidden(2, 3)
 
 
-def test_a_library_without_headers_still_makes_tensors(tiny_root: Path, tmp_path: Path) -> None:
+def test_library_without_headers_creates_tensors(tiny_root: Path, tmp_path: Path) -> None:
     lib = open_lib(tiny_root, headers=[])
     assert lib.header is None
     tensor = CTensor(InfiniDtype.F32, (2, 3), None)
@@ -158,19 +158,19 @@ def test_a_library_without_headers_still_makes_tensors(tiny_root: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        ((None, None, 4, None, None), "given 5 arguments, expected given 6; missing: stream"),
+        ((None, None, 4, None, None), "got 5 arguments, expected 6; missing: stream"),
         ((None, None, -1, None, None, None), r"argument 3 \(workspace_size\) is -1, expected from 0"),
         ((None, None, 4, 1.5, None, None), r"argument 4 \(y\) is 1.5 \(float\), expected a pointer"),
     ],
 )
-def test_arguments_are_checked_before_c_is_called(lib: InfiniLib, arguments: tuple[object, ...], said: str) -> None:
-    with pytest.raises(BadCall, match=said):
+def test_arguments_are_checked_before_the_call(lib: InfiniLib, arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(BadCall, match=message):
         lib.infiniopTwice(*arguments)
 
 
-def test_a_tensor_descriptor_is_no_handle(lib: InfiniLib) -> None:
+def test_tensor_descriptor_is_no_handle(lib: InfiniLib) -> None:
     tensor = CTensor(InfiniDtype.F32, (2,), None)
     with refusal(BadCall, "infiniop.is_handle_of_infinioptensordescriptor"):
         twice(tensor.descriptor, tensor, tensor)
@@ -179,7 +179,7 @@ def test_a_tensor_descriptor_is_no_handle(lib: InfiniLib) -> None:
     tensor.destroy_desc()
 
 
-def test_statuses_have_the_names_of_the_librarys_own_header(lib: InfiniLib) -> None:
+def test_status_names_come_from_library_header(lib: InfiniLib) -> None:
     assert lib.codes.name(77) == "INFINI_STATUS_OF_THIS_LIBRARY"
     with pytest.raises(StatusError, match=r"infinirtSetDevice returned 5 \(INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED\)"):
         check_error(lib.infinirtSetDevice(1, 0))
@@ -188,7 +188,7 @@ def test_statuses_have_the_names_of_the_librarys_own_header(lib: InfiniLib) -> N
     check_error(0)
 
 
-def test_a_status_knows_whether_anybody_looked(lib: InfiniLib) -> None:
+def test_unchecked_status_is_kept(lib: InfiniLib) -> None:
     lib.infinirtSetDevice(1, 0)
     looked = lib.infinirtSetDevice(1, 0)
     assert looked != 0
@@ -198,7 +198,7 @@ def test_a_status_knows_whether_anybody_looked(lib: InfiniLib) -> None:
     assert lib.take_unseen() == []
 
 
-def test_destroying_a_descriptor_twice_is_harmless_and_counted_once(lib: InfiniLib) -> None:
+def test_destroying_tensor_descriptor_twice_is_harmless(lib: InfiniLib) -> None:
     before = lib.aliveNow()
     tensor = CTensor(InfiniDtype.F32, (2, 3), (3, 1))
     assert isinstance(tensor.descriptor, infiniopTensorDescriptor_t)
@@ -210,7 +210,7 @@ def test_destroying_a_descriptor_twice_is_harmless_and_counted_once(lib: InfiniL
     assert not lib.ledger.kept()
 
 
-def test_a_descriptor_that_is_forgotten_is_destroyed(lib: InfiniLib) -> None:
+def test_forgotten_descriptor_is_destroyed(lib: InfiniLib) -> None:
     before = lib.aliveNow()
     tensor = CTensor(InfiniDtype.F32, (2, 3), None)
     assert tensor.descriptor
@@ -219,13 +219,13 @@ def test_a_descriptor_that_is_forgotten_is_destroyed(lib: InfiniLib) -> None:
     assert lib.aliveNow() == before
 
 
-def test_descriptors_of_operators_are_counted_and_never_freed_twice(lib: InfiniLib) -> None:
+def test_operator_descriptor_is_never_freed_twice(lib: InfiniLib) -> None:
     handle = create_handle()
     assert isinstance(handle, infiniopHandle_t)
     descriptor = twice(handle, CTensor(InfiniDtype.F32, (2,), None), CTensor(InfiniDtype.F32, (2,), None))
     assert len(lib.ledger.kept()) == 2
     assert lib.infiniopDestroyTwiceDescriptor(descriptor) == 0
-    with pytest.raises(HandleError, match="was destroyed already"):
+    with pytest.raises(HandleError, match="was destroyed before"):
         lib.infiniopDestroyTwiceDescriptor(descriptor)
     destroy_handle(handle)
     assert not lib.ledger.kept()
@@ -233,7 +233,7 @@ def test_descriptors_of_operators_are_counted_and_never_freed_twice(lib: InfiniL
         destroy_handle(handle)
 
 
-def test_a_refused_creation_leaves_nothing(lib: InfiniLib) -> None:
+def test_refused_creation_leaves_nothing(lib: InfiniLib) -> None:
     handle = create_handle()
     with pytest.raises(StatusError, match="BAD_TENSOR_SHAPE"):
         twice(handle, CTensor(InfiniDtype.F32, (2,), None), CTensor(InfiniDtype.F32, (3,), None))
@@ -241,7 +241,7 @@ def test_a_refused_creation_leaves_nothing(lib: InfiniLib) -> None:
     assert not lib.ledger.kept()
 
 
-def test_without_a_parser_the_headers_are_unavailable_in_words(tiny_root: Path) -> None:
+def test_headers_without_parser_are_unavailable(tiny_root: Path) -> None:
     code = (
         "import sys; sys.modules['pycparser'] = None\n"
         f"from optest.infiniop import *; open_lib({str(tiny_root)!r}).infinirtSetDevice(0, 0)"

@@ -1,4 +1,4 @@
-"""Signatures written by hand are held against the header: drift names the function and the argument."""
+"""Hand-written signatures are compared with the header; drift names the function and the argument."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> Header:
 
 
 def check(header: Header, name: str, argtypes: list[Any] | None, restype: Any = ctypes.c_int32) -> None:
-    """Hold this signature, and no other, against the header."""
+    """Compare only this signature with the header."""
     OpRegister.registry.clear()
 
     @OpRegister.operator
@@ -62,7 +62,7 @@ def check(header: Header, name: str, argtypes: list[Any] | None, restype: Any = 
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
-def test_what_is_right_has_no_drift(header: Header, name: str) -> None:
+def test_matching_registration_has_no_drift(header: Header, name: str) -> None:
     check(header, name, GOOD[name])
     check(header, name, None)
     check(header, "watch", [ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int), ctypes.c_char_p], None)
@@ -71,20 +71,20 @@ def test_what_is_right_has_no_drift(header: Header, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "index", "ctype", "words"),
     [
-        ("createGemm", 0, ctypes.c_int, r"argument 1 \(handle\) is declared c_int, but the header says handle_t"),
-        ("createGemm", 1, P(Struct), r"argument 2 \(out\) is declared LP_Struct, but the header says descriptor_t \*"),
-        ("createGemm", 2, P(ctypes.c_int64), r"argument 3 \(shape\) .* but the header says const size_t \*"),
-        ("createGemm", 3, ctypes.c_double, r"argument 4 \(alpha\) is declared c_double, but the header says float"),
-        ("gemm", 2, ctypes.c_void_p, r"argument 3 \(workspace_size\) is declared c_void_p, but the header says size_t"),
+        ("createGemm", 0, ctypes.c_int, r"argument 1 \(handle\) is declared c_int, expected handle_t"),
+        ("createGemm", 1, P(Struct), r"argument 2 \(out\) is declared LP_Struct, expected descriptor_t \*"),
+        ("createGemm", 2, P(ctypes.c_int64), r"argument 3 \(shape\) .* expected const size_t \*"),
+        ("createGemm", 3, ctypes.c_double, r"argument 4 \(alpha\) is declared c_double, expected float"),
+        ("gemm", 2, ctypes.c_void_p, r"argument 3 \(workspace_size\) is declared c_void_p, expected size_t"),
         ("gemm", 2, ctypes.c_uint32, r"argument 3 \(workspace_size\) is declared c_uint"),
-        ("gemm", 3, ctypes.c_bool, r"argument 4 \(c\) is declared c_bool, but the header says float \*"),
+        ("gemm", 3, ctypes.c_bool, r"argument 4 \(c\) is declared c_bool, expected float \*"),
         (
             "gemm",
             4,
             P(ctypes.c_double),
-            r"argument 5 \(a\) is declared LP_c_double, but the header says const float \*",
+            r"argument 5 \(a\) is declared LP_c_double, expected const float \*",
         ),
-        ("gemm", 5, ctypes.c_size_t, r"argument 6 \(stream\) is declared c_ulong, but the header says void \*"),
+        ("gemm", 5, ctypes.c_size_t, r"argument 6 \(stream\) is declared c_ulong, expected void \*"),
     ],
 )
 def test_drift_names_the_argument(header: Header, name: str, index: int, ctype: Any, words: str) -> None:
@@ -95,28 +95,28 @@ def test_drift_names_the_argument(header: Header, name: str, index: int, ctype: 
     assert len(raised.value.differences) == 1
 
 
-def test_a_missing_argument_is_named(header: Header) -> None:
-    with pytest.raises(Drift, match=r"createGemm is declared with 3 arguments, but the header has 4; .*: float alpha"):
+def test_missing_argument_is_named(header: Header) -> None:
+    with pytest.raises(Drift, match=r"createGemm is declared with 3 arguments, expected 4 .*: float alpha"):
         check(header, "createGemm", GOOD["createGemm"][:-1])
     with refusal(Drift, "infiniop.creategemm_is_declared_with"):
         check(header, "createGemm", [*GOOD["createGemm"], ctypes.c_int])
 
 
-def test_the_result_is_held_against_the_header(header: Header) -> None:
+def test_result_type_is_compared_with_header(header: Header) -> None:
     with refusal(Drift, "infiniop.gemm_the_result_is"):
         check(header, "gemm", GOOD["gemm"], ctypes.c_double)
     with refusal(Drift, "infiniop.watch_the_result_is"):
         check(header, "watch", None)
 
 
-def test_what_the_header_does_not_have_is_drift(header: Header) -> None:
+def test_undeclared_registration_is_drift(header: Header) -> None:
     with pytest.raises(Drift, match=r"gemmm is registered, but no header declares it: .*did you mean 'gemm'"):
         check(header, "gemmm", [])
     with pytest.raises(Drift, match=r"many is registered, but .* variable number of arguments"):
         check(header, "many", [ctypes.c_int])
 
 
-def test_all_drift_is_told_at_once_and_nothing_runs_before(header: Header) -> None:
+def test_register_lib_reports_all_drift(header: Header) -> None:
     ran = []
 
     @OpRegister.operator

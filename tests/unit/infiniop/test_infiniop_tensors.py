@@ -1,4 +1,4 @@
-"""TestTensor: every mode, dtype and layout on NumPy memory; guards, gaps, seeds; torch and DLPack where they are."""
+"""TestTensor: every mode, dtype and layout on NumPy memory; guards, gaps, seeds; torch and DLPack if installed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
 @pytest.mark.parametrize("mode", DRAWN)
-def test_every_mode_draws_every_dtype_in_every_layout(dt: InfiniDtype, mode: str) -> None:
+def test_every_mode_draws_every_dtype_and_layout(dt: InfiniDtype, mode: str) -> None:
     for shape, strides in LAYOUTS:
         tensor = TestTensor(shape, strides, dt, CPU, mode=mode)
         tensor.check_unchanged()
@@ -53,7 +53,7 @@ def test_every_mode_draws_every_dtype_in_every_layout(dt: InfiniDtype, mode: str
 
 
 @pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
-def test_ones_and_zeros_are_what_they_say(dt: InfiniDtype) -> None:
+def test_ones_and_zeros_have_their_values(dt: InfiniDtype) -> None:
     for mode, value in (("ones", 1), ("zeros", 0)):
         drawn = TestTensor((2, 3), None, dt, CPU, mode=mode).logical_array()
         wanted = value + value * 1j if drawn.dtype.kind == "c" and mode == "ones" and dt in _PACKED else value
@@ -76,7 +76,7 @@ def test_logical_and_physical_agree_for_any_strides(shape: list[int], data: st.D
     assert np.ascontiguousarray(tensor.actual_array()).tobytes() == tensor.logical_array().tobytes()
 
 
-def test_what_is_no_element_is_poisoned_with_nan_and_not_zero() -> None:
+def test_gaps_are_poisoned_with_nan() -> None:
     tensor = TestTensor((3, 4), (9, 2), F32, CPU, mode="ones", offset=2)
     storage = tensor._memory.buffer.region
     everything = storage.memory[storage.start : storage.end].view(np.float32)
@@ -85,21 +85,21 @@ def test_what_is_no_element_is_poisoned_with_nan_and_not_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [(-1, "1 byte before the start of"), (1, r"in a gap between the elements .* behind element \[0, 0\]")],
 )
-def test_a_write_outside_the_elements_is_found(place: int, said: str) -> None:
+def test_write_outside_elements_is_reported(place: int, message: str) -> None:
     tensor = TestTensor((3, 4), (9, 2), F32, CPU)
     tensor.check_guards()
     buffer = tensor._memory.buffer
     start = buffer.region.start + 4 * place
     buffer.region.memory[start : start + 4] = 0
-    with pytest.raises(Fault, match=said) as caught:
+    with pytest.raises(Fault, match=message) as caught:
         tensor.check_guards()
     assert caught.value.reason is Reason.OUT_OF_BOUNDS
 
 
-def test_an_input_that_changed_is_found() -> None:
+def test_changed_input_is_reported() -> None:
     tensor = TestTensor((3, 4), (1, 3), F32, CPU)
     tensor.actual_array()[2, 1] = 7
     with pytest.raises(Fault, match=r"element \[2, 1\]") as caught:
@@ -107,7 +107,7 @@ def test_an_input_that_changed_is_found() -> None:
     assert caught.value.reason is Reason.INPUT_MUTATED
 
 
-def test_an_output_that_was_not_written_is_found() -> None:
+def test_unwritten_output_is_reported() -> None:
     tensor = TestTensor((2, 3), (5, 1), InfiniDtype.F16, CPU, mode="empty")
     tensor.actual_array()[...] = 1
     tensor.check_written()
@@ -119,7 +119,7 @@ def test_an_output_that_was_not_written_is_found() -> None:
         again.logical_array()
 
 
-def test_values_follow_from_the_seed() -> None:
+def test_values_depend_on_the_seed() -> None:
     def bits(count: int = 2) -> list[bytes]:
         return [TestTensor((5, 5), None, F32, CPU).logical_array().tobytes() for _ in range(count)]
 
@@ -142,7 +142,7 @@ def test_committed_bits_of_a_seed() -> None:
 GOLDEN = ["0x1.9ba17a0000000p-2", "0x1.8b99e80000000p-1", "0x1.ea1fe40000000p-2", "0x1.206cbe0000000p-1"]
 
 
-def test_random_values_lie_in_the_unit_interval_and_use_all_bits_of_integers() -> None:
+def test_random_values_cover_their_range() -> None:
     floats = TestTensor((1000,), None, F32, CPU, seed=1).logical_array()
     assert 0 <= floats.min() < 0.1
     assert 0.9 < floats.max() <= 1
@@ -155,36 +155,30 @@ def test_random_values_lie_in_the_unit_interval_and_use_all_bits_of_integers() -
     assert np.isinf(special).any()
 
 
-def test_randint_has_its_bounds_and_scale_and_bias_come_after() -> None:
-    drawn = TestTensor(
-        (200,), None, InfiniDtype.I32, CPU, mode="randint", randint_low=-2, randint_high=3
-    ).logical_array()
-    assert set(drawn.tolist()) == {-2, -1, 0, 1, 2}
-    assert (
-        TestTensor((2,), None, F32, CPU, mode="ones", scale=0.1, bias=2).logical_array().tolist()
-        == [float(np.float32(2.1))] * 2
-    )
-    assert (
-        TestTensor((2,), None, InfiniDtype.I64, CPU, mode="ones", scale=2**62, bias=-1).logical_array().tolist()
-        == [2**62 - 1] * 2
-    )
-    assert TestTensor((1,), None, InfiniDtype.C32, CPU, mode="zeros", bias=1 + 2j).logical_array()[0] == 1 + 2j
+def test_randint_scale_and_bias() -> None:
+    def values(shape: tuple[int, ...], dt: InfiniDtype, mode: str, **options: object) -> object:
+        return TestTensor(shape, None, dt, CPU, mode=mode, **options).logical_array().tolist()
+
+    assert set(values((200,), InfiniDtype.I32, "randint", randint_low=-2, randint_high=3)) == {-2, -1, 0, 1, 2}
+    assert values((2,), F32, "ones", scale=0.1, bias=2) == [float(np.float32(2.1))] * 2
+    assert values((2,), InfiniDtype.I64, "ones", scale=2**62, bias=-1) == [2**62 - 1] * 2
+    assert values((1,), InfiniDtype.C32, "zeros", bias=1 + 2j) == [1 + 2j]
+    assert values((), InfiniDtype.I64, "ones", scale=2.0) == 2
     with refusal(UsageError, "infiniop.value_at_is_but"):
         TestTensor((2,), None, InfiniDtype.U8, CPU, mode="ones", bias=255)
     with refusal(UsageError, "infiniop.is_but_should_be_an"):
         TestTensor((2,), None, InfiniDtype.I8, CPU, mode="ones", scale=0.5)
     with refusal(UsageError, "infiniop.is_but_should_be_from"):
         TestTensor((2,), None, InfiniDtype.BOOL, CPU, mode="ones", bias=1)
-    assert TestTensor((), None, InfiniDtype.I64, CPU, mode="ones", scale=2.0).logical_array() == 2
 
 
 @pytest.mark.parametrize("mode", ["random", "randint"])
-def test_bounds_of_whole_numbers_hold_in_both_modes(mode: str) -> None:
+def test_integer_bounds_hold_in_both_modes(mode: str) -> None:
     drawn = TestTensor((500,), None, InfiniDtype.I64, CPU, mode=mode, randint_low=2, randint_high=7).logical_array()
     assert set(drawn.tolist()) == {2, 3, 4, 5, 6}
 
 
-def test_scalar_types_are_what_c_is_told() -> None:
+def test_scalar_types_have_expected_ids() -> None:
     """Ids by the layout of vLLM's core/scalar_type.hpp: 4 bits at 8, a bias of 8 at 17, IEEE NaNs at 50."""
     four = scalar_types.uint4b8
     assert (four.size_bits, four.min(), four.max(), four.has_bias()) == (4, -8, 7, True)
@@ -192,7 +186,7 @@ def test_scalar_types_are_what_c_is_told() -> None:
     assert (scalar_types.int8.min(), scalar_types.int8.max(), scalar_types.int8.size_bits) == (-128, 127, 8)
 
 
-def test_float8_values_in_bytes_and_in_wider_floats() -> None:
+def test_float8_mode_has_same_values_everywhere() -> None:
     eight = TestTensor((50,), None, InfiniDtype.F8, CPU, mode="float8_e4m3fn", seed=2).logical_array()
     codes = TestTensor((50,), None, InfiniDtype.U8, CPU, mode="float8_e4m3fn", seed=2).logical_array()
     wide = TestTensor((50,), None, F32, CPU, mode="float8_e4m3fn", seed=2).logical_array()
@@ -201,8 +195,8 @@ def test_float8_values_in_bytes_and_in_wider_floats() -> None:
 
 
 @pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
-def test_every_dtype_gets_what_float8_holds(dt: InfiniDtype) -> None:
-    """Numbers of float8_e4m3fn, but for bytes, which get its bits, and bool."""
+def test_float8_mode_values_fit_float8(dt: InfiniDtype) -> None:
+    # Bytes get the bits of float8_e4m3fn.
     drawn = TestTensor((400,), None, dt, CPU, mode="float8_e4m3fn", seed=3).logical_array()
     is_complex = drawn.dtype.kind == "c"
     parts = np.concatenate([drawn.real, drawn.imag]) if is_complex else widen(drawn).astype(np.float64)
@@ -213,7 +207,7 @@ def test_every_dtype_gets_what_float8_holds(dt: InfiniDtype) -> None:
     assert (widen(round_to(parts, dtype_called("float8_e4m3fn"))) == parts).all()
 
 
-def test_manual_values_keep_their_bits_and_lists_are_rounded_once() -> None:
+def test_manual_values_keep_bits_and_lists_round() -> None:
     values = np.array([[np.nan, -0.0], [np.inf, 1.5]], np.float32)
     tensor = TestTensor((2, 2), (1, 2), F32, CPU, mode="manual", set_tensor=values)
     assert tensor.logical_array().tobytes() == values.tobytes()
@@ -224,22 +218,22 @@ def test_manual_values_keep_their_bits_and_lists_are_rounded_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "strides", "dt", "given", "said"),
+    ("shape", "strides", "dt", "values", "message"),
     [
         ((2,), None, F32, np.ones(3, np.float32), "values have the shape 3, expected 2"),
         ((2, 2), (0, 1), F32, np.arange(4, dtype=np.float32).reshape(2, 2), "differ between elements that share"),
         ((2,), None, InfiniDtype.U8, [1, 256], r"value at \[1\] is 256, expected a value from 0 to 255"),
         ((2,), None, InfiniDtype.I8, [1, 0.5], "is 0.5, expected an integer"),
-        ((2,), None, F32, None, "set_tensor has no values"),
+        ((2,), None, F32, None, "which needs values; pass set_tensor"),
         ((2,), (1, 1), F32, [1.0], "strides .* have 2 entries, expected 1"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(shape, strides, dt, given, said) -> None:
-    with pytest.raises(UsageError, match=said):
-        TestTensor(shape, strides, dt, CPU, mode="manual", set_tensor=given)
+def test_misfit_values_are_refused(shape, strides, dt, values, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        TestTensor(shape, strides, dt, CPU, mode="manual", set_tensor=values)
 
 
-def test_an_offset_that_begins_before_the_storage_is_refused() -> None:
+def test_invalid_offset_mode_and_dtype_are_refused() -> None:
     with refusal(UsageError, "infiniop.before_the_storage_but"):
         TestTensor((4,), (-1,), F32, CPU, offset=1)
     with refusal(UnknownName, "infiniop.unknown_mode_randon_did"):
@@ -251,7 +245,7 @@ def test_an_offset_that_begins_before_the_storage_is_refused() -> None:
 
 
 @pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
-def test_a_binary_file_is_the_storage(dt: InfiniDtype, tmp_path: Path) -> None:
+def test_binary_file_is_the_storage(dt: InfiniDtype, tmp_path: Path) -> None:
     source = TestTensor((12,), None, dt, CPU, seed=5)
     file = tmp_path / "tensor.bin"
     file.write_bytes(source._memory.buffer.array.tobytes())
@@ -264,7 +258,7 @@ def test_a_binary_file_is_the_storage(dt: InfiniDtype, tmp_path: Path) -> None:
         TestTensor.from_binary(tmp_path / "none.bin", (3, 4), None, dt, CPU)
 
 
-def test_numpy_arrays_keep_strides_of_any_sign() -> None:
+def test_numpy_arrays_keep_negative_strides() -> None:
     base = np.arange(24, dtype=np.int16).reshape(4, 6)
     tensor = TestTensor.from_numpy(base[::-1, ::2], InfiniDtype.I16, CPU)
     assert tensor.strides == [-6, 2]
@@ -274,7 +268,7 @@ def test_numpy_arrays_keep_strides_of_any_sign() -> None:
     assert TestTensor.from_dlpack(base).dt is InfiniDtype.I16
 
 
-def test_setting_values_again_leaves_gaps_and_guards_alone() -> None:
+def test_set_tensor_keeps_gaps_and_guards() -> None:
     tensor = TestTensor((2, 3), (5, 1), F32, CPU)
     tensor.set_tensor(np.full((2, 3), 4, np.float32))
     assert (tensor.actual_array() == 4).all()
@@ -284,7 +278,7 @@ def test_setting_values_again_leaves_gaps_and_guards_alone() -> None:
     tensor.check_guards()
 
 
-def test_a_workspace_is_full_and_guarded() -> None:
+def test_workspace_is_filled_and_guarded() -> None:
     workspace = TestWorkspace(10, CPU)
     assert workspace.size().value == 10
     assert workspace.data() % 256 == 0
@@ -313,7 +307,7 @@ def test_numpy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs mprotect")
-def test_a_tensor_can_lie_against_a_page_that_nobody_may_touch() -> None:
+def test_tensor_ends_at_guard_page() -> None:
     tensor = TestTensor((3, 5), None, InfiniDtype.I16, CPU, placement=Placement.PAGES_END)
     assert (tensor.data() + 30) % mmap.PAGESIZE == 0
     tensor.check_unchanged()
@@ -333,7 +327,7 @@ class TestWithTorch:
             again = TestTensor.from_torch(actual, dt, CPU)
             assert again.logical_array().tobytes() == tensor.logical_array().tobytes()
 
-    def test_the_logical_tensor_is_one_and_apart_from_the_memory(self) -> None:
+    def test_logical_tensor_is_separate_from_memory(self) -> None:
         tensor = TestTensor((2, 3), (1, 2), F32, CPU, mode="zeros")
         tensor.torch_tensor().fill_(3)
         assert tensor.torch_tensor().sum() == 18
@@ -341,7 +335,7 @@ class TestWithTorch:
         tensor.actual_tensor().fill_(5)
         assert (tensor.actual_array() == 5).all()
 
-    def test_an_expanded_tensor_is_taken_over(self) -> None:
+    def test_expanded_tensor_keeps_strides(self) -> None:
         import torch
 
         tensor = TestTensor.from_torch(torch.arange(3.0).expand(4, 3), F32, CPU)
@@ -349,26 +343,26 @@ class TestWithTorch:
         assert torch.equal(tensor.torch_tensor(), torch.arange(3.0).expand(4, 3))
         assert torch.equal(TestTensor.from_dlpack(torch.arange(3)).torch_tensor(), torch.arange(3))
 
-    def test_strides_are_taken_over_whatever_the_dtype(self) -> None:
+    def test_strides_are_kept_for_every_dtype(self) -> None:
         import torch
 
         for name in ("float32", "bfloat16", "float8_e4m3fn"):
-            given = torch.zeros(3, 2, dtype=getattr(torch, name)).t()
-            assert TestTensor.from_torch(given, given.dtype, CPU).strides == [1, 2]
-            assert TestTensor.from_dlpack(given).strides == [1, 2]
+            values = torch.zeros(3, 2, dtype=getattr(torch, name)).t()
+            assert TestTensor.from_torch(values, values.dtype, CPU).strides == [1, 2]
+            assert TestTensor.from_dlpack(values).strides == [1, 2]
 
-    def test_another_dtype_is_converted(self) -> None:
+    def test_other_dtype_is_converted(self) -> None:
         import torch
 
         halves = TestTensor.from_torch(torch.tensor([1.00390625, 3.0]), InfiniDtype.BF16, CPU)
         assert torch.equal(halves.torch_tensor(), torch.tensor([1.0, 3.0], dtype=torch.bfloat16))
         whole = TestTensor((2,), None, InfiniDtype.I32, CPU, mode="manual", set_tensor=torch.tensor([1.75, -2.5]))
         assert whole.torch_tensor().tolist() == [1, -2], "as torch converts"
-        given = np.array([1.00390625, 3.0])
-        rounded = TestTensor((2,), None, InfiniDtype.BF16, CPU, mode="manual", set_tensor=given)
+        values = np.array([1.00390625, 3.0])
+        rounded = TestTensor((2,), None, InfiniDtype.BF16, CPU, mode="manual", set_tensor=values)
         assert torch.equal(rounded.torch_tensor(), halves.torch_tensor())
 
-    def test_the_logical_tensor_lies_in_memory_of_torch(self) -> None:
+    def test_logical_tensor_is_in_torch_memory(self) -> None:
         import torch
 
         tensor = TestTensor((2, 3), None, F32, CPU, mode="ones")

@@ -1,7 +1,4 @@
-"""One argument of a call, checked against its parameter: kind, range, what a pointer points at; nothing is cut off.
-
-Whether a ctypes type, an element type or a NumPy dtype is what a C type of the header says.
-"""
+"""Convert one argument of a C call and check it against its parameter; compare ctypes and dtypes with C types."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ _MAX_ADDRESS = (1 << 8 * ctypes.sizeof(ctypes.c_void_p)) - 1
 
 
 class Misfit(Exception):
-    """An argument that is not what the parameter says; the message begins with ``is``."""
+    """An argument that does not fit its parameter; the message is a predicate that follows "argument N (name)"."""
 
 
 def converter(parameter: Parameter) -> Converter:
-    """What turns a Python value into one that ctypes passes unchanged, or raises :class:`Misfit`."""
+    """Return a function that converts a Python value to its ctypes argument or raises Misfit."""
     type_ = parameter.type
     match type_.kind:
         case CKind.BOOL:
@@ -43,14 +40,13 @@ def converter(parameter: Parameter) -> Converter:
     return _integer_converter(type_)
 
 
-def _plain(value: Any) -> Any:
-    """The number in a ctypes number."""
+def _unboxed(value: Any) -> Any:
     return value.value if isinstance(value, SIMPLE) else value
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return f"{shown if len(shown) <= 60 else shown[:57] + '...'} ({type(value).__name__})"
+def _brief_repr(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
 def _integer_converter(type_: CType) -> Converter:
@@ -58,11 +54,11 @@ def _integer_converter(type_: CType) -> Converter:
 
     def convert(value: Any) -> int:
         if type(value) is not int:
-            value = _plain(value)
+            value = _unboxed(value)
             try:
-                value = operator.index(value)
+                value = operator.index(value)  # accepts NumPy integers, refuses floats
             except TypeError:
-                raise Misfit(f"is {_shown(value)}, expected an integer ({type_.spelling})") from None
+                raise Misfit(f"is {_brief_repr(value)}, expected an integer ({type_.spelling})") from None
         if not low <= value <= high:
             raise Misfit(f"is {value}, expected from {low} to {high} ({type_.spelling})")
         return int(value)
@@ -71,34 +67,36 @@ def _integer_converter(type_: CType) -> Converter:
 
 
 def _bool(value: Any) -> bool:
-    plain = _plain(value)
-    if isinstance(plain, (bool, np.bool_)) or (type(plain) is int and plain in (0, 1)):
-        return bool(plain)
-    raise Misfit(f"is {_shown(plain)}, expected True or False (bool)")
+    number = _unboxed(value)
+    # c_bool would take any object.
+    if isinstance(number, (bool, np.bool_)) or (type(number) is int and number in (0, 1)):
+        return bool(number)
+    raise Misfit(f"is {_brief_repr(number)}, expected True or False (bool)")
 
 
 def _float64(value: Any) -> float:
+    """Return a float; raise Misfit for arrays, non-numbers and integers that a double cannot hold exactly."""
     if type(value) is float:
         return value
-    value = _plain(value)
-    if isinstance(value, np.ndarray) or not hasattr(value, "__float__"):
-        raise Misfit(f"is {_shown(value)}, expected a number (floating point)")
+    value = _unboxed(value)
+    if isinstance(value, np.ndarray) or not hasattr(value, "__float__"):  # An array of one element has __float__, too.
+        raise Misfit(f"is {_brief_repr(value)}, expected a number (floating point)")
     try:
         number = float(value)
     except OverflowError:
-        number = math.inf
+        number = math.inf  # the comparison below refuses it
     if isinstance(value, int) and number != value:
-        raise Misfit(f"is {value}, which a double cannot hold")
+        raise Misfit(f"is {value}, expected an integer that a double holds exactly")
     return number
 
 
 def _float32(value: Any) -> float:
     number = _float64(value)
-    narrow = ctypes.c_float(number).value
+    narrow = ctypes.c_float(number).value  # infinity if it is too large
     if math.isinf(narrow) and not math.isinf(number):
         raise Misfit(f"is {number}, expected at most 3.4028235e+38 (float)")
     if isinstance(value, int) and narrow != value:
-        raise Misfit(f"is {value}, which a float cannot hold")
+        raise Misfit(f"is {value}, expected an integer that a float holds exactly")
     return number
 
 
@@ -107,17 +105,18 @@ def _callback_converter(type_: CType) -> Converter:
 
     def convert(value: Any) -> Any:
         if value is None:
-            return ctype()
+            return ctype()  # a NULL function pointer
         if isinstance(value, FUNCTION):
             return ctypes.cast(value, ctype)
-        raise Misfit(f"is {_shown(value)}, expected a C function ({type_}): wrap it in Prototype.argtypes[i]")
+        raise Misfit(f"is {_brief_repr(value)}, expected a C function ({type_}): wrap it in Prototype.argtypes[i]")
 
     return convert
 
 
 def _pointer_converter(type_: CType) -> Converter:
+    """Return a function that converts pointers to `type_` and remembers ctypes types that pass unchanged."""
+    # Types of ctypes objects that pass unchanged: a case passes about ten objects, and checking one costs 3 µs.
     fitting: set[Any] = set()
-    """Types of ctypes objects that are passed as they are: a case passes about ten, and a look at one costs 3 µs."""
 
     def convert(value: Any) -> Any:
         kind: Any = type(value)
@@ -126,7 +125,7 @@ def _pointer_converter(type_: CType) -> Converter:
         if kind in fitting:
             return value
         address = _address(type_, value)
-        if address is value and kind is not int:
+        if address is value and kind is not int:  # The range of an int is checked each time.
             fitting.add(kind)
         return address
 
@@ -134,6 +133,7 @@ def _pointer_converter(type_: CType) -> Converter:
 
 
 def _address(type_: CType, value: Any) -> Any:
+    """Return the address of `value`, or `value` if ctypes accepts it; raise Misfit if it does not fit `type_`."""
     pointee = type_.pointee
     assert pointee is not None
     writes = not pointee.is_const
@@ -141,70 +141,70 @@ def _address(type_: CType, value: Any) -> Any:
         return None
     if type(value) is int:
         if not 0 <= value <= _MAX_ADDRESS:
-            raise Misfit(f"is {value}, which is no address ({type_})")
+            raise Misfit(f"is {value}, expected an address from 0 to {_MAX_ADDRESS} ({type_})")
         return value
     if hasattr(value, "address"):
         # A buffer has an ``element``, a handle has a ``tag``, a workspace has neither.
         element, tag = getattr(value, "element", None), getattr(value, "tag", "")
         if element is not None and not element_matches(element, pointee):
-            raise Misfit(f"points at {element} elements, but should at {pointee.spelling} ({type_})")
+            raise Misfit(f"points at {element} elements, expected {pointee.spelling} ({type_})")
         if tag and pointee.kind is not CKind.VOID and tag != pointee.tag:
-            raise Misfit(f"is a handle of {tag}, expected {type_}")
+            raise Misfit(f"is a handle of type {tag}, expected {type_}")
         return value.address
     if isinstance(value, np.ndarray):
         try:
             element = dtype_of(value.dtype)
         except UnknownName:
-            raise Misfit(f"is an array of {value.dtype}, which has no counterpart in C") from None
+            raise Misfit(f"is an array of {value.dtype}, expected a dtype with a C type ({type_})") from None
         if not element_matches(element, pointee):
-            raise Misfit(f"is an array of {element}, but should hold {pointee.spelling} ({type_})")
+            raise Misfit(f"is an array of {element}, expected {pointee.spelling} ({type_})")
         if writes and not value.flags.writeable:
-            raise Misfit(f"is an array that may not be written, expected writeable ({type_})")
+            raise Misfit(f"is a read-only array, expected a writeable one ({type_})")
         return int(value.ctypes.data)
     if isinstance(value, ctypes.c_void_p):
         return value.value
-    if isinstance(value, bytes) and not writes and pointee.size <= 1:
+    if isinstance(value, bytes) and not writes and pointee.size <= 1:  # C must not write to immutable bytes.
         return value
-    return _ctypes_pointer(value, type_, pointee)
+    return _require_ctypes_pointer(value, type_, pointee)
 
 
-def _ctypes_pointer(value: Any, type_: CType, pointee: CType) -> Any:
+def _require_ctypes_pointer(value: Any, type_: CType, pointee: CType) -> Any:
+    """Return `value` if it is a ctypes pointer to `pointee`, to void or to bytes; else raise Misfit."""
     target: Any
     if isinstance(value, _BYREF):
         target = type(value._obj)
     elif isinstance(value, (POINTER, ctypes.Array)):
         target = value._type_
     else:
-        raise Misfit(f"is {_shown(value)}, expected a pointer ({type_})")
+        raise Misfit(f"is {_brief_repr(value)}, expected a pointer ({type_})")
     if issubclass(target, ctypes.Array):
         target = target._type_
     if pointee.kind is CKind.VOID or ctype_matches(target, pointee) or (pointee.size == 1 and pointee.is_integer):
         return value
-    raise Misfit(f"points at {target.__name__}, but should at {pointee} ({type_})")
+    raise Misfit(f"points at {target.__name__}, expected {pointee} ({type_})")
 
 
+# ctypes has no public names for the base classes of its numbers, typed pointers and functions.
 SIMPLE: Any = ctypes.c_int.__mro__[1]
 POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
 FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]
-"""What all numbers, all typed pointers and all functions of ctypes are."""
 
-_KIND_OF_CODE = {
+_KIND_OF_CODE = {  # Type codes of ctypes, those of the struct module.
     **dict.fromkeys("fdg", CKind.FLOAT),
     **dict.fromkeys("cbhilq", CKind.INT),
     **dict.fromkeys("BHILQ", CKind.UINT),
     "?": CKind.BOOL,
 }
-_ADDRESSES = "PzZO"
-_KINDS = {Kind.INT: CKind.INT, Kind.UINT: CKind.UINT, Kind.FLOAT: CKind.FLOAT, Kind.COMPLEX: CKind.COMPLEX}
-_KINDS[Kind.BOOL] = CKind.BOOL
+_ADDRESSES = "PzZO"  # c_void_p, c_char_p, c_wchar_p and py_object
+_KINDS = {kind: CKind(kind.value) for kind in (Kind.BOOL, Kind.INT, Kind.UINT, Kind.FLOAT, Kind.COMPLEX)}
+# C headers declare these element types as unsigned integers of their size, or as void.
 _WITHOUT_A_C_TYPE = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"}
-"""Element types that C headers spell as an unsigned integer of their size, or as void."""
 
 
 def ctype_matches(ctype: Any, declared: CType) -> bool:
-    """Whether values of a ctypes type go over as the header says: same kind, size and depth of pointers.
+    """Return whether a ctypes type fits a C type of a header: same kind, size and depth of pointers.
 
-    An address without a type (``c_void_p``) is any pointer, and any structure is any struct: ctypes knows no tags.
+    ``c_void_p`` fits any pointer, and any structure any struct, since ctypes knows no tags. None fits void.
     """
     if ctype is None:
         return declared.kind is CKind.VOID
@@ -223,6 +223,7 @@ def ctype_matches(ctype: Any, declared: CType) -> bool:
 
 
 def _simple_matches(ctype: Any, declared: CType) -> bool:
+    """Return whether a ctypes number or address has the kind and size of the declared type."""
     code = ctype._type_
     if code in _ADDRESSES:
         return declared.is_pointer and (code == "P" or (declared.pointee is not None and declared.pointee.size <= 1))
@@ -231,14 +232,14 @@ def _simple_matches(ctype: Any, declared: CType) -> bool:
         return False
     if declared.kind is CKind.ENUM:
         return kind in (CKind.INT, CKind.UINT)
-    return kind is declared.kind or (code == "c" and declared.is_integer)
+    return kind is declared.kind or (code == "c" and declared.is_integer)  # c_char is one byte of any integer type.
 
 
 def element_matches(element: DType, pointee: CType) -> bool:
-    """Whether elements of this type may lie where the header says ``pointee *``.
+    """Return whether a pointer to `pointee` may point at elements of this type.
 
-    ``void`` and one-byte integers are memory of any kind; a complex number may be two reals; what C has no type for
-    goes as an unsigned integer of its size.
+    void and one-byte integers accept every element; a complex number also matches its two reals, an element without a C
+    type also an unsigned integer of its size, an integer also an enum.
     """
     size = element.itemsize_bytes
     if pointee.kind is CKind.VOID or (pointee.is_integer and pointee.size == 1):
@@ -249,6 +250,7 @@ def element_matches(element: DType, pointee: CType) -> bool:
         return pointee.size == size
     if pointee.kind is CKind.ENUM:
         return element.is_integer and pointee.size == size
+    # Only the spelling tells it from float16, which has the same size.
     if element.name == "bfloat16" and pointee.kind is CKind.FLOAT:
         return "bf16" in pointee.spelling or "bfloat" in pointee.spelling
     return _KINDS[element.kind] is pointee.kind and pointee.size == size

@@ -1,4 +1,4 @@
-"""From pycparser's syntax trees to types, enumerators and prototypes, with the typedefs seen so far."""
+"""Build C types, enumerators and prototypes from pycparser's syntax trees, with the typedefs read so far."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from optest.errors import UsageError
 
 
 class CannotExpress(Exception):
-    """A declaration that is good C, but not one that Python can call; the message says why."""
+    """A valid C declaration that Python cannot call; the message is the reason."""
 
 
+# Sizes in bytes, keyed by what is left of the type's words without int, signed and unsigned.
 _INTEGERS = {
     "": ctypes.sizeof(ctypes.c_int),
     "char": 1,
@@ -26,9 +27,9 @@ _INTEGERS = {
     "long": ctypes.sizeof(ctypes.c_long),
     "long long": ctypes.sizeof(ctypes.c_longlong),
 }
-"""Bytes by the words that are left without ``int``, ``signed`` and ``unsigned``."""
 
 _LONG_DOUBLE = ctypes.sizeof(ctypes.c_longdouble)
+# Kind and size in bytes, keyed by the type's words in alphabetical order.
 _BASIC = {
     "void": (CKind.VOID, 0),
     "_Bool": (CKind.BOOL, 1),
@@ -39,8 +40,8 @@ _BASIC = {
     "_Complex double": (CKind.COMPLEX, 16),
     "_Complex double long": (CKind.COMPLEX, 2 * _LONG_DOUBLE),
 }
-"""Kind and bytes by the words in alphabetical order."""
 
+# Types that compilers know without a declaration.
 KNOWN_TYPEDEFS: Mapping[str, CType] = {
     name: CType(kind=kind, spelling=name, size=size)
     for name, kind, size in (
@@ -55,33 +56,28 @@ KNOWN_TYPEDEFS: Mapping[str, CType] = {
         ("_Float128", CKind.FLOAT, 16),
         ("__float128", CKind.FLOAT, 16),
         ("__int128", CKind.INT, 16),
-        ("__builtin_va_list", CKind.STRUCT, 0),
+        ("__builtin_va_list", CKind.STRUCT, 0),  # size 0: it cannot be passed
     )
 }
-"""Types that compilers know without a declaration."""
 
 _POINTER_SIZE = ctypes.sizeof(ctypes.c_void_p)
-_ENUM_SIZE = ctypes.sizeof(ctypes.c_int)
+_ENUM_SIZE = ctypes.sizeof(ctypes.c_int)  # as C compilers choose without options
 
 
 @dataclass(slots=True)
 class Types:
-    """What the declarations read so far have named; :meth:`read` adds one more."""
+    """Typedefs, enums, constants and structs of the declarations read so far; :meth:`read` adds one declaration."""
 
     typedefs: dict[str, CType] = field(default_factory=lambda: dict(KNOWN_TYPEDEFS))
     enums: dict[str, dict[str, int]] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
     named_structs: set[str] = field(default_factory=set)
     structs: dict[str, tuple[Field, ...]] = field(default_factory=dict)
-    unplaced: str = ""
-    """Why nobody knows where the fields of structs lie that are read now; empty if they lie naturally."""
+    # Reason why the field offsets of the structs read now are unknown; empty for natural alignment.
+    layout_problem: str = ""
 
     def read(self, node: Any, where: str) -> Prototype | None:
-        """Take in one external declaration; a prototype comes back.
-
-        Raises:
-            CannotExpress: for a prototype that Python cannot call, or an enumerator that cannot be computed.
-        """
+        """Add the names of one declaration; return its prototype if it is a function's, else None."""
         match node:
             case c_ast.Typedef():
                 self.typedefs[node.name] = replace(self.of(node.type, node.name), spelling=node.name)
@@ -97,26 +93,28 @@ class Types:
         return None
 
     def _parameters(self, arguments: Any) -> tuple[Parameter, ...]:
-        found = []
+        """Return the parameters of a function; raise CannotExpress for variable arguments or one without a type."""
+        parameters = []
         for node in [] if arguments is None else arguments.params:
             if isinstance(node, c_ast.EllipsisParam):
                 raise CannotExpress("it takes a variable number of arguments")
             if isinstance(node, c_ast.ID):
                 raise CannotExpress(f"parameter {node.name} has no type")
             type_ = self.of(node.type)
-            if type_.kind is CKind.FUNCTION:  # it is passed as a pointer to it; ``of`` reads an array as a pointer
+            # C passes a function as a pointer to it; ``of`` already turns arrays into pointers.
+            if type_.kind is CKind.FUNCTION:
                 type_ = _pointer_to(type_)
-            found.append(Parameter(name=node.name or "", type=type_))
-        if len(found) == 1 and found[0].type.kind is CKind.VOID:
+            parameters.append(Parameter(name=node.name or "", type=type_))
+        if len(parameters) == 1 and parameters[0].type.kind is CKind.VOID:  # f(void)
             return ()
-        return tuple(found)
+        return tuple(parameters)
 
     def of(self, node: Any, name: str = "") -> CType:
-        """The type of a syntax tree; ``name`` is that of the typedef in which it stands, for what has no tag."""
+        """Return the type of a syntax tree; `name`, its typedef's, names an enum or struct without a tag."""
         match node:
             case c_ast.TypeDecl():
-                found = self.of(node.type, name)
-                return replace(found, is_const=True) if "const" in node.quals else found
+                type_ = self.of(node.type, name)
+                return replace(type_, is_const=True) if "const" in node.quals else type_
             case c_ast.PtrDecl():
                 pointer = _pointer_to(self.of(node.type, name))
                 return replace(pointer, is_const=True) if "const" in node.quals else pointer
@@ -130,63 +128,66 @@ class Types:
             case c_ast.Typename():
                 return self.of(node.type, name)
             case c_ast.IdentifierType():
-                return self._named(node.names)
+                return self._basic_type(node.names)
             case c_ast.Enum():
                 return self._enum(node, name)
             case c_ast.Struct() | c_ast.Union():
                 return self._struct(node, name)
-        raise CannotExpress(f"{type(node).__name__} is not understood here")
+        raise CannotExpress(f"C construct {type(node).__name__} is not supported in a type")
 
-    def _named(self, names: list[str]) -> CType:
+    def _basic_type(self, names: list[str]) -> CType:
+        """Return a typedef or a basic type by its words; raise CannotExpress for an unknown type."""
         if len(names) == 1 and names[0] in self.typedefs:
             return self.typedefs[names[0]]
         spelling = " ".join(names)
-        rest = " ".join(sorted(word for word in names if word not in ("int", "signed", "unsigned")))
-        if rest in _INTEGERS:
+        key = " ".join(sorted(word for word in names if word not in ("int", "signed", "unsigned")))
+        if key in _INTEGERS:
             kind = CKind.UINT if "unsigned" in names else CKind.INT
-            return CType(kind=kind, spelling=spelling, size=_INTEGERS[rest])
-        if rest not in _BASIC:
+            return CType(kind=kind, spelling=spelling, size=_INTEGERS[key])
+        if key not in _BASIC:
             raise CannotExpress(f"type {spelling!r} is not known")
-        kind, size = _BASIC[rest]
+        kind, size = _BASIC[key]
         return CType(kind=kind, spelling=spelling, size=size)
 
     def _enum(self, node: Any, name: str) -> CType:
+        """Return an enum's type; store its enumerators by tag and as constants."""
         tag = node.name or name
         if node.values is not None:
             members: dict[str, int] = {}
-            following = 0
-            for each in node.values.enumerators:
-                value = following if each.value is None else self.value(each.value)
-                members[each.name] = self.constants[each.name] = value
-                following = value + 1
+            next_value = 0
+            for member in node.values.enumerators:
+                value = next_value if member.value is None else self.value(member.value)
+                members[member.name] = self.constants[member.name] = value
+                next_value = value + 1
             if tag:
                 self.enums[tag] = members
         spelling = f"enum {node.name}" if node.name else name or "enum"
         return CType(kind=CKind.ENUM, spelling=spelling, size=_ENUM_SIZE, tag=tag)
 
     def _struct(self, node: Any, name: str) -> CType:
+        """Return a struct's or union's type; store its fields by tag."""
         tag = node.name or name
         self.named_structs.add(tag)
+        is_union = isinstance(node, c_ast.Union)
         if node.decls is not None:
-            self.structs[tag] = tuple(
-                self._field(each, tag, is_union=isinstance(node, c_ast.Union)) for each in node.decls
-            )
-        word = "union" if isinstance(node, c_ast.Union) else "struct"
+            self.structs[tag] = tuple(self._field(member, tag, is_union=is_union) for member in node.decls)
+        word = "union" if is_union else "struct"
         return CType(kind=CKind.STRUCT, spelling=f"{word} {node.name}" if node.name else name or word, tag=tag)
 
     def _field(self, node: Any, tag: str, *, is_union: bool) -> Field:
-        """What cannot be read is a field of unknown place: the struct may still be passed by its address."""
+        """Return a field of a struct; if its type or offset is not computable, one with the reason in `unknown`."""
+        # Not an error: a struct with such a field may still be passed by its address.
         name = getattr(node, "name", None) or ""
         inner, length = getattr(node, "type", None), None
         try:
-            if self.unplaced:
-                raise CannotExpress(self.unplaced)
+            if self.layout_problem:
+                raise CannotExpress(self.layout_problem)
             if is_union:
-                raise CannotExpress(f"{tag} is a union")
+                raise CannotExpress(f"{tag} is a union")  # its fields overlap
             if not isinstance(node, c_ast.Decl) or not name:
-                raise CannotExpress("it has a part without a name")
+                raise CannotExpress("it has an unnamed member")
             if node.bitsize is not None:
-                raise CannotExpress(f"{name} has a number of bits")
+                raise CannotExpress(f"{name} is a bit-field")
             if isinstance(inner, c_ast.ArrayDecl):
                 if inner.dim is None or isinstance(inner.type, c_ast.ArrayDecl):
                     raise CannotExpress(f"{name} is an array of unknown size or of arrays")
@@ -196,11 +197,7 @@ class Types:
             return Field(name=name, type=CType(kind=CKind.VOID, spelling="void"), unknown=str(error))
 
     def value(self, node: Any) -> int:
-        """The value of an integer constant expression.
-
-        Raises:
-            CannotExpress: for anything but literals, enumerators, casts and the operators of integers.
-        """
+        """Return the value of an integer constant expression; raise CannotExpress for any other expression."""
         match node:
             case c_ast.Constant() if node.type == "char":
                 text = node.value
@@ -210,7 +207,7 @@ class Types:
                 return ord(inner)
             case c_ast.Constant():
                 digits = node.value.rstrip("uUlL")
-                is_octal = digits.isdigit() and digits.startswith("0")
+                is_octal = digits.isdigit() and digits.startswith("0")  # int(…, 0) refuses 017
                 try:
                     return int(digits, 8 if is_octal else 0)
                 except ValueError:
@@ -225,14 +222,14 @@ class Types:
                 return self.value(node.iftrue if self.value(node.cond) else node.iffalse)
             case c_ast.Cast():
                 return self.value(node.expr)
-        raise CannotExpress(f"the value of an enumerator ({type(node).__name__}) cannot be computed")
+        raise CannotExpress(f"the value of an enumerator cannot be computed: unsupported {type(node).__name__}")
 
 
-def _require_passable(what: str, type_: CType) -> None:
+def _require_passable(label: str, type_: CType) -> None:
     try:
         type_.ctype()
     except UsageError as error:
-        raise CannotExpress(f"{what}: {error}") from error
+        raise CannotExpress(f"{label}: {error}") from error
 
 
 def _pointer_to(pointee: CType) -> CType:
@@ -240,34 +237,31 @@ def _pointer_to(pointee: CType) -> CType:
     return CType(kind=CKind.POINTER, spelling=star, size=_POINTER_SIZE, pointee=pointee)
 
 
-def _divided(left: int, right: int) -> int:
-    """C truncates towards zero."""
+def _divide_as_c(left: int, right: int) -> int:
+    """Return the quotient, truncated towards zero as in C; raise CannotExpress if `right` is 0."""
     if right == 0:
         raise CannotExpress("an enumerator divides by zero")
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
-def _shifted(shift: Callable[[int, int], int], left: int, right: int) -> int:
+# Python would compute any shift; C leaves it undefined beyond the width.
+def _shift_as_c(shift: Callable[[int, int], int], left: int, right: int) -> int:
     if not 0 <= right < 64:
         raise CannotExpress(f"an enumerator shifts by {right}")
     return shift(left, right)
 
 
-_UNARY: dict[str, Callable[[int], int]] = {
-    "-": operator.neg,
-    "+": operator.pos,
-    "~": operator.invert,
-    "!": operator.not_,
-}
+_UNARY: dict[str, Callable[[int], int]]
+_UNARY = {"-": operator.neg, "+": operator.pos, "~": operator.invert, "!": operator.not_}
 _BINARY: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": _divided,
-    "%": lambda left, right: left - right * _divided(left, right),
-    "<<": partial(_shifted, operator.lshift),
-    ">>": partial(_shifted, operator.rshift),
+    "/": _divide_as_c,
+    "%": lambda left, right: left - right * _divide_as_c(left, right),  # the sign is the dividend's
+    "<<": partial(_shift_as_c, operator.lshift),
+    ">>": partial(_shift_as_c, operator.rshift),
     "|": operator.or_,
     "&": operator.and_,
     "^": operator.xor,

@@ -1,8 +1,4 @@
-"""Where a crash happened: the address of a memory fault, described in words of the buffers before the process dies.
-
-The handler is Python, run inside the signal. That is sound where it matters: ctypes gives the interpreter lock back
-before it calls C, so the handler can take it, in whichever of the library's threads the fault happened. Should the
-heap be in ruins and the handler hang, an alarm ends the process.
+"""Report a memory fault before the process dies: its address, described relative to the buffers of the case.
 
 Layout of the structures: glibc and musl on 64-bit Linux (bits/sigaction.h, bits/types/siginfo_t.h, sys/ucontext.h).
 """
@@ -21,14 +17,14 @@ from typing import Any
 from optest.memory.buffers import Buffer
 from optest.spec import Reason
 
+# Name of the buffer of every workspace.
 WORKSPACE = "workspace"
-"""The name of every workspace's buffer."""
 
 _SIGNALS = _SIGSEGV, _SIGBUS = 11, 7
-_SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
+_SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000  # NODEFER: a fault inside the handler must reach the previous handler, too.
 _ADDRESS_IN_SIGINFO = 16
+# x86-64: flags, link and stack take 40 bytes, REG_ERR is the 20th register; its bit 1 is set for a write.
 _ERROR_CODE_IN_UCONTEXT = 40 + 19 * 8
-"""x86-64: flags, link and stack take 40 bytes, REG_ERR is the 20th register. Its bit 1 tells a write."""
 _WRITE_BIT = 2
 _HANG_S = 5
 _STDERR = 2
@@ -46,22 +42,20 @@ class _Action(ctypes.Structure):
 
 
 def fault_of(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> tuple[Reason, str]:
-    """The reason of a fault at ``address``, and what was touched in words: a buffer and how far from it, a null
-    pointer, or memory of nobody.
+    """Return the reason for a fault at ``address`` and a description: the nearest buffer, a null pointer or neither.
 
-    The reason is OUT_OF_BOUNDS or READ_OUT_OF_BOUNDS for a write or a read near a buffer and not in it, near the
-    workspace WORKSPACE for both, else SIGNAL. A write that is a fault inside a buffer is one into an input that may be
-    read alone: INPUT_MUTATED.
+    Near a buffer but outside it: OUT_OF_BOUNDS for a write, READ_OUT_OF_BOUNDS for a read, WORKSPACE for both near the
+    workspace. Inside a buffer, a write is one into a read-only input: INPUT_MUTATED. All others, and those of which
+    ``wrote`` is unknown: SIGNAL.
     """
-    done = {True: "written", False: "read", None: "touched"}[wrote]
-    near = [(_distance(each, address), words, each.name) for each in buffers if (words := each.describe(address))]
+    access = {True: "written", False: "read", None: "accessed"}[wrote]
+    near = [(_distance(buffer, address), text, buffer.name) for buffer in buffers if (text := buffer.describe(address))]
     if not near:
+        # Fields and elements behind a null pointer have small addresses, too.
         is_null = address < 1 << 16
-        place = (
-            f"through a null pointer (address {address:#x})" if is_null else f"at {address:#x}, which is near no buffer"
-        )
-        return Reason.SIGNAL, f"memory was {done} {place}"
-    distance, words, name = min(near)
+        location = f"through a null pointer (address {address:#x})" if is_null else f"at {address:#x}, near no buffer"
+        return Reason.SIGNAL, f"memory was {access} {location}"
+    distance, text, name = min(near)
     if wrote is None or (distance == 0 and not wrote):
         reason = Reason.SIGNAL
     elif distance == 0:
@@ -70,30 +64,29 @@ def fault_of(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = No
         reason = Reason.WORKSPACE
     else:
         reason = Reason.OUT_OF_BOUNDS if wrote else Reason.READ_OUT_OF_BOUNDS
-    return reason, f"memory was {done} {words}"
+    return reason, f"memory was {access} {text}"
 
 
 def _distance(buffer: Buffer, address: int) -> int:
     start = buffer.region.address + buffer.region.start
-    return max(start - address, address - (start + buffer.region.size) + 1, 0)
+    return max(start - address, address - (start + buffer.region.size) + 1, 0)  # 0 inside the buffer
 
 
 class FaultReport:
-    """While inside, a SIGSEGV or SIGBUS writes one line to standard error; then the process dies as it would have.
+    """Context manager: a SIGSEGV or SIGBUS writes one line to standard error; then the process dies as usual.
 
-    The line begins with ``optest:``, then comes the reason in brackets where the fault has a better one than SIGNAL.
-    What handled the signals before (Python's faulthandler) still sees them. Of several, one inside the other, the
-    innermost speaks.
+    The line is ``optest: [reason] description``, without the reason if that is SIGNAL. Earlier handlers (Python's
+    faulthandler) still run. Of nested reports the innermost writes.
     """
 
     def __init__(self, buffers: Iterable[Buffer]) -> None:
         self._buffers = tuple(buffers)
-        self._before: list[tuple[int, Any]] = []
+        self._previous: list[tuple[int, Any]] = []
         self._outer: FaultReport | None = None
 
     @staticmethod
     def is_possible() -> bool:
-        """Only on 64-bit Linux, whose structures are known here."""
+        """Return whether this is 64-bit Linux, whose structures this module knows."""
         return sys.platform == "linux" and sys.maxsize > 2**32
 
     def __enter__(self) -> FaultReport:
@@ -101,47 +94,50 @@ class FaultReport:
         if self.is_possible():
             self._outer, _watching = _watching, self
             for number in _SIGNALS:
-                before = _Action()
-                if _sigaction()(number, _our_action(), ctypes.byref(before)) == 0:
-                    self._before.append((number, before))
+                previous = _Action()
+                if _sigaction()(number, _handler_action(), ctypes.byref(previous)) == 0:
+                    self._previous.append((number, previous))
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._put_back()
+        self._restore_handlers()
 
-    def _put_back(self) -> None:
+    def _restore_handlers(self) -> None:
         global _watching
         if _watching is self:
             _watching = self._outer
-        while self._before:
-            number, before = self._before.pop()
-            _sigaction()(number, ctypes.byref(before), None)
+        while self._previous:
+            number, previous = self._previous.pop()
+            _sigaction()(number, ctypes.byref(previous), None)
 
     def report(self, info: int, context: int) -> None:
-        """Say it once, and return to the faulting instruction, which then meets the handler that was there before."""
+        """Write the line and restore the handlers; the faulting instruction then meets the previous handler."""
         while _watching is not None:
-            _watching._put_back()
+            _watching._restore_handlers()
+        # Should the heap be corrupt and this handler hang, the alarm ends the process.
         _libc().alarm(_HANG_S)
         address = ctypes.c_uint64.from_address(info + _ADDRESS_IN_SIGINFO).value
-        reason, words = fault_of(address, self._buffers, wrote=_wrote(context))
-        named = "" if reason is Reason.SIGNAL else f"[{reason.value}] "
-        os.write(_STDERR, f"optest: {named}{words}\n".encode())
+        reason, text = fault_of(address, self._buffers, wrote=_wrote(context))
+        prefix = "" if reason is Reason.SIGNAL else f"[{reason.value}] "
+        os.write(_STDERR, f"optest: {prefix}{text}\n".encode())  # sys.stderr may be locked by the interrupted code.
 
 
 _watching: FaultReport | None = None
 
 
-def _report(_number: int, info: int, context: int) -> None:
+def _handle_signal(_number: int, info: int, context: int) -> None:
     if _watching is not None:
         _watching.report(info, context)
 
 
-_handler = _Handler(_report)
+# Python code inside a signal handler is safe here: ctypes releases the interpreter lock before it calls C, so the
+# handler can take it, in whichever thread of the library the fault is.
+_handler = _Handler(_handle_signal)
 
 
 @cache
-def _our_action() -> Any:
-    """Made once: what it points at has to live as long as the process."""
+def _handler_action() -> Any:
+    # Cached, since what it points at has to live as long as the process.
     pointer = ctypes.cast(_handler, ctypes.c_void_p).value
     return ctypes.pointer(_Action(handler=pointer, flags=_SA_SIGINFO | _SA_NODEFER))
 

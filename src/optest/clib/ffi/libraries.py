@@ -1,8 +1,6 @@
-"""Several shared objects seen as one: found, loaded when asked for, and asked for symbols in order; and what an ELF
-file says about itself: for which machine it is made, and which functions it exports.
+"""Find and load shared objects, look up symbols, and read an ELF file's target machine and exported names.
 
-What a library does while it loads (prints, exits, crashes) is the business of the worker that loads it. Source of the
-layout: System V ABI, chapters 4 and 5 (ELF header, section header, symbol table).
+The worker that loads a library handles its output, exit or crash. Source of the layout: System V ABI, chapters 4 and 5.
 """
 
 from __future__ import annotations
@@ -25,80 +23,69 @@ _FOLDERS = {"linux": ("lib", "lib64", ""), "darwin": ("lib", ""), "win32": ("bin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """Loaded shared objects; a symbol is taken from the first that has it."""
+    """Loaded shared objects; a symbol is taken from the first object that exports it."""
 
     paths: tuple[str, ...]
     objects: tuple[Any, ...] = field(repr=False)
 
     def has(self, name: str) -> bool:
-        return any(_symbol(each, name) is not None for each in self.objects)
+        return any(_lookup(loaded, name) is not None for loaded in self.objects)
 
     def symbol(self, name: str) -> Any:
-        """The ctypes function called ``name``, a new one each time, without a signature.
-
-        Raises:
-            Unavailable: naming the symbol, where it was looked for, and the nearest name that is there.
-        """
-        for each in self.objects:
-            found = _symbol(each, name)
-            if found is not None:
-                return found
-        known = [each for path in self.paths for each in exported_names(path)]
+        """Return a new ctypes function without a signature; raise Unavailable, with the nearest exported name."""
+        for loaded in self.objects:
+            symbol = _lookup(loaded, name)
+            if symbol is not None:
+                return symbol
+        known = [exported for path in self.paths for exported in exported_names(path)]
         hint = did_you_mean(name, known, text="; did you mean {}?")
         do = "does" if len(self.paths) == 1 else "do"
         raise Unavailable(f"symbol {name}", f"{', '.join(self.paths)} {do} not export it{hint}")
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of ``names`` that no object exports."""
+        """Return those of ``names`` that no object exports."""
         return tuple(name for name in names if not self.has(name))
 
 
 def open_library(names: str | Path | Sequence[str | Path], *, root: str | Path | None = None) -> Library:
-    """Load shared objects; symbols are looked for in the order of ``names``.
+    """Load shared objects, which :func:`find_library` locates; symbols are looked up in the order of ``names``.
 
-    The last is loaded first, so that a library which needs another finds it there (operators before their runtime:
-    ``("infiniop", "infinirt")``). How a name is found: :func:`find_library`.
-
-    Raises:
-        Unavailable: naming the library that is missing, made for another machine or refused by the loader.
+    Raise Unavailable for a library that is missing, built for another machine or refused by the loader.
     """
     requested = [names] if isinstance(names, (str, Path)) else list(names)
     paths = [find_library(name, root=root) for name in requested]
+    # The last is loaded first, so that a library finds the one that it needs: ("infiniop", "infinirt").
     loaded = [_load(path) for path in reversed(paths)]
     return Library(paths=tuple(paths), objects=tuple(reversed(loaded)))
 
 
 def find_library(name: str | Path, *, root: str | Path | None = None) -> str:
-    """The file of a library. A name with a separator or the platform's suffix is a path.
+    """Return the file of a library, else raise Unavailable. A name with a separator or suffix is a path.
 
-    Another name is looked for in ``lib``, ``lib64`` (Windows: ``bin``) and the folder itself under ``root``; without
-    ``root`` under ``INFINI_ROOT`` or ``~/.infini``, and then left to the system's loader, by its file name alone.
-
-    Raises:
-        Unavailable: with the places where it was looked for.
+    Any other name is looked up in ``lib``, ``lib64`` (Windows: ``bin``) and the folder itself under ``root``; without
+    ``root`` under ``INFINI_ROOT`` or ``~/.infini``, and then by the system's loader, by file name only.
     """
     if _is_path(name):
-        return _existing(Path(name).expanduser())
+        return _existing_file(Path(name).expanduser())
     folder = Path(root).expanduser() if root is not None else infini_root()
     file = file_name(str(name))
     candidates = [folder / part / file for part in _FOLDERS.get(sys.platform, ("lib", ""))]
     for candidate in candidates:
         if candidate.is_file():
             return str(candidate)
-    looked = f"it was looked for as {', '.join(map(str, candidates))}"
-    remedy = "name its file, or the folder it is installed in"
+    searched = f"not found at {', '.join(map(str, candidates))}"
+    remedy = "specify its file, or the folder it is installed in"
     if root is not None:
-        raise Unavailable(f"library {name}", f"{looked}; {remedy}")
-    refusal = _loader_refuses(file)
-    if refusal:
-        raise Unavailable(
-            f"library {name}", f"{looked}, and the system's loader says: {refusal}; {remedy} (INFINI_ROOT)"
-        )
+        raise Unavailable(f"library {name}", f"{searched}; {remedy}")
+    loader_error = _loader_error(file)
+    if loader_error:
+        message = f"{searched}, and the system's loader reports: {loader_error}; {remedy} (INFINI_ROOT)"
+        raise Unavailable(f"library {name}", message)
     return file
 
 
 def file_name(name: str) -> str:
-    """How this platform calls the file of library ``name``: ``libinfiniop.so``, ``infiniop.dll``."""
+    """Return this platform's file name of library ``name``: ``libinfiniop.so``, ``infiniop.dll``."""
     suffix = _SUFFIXES.get(sys.platform, ".so")
     prefix = "" if sys.platform == "win32" or name.startswith("lib") else "lib"
     return f"{prefix}{name}{suffix}"
@@ -106,24 +93,25 @@ def file_name(name: str) -> str:
 
 def _is_path(name: str | Path) -> bool:
     text = str(name)
+    # A version may follow the suffix: libm.so.6.
     return isinstance(name, Path) or "/" in text or "\\" in text or any(s in text for s in (".so", ".dylib", ".dll"))
 
 
-def _existing(path: Path) -> str:
+def _existing_file(path: Path) -> str:
+    """Return the resolved path of a file, or a bare name that the system's loader accepts; else raise Unavailable."""
     if path.is_file():
         return str(path.resolve())
     if path.is_dir():
         raise Unavailable(f"library {path}", "it is a folder, expected a shared object")
-    beside = sorted(each.name for each in path.parent.glob("*") if each.is_file()) if path.parent.is_dir() else []
-    if path.parent == Path() and not _loader_refuses(path.name):
+    if path.parent == Path() and not _loader_error(path.name):  # A bare name such as libm.so.6 is the loader's to find.
         return path.name
-    near = nearest(path.name, beside)
+    near = nearest(path.name, sorted(file.name for file in path.parent.glob("*") if file.is_file()))
     hint = f"; did you mean {path.parent / near}?" if near else ""
     raise Unavailable(f"library {path}", f"there is no such file{hint}")
 
 
-def _loader_refuses(file: str) -> str:
-    """Why the system's loader does not load ``file`` from its own path; empty if it does: it is loaded, and stays."""
+def _loader_error(file: str) -> str:
+    """Return the error with which the system's loader refuses ``file``; empty if it loads, and then it stays loaded."""
     try:
         ctypes.CDLL(file)
     except OSError as error:
@@ -135,55 +123,55 @@ def _load(path: str) -> Any:
     try:
         return ctypes.CDLL(path)
     except OSError as error:
-        raise Unavailable(f"library {path}", why_unfit(path) or f"the loader says: {error}") from None
+        raise Unavailable(f"library {path}", why_unfit(path) or f"the loader reports: {error}") from None
 
 
-def _symbol(loaded: Any, name: str) -> Any:
-    """A new function object, so that two users of one symbol do not share ``argtypes``."""
+def _lookup(loaded: Any, name: str) -> Any:
+    """Return a new function object, since users of a symbol must not share ``argtypes``; None if not exported."""
     try:
         return loaded[name]
     except (AttributeError, ValueError):
         return None
 
 
+# e_machine of the ELF header.
 _MACHINES = {3: "i386", 8: "mips", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _MACHINES[258] = "loongarch64"
 _SHARED = 3
 _TYPES = {1: "a relocatable object", 2: "an executable", 4: "a core dump"}
 _DYNAMIC_SYMBOLS = 11
 _UNDEFINED = 0
+# Symbol types: a function, and one that is selected at its first call (GNU's IFUNC).
 _FUNCTIONS = (2, 10)
-"""Types of a symbol: a function, and one that is chosen when it is first called (GNU's IFUNC)."""
 _VISIBLE_BINDINGS = (1, 2)
 
-_Target = tuple[str, int, str]
-"""Machine, bits and byte order."""
+_Target = tuple[str, int, str]  # machine, bits and byte order
 
 
 def why_unfit(path: str) -> str:
-    """Why a file is no shared object for this machine, where the loader's words would mislead; empty if it is one, and
-    elsewhere than on Linux."""
+    """Return why a file is no shared object for this machine; empty if it is one, is missing, or this is not Linux."""
+    # The loader's own messages mislead in these cases.
     if sys.platform != "linux" or not Path(path).is_file():
         return ""
     with open(path, "rb") as file:
-        head = _head(file.read(20))
+        head = _read_elf_head(file.read(20))  # up to e_machine
     if head is None:
-        return f"it is no ELF file, expected a shared object for {platform.machine()}"
+        return f"it is not an ELF file, expected a shared object for {platform.machine()}"
     type_, target = head
     here = platform.machine(), 64 if sys.maxsize > 2**32 else 32, sys.byteorder
     if target != here:
-        return f"it is for {_words(*target)}, expected for {_words(*here)}"
+        return f"it is built for {_describe_target(*target)}, expected {_describe_target(*here)}"
     if type_ != _SHARED:
         return f"it is {_TYPES.get(type_, f'of ELF type {type_}')}, expected a shared object"
     return ""
 
 
-def _words(machine: str, bits: int, byte_order: str) -> str:
+def _describe_target(machine: str, bits: int, byte_order: str) -> str:
     return f"{machine} ({bits}-bit, {byte_order}-endian)"
 
 
-def _head(data: bytes) -> tuple[int, _Target] | None:
-    """The type of the file and what it is made for, None if it is no ELF file."""
+def _read_elf_head(data: bytes) -> tuple[int, _Target] | None:
+    """Return type and target of an ELF file; None if the data is no ELF header."""
     if len(data) < 20 or data[:4] != b"\x7fELF" or data[4] not in (1, 2) or data[5] not in (1, 2):
         return None
     order, mark = ("little", "<") if data[5] == 1 else ("big", ">")
@@ -192,22 +180,21 @@ def _head(data: bytes) -> tuple[int, _Target] | None:
 
 
 def exported_names(path: str) -> frozenset[str]:
-    """The dynamic symbols that a 64-bit ELF file defines; empty where that cannot be read."""
-    return frozenset(name for name, _ in _exported(path))
+    """Return the dynamic symbols that a 64-bit ELF file defines; empty if it cannot be read."""
+    return frozenset(name for name, _ in _exported_symbols(path))
 
 
 def exported_functions(path: str) -> frozenset[str]:
-    """The functions among them that another object can call; empty where that cannot be read."""
-    return frozenset(
-        name for name, info in _exported(path) if info & 0xF in _FUNCTIONS and info >> 4 in _VISIBLE_BINDINGS
-    )
+    """Return the functions that a 64-bit ELF file exports to other objects; empty if it cannot be read."""
+    symbols = _exported_symbols(path)
+    return frozenset(name for name, info in symbols if info & 0xF in _FUNCTIONS and info >> 4 in _VISIBLE_BINDINGS)
 
 
-def _exported(path: str) -> list[tuple[str, int]]:
-    """Names with the byte that holds binding and type; empty for a file that is cut off or has no section headers."""
+def _exported_symbols(path: str) -> list[tuple[str, int]]:
+    """Return names with their byte of binding and type; empty if truncated or without section headers."""
     try:
         data = Path(path).read_bytes()
-        head = _head(data)
+        head = _read_elf_head(data)
         if head is None or head[1][1] != 64:
             return []
         return list(_dynamic_symbols(data, "<" if head[1][2] == "little" else ">"))
@@ -216,15 +203,16 @@ def _exported(path: str) -> list[tuple[str, int]]:
 
 
 def _dynamic_symbols(data: bytes, order: str) -> Iterator[tuple[str, int]]:
+    """Yield name and info byte of each defined dynamic symbol; ``order`` is struct's ``<`` or ``>``."""
     (table,) = struct.unpack_from(f"{order}Q", data, 40)
     entry_size, entries = struct.unpack_from(f"{order}HH", data, 58)
     sections = [struct.unpack_from(f"{order}IIQQQQIIQQ", data, table + index * entry_size) for index in range(entries)]
     for section in sections:
         if section[1] != _DYNAMIC_SYMBOLS:
             continue
-        strings = sections[section[6]][4]
-        for place in range(section[4], section[4] + section[5], 24):
-            name, info, _, where, _, _ = struct.unpack_from(f"{order}IBBHQQ", data, place)
-            if name and where != _UNDEFINED:
+        strings = sections[section[6]][4]  # sh_link names the string table
+        for offset in range(section[4], section[4] + section[5], 24):  # 24 bytes: Elf64_Sym.
+            name, info, _, section_index, _, _ = struct.unpack_from(f"{order}IBBHQQ", data, offset)
+            if name and section_index != _UNDEFINED:
                 start = strings + name
                 yield data[start : data.index(b"\0", start)].decode(), info

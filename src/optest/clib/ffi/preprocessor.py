@@ -1,5 +1,4 @@
-"""The C preprocessor, run over headers with whatever is not standard C taken out by macros; its text cut into top-level
-declarations, so that one that cannot be parsed spoils no other."""
+"""Run the C preprocessor over headers, neutralising compiler extensions, and split the text into declarations."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from optest.settings import environment
 
 _COMPILERS = ("cc", "gcc", "clang")
 _TIMEOUT_S = 60.0
+# Compiler extensions that change neither the types nor the order of parameters.
 _NEUTRAL = (
     "__attribute__(x)=",
     "__attribute(x)=",
@@ -43,121 +43,107 @@ _NEUTRAL = (
     "_Noreturn=",
     "__thread=",
 )
-"""Words of compilers that change neither the types nor the order of parameters."""
 
+# The compiler's message names the header that is wrong.
 _MOST_NAMED = 4
-"""Of the headers; what the compiler says names the one that is wrong."""
 
 
 def preprocess(headers: Sequence[Path], include: Sequence[Path]) -> tuple[str, dict[Path, str]]:
-    """The text of ``headers``, one after the other in one translation unit, with line markers and ``#define`` lines;
-    and those that the preprocessor refuses, with what it said, which are left out.
-
-    Raises:
-        Unavailable: if there is no C compiler.
-        UsageError: if the preprocessor refuses all of them, or all of them together, with what it said.
-    """
-    program = _program()
+    """Return the preprocessed text of ``headers``, and errors by refused header; raise UsageError without any text."""
+    program = _find_compiler()
     options = [f"-D{macro}" for macro in _NEUTRAL] + [f"-I{path.resolve()}" for path in include]
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
         unit = _Unit(Path(folder), program, options)
         errors = unit.refusal(headers)
         refused: dict[Path, str] = {}
         if errors and len(headers) > 1:
-            refused = {each: alone for each in headers if (alone := unit.refusal([each]))}
-            read = [each for each in headers if each not in refused]
-            errors = unit.refusal(read) if read else errors
+            # One by one, since an error in one header hides the others'.
+            refused = {path: message for path in headers if (message := unit.refusal([path]))}
+            accepted = [path for path in headers if path not in refused]
+            errors = unit.refusal(accepted) if accepted else errors
         if errors:
             listed = shortened([*map(str, headers)], _MOST_NAMED)
-            hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
+            hint = "\n  headers are read as C; put C++ code between #ifdef __cplusplus and #endif"
             indented = "\n  ".join(errors.splitlines()[:12])
             raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {indented}{hint}")
         return unit.output.read_text(errors="replace"), refused
 
 
 class _Unit:
-    """A translation unit that includes headers, in a folder of its own."""
+    """A translation unit that includes headers, in its own folder."""
 
     def __init__(self, folder: Path, program: str, options: Sequence[str]) -> None:
         self.output = folder / "unit.i"
         self._folder, self._source, self._stand_ins = folder, folder / "unit.c", folder / "stand-ins"
         self._stand_ins.mkdir()
-        command = [program, "-E", "-dD", "-x", "c", "-std=gnu11", *options]
+        command = [program, "-E", "-dD", "-x", "c", "-std=gnu11", *options]  # -dD keeps #define lines.
+        # After all other folders, so that real headers have precedence.
         self._command = [*command, "-idirafter", str(self._stand_ins), str(self._source), "-o", str(self.output)]
 
     def refusal(self, headers: Sequence[Path]) -> str:
-        """What the preprocessor says against ``headers``; empty if it takes them, and then ``output`` has the text.
-
-        Headers of the C++ standard library, which have no suffix, are stood in for: by the header of C that ``cstddef``
-        and the like stand for, the others by nothing, since no function with C linkage needs what they declare.
-        """
+        """Preprocess ``headers`` into ``output``; return the preprocessor's errors, empty on success."""
         self._source.write_text("".join(f'#include "{path.resolve()}"\n' for path in headers))
         missing = ""
         while True:
-            ended = run(self._command, cwd=str(self._folder), env=_environment(), timeout_s=_TIMEOUT_S)
-            if ended.returncode == 0 and not ended.timed_out:
+            process = run(self._command, cwd=str(self._folder), env=_compiler_environment(), timeout_s=_TIMEOUT_S)
+            if process.returncode == 0 and not process.timed_out:
                 return ""
-            errors = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
-            found = _MISSING.search(errors)
-            if found is None or found[1] == missing:
+            errors = process.stderr_tail.strip() or f"exit status {process.returncode}"
+            header_match = _MISSING.search(errors)
+            if header_match is None or header_match[1] == missing:  # The same header again: the stand-in did not help.
                 return errors
-            missing = found[1]
-            of_c = f"<{missing[1:]}.h>"
-            text = f"#if __has_include({of_c})\n#include {of_c}\n#endif\n" if missing.startswith("c") else ""
+            missing = header_match[1]
+            # Headers of the C++ standard library have no suffix. ``cstddef`` and the like are replaced by the C header,
+            # the others by nothing, since no function with C linkage needs their declarations.
+            c_header = f"<{missing[1:]}.h>"
+            text = f"#if __has_include({c_header})\n#include {c_header}\n#endif\n" if missing.startswith("c") else ""
             (self._stand_ins / missing).write_text(text)
 
 
 _MISSING = re.compile(r"fatal error: '?([a-z_0-9]+)'?(?:: No such file or directory| file not found)")
 
 
-def _environment() -> dict[str, str]:
-    """Without what is preloaded into this process: the compiler has no use for a sanitizer. It speaks English."""
+def _compiler_environment() -> dict[str, str]:
+    """Return the environment with English messages and without LD_PRELOAD, which may hold a sanitizer."""
     return {name: value for name, value in environment().items() if name != "LD_PRELOAD"} | {"LC_ALL": "C"}
 
 
 def find_header(name: str) -> Path:
-    """Where the compiler finds ``#include <name>``.
-
-    Raises:
-        Unavailable: if there is no such header, or no compiler.
-    """
-    program = _program()
+    """Return the file of ``#include <name>``; raise Unavailable if there is no such header, or no compiler."""
+    program = _find_compiler()
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
         unit, output = Path(folder, "unit.c"), Path(folder, "unit.d")
         unit.write_text(f"#include <{name}>\n")
         command = [program, "-M", "-MT", "unit", "-x", "c", str(unit), "-o", str(output)]
-        ended = run(command, cwd=folder, env=_environment(), timeout_s=_TIMEOUT_S)
-        found = output.read_text() if ended.returncode == 0 else ""
-    for word in found.replace("\\\n", " ").split():
+        process = run(command, cwd=folder, env=_compiler_environment(), timeout_s=_TIMEOUT_S)
+        dependencies = output.read_text() if process.returncode == 0 else ""
+    for word in dependencies.replace("\\\n", " ").split():
         if word.endswith(f"/{name}"):
             return Path(word)
-    raise Unavailable(f"header {name}", "the C compiler does not find it; state where it lies under `headers`")
+    raise Unavailable(f"header {name}", "the C compiler does not find it; specify its path under `headers`")
 
 
-def _program() -> str:
+def _find_compiler() -> str:
     for name in _COMPILERS:
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     compilers = ", ".join(_COMPILERS)
-    raise Unavailable("reading C headers", f"no C compiler ({compilers}) is on the PATH; its preprocessor is needed")
+    raise Unavailable("reading C headers", f"it needs a C compiler's preprocessor; none of {compilers} is on the PATH")
 
 
 _MARKER = re.compile(r'#\s*(?:line\s+)?(\d+)\s+"((?:[^"\\]|\\.)*)"([ \d]*)')
 _DEFINE = re.compile(r"#\s*define\s+([A-Za-z_]\w*)(?:[ \t]+(.*))?$")
+# Tokens of C, as precise as brackets, words and ends of declarations need; operators are single tokens.
 _TOKEN = re.compile(
     r"""[LuU]?"(?:[^"\\\n]|\\.)*"|[LuU]?'(?:[^'\\\n]|\\.)*'|[A-Za-z_]\w*|\.?\d(?:[eEpP][+-]|[\w.])*|\.\.\.|"""
     r"<<|>>|<=|>=|==|!=|&&|\|\||\S"
 )
-"""The tokens of C as far as brackets, words and the ends of declarations need them; operators stay whole."""
-_SYSTEM_FLAG = "3"
+_SYSTEM_FLAG = "3"  # of a line marker, as GCC documents them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One declaration as its tokens, and where it begins. ``is_system`` is the preprocessor's opinion of its file.
-
-    ``has_body`` is true of a function that the header defines; its body is cut off.
-    """
+    """Tokens of one declaration, without a function's body, and its start; ``is_system``: in a system header."""
 
     words: list[str]
     file: str
@@ -180,27 +166,25 @@ class Macro:
     is_system: bool
 
 
-def cut(text: str) -> tuple[list[Declaration], list[Macro]]:
-    """Declarations and object-like macros of a preprocessed text, in order.
-
-    What is begun and never ended is a declaration too: one that its reader will refuse.
-    """
+def split_declarations(text: str) -> tuple[list[Declaration], list[Macro]]:
+    """Return the declarations, also an unfinished one, and the object-like macros of a preprocessed text."""
     declarations: list[Declaration] = []
     macros: list[Macro] = []
     file, line, is_system = "", 0, False
-    began = (file, line, is_system)
+    start = (file, line, is_system)
     words: list[str] = []
     depth, has_body = 0, False
 
-    def end() -> None:
+    def finish_declaration() -> None:
         nonlocal words, depth, has_body
         if words != [";"]:
-            file, line, is_system = began
+            file, line, is_system = start
             declarations.append(Declaration(words=words, file=file, line=line, is_system=is_system, has_body=has_body))
         words, depth, has_body = [], 0, False
 
     for row in text.splitlines():
         if marker := _MARKER.match(row):
+            # the next line has the marker's number
             line, file = int(marker[1]) - 1, marker[2].replace("\\\\", "\\").replace('\\"', '"')
             is_system = _SYSTEM_FLAG in marker[3].split()
             continue
@@ -211,18 +195,21 @@ def cut(text: str) -> tuple[list[Declaration], list[Macro]]:
             continue
         for token in _TOKEN.findall(row):
             if not words:
-                if token in ("{", "}"):  # of extern "C" { … }
+                # Braces of extern "C" { … }
+                if token in ("{", "}"):
                     continue
-                began = (file, line, is_system)
-            if words == ["extern"] and token in ('"C"', '"C++"'):  # which says nothing about types
+                start = (file, line, is_system)
+            # Linkage says nothing about types.
+            if words == ["extern"] and token in ('"C"', '"C++"'):
                 words = []
                 continue
             has_body = has_body or (token == "{" and depth == 0 and words[-1:] == [")"])
+            # An unbalanced bracket must not hide later declarations.
             depth = max(depth + (token in ("{", "(", "[")) - (token in ("}", ")", "]")), 0)
             if not has_body:
                 words.append(token)
             if depth == 0 and token == ("}" if has_body else ";"):
-                end()
+                finish_declaration()
     if words:
-        end()
+        finish_declaration()
     return declarations, macros

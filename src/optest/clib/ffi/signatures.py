@@ -1,4 +1,4 @@
-"""What headers say, as nouns: types, prototypes, and the ctypes that pass them; nothing is read or called here."""
+"""Types, prototypes and headers as data, and the ctypes that pass them; this module reads no file and calls nothing."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class CKind(str, Enum):
 
 _SIGNED = {1: ctypes.c_int8, 2: ctypes.c_int16, 4: ctypes.c_int32, 8: ctypes.c_int64}
 _UNSIGNED = {1: ctypes.c_uint8, 2: ctypes.c_uint16, 4: ctypes.c_uint32, 8: ctypes.c_uint64}
+# 16-bit floats and complex numbers have no ctypes type.
 _FLOATS = {4: ctypes.c_float, 8: ctypes.c_double, ctypes.sizeof(ctypes.c_longdouble): ctypes.c_longdouble}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CType:
-    """One C type of a parameter, a result or what a pointer points at.
+    """One C type of a parameter, a result or a pointee.
 
-    ``spelling`` is how the header writes it without ``const``; ``size`` its bytes, 0 where that is not known (void, a
-    struct). ``tag`` names an enum or a struct, by its own tag or else the typedef's name. The ``pointee`` of a
-    function type is its result, ``parameters`` are its parameters.
+    ``spelling`` is the header's, without ``const``; ``size`` is in bytes, 0 if unknown (void, a struct). ``tag`` names
+    an enum or struct, else its typedef does. A function type has its result as ``pointee``, and ``parameters``.
     """
 
     kind: CKind
@@ -48,7 +48,7 @@ class CType:
 
     def __str__(self) -> str:
         if self.kind is CKind.POINTER and self.spelling.endswith("*"):
-            return self.spelling + ("const" if self.is_const else "")
+            return self.spelling + ("const" if self.is_const else "")  # const after the star is the pointer's own
         return f"const {self.spelling}" if self.is_const else self.spelling
 
     @property
@@ -57,7 +57,7 @@ class CType:
 
     @property
     def is_callback(self) -> bool:
-        """Whether it is a pointer to a function."""
+        """Whether this is a pointer to a function."""
         return self.pointee is not None and self.kind is CKind.POINTER and self.pointee.kind is CKind.FUNCTION
 
     @property
@@ -66,20 +66,16 @@ class CType:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The smallest and the largest value of an integer type, both included."""
+        """Smallest and largest value of an integer type, both inclusive."""
         bits = 8 * self.size
         if self.kind is CKind.UINT:
             return 0, (1 << bits) - 1
         return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def ctype(self) -> Any:
-        """The ctypes type that passes it; None for ``void``.
+        """Return the ctypes type for passing by value, None for ``void``; raise UsageError if ctypes lacks one.
 
-        Every pointer but one to a function goes over as an address (``c_void_p``); what it points at is checked
-        before the call, by :mod:`optest.clib.ffi.calls`.
-
-        Raises:
-            UsageError: for what ctypes cannot pass by value: structs, complex numbers, 16-bit floats.
+        A pointer is an address (``c_void_p``), except a callback; :mod:`~optest.clib.ffi.calls` checks its pointee.
         """
         match self.kind:
             case CKind.VOID:
@@ -94,18 +90,18 @@ class CType:
                 return _FLOATS[self.size]
             case CKind.POINTER if self.is_callback and self.pointee is not None:
                 result = None if self.pointee.pointee is None else self.pointee.pointee.ctype()
-                arguments = [each.ctype() for each in self.pointee.parameters]
-                # void beside other parameters, which is not C, but a preprocessor accepts it
+                arguments = [type_.ctype() for type_ in self.pointee.parameters]
+                # A preprocessor accepts void next to other parameters, which is not C.
                 if None not in arguments:
                     return ctypes.CFUNCTYPE(result, *arguments)
             case CKind.POINTER:
                 return ctypes.c_void_p
-        raise UsageError(f"type is {self}, which cannot be passed by value from Python")
+        raise UsageError(f"type {self} cannot be passed by value from Python")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of a function; ``name`` is empty where the header gives none."""
+    """One parameter of a function; ``name`` is empty if the header gives none."""
 
     name: str
     type: CType
@@ -124,7 +120,7 @@ class Parameter:
 
     @property
     def is_const(self) -> bool:
-        """Whether the function promises not to write through this pointer."""
+        """Whether this is a pointer to const: the function promises not to write through it."""
         return self.pointee is not None and self.pointee.is_const
 
     def __str__(self) -> str:
@@ -133,7 +129,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prototype:
-    """A function as the header declares it; ``where`` is ``file:line``."""
+    """Declaration of a C function in a header; ``where`` is ``file:line``."""
 
     name: str
     result: CType
@@ -144,6 +140,11 @@ class Prototype:
         return f"{self.result} {self.name}({', '.join(map(str, self.parameters)) or 'void'})"
 
     @property
+    def location_line(self) -> str:
+        """Line to append to a message, with location and text of the declaration; empty without a location."""
+        return f"\n  at {self.where}: {self}" if self.where else ""
+
+    @property
     def argtypes(self) -> tuple[Any, ...]:
         return tuple(parameter.ctype for parameter in self.parameters)
 
@@ -152,15 +153,14 @@ class Prototype:
         return self.result.ctype()
 
     def label(self, index: int) -> str:
-        """``argument 2 (alpha)``, counted from 1 as people count."""
+        """Return ``argument 2 (alpha)`` for index 1, without a name ``argument 2``."""
         name = self.parameters[index].name if index < len(self.parameters) else ""
         return f"argument {index + 1} ({name})" if name else f"argument {index + 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a struct; ``length`` is that of an array, None for a single value. ``unknown`` says why its place
-    cannot be computed, which then goes for the whole struct."""
+    """One field of a struct; ``length`` is that of an array, ``unknown`` the reason if no field's offset is known."""
 
     name: str
     type: CType
@@ -169,16 +169,16 @@ class Field:
 
 
 class HeaderError(UsageError):
-    """A declaration that was asked for and that cannot be read or cannot be called; names file, line and text."""
+    """A requested declaration that cannot be parsed or called; the message has file, line and text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a set of headers declares. System headers contribute types, never functions or constants.
+    """Declarations of a set of headers. System headers contribute types, never functions or constants.
 
-    ``refused`` holds the functions that cannot be called and why, ``problems`` what could not be parsed and has no
-    name. ``opaque`` are the tags of structs that are declared and not defined, ``structs`` the fields of the others, by
-    tag or typedef. ``constants`` are enumerators and macros that are integers.
+    ``refused`` maps functions that cannot be called to the reason, ``problems`` are nameless declarations that could
+    not be parsed. ``opaque`` are tags of structs without a definition; ``structs`` are the fields of the others, by tag
+    or typedef. ``constants`` are enumerators and integer macros.
     """
 
     files: tuple[str, ...] = ()
@@ -192,25 +192,15 @@ class Header:
     structs: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
 
     def prototype(self, name: str) -> Prototype:
-        """The prototype of one function.
-
-        Raises:
-            HeaderError: if its declaration cannot be parsed or called, with file, line and text.
-            UnknownName: if no header declares it.
-        """
-        found = self.prototypes.get(name)
-        if found is not None:
-            return found
+        """Return the prototype of a function; raise HeaderError if it is not callable, UnknownName if not declared."""
+        if name in self.prototypes:
+            return self.prototypes[name]
         if name in self.refused:
             raise HeaderError(str(self.refused[name]))
-        raise UnknownName("function", name, _near(name, self.prototypes), where=", ".join(self.files))
+        raise UnknownName("function", name, _related_names(name, self.prototypes), where=", ".join(self.files))
 
     def enum(self, name: str) -> Mapping[str, int]:
-        """The enumerators of an enum by its tag or its typedef's name.
-
-        Raises:
-            UnknownName: if no header declares it.
-        """
+        """Return the enumerators of an enum by its tag or typedef; raise UnknownName if no header declares it."""
         alias = self.typedefs.get(name)
         tag = alias.tag if alias is not None and alias.tag in self.enums else name
         if tag not in self.enums:
@@ -218,7 +208,8 @@ class Header:
         return self.enums[tag]
 
 
-def _near(name: str, known: Mapping[str, Any]) -> list[str]:
-    """A header declares hundreds of functions: list those that share a word with ``name``, for the suggestion."""
+def _related_names(name: str, known: Mapping[str, Any]) -> list[str]:
+    """Return the names that contain `name` or are contained in it, else the first 20."""
+    # A header declares hundreds of functions, too many to list in a message.
     folded = name.casefold()
-    return [each for each in known if folded in each.casefold() or each.casefold() in folded] or list(known)[:20]
+    return [key for key in known if folded in key.casefold() or key.casefold() in folded] or list(known)[:20]

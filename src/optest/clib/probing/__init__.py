@@ -1,1 +1,1 @@
-"""How often and under which conditions one case is called in C, and what these calls show."""
+"""Repeated calls of one case in C under varied conditions, and the comparison of their outputs."""

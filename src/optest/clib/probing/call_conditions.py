@@ -1,5 +1,4 @@
-"""What may be different from call to call and must not matter (memory around, what ran before, which descriptors are
-alive), calls of a case under such conditions, and which of them makes a difference."""
+"""Conditions of a call that must not affect its outputs, calls under them, and the search for one that does."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
 from optest.clib.probing.policy import ALIGNED, ANYWHERE, SAME_BITS, Policy
-from optest.clib.probing.results import Answer, ProbeResult, where_always_different
+from optest.clib.probing.results import Answer, ProbeResult, where_reproducibly_different
 from optest.memory import heap_garbage
 from optest.memory.buffers import require_written
 from optest.memory.heap import heap_bytes
@@ -32,55 +31,54 @@ FIRST_FILLING = Filling()
 
 
 class Before(Enum):
-    """What was called just before: with other values in the same memory, in other memory, or the same call."""
+    """The call just before: other values in the same memory, the same values in other memory, or the same call."""
 
     OTHER_VALUES = "other values"
     ELSEWHERE = "elsewhere"
-    THE_SAME = "the same"
+    SAME = "the same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallConditions:
-    """``other_descriptors`` says whether another descriptor of the operator is alive, younger than the one that runs;
-    ``garbage`` is the byte that fresh and freed heap memory holds, None for what happens to stand there."""
+    """Conditions of one call; ``garbage`` is the byte of fresh and freed heap memory, None to leave it as it is."""
 
     filling: Filling = FIRST_FILLING
     before: Before = Before.OTHER_VALUES
-    other_descriptors: bool = False
+    other_descriptors: bool = False  # a younger descriptor of the operator is alive
     garbage: int | None = None
 
 
+# NaN as a float of any width, -1 as an integer.
 _GARBAGE = 0xFF
-"""NaN as a float of any width, -1 as an integer."""
 
+# A large number as a float of any width: it wins every maximum, while NaN wins none.
 _LARGE = 0x5A
-"""A large number as a float of any width, which wins every maximum; NaN wins none."""
 
+# Every condition changes between the three: equal bits in all of them prove that none matters.
 FIRST = CallConditions()
 SECOND = CallConditions(
     filling=Filling(outputs=Poison.FF, workspace=0x00, inputs=Poison.HIGH),
-    before=Before.THE_SAME,
+    before=Before.SAME,
     other_descriptors=True,
 )
 THIRD = CallConditions(
     filling=Filling(outputs=Poison.X5A, workspace=_LARGE, inputs=Poison.LOW),
-    before=Before.THE_SAME,
+    before=Before.SAME,
     other_descriptors=True,
     garbage=_GARBAGE,
 )
-"""Between them every circumstance changes: equal bits in all three are the proof that none of them matters."""
 
 
 @contextmanager
 def garbage(conditions: CallConditions) -> Iterator[Callable[[], int]]:
-    """While inside, the heap holds the garbage; what is yielded says by how many bytes that made it grow."""
+    """Fill the heap with garbage within the block; yield a function that returns the bytes that the filling added."""
     if conditions.garbage is None:
         yield lambda: 0
         return
-    before = heap_bytes() or 0
-    with no_collector():
+    bytes_before = heap_bytes() or 0
+    with no_collector():  # which would free blocks or take them
         heap_garbage.scribble(conditions.garbage)
-        grown = (heap_bytes() or 0) - before
+        grown = (heap_bytes() or 0) - bytes_before
         try:
             yield lambda: grown
         finally:
@@ -89,49 +87,49 @@ def garbage(conditions: CallConditions) -> Iterator[Callable[[], int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """Conditions that differ from their ``base`` in one thing, and what that is called if the result differs too."""
+    """Conditions that differ from ``base`` in one respect, with the fault to report if the outputs differ, too."""
 
     base: CallConditions = FIRST
     conditions: CallConditions
     reason: Reason
-    what: str
+    description: str
 
 
-def _with(**filling: object) -> CallConditions:
+def _first_with_filling(**filling: object) -> CallConditions:
     return replace(FIRST, filling=replace(FIRST_FILLING, **filling))  # type: ignore[arg-type]
 
 
-_OUTPUTS = "what the outputs held before the call"
+_OUTPUTS = "the content of the outputs before the call"
 _INPUTS = "memory outside the elements of the inputs"
-_WORKSPACE = "what the workspace held before the call"
-_CALLS = "which calls were made before"
-_OF_HEAP = Suspect(
+_WORKSPACE = "the content of the workspace before the call"
+_CALLS = "the calls before it"
+_HEAP_SUSPECT = Suspect(
     conditions=replace(FIRST, garbage=_GARBAGE),
     base=replace(FIRST, garbage=0x00),
     reason=Reason.STATE,
-    what="what fresh or freed heap memory held",
+    description="the content of fresh or freed heap memory",
 )
 SUSPECTS = (
-    _OF_HEAP,
-    Suspect(conditions=_with(outputs=Poison.X5A), reason=Reason.UNWRITTEN, what=_OUTPUTS),
-    Suspect(conditions=_with(outputs=Poison.FF), reason=Reason.UNWRITTEN, what=_OUTPUTS),
-    Suspect(conditions=_with(workspace=0x00), reason=Reason.WORKSPACE, what=_WORKSPACE),
-    Suspect(conditions=_with(workspace=_LARGE), reason=Reason.WORKSPACE, what=_WORKSPACE),
-    Suspect(conditions=_with(inputs=Poison.HIGH), reason=Reason.READ_OUT_OF_BOUNDS, what=_INPUTS),
-    Suspect(conditions=_with(inputs=Poison.LOW), reason=Reason.READ_OUT_OF_BOUNDS, what=_INPUTS),
-    Suspect(conditions=replace(FIRST, before=Before.THE_SAME), reason=Reason.STATE, what=_CALLS),
-    Suspect(conditions=replace(FIRST, before=Before.ELSEWHERE), reason=Reason.STATE, what=_CALLS),
+    _HEAP_SUSPECT,
+    Suspect(conditions=_first_with_filling(outputs=Poison.X5A), reason=Reason.UNWRITTEN, description=_OUTPUTS),
+    Suspect(conditions=_first_with_filling(outputs=Poison.FF), reason=Reason.UNWRITTEN, description=_OUTPUTS),
+    Suspect(conditions=_first_with_filling(workspace=0x00), reason=Reason.WORKSPACE, description=_WORKSPACE),
+    Suspect(conditions=_first_with_filling(workspace=_LARGE), reason=Reason.WORKSPACE, description=_WORKSPACE),
+    Suspect(conditions=_first_with_filling(inputs=Poison.HIGH), reason=Reason.READ_OUT_OF_BOUNDS, description=_INPUTS),
+    Suspect(conditions=_first_with_filling(inputs=Poison.LOW), reason=Reason.READ_OUT_OF_BOUNDS, description=_INPUTS),
+    Suspect(conditions=replace(FIRST, before=Before.SAME), reason=Reason.STATE, description=_CALLS),
+    Suspect(conditions=replace(FIRST, before=Before.ELSEWHERE), reason=Reason.STATE, description=_CALLS),
     Suspect(
         conditions=replace(FIRST, other_descriptors=True),
         reason=Reason.STATE,
-        what="which other descriptors are alive, or what became of destroyed ones",
+        description="other descriptors that are alive or were destroyed",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class OtherAnswer:
-    """Another answer than the first, and where it came from."""
+class DifferentAnswer:
+    """Outputs that differ from the first call's, with their conditions and place."""
 
     answer: Answer
     conditions: CallConditions
@@ -139,10 +137,10 @@ class OtherAnswer:
 
 
 class ConditionedCalls:
-    """Calls one case under stated circumstances, and finds out which of them makes a difference."""
+    """Calls one case under given conditions and finds the condition that changes its outputs."""
 
     def __init__(self, memory: CaseMemory, subject: Subject, call: Call, policy: Policy) -> None:
-        """``call`` is the subject's, with whatever is watched around it."""
+        """``call`` runs the subject and checks its side effects."""
         self.memory = memory
         self.subject = subject
         self.call = call
@@ -150,12 +148,11 @@ class ConditionedCalls:
 
     @cached_property
     def other_values(self) -> Mapping[str, Array]:
-        """Legal values other than the case's: backwards, since any order of them is; a single number that is no index
-        halved."""
-        return {key: _other(array) for key, array in self.memory.values.items()}
+        """Legal values that differ from the case's, by key: the elements reversed; a single inexact number halved."""
+        return {key: _different_values(array) for key, array in self.memory.values.items()}
 
-    def answer(self, conditions: CallConditions, place: Place) -> Answer:
-        """One call in these conditions; which other descriptors are alive is the caller's to see to."""
+    def call_under(self, conditions: CallConditions, place: Place) -> Answer:
+        """Call once under these conditions and return the outputs; the caller keeps other descriptors alive."""
         memory = self.memory
         if conditions.before is Before.OTHER_VALUES:
             self._call_before(place, conditions, self.other_values)
@@ -163,34 +160,35 @@ class ConditionedCalls:
             self._call_before(memory.place(self.policy.at(ALIGNED)), conditions, memory.values)
         place.fill(conditions.filling, memory.values)
         with garbage(conditions):
-            return self.called(place)
+            return self.call_filled(place)
 
     def _call_before(self, place: Place, conditions: CallConditions, values: Mapping[str, Array]) -> None:
-        """A call whose answer does not count; a library may refuse the values, too."""
+        """Call with ``values`` and ignore the outputs and a failure status, since a library may refuse the values."""
         place.fill(conditions.filling, values)
         with suppress(StatusError):
             self.call(self.memory.pointers(place))
 
-    def called(self, place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
-        """One call of a place that is filled."""
+    def call_filled(self, place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
+        """Call once at a place that is filled and return the outputs."""
         self.call(self.memory.pointers(place) if pointers is None else pointers)
         return Answer(place.collect())
 
-    def answer_to(self, values: Mapping[str, Array], place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
-        """One call with these values, whatever was called before."""
+    def call_with(self, values: Mapping[str, Array], place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
+        """Fill the place with these values, call once and return the outputs."""
         place.fill(FIRST.filling, values)
-        return self.called(place, pointers)
+        return self.call_filled(place, pointers)
 
-    def repeated(self, place: Place) -> Iterator[Answer]:
-        """The same call without end; small outputs hold what they held before, so that nothing has to be filled."""
+    def repeat(self, place: Place) -> Iterator[Answer]:
+        """Yield the outputs of the same call without end."""
         place.fill(FIRST.filling, self.memory.values)
         while True:
-            yield self.called(place)
+            yield self.call_filled(place)
+            # Collecting small outputs restores what they held, which saves the filling.
             if not place.is_restored:
                 place.fill(FIRST.filling, self.memory.values)
 
-    def renewed_answer(self, conditions: CallConditions, home: Place) -> Answer:
-        """With a descriptor of its own, after calls that leave behind the same whatever ran before them."""
+    def call_with_new_descriptor(self, conditions: CallConditions, home: Place) -> Answer:
+        """Call once under these conditions with a new descriptor after a fixed sequence of calls."""
         memory = self.memory
         with ExitStack() as stack:
             stack.enter_context(garbage(conditions))
@@ -199,72 +197,72 @@ class ConditionedCalls:
                 stack.enter_context(self.subject.with_other_descriptors())
             self._call_before(memory.place(self.policy.at(ALIGNED)), conditions, memory.values)
             if conditions.before is not Before.OTHER_VALUES:
-                values = memory.values if conditions.before is Before.THE_SAME else self.other_values
+                values = memory.values if conditions.before is Before.SAME else self.other_values
                 self._call_before(home, conditions, values)
-            return self.answer(conditions, home)
+            return self.call_under(conditions, home)
 
-    def explain_others(self, first: Answer, others: Sequence[OtherAnswer], result: ProbeResult, home: Place) -> None:
-        """Find out why other answers than the first came out of other conditions, if they did.
-
-        Raises:
-            Fault: for a circumstance that alone makes the difference, again and again.
-        """
+    def explain_differences(
+        self, first: Answer, others: Sequence[DifferentAnswer], result: ProbeResult, home: Place
+    ) -> None:
+        """Raise Fault for a condition that reproducibly changes outputs, else add ``others`` to the result."""
         if not others:
             result.done(ANYWHERE)
             return
         self.require_written(home)
         with self.subject.with_other_descriptors():
-            at_home = [self.answer(conditions, home) for conditions in (SECOND, THIRD)]
+            at_home = [self.call_under(conditions, home) for conditions in (SECOND, THIRD)]
             if all(map(first.is_same, at_home)) and all(
-                other.answer.is_same(self.answer(other.conditions, other.place)) for other in others
+                differing.answer.is_same(self.call_under(differing.conditions, differing.place)) for differing in others
             ):
-                self._depends_on_addresses(others, result)
+                self._report_address_dependence(others, result)
                 return
         for suspect in SUSPECTS:
-            self._require_no_difference(suspect, home)
-        result.note(SAME_BITS, "the same call with the same arguments gave other bits; all answers were compared")
-        for answer in (*(other.answer for other in others), *at_home):
+            self._require_independence(suspect, home)
+        result.note(SAME_BITS, "the same call with the same arguments returned other bits; all outputs were compared")
+        for answer in (*(differing.answer for differing in others), *at_home):
             result.add(answer, "in another call with the same arguments", Reason.NONDETERMINISTIC)
 
-    def _depends_on_addresses(self, others: Sequence[OtherAnswer], result: ProbeResult) -> None:
-        detail = "other bits where the tensors lie at other addresses; all answers were compared"
+    def _report_address_dependence(self, others: Sequence[DifferentAnswer], result: ProbeResult) -> None:
+        """Add the outputs with a note; raise NONDETERMINISTIC if the library is declared invariant."""
+        detail = "other bits if the tensors are at other addresses; all outputs were compared"
         if self.policy.invariant:
-            raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but gives {detail}")
+            raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but returns {detail}")
         result.note(ANYWHERE, detail)
         for other in others:
             result.add(other.answer, "with the tensors at other addresses", None)
 
-    def require_same_in_other_heap(self, home: Place) -> None:
-        """Raise STATE for an answer that depends on what fresh or freed heap memory held."""
-        self._require_no_difference(_OF_HEAP, home)
+    def require_heap_independence(self, home: Place) -> None:
+        """Raise STATE if the outputs depend on the content of fresh or freed heap memory."""
+        self._require_independence(_HEAP_SUSPECT, home)
 
-    def _require_no_difference(self, suspect: Suspect, home: Place) -> None:
-        """Raise where the suspect's conditions always give another answer, each time anew."""
-        where = where_always_different(
-            lambda: self.renewed_answer(suspect.base, home),
-            lambda: self.renewed_answer(suspect.conditions, home),
+    def _require_independence(self, suspect: Suspect, home: Place) -> None:
+        """Raise the suspect's fault if its conditions reproducibly change the outputs."""
+        where = where_reproducibly_different(
+            lambda: self.call_with_new_descriptor(suspect.base, home),
+            lambda: self.call_with_new_descriptor(suspect.conditions, home),
         )
         if where:
-            raise Fault(suspect.reason, f"{where} depends on {suspect.what}")
+            raise Fault(suspect.reason, f"{where} depends on {suspect.description}")
 
     def require_written(self, place: Place) -> None:
-        """Raise where an element holds each of two poisons after two calls, of outputs that began with nothing else."""
+        """Raise UNWRITTEN if an element without initial value keeps each of two poisons over a call."""
         memory = self.memory
         untouched: list[Mapping[str, Array]] = []
         outputs: Mapping[str, Array] = {}
-        for poison in (Poison.A5, Poison.X5A):
+        for poison in (Poison.A5, Poison.X5A):  # complementary: no value equals both
             place.fill(Filling(outputs=poison), memory.values)
             self.call(memory.pointers(place))
             untouched.append(place.untouched())
             outputs = place.collect()
-        began = [name for name in outputs if f"output:{name}" not in memory.values]
-        require_written({name: (outputs[name], untouched[0][name] & untouched[1][name]) for name in began})
+        poisoned = [name for name in outputs if f"output:{name}" not in memory.values]
+        require_written({name: (outputs[name], untouched[0][name] & untouched[1][name]) for name in poisoned})
 
 
-def _other(array: Array) -> Array:
+def _different_values(array: Array) -> Array:
+    """Return the elements reversed, a single inexact number halved, any other single number unchanged."""
     if array.size != 1:
-        return np.flip(array)
-    if not np.issubdtype(array.dtype, np.inexact):
+        return np.flip(array)  # any order of legal values is legal
+    if not np.issubdtype(array.dtype, np.inexact):  # Another index may be out of range.
         return array
     halved: Array = (array * array.dtype.type(0.5)).astype(array.dtype)
     return halved.reshape(array.shape)

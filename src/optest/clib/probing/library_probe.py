@@ -1,4 +1,4 @@
-"""Cases of one library, each probed under all conditions and with its side effects watched from beginning to end."""
+"""Probe the cases of one library under all conditions, and watch the side effects of all calls."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from optest.clib.probing.side_effects import SideEffects, require_no_leak_of_ref
 from optest.numerics import Array
 from optest.process.standard_output import Printed
 
+# Last digit of the case keys whose leaks are counted: the choice must not depend on the order of cases.
 _COUNTS_LEAKS = "0"
-"""The end of a case key by which leaks are counted: by the case alone, since its order does not matter."""
 
 _OFTEN_BYTES = 1 << 14
 
 
 class LibraryProbe:
-    """Examines cases of one library, one after the other."""
+    """Probes cases of one library, one after the other."""
 
     def __init__(self, config: FfiConfig) -> None:
         self._config = config
@@ -34,64 +34,50 @@ class LibraryProbe:
         self._is_first = True
         self._called_often: set[str] = set()
         self._refused: set[tuple[str, int]] = set()
-        self._threads: ThreadCounts | None = None
+        self._cached_thread_counts: ThreadCounts | None = None
 
     def probe_case(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> ProbeResult:
-        """Call as often as it takes; of all case keys one in sixteen has its leaks counted and gets the extra probes.
+        """Call a case under varied conditions; return outputs and checks, raise Fault or StatusError.
 
-        The same ones, and the first case, are asked what they left behind in the process; the first small case of each
-        function is called hundreds of times, and has its leaks counted.
-
-        Raises:
-            Fault: for whatever the library did that it should not do.
-            StatusError: if the library refuses.
+        One case key in sixteen gets the extra probes, with leaks counted; these and the first case also compare
+        process-wide state. The first small case of each function is called hundreds of times, with leaks counted.
         """
-        policy = _policy(key, config, often=self._calls_often(memory, subject))
+        policy = _policy(key, config, often=self._is_called_often(memory, subject))
         looks_at_process = policy.has_extra_probes or self._is_first
         side_effects = SideEffects(subject.run, self._printed, looks_at_process=looks_at_process)
         self._is_first = False
-        counts = self._counts(config)
+        threads = self._thread_counts(config)
         try:
             with self._printed:
-                result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), counts).run()
-                if policy.is_brief and side_effects.has_printed:  # whether every call prints
+                result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), threads).run()
+                # More calls show whether every call prints.
+                if policy.is_brief and side_effects.has_printed:
                     policy = replace(policy, is_brief=False)
-                    result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), counts).run()
+                    result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), threads).run()
             result.checks += side_effects.checks()
-        except BaseException:
+        except BaseException:  # faults, refusals and interruptions: its memory may be damaged
             memory.release(for_others=False)
             raise
         memory.release()
         return result
 
     def blame(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> None:
-        """Look closer at a case whose answer was wrong: call it under all circumstances, if it was called once.
-
-        Raises:
-            Fault: for what the wrong answer is due to.
-            StatusError: if the library refuses.
-        """
+        """Raise the Fault that explains wrong outputs; call under all conditions if the case was called once."""
         side_effects = SideEffects(subject.run, self._printed)
         policy = _policy(key, config)
-        counts = self._counts(config)
         calls = ConditionedCalls(memory, subject, side_effects.call, replace(policy, is_brief=False))
-        probe = CaseProbe(calls, counts)
+        probe = CaseProbe(calls, self._thread_counts(config))
         try:
             with self._printed:
                 if policy.is_brief:
                     probe.run()
-                probe.blame()
+                probe.require_heap_independence()
             side_effects.checks()
         finally:
             memory.release(for_others=False)
 
     def probe_refusal(self, memory: CaseMemory, subject: Subject) -> dict[str, Array]:
-        """Call once what should be refused; the outputs if it was not.
-
-        Raises:
-            StatusError: if it was refused.
-            Fault: if it was refused and left something behind.
-        """
+        """Return the outputs of a call that should be refused; raise StatusError if it is, Fault for side effects."""
         side_effects = SideEffects(subject.run, self._printed)
         with self._printed:
             outputs = memory.outputs_if_accepted(side_effects.call)
@@ -99,12 +85,7 @@ class LibraryProbe:
         return outputs
 
     def count_leaks_of_refusals(self, key: str, refusal: StatusError, again: Callable[[], object]) -> None:
-        """Count what refused calls leave, for one case key in sixteen and where a function refuses with that status for
-        the first time; ``again`` asks once more.
-
-        Raises:
-            Fault: LEAK if something is lost in each.
-        """
+        """Raise LEAK if repeating a refused call loses resources; check some case keys and each new status."""
         status = (refusal.function, refusal.code)
         is_first = status not in self._refused
         self._refused.add(status)
@@ -113,21 +94,23 @@ class LibraryProbe:
             with suppress(StatusError):
                 again()
 
+        # One case key in sixteen, and the first refusal with each status of each function.
         if is_first or key.endswith(_COUNTS_LEAKS):
             require_no_leak_of_refusals(refused)
 
-    def _calls_often(self, memory: CaseMemory, subject: Subject) -> bool:
+    def _is_called_often(self, memory: CaseMemory, subject: Subject) -> bool:
+        """Return whether this is the first small case of the function, and remember the function."""
         if subject.name in self._called_often or memory.nbytes > _OFTEN_BYTES:
             return False
         self._called_often.add(subject.name)
         return True
 
-    def _counts(self, config: FfiConfig) -> ThreadCounts | None:
-        """What sets the number of threads, for cases that ask for several."""
-        if config.threads and self._threads is None:
+    def _thread_counts(self, config: FfiConfig) -> ThreadCounts | None:
+        """Return the setter of the number of threads, None for cases that do not request any."""
+        if config.threads and self._cached_thread_counts is None:
             threads = config.mapping.threads
-            self._threads = ThreadCounts(threads.functions, threads.environment, opened(self._config))
-        return self._threads if config.threads else None
+            self._cached_thread_counts = ThreadCounts(threads.functions, threads.environment, opened(self._config))
+        return self._cached_thread_counts if config.threads else None
 
 
 def _policy(key: str, config: FfiConfig, *, often: bool = False) -> Policy:
