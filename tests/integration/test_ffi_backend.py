@@ -161,7 +161,7 @@ def mapping_file(folder: Path, old: str, new: str) -> str:
         ("attribute:dim as int", "attribute:dim as long", "should say its C type"),
         ("version: 1", "version: 2", "version"),
         ("broadcasts: true", "broadcast: true", "unknown field `broadcast`"),
-        ("  mul:", "  add:", "the key add is stated twice"),
+        ("  mul:", "  add:", "the key add is set twice"),
         ("protocol:", "protocol: [", "is not YAML"),
     ],
 )

@@ -1,10 +1,8 @@
-"""Plans: YAML that a person writes, checked against one schema and turned into cases.
+"""Plans: YAML files that describe test cases, checked against one schema and expanded to cases.
 
-Five stages: YAML with places (scalars, yaml_source); the schema (values, schema, plan_file), whose faults are problems;
-layers (request, layers, operator_lookup); cases (cases, make_case and what it calls), those of a product by expansion;
-selection (select).
-
-Nothing is imported before it is asked for: reading a plan needs YAML and pydantic, ``optest --help`` needs neither.
+Five stages: YAML with line numbers (scalars, yaml_source); the schema (values, schema, plan_file), whose errors are
+problems; layers (request, layers, operator_lookup); cases (cases, make_case and what it calls; expansion for
+products); selection (select).
 """
 
 from __future__ import annotations
@@ -37,6 +35,7 @@ __all__ = [
     "request_from",
 ]
 
+# Imported on first access: reading a plan needs YAML and pydantic, `optest --help` needs neither.
 _HOMES = {
     "CaseRequest": "request",
     "PlanDocument": "schema",

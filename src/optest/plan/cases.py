@@ -1,6 +1,6 @@
-"""Cases from plans and the command line: every value gets its layer, and every fault is found before anything runs.
+"""Cases from plans and the command line: merge the layers, and report every mistake before a case runs.
 
-The command line wins over the case, the case over the plan's defaults, those over the operator.
+The command line overrides the case, the case the plan's defaults, those the operator.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.backend_options import check_backend_names, config_place, options_of_others
+from optest.plan.backend_options import check_backend_names, config_place, foreign_options_hint
 from optest.plan.expansion import Expansion
 from optest.plan.fills import FillCheck
 from optest.plan.layers import Entry, PlanContext, PlanHost, Statement, contexts_of
 from optest.plan.make_case import applicable, make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators
 from optest.plan.problems import Ledger
-from optest.plan.product import Product, reported
+from optest.plan.product import Product, report_progress
 from optest.plan.request import CaseRequest
 from optest.plan.untrusted import refuse_untrusted
 from optest.plan.yaml_source import Path
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanHost) -> list[TestCase]:
-    """Return the cases of a plan under the command line's overrides, or one case for each ``--op``.
+    """Return the cases of a plan with the command line's overrides, and one for each `--op` that it does not cover.
 
     Raises:
-        PlanError: with everything that is wrong with the form of the files, their cases and the flags, in the order
-            of lines.
+        PlanError: with all problems of the files, their cases and the flags, in the order of lines.
         UsageError: if neither a plan nor an operator is named.
     """
     if document is None and not request.ops:
         raise UsageError("nothing to run: name a plan with --plan FILE or an operator with --op NAME")
     ledger = Ledger()
     documents = document.family() if document is not None else []
+    # A large plan allocates millions of objects that live on.
     with collection_paused():
         contexts = contexts_of(document, request, FillCheck(host, ledger))
         known = KnownOperators(host.operators, ledger)
@@ -56,39 +56,35 @@ def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanH
             with ledger.reading(context.source):
                 refuse_untrusted(context, is_top=context is contexts[-1])
         _check_defaults(contexts, known, ledger)
-        # A name is taken once, in all plans that run together.
+        # Names are unique across all plans that run together.
         first: dict[str, tuple[PlanDocument, int]] = {}
-        named = [
-            (plan, index, entry["name"])
-            for plan in documents
-            for index, entry in enumerate(plan.cases)
-            if "name" in entry
-        ]
-        for plan, index, name in named:
-            other, taken_by = first.setdefault(name, (plan, index))
-            if other is not plan or taken_by != index:
-                line = other.source.case_lines[taken_by]
-                place = f"line {line}" if other is plan else f"{other.path}:{line}"
-                with ledger.reading(plan.source):
-                    ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")
+        for plan in documents:
+            for index, name in [(index, entry["name"]) for index, entry in enumerate(plan.cases) if "name" in entry]:
+                owner, taken_by = first.setdefault(name, (plan, index))
+                if owner is not plan or taken_by != index:
+                    line = owner.source.case_lines[taken_by]
+                    place = f"line {line}" if owner is plan else f"{owner.path}:{line}"
+                    with ledger.reading(plan.source):
+                        ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")
         if host.backend_names is not None:
             check_backend_names(contexts, host.backend_names, ledger)
+        # Refused only now, so that one run reports all mistakes.
         problems = document.problems if document is not None else ()
-        ledger.refuse(problems, [each.path for each in documents])
+        ledger.refuse(problems, [plan.path for plan in documents])
         return gathering.with_unique_ids()
 
 
 class _Selection:
-    """The operators that ``--op`` names, and which of them the plans have."""
+    """The operators that `--op` names, and those of them that cases of the plans use."""
 
     def __init__(self, request: CaseRequest, known: KnownOperators) -> None:
         self.requested = {name: known.get(name, "--op") for name in request.ops}
-        self._names = {name for each in self.requested.values() if each is not None for name in each.meanings}
+        self._names = {name for operator in self.requested.values() if operator for name in operator.meanings}
         self.covered: set[str] = set()
         self.every_op_is_known = True
 
     def takes(self, operator: KnownOperator) -> bool:
-        """Whether cases of this operator are selected, or some of those that a spelling may stand for."""
+        """Return whether one of the operator's possible meanings is selected; record those as covered."""
         if not self.requested:
             return True
         common = operator.meanings & self._names
@@ -100,17 +96,17 @@ class _Selection:
 
 
 class _Gathering:
-    """The cases of all plans in order, with the name that each has or would have."""
+    """Collector of the cases of all plans in order, with the name of each."""
 
     def __init__(self, known: KnownOperators, selection: _Selection) -> None:
         self._known = known
         self._selection = selection
         self._cases: list[TestCase] = []
+        # The name of each case; "" if the user wrote it.
         self._names: list[str] = []
-        """What each case is called; "" if a person named it so, letter by letter."""
 
     def take_plan(self, context: PlanContext) -> None:
-        """Add the cases of one plan; of one that is wrong as much is checked as can be, and it may be left out."""
+        """Add the cases of one plan. A case with a problem is checked as far as possible and may be left out."""
         document = context.document
         entries: Sequence[Entry] = document.cases if document is not None else ()
         for index, entry in enumerate(entries):
@@ -125,22 +121,25 @@ class _Gathering:
                     self._take_statement(Statement(operator, path, context, entry))
 
     def take_flags(self, context: PlanContext) -> None:
-        """Add one case for each requested operator that no plan has."""
+        """Add one case for each operator of `--op` that no plan covers."""
         selection = self._selection
+        # An unreadable case may be the one of this operator: then no case is added.
         for name, operator in selection.requested.items() if selection.every_op_is_known else ():
             if operator is not None and operator.meanings.isdisjoint(selection.covered):
                 selection.covered |= operator.meanings
                 self._take_statement(Statement(operator, (), context, {"op": name}))
 
     def _take_product(self, context: PlanContext, product: Product | None, op: str, path: Path) -> None:
+        # Its axes could not be read; an unknown operator is noted all the same.
         if product is None:
             self._known.get(op, (*path, "op"))
             return
         combinations = math.prod(len(axis.rows) for axis in product.axes)
         expansion = Expansion(product, context, self._known, self._selection.takes)
         where = context.document.where(path) if context.document is not None else ""
-        what = f"of {combinations:,} combinations"
-        for case, name, rows in reported(expansion.cases(), where, what):
+        unit = f"of {combinations:,} combinations"
+        # The entry of a combination is assembled only for a problem.
+        for case, name, rows in report_progress(expansion.cases(), where, unit):
             self._take(case, name, context, path, partial(product.entry, rows))
 
     def _take_statement(self, statement: Statement) -> None:
@@ -154,17 +153,18 @@ class _Gathering:
             return
         for message in context.host.check_backend(case) if context.is_target_known else ():
             place = config_place(case, path, context, entry(), message)
-            context.ledger.problem(place, message, options_of_others(case))
+            context.ledger.problem(place, message, foreign_options_hint(case))
         self._cases.append(case)
         self._names.append(name)
 
     def with_unique_ids(self) -> list[TestCase]:
-        """The cases; of those that would be called alike, the later ones are called ``#2``, ``#3`` and so on."""
+        """Return the cases; a repeated generated name gets the suffix `#2`, `#3` and so on."""
         unique = self._cases
         if len(set(self._names)) == len(unique) and all(self._names):
             return unique
+        # Names that users wrote are never changed.
         taken = {case.name: 1 for case, name in zip(unique, self._names, strict=True) if not name}
-        for place, name in enumerate(self._names):
+        for index, name in enumerate(self._names):
             if not name:
                 continue
             if name not in taken:
@@ -175,16 +175,14 @@ class _Gathering:
                 count += 1
             taken[name] = count
             taken[numbered] = 1
-            unique[place] = dataclasses.replace(unique[place], name=numbered)
+            unique[index] = dataclasses.replace(unique[index], name=numbered)
         return unique
 
 
-# What is wrong with the plans as a whole
-
-
 def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledger: Ledger) -> None:
-    """A default attribute, or a default tolerance of an output, that no operator of the plans has is a slip."""
+    """Note a problem for each default attribute or default output tolerance that no operator of the plans has."""
     documents = [context.document for context in contexts if context.document is not None]
+    # A case that could not be read may be the one that uses the default.
     if not known.all_known() or not all(all(document.cases) for document in documents):
         return
     operators = known.operators()
@@ -200,7 +198,7 @@ def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledg
                     ledger.unknown(("defaults", "attributes", key), error)
             for name in outputs:
                 if not any(operator.knows(name) for operator in operators):
-                    names = {each for operator in operators for each in operator.descriptor.tensors.outputs}
+                    names = {output for operator in operators for output in operator.descriptor.tensors.outputs}
                     ledger.unknown(
                         ("defaults", "tolerance", name), UnknownName("output of any operator in the plan", name, names)
                     )

@@ -1,6 +1,6 @@
-"""Other ways to write a plan: a file of one becomes the data of a plan before anything else looks at it.
+"""Dialects: other file formats of plans, translated to a plan's data before the schema is checked.
 
-A dialect is an object with the members of :class:`Dialect`, registered under its name.
+A dialect is an object with the members of :class:`Dialect`, registered by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from optest.spec import TestCase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a condition of a file may ask: the device under test, who compiles, the environment."""
+    """Values that conditions in a file may test: the device under test, the compiler backend, the environment."""
 
     device: str = "cpu"
     compile_backend: str = "eager"
@@ -29,7 +29,7 @@ NO_FACTS = Facts()
 
 
 class Translated(NamedTuple):
-    """The file as the data of a plan, without what is wrong with it, that by path, and what is to be said of it."""
+    """A file as plan data, its problems by path (the data omits those values), and notes to print."""
 
     plan: dict[str, Any]
     problems: dict[Path, Problem]
@@ -37,35 +37,38 @@ class Translated(NamedTuple):
 
 
 class Dialect(Protocol):
-    """The data has ``model``, the name of the model that its cases were traced from; ``backend`` runs them."""
+    """A file format with the key `model`, the model that its cases were traced from; `backend` runs them."""
 
     backend: str
 
     def is_written_in(self, data: Mapping[str, Any]) -> bool:
-        """Whether the top of a file is one of this dialect."""
+        """Return whether the top-level data of a file is in this dialect."""
 
     def translated(self, source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
-        """The file as a plan; one that is not trusted opens no files but those in the folders ``below``."""
+        """Return the file as a plan. An untrusted file (`below` not empty) may open files in these folders only."""
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the dialect, for editors."""
+        """Return the JSON Schema of the dialect, for editors."""
 
 
 DIALECTS: Registry[Dialect] = Registry("dialect")
+# By import string: torch is imported only for such a file.
 DIALECTS.register("model-cases", "optest.torch.model_cases:DIALECT")
 
 
 def dialect_of(data: Mapping[str, Any]) -> Dialect | None:
-    """The dialect in which the file is written, None for a plan."""
-    return next((each for each in map(DIALECTS.get, DIALECTS.names()) if each.is_written_in(data)), None)
+    """Return the dialect of the file, None for a plan."""
+    return next((x for x in map(DIALECTS.get, DIALECTS.names()) if x.is_written_in(data)), None)
 
 
 def slug(model: str) -> str:
-    """The name of a model as a word: what a mark may be called."""
+    """Return the name of a model as a word for marks and tags: lower case, other characters as `_`."""
+    # pytest marks are words.
     return re.sub(r"\W+", "_", model).strip("_").lower()
 
 
 def model_of(case: TestCase) -> str:
-    """The model that a case was traced from, "" for none."""
+    """Return the model that a case was traced from, "" if it was not."""
+    # Only the tag distinguishes `model::case` from another name with colons.
     model, separator, _ = case.name.partition("::")
     return model if separator and f"model_{slug(model)}" in case.tags else ""

@@ -1,4 +1,4 @@
-"""All cases of a product, each with a name of its own that does not depend on the others."""
+"""Cases of a product, each with a unique name that does not depend on the other cases."""
 
 from __future__ import annotations
 
@@ -16,20 +16,17 @@ from optest.plan.values import Layout
 from optest.spec import TestCase
 
 _T = TypeVar("_T")
+# Keys that a case's identifier shows.
 _ShownKeys = ("op", "dtypes", "shapes", "attributes")
-"""Keys that a case's identifier shows."""
+# A selector of the rows that a part depends on, None if no two combinations share it; and the parts by these rows.
 _Part: TypeAlias = "tuple[Callable[[Rows], Any] | None, dict[Any, Any]]"
-"""Which rows of a combination a part depends on, None where no two combinations share it; and what was made of it."""
 
+# Faulty combinations after which a product stops: enough to explain the mistake; a product may have a million.
 MAX_FAULTS = 1000
-"""So many faulty combinations are enough to say what is wrong; a product may have a million of them."""
 
 
 class CommonParts:
-    """What combinations of one operator share: a part is made once for all with the same rows of the axes it needs.
-
-    Parts with a fault are made again for each, which says of each what is wrong.
-    """
+    """Cache of case parts that combinations of one operator share, by the rows of the axes that a part depends on."""
 
     def __init__(self, product: Product) -> None:
         self._product = product
@@ -37,18 +34,19 @@ class CommonParts:
         self._varying = {index for index, axis in enumerate(product.axes) if len(axis.rows) > 1}
 
     def part(self, statement: Statement, name: Hashable, keys: Collection[str], make: Callable[[Statement], _T]) -> _T:
-        """The part ``name``, which depends on these keys of the case alone."""
-        rows_of, made = self._parts.get(name) or self._new(name, keys)
+        """Return the part `name`, cached by the keys of the case that it depends on; compute it with `make`."""
+        rows_of, parts = self._parts.get(name) or self._new(name, keys)
         if rows_of is None:
             return make(statement)
         rows = rows_of(statement.rows)
-        if rows in made:
-            found: _T = made[rows]
-            return found
+        if rows in parts:
+            cached: _T = parts[rows]
+            return cached
         before = statement.ledger.noted
         value = make(statement)
+        # A part with a problem is computed for each combination, so that each reports it.
         if statement.ledger.noted == before and not statement.doubtful:
-            made[rows] = value
+            parts[rows] = value
         return value
 
     def _new(self, name: Hashable, keys: Collection[str]) -> _Part:
@@ -59,7 +57,7 @@ class CommonParts:
 
 
 class Expansion:
-    """The cases of a product, in the order of its combinations."""
+    """Iterator over the cases of a product, in the order of its combinations."""
 
     def __init__(
         self,
@@ -76,19 +74,20 @@ class Expansion:
         self._op = next((unit for unit in product.units if unit.target == ("op",)), None)
 
     def cases(self) -> Iterator[tuple[TestCase, str, Rows]]:
-        """Every case with what it is called and its combination."""
+        """Yield each case with its name and its combination; note problems of wrong combinations."""
         product, ledger = self.product, self.context.ledger
         names = _Names.of(product)
         may_be_marked = bool(names.axes)
-        set_name = TestCase.__dict__["name"].__set__  # nobody has seen the cases yet
+        # Bypasses the frozen class, far faster than `replace`; no other code holds these cases yet.
+        set_name = TestCase.__dict__["name"].__set__
         first: dict[str, Rows] = {}
         failed = 0
         for rows in product.combinations():
             ledger.combination = (product, rows)
-            found = self._operator_of(rows)
-            if found is None:
+            operator_of_case = self._operator_of(rows)
+            if operator_of_case is None:
                 continue
-            operator, common = found
+            operator, common = operator_of_case
             statement = Statement(operator, product.path, self.context, partial(product.entry, rows), common, rows)
             case = make_case(statement)
             if case is None:
@@ -101,18 +100,18 @@ class Expansion:
                 name += names.mark(rows)
                 set_name(case, name)
             if names.is_named and first.setdefault(name, rows) is not rows:
-                # A name without a sign between its axes may mean two combinations: 1 and 11, 11 and 1.
+                # A name without a separator between its axes is ambiguous: 1 and 11, 11 and 1.
                 every = range(len(self.product.axes))
-                words = " and ".join(f"({self.product.words(each, every)})" for each in (first[name], rows))
-                message = f"the name {name!r} is that of two combinations: {words}"
+                words = " and ".join(f"({self.product.words(x, every)})" for x in (first[name], rows))
+                message = f"the name {name!r} belongs to two combinations: {words}"
                 ledger.combination = None
-                ledger.problem((*self.product.path, "name"), message, "put a sign between the axes: x${m}-${n}")
+                ledger.problem((*self.product.path, "name"), message, "write a separator between the axes: x${m}-${n}")
                 continue
             yield case, name, rows
         ledger.combination = None
 
     def _operator_of(self, rows: Rows) -> tuple[KnownOperator, CommonParts] | None:
-        """The operator of a combination with what its cases share; None if it is unknown or not wanted."""
+        """Return the operator of a combination with its shared parts; None if it is unknown or not selected."""
         op = self.product.fixed["op"] if self._op is None else self._op.values[self._op.rows_of(rows)]
         if op not in self._operators:
             operator = self.known.get(op, (*self.product.path, "op"))
@@ -123,32 +122,32 @@ class Expansion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Names:
-    """How the cases of a product are told apart: by what they compute, and by the axes that do not show in that."""
+    """The axes that the names of a product's cases must mention."""
 
     product: Product
+    # Axes that the case's name or identifier does not show: added to every name.
     hidden: frozenset[int]
-    """The axes that are named after every case's own name or identifier."""
+    # Shapes with strides in some combinations, which an identifier does not show: added to the names of those.
     strided: tuple[Unit, ...] = ()
-    """Shapes of which some have strides, which an identifier does not show: named for the cases that have them."""
     is_named: bool = False
 
     @classmethod
     def of(cls, product: Product) -> _Names:
-        """A case with a ``name`` is told apart by all axes that its name does not hold."""
-        own = next((unit.axes for unit in product.units if unit.target == ("name",)), ())
-        if own or "name" in product.fixed:
-            return cls(product, frozenset(range(len(product.axes))).difference(own), is_named=True)
+        """Return the axes to mention: with a `name` key those that it does not use, else those not in identifiers."""
+        in_name = next((unit.axes for unit in product.units if unit.target == ("name",)), ())
+        if in_name or "name" in product.fixed:
+            return cls(product, frozenset(range(len(product.axes))).difference(in_name), is_named=True)
         hidden = frozenset(axis for unit in product.units if unit.target[0] not in _ShownKeys for axis in unit.axes)
         strided = (unit for unit in product.units if unit.target[0] == "shapes" and not hidden.issuperset(unit.axes))
         return cls(product, hidden, tuple(unit for unit in strided if any(map(_has_strides, unit.values.values()))))
 
     @property
     def axes(self) -> frozenset[int]:
-        """The axes that a mark may name."""
+        """Axes that a suffix may mention."""
         return self.hidden.union(*[unit.axes for unit in self.strided])
 
     def mark(self, rows: Rows) -> str:
-        """What is put after a name: ``square[m=64]`` or ``add[float32](2x3, 2x3) {seed=1}``."""
+        """Return the suffix of a name, as in `square[m=64]` or `add[float32](2x3, 2x3) {seed=1}`; "" if none."""
         strided = [unit.axes for unit in self.strided if _has_strides(unit.values[unit.rows_of(rows)])]
         axes = sorted(self.hidden.union(*strided))
         if not axes:

@@ -1,4 +1,4 @@
-"""Where every value of a case was written: noted while the case is made, shown by ``optest explain``."""
+"""Origins of the values of a case: recorded while the case is built, printed by ``optest explain``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from optest.spec import DEFAULT_PRIORITY, TestCase
 
 
 def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
-    """Return ``(what, value, origin)`` for everything that a case holds, in the order of a plan.
-
-    An origin is a place such as ``plan.yaml:14``, ``plan.yaml:3 defaults``, ``command line``, ``operator`` for what
-    the operator's descriptor says, or ``default``.
-    """
+    """Return name, value, origin (FILE:LINE, ``command line``, ``operator``, ``default``) of each value of a case."""
     rows = [("op", case.descriptor.name, case.origins.get("op", case.where or "default"))]
-    rows += [("id", case.id, case.origins.get("name", "made from the case")), ("key", case.key, "signature and seed")]
+    rows += [("id", case.id, case.origins.get("name", "built from the case")), ("key", case.key, "signature and seed")]
     for argument in case.inputs:
         spec, path = argument.spec, argument.path
+        # An elementwise operator gives other inputs the shape of the first.
         shape_origin = case.origins.get(f"{path}.shape") or case.origins.get("shapes", "as input0")
         rows += [
             (f"{path}.name", argument.name, "operator"),
@@ -32,10 +29,10 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
             rows.append((f"{path}.strides", shown(list(spec.strides or ())), shape_origin))
             rows.append((f"{path}.offset", str(spec.offset), shape_origin))
         if case.generator is None:
-            unstated = "operator" if case.descriptor.generator is not None else "default"
-            rows.append((f"{path}.fill", str(argument.fill), case.origins.get("generator", unstated)))
-    of_outputs = "operator" if case.descriptor.infer is not None else case.origins.get("shapes", "default")
-    rows += [(f"output{index}", str(spec), of_outputs) for index, spec in enumerate(case.outputs)]
+            origin = case.origins.get("generator", "operator" if case.descriptor.generator is not None else "default")
+            rows.append((f"{path}.fill", str(argument.fill), origin))
+    output_origin = "operator" if case.descriptor.infer is not None else case.origins.get("shapes", "default")
+    rows += [(f"output{index}", str(spec), output_origin) for index, spec in enumerate(case.outputs)]
     rows += [
         (name, shown(value), case.origins.get(f"attributes.{name}", "operator"))
         for name, value in case.attributes.items()
@@ -45,6 +42,7 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
             rows.append((name, value, case.origins.get(name, "operator")))
     if invariants := case.descriptor.invariants if case.invariants is None else case.invariants:
         rows.append(("invariants", ", ".join(invariants), case.origins.get("invariants", "operator")))
+    # The layer that decides comes first.
     ordered = sorted(case.tolerances, key=lambda layer: layer.layer, reverse=True)
     rows += [
         (
@@ -58,12 +56,13 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
     rows.append(("backend", case.backend.label(), case.origins.get("backend", "default")))
     for backend, options in case.backend_config.items():
         for key, value in options.items():
-            what = f"backend_config.{backend}.{key}"
-            rows.append((what, shown(value), case.origins.get(what) or case.origins.get("backend_config", "default")))
+            name = f"backend_config.{backend}.{key}"
+            rows.append((name, shown(value), case.origins.get(name) or case.origins.get("backend_config", "default")))
     return rows + _expectation_rows(case)
 
 
 def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
+    """Return the rows of limits, labels and expected outcomes that the case has."""
     values = {"timeout": f"{case.timeout_s:g} s"} if case.timeout_s is not None else {}
     values["retries"] = str(case.retries)
     if case.priority != DEFAULT_PRIORITY:
@@ -76,15 +75,15 @@ def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
     if case.expects_error is not None:
         values["expects_error"] = f"{case.expects_error.type} with {case.expects_error.required_text() or 'any text'}"
     values["base_dir"] = case.base_dir
-    owner = {"tags": "operator"}
-    return [(key, value, case.origins.get(key, owner.get(key, "default"))) for key, value in values.items() if value]
-
-
-# Origins, by what explain_case calls each value
+    return [
+        (key, value, case.origins.get(key, "operator" if key == "tags" else "default"))
+        for key, value in values.items()
+        if value
+    ]
 
 
 def where_of(statement: Statement) -> str:
-    """The line of the case."""
+    """Return FILE:LINE of the case, or "command line"."""
     source = statement.context.source
     if source is None or not statement.path:
         return COMMAND_LINE
@@ -92,7 +91,7 @@ def where_of(statement: Statement) -> str:
 
 
 def where_key(statement: Statement, key: str) -> str:
-    """Where a key of the case stands; one that was merged in has the line of the case."""
+    """Return FILE:LINE of a key of the case; a key from a YAML merge (``<<``) has the line of the case."""
     source = statement.context.source
     assert source is not None
     line = source.key_lines[statement.path].get(key)
@@ -100,19 +99,20 @@ def where_key(statement: Statement, key: str) -> str:
 
 
 def origins_of(statement: Statement) -> dict[str, str]:
-    """Where each stated value came from; what is not in it is the operator's or optest's default."""
+    """Return the origin of each value that a layer sets, by its name in `explain_case`; others are defaults."""
     context, operator = statement.context, statement.operator
     origins = dict(context.origins)
     for key in _MAPPINGS & context.defaults.keys():
-        origins.update(dict.fromkeys(_parts_of(operator, key, context.defaults[key]), context.origins[key]))
+        origins.update(dict.fromkeys(_part_names(operator, key, context.defaults[key]), context.origins[key]))
+    # A case built from flags has no lines.
     if statement.path and context.source is not None:
         for key in statement.entry:
             origins[key] = where_key(statement, key)
         for key in _MAPPINGS & statement.entry.keys():
-            origins.update(dict.fromkeys(_parts_of(operator, key, statement.entry[key]), origins[key]))
+            origins.update(dict.fromkeys(_part_names(operator, key, statement.entry[key]), origins[key]))
         if statement.ledger.combination is not None:
             product = statement.ledger.combination[0]
-            # Where the values were written that differ from combination to combination.
+            # Values that differ between combinations are written in their axes, perhaps referred to by a key.
             for unit in product.units:
                 places = [
                     f"{context.source.file}:{product.lines[product.axes[axis].key]} product" for axis in unit.axes
@@ -121,33 +121,33 @@ def origins_of(statement: Statement) -> dict[str, str]:
                     names = [", ".join(product.axes[axis].names) for axis in unit.axes]
                     named = [f"{name} of {place}" for name, place in zip(names, places, strict=True)]
                     places = [where_key(statement, unit.target[0]), *named]
-                origins[_word_of(operator, unit.target)] = ", ".join(places)
+                origins[_name_of(operator, unit.target)] = ", ".join(places)
     for key, value in statement.flags.items():
         if key == "shapes":
-            origins.update(dict.fromkeys((_word_of(operator, (key, name)) for name in value), COMMAND_LINE))
+            origins.update(dict.fromkeys((_name_of(operator, (key, name)) for name in value), COMMAND_LINE))
         else:
             origins[key] = COMMAND_LINE
-            origins.update(dict.fromkeys(_parts_of(operator, key, value), COMMAND_LINE))
+            origins.update(dict.fromkeys(_part_names(operator, key, value), COMMAND_LINE))
     for key in ("backend", "chip"):
         if getattr(context.request, key):
             origins[key] = COMMAND_LINE
     return origins
 
 
+# Keys whose parts have rows of their own.
 _MAPPINGS = frozenset(("attributes", "backend_config"))
-"""Keys of which explain tells the parts one by one."""
 
 
-def _parts_of(operator: KnownOperator, key: str, value: Any) -> Iterator[str]:
-    """What ``optest explain`` calls the single attributes and options of a mapping."""
+def _part_names(operator: KnownOperator, key: str, value: Any) -> Iterator[str]:
+    """Yield the row names of the attributes or backend options in a mapping."""
     if key == "attributes":
-        yield from (_word_of(operator, (key, name)) for name in value)
+        yield from (_name_of(operator, (key, name)) for name in value)
     elif key == "backend_config":
         yield from (f"{key}.{backend}.{option}" for backend, options in value.items() for option in options)
 
 
-def _word_of(operator: KnownOperator, target: tuple[str, ...]) -> str:
-    """What ``optest explain`` calls the value at a place of a case."""
+def _name_of(operator: KnownOperator, target: tuple[str, ...]) -> str:
+    """Return the row name of the value at ``target`` of a case, by the operator's names."""
     key, *rest = target
     if key == "attributes" and rest:
         return f"attributes.{operator.attribute_names.get(rest[0], rest[0])}"

@@ -1,4 +1,4 @@
-"""Who makes the inputs of a case: the layers of ``generator`` merged, and what a fill has to know of its operator."""
+"""Fills of a case's inputs: merge the layers of `generator`, and pass the length of sums to the integer-exact fill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.errors import UsageError
 from optest.plan.layers import PlanHost, Statement
-from optest.plan.operator_lookup import DEFAULT_FILL, at_their_places
+from optest.plan.operator_lookup import DEFAULT_FILL, in_call_order
 from optest.plan.problems import Ledger, Place
 from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
@@ -18,16 +18,17 @@ from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase
 
 @dataclass(slots=True)
 class FillCheck:
-    """Whether a fill, or what an import path names, exists; looked up once for each."""
+    """Cached checks that fills and import paths exist; problems are noted in the ledger."""
 
     host: PlanHost
     ledger: Ledger
     good: set[str] = field(default_factory=set)
+    # The error of each import path, None if it can be imported.
     hooks: dict[str, UsageError | None] = field(default_factory=dict)
-    """What is wrong with each import path, None if nothing."""
 
     def require_hook(self, path: str, place: Place, *, untrusted: bool) -> None:
-        """An import path has to lead somewhere before a case runs; what an untrusted plan names is not imported."""
+        """Note a problem if `path` cannot be imported. A path from an untrusted plan is not imported at all."""
+        # A place that is text is a flag, which the user typed.
         if untrusted and not isinstance(place, str):
             return
         if path not in self.hooks:
@@ -36,10 +37,11 @@ class FillCheck:
                 self.hooks[path] = None
             except UsageError as error:
                 self.hooks[path] = error
-        if (wrong := self.hooks[path]) is not None:
-            self.ledger.error(place, wrong)
+        if (problem := self.hooks[path]) is not None:
+            self.ledger.error(place, problem)
 
     def require(self, fill: Fill, place: Place) -> None:
+        """Note a problem if the fill does not exist or does not accept its parameters."""
         if not fill.parameters and fill.kind in self.good:
             return
         try:
@@ -51,31 +53,31 @@ class FillCheck:
                 self.good.add(fill.kind)
 
 
-def with_lengths_of_sums(
+def with_sum_lengths(
     descriptor: OperatorDescriptor,
     by_index: Mapping[int, Argument],
     outputs: Sequence[TensorSpec],
     attributes: Mapping[str, Any],
 ) -> tuple[Argument, ...]:
-    """The arguments; a fill that needs the length of the operator's sums, integer-exact, is told it."""
+    """Return the arguments, with `terms`, the length of the operator's sums, set in each integer-exact fill."""
     arguments = tuple(by_index.values())
-    if not any(each.fill.kind == "integer-exact" for each in arguments):
+    if not any(x.fill.kind == "integer-exact" for x in arguments):
         return arguments
-    specs = at_their_places(descriptor.tensors, {index: argument.spec for index, argument in by_index.items()})
+    specs = in_call_order(descriptor.tensors, {index: argument.spec for index, argument in by_index.items()})
     return tuple(
-        dataclasses.replace(each, fill=_with_terms(each.fill, descriptor, specs, outputs, attributes))
-        for each in arguments
+        dataclasses.replace(x, fill=_with_terms(x.fill, descriptor, specs, outputs, attributes)) for x in arguments
     )
 
 
 def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | None, Fill, dict[int, Fill]]:
-    """Merge the layers: a fill or path for all inputs replaces what stands below it, fills by input add up."""
+    """Return the generator path (or None), the fill of all inputs, and the fills by input that override it."""
     fills = statement.context.fills
     path: str | None = None
     every = Fill(kind=DEFAULT_FILL)
     by_index: dict[int, Fill] = {}
-    operators: tuple[Place, GeneratorChoice] = ("operator", statement.operator.generator)
-    for place, choice in (operators, *statement.layers("generator")):
+    builtin: tuple[Place, GeneratorChoice] = ("operator", statement.operator.generator)
+    # A path or a fill for all inputs replaces the layers below it, fills by input are merged.
+    for place, choice in (builtin, *statement.layers("generator")):
         if choice.path is not None:
             path, every, by_index = choice.path, Fill(kind=DEFAULT_FILL), {}
             if place != "operator":
@@ -89,21 +91,22 @@ def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | No
                 by_index[index] = fill
     if path is None or not by_index:
         return path, every, by_index
+    # A generator makes all inputs in one call, or none.
     if "generator" not in statement.doubtful and any(index not in by_index for index in present):
-        message = f"fills by input leave inputs to {path}, which makes all inputs or none"
-        statement.ledger.problem(statement.place("generator"), message, "state a fill for every input")
+        message = f"fills by input leave out inputs, which {path} cannot generate singly"
+        statement.ledger.problem(statement.place("generator"), message, "write a fill for every input")
     return None, every, by_index
 
 
 def default_fill(kind: str, case: TestCase) -> Fill:
-    """The fill that a plan or flag means by its bare name in this case."""
-    by_index = {case.descriptor.tensors.locate(each.path)[1]: each.spec for each in case.inputs}
-    specs = at_their_places(case.descriptor.tensors, by_index)
+    """Return the fill that its name without parameters means in this case."""
+    by_index = {case.descriptor.tensors.locate(x.path)[1]: x.spec for x in case.inputs}
+    specs = in_call_order(case.descriptor.tensors, by_index)
     return _with_terms(Fill(kind=kind), case.descriptor, specs, case.outputs, case.attributes)
 
 
 def operators_fills(case: TestCase) -> tuple[str | None, list[Fill]]:
-    """The generator and the fills of the inputs of this case if nobody stated any."""
+    """Return the operator's generator and the fills of the case's inputs, as they are without a `generator` key."""
     choice = read_generator(case.descriptor.generator or DEFAULT_FILL)
     every = choice.every or Fill(kind=DEFAULT_FILL)
     locate = case.descriptor.tensors.locate
@@ -119,27 +122,26 @@ def _with_terms(
     outputs: Sequence[TensorSpec],
     attributes: Mapping[str, Any],
 ) -> Fill:
-    """Tell the integer-exact fill how many terms a sum has, so that all sums stay within the accumulator."""
+    """Return the fill, with `terms` set for integer-exact, unless that is set already or unknown."""
     if fill.kind != "integer-exact" or "terms" in fill.parameters:
         return fill
-    terms = _terms(descriptor, inputs, outputs, attributes)
+    # The fill bounds its integers by the number of terms, so that no sum exceeds the accumulator.
+    terms = _sum_length(descriptor, inputs, outputs, attributes)
     return fill if terms is None else Fill(kind=fill.kind, parameters={**fill.parameters, "terms": terms})
 
 
-def _terms(
+def _sum_length(
     descriptor: OperatorDescriptor,
     inputs: Sequence[TensorSpec | None],
     outputs: Sequence[TensorSpec],
     attributes: Mapping[str, Any],
 ) -> int | None:
-    """Length of the sum in each output element: what the operator says, else what its category tells, if it does.
-
-    None too where the inputs do not fit each other, which a case that has to be refused is meant to do.
-    """
+    """Return the number of terms of each output element, by the operator's hook or category; None if unknown."""
     hook = descriptor.sum_length
     if hook is not None:
         try:
             length: int = load_object(hook)(inputs, attributes)
+            # Expected in cases of wrong calls, which the backend has to refuse.
         except UnfitArguments:
             return None
         return length

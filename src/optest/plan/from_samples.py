@@ -1,6 +1,6 @@
-"""Samples of operators as a plan: the same schema and the same building as for cases that a person wrote.
+"""Samples of operators as a plan, with the schema and the case building of user-written plans.
 
-Its text has one line for each case; it is what ``optest check --write`` writes, and what a wrong sample is shown in.
+Each case is one line of its text: `optest check --write` writes it, and problems of a sample are located in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIER_TAG = "tier:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CasesOfSamples:
-    """The cases of one operator's samples in order, and each as a plan states it."""
+    """The cases of one operator's samples in order, and their plan entries."""
 
     cases: Sequence[TestCase]
     entries: Sequence[Mapping[str, Any]]
@@ -45,58 +45,60 @@ def cases_of_samples(
     *,
     wanted: Callable[[Sample], bool] = lambda _: True,
 ) -> CasesOfSamples:
-    """Build the samples of one operator that are wanted.
+    """Build the cases of one operator's samples for which `wanted` is true.
 
-    A case is named after operator, set and its place in the set, which do not change with what else is asked:
-    ``sum/layouts/3[float32](4x37, dim=1)``; it has the tags ``set:layouts`` and ``tier:parity``.
+    A name has the operator, the set and the index in the set, independent of the filter, as in
+    ``sum/layouts/3[float32](4x37, dim=1)``; the tags are ``set:layouts`` and ``tier:parity``.
 
     Raises:
-        PlanError: with everything that is wrong with the samples, each named as its case would be.
-        UsageError: for a sample that is no case at all.
+        PlanError: with the problems of all samples, each under its case's name.
+        UsageError: if a sample sets `op` or `name`, or does not build exactly one case.
     """
-    source = _where(descriptor)
-    entries, places = [], []
+    source = _source_of_samples(descriptor)
+    entries, names = [], []
     counts: Counter[str] = Counter()
     with collection_paused():
         for sample in samples:
+            # Counted before the filter, which must not change names.
             counts[sample.case_set] += 1
             if not wanted(sample):
                 continue
-            places.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
+            names.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
             entries.append(_entry(descriptor, sample))
         document = document_of(entries, f"samples of {descriptor.name}")
         try:
             cases = build_cases(document, request, host)
         except PlanError as error:
-            raise PlanError([_placed(problem, places, source) for problem in error.problems]) from None
+            raise PlanError([_locate_in_sample(problem, names, source) for problem in error.problems]) from None
         if len(cases) != len(entries):
-            raise UsageError(
-                f"{len(entries)} samples of {descriptor.name} make {len(cases)} cases, but should make one each"
+            raise UsageError(f"{len(entries)} samples of {descriptor.name} make {len(cases)} cases, expected one each")
+        named = [
+            dataclasses.replace(
+                case, name=name + case.identifier()[len(case.descriptor.name) :], where=source, base_dir=""
             )
-        named = [_named(case, place, source) for case, place in zip(cases, places, strict=True)]
+            for case, name in zip(cases, names, strict=True)
+        ]
     return CasesOfSamples(cases=named, entries=entries)
 
 
 def _entry(descriptor: OperatorDescriptor, sample: Sample) -> dict[str, Any]:
-    """A sample as a case of a plan.
-
-    Raises:
-        UsageError: if it states an operator or a name.
-    """
+    """Return a sample as a plan entry, with its operator and tags; raise UsageError if it sets `op` or `name`."""
     for key in ("op", "name"):
         if key in sample.case:
-            raise UsageError(f"a sample of {descriptor.name} states {key!r}, which follows from where it is written")
+            raise UsageError(f"a sample of {descriptor.name} sets {key!r}, which optest sets itself; remove it")
     tags = [f"{SET_TAG}{sample.case_set}", f"{TIER_TAG}{sample.tier.value}", *sample.case.get("tags", ())]
     return {"op": descriptor.name, **sample.case, "tags": tags}
 
 
 def document_of(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument:
-    """The plan that holds these cases; the text is read only if something is wrong with it."""
+    """Return the plan with these cases; raise PlanError, with lines of the plan's text, for wrong entries."""
     data = {"version": 1, "cases": entries}
     try:
         document = PlanDocument.model_validate(data)
     except ValidationError:
+        # Parse the text, which takes longer, only to locate the problems.
         return parse_plan(_text(entries).encode(), name)
+    # As in the text that `_text` would return.
     lines = range(_FIRST_LINE, _FIRST_LINE + len(entries))
     document._source = Source(
         file=name,
@@ -124,39 +126,31 @@ def _text(entries: Iterable[Mapping[str, Any]]) -> str:
 def plan_of_cases(
     built: Iterable[CasesOfSamples], *, backend: str, seed: int, options: Mapping[str, Any] | None = None
 ) -> str:
-    """YAML of an ordinary plan with these cases, one on each line, to be edited and run.
-
-    ``options`` are the backend's options that every case has.
-    """
+    """Return the YAML of a plan with these cases, one per line; `options` of the backend go into its defaults."""
     lines = ["version: 1", f"backend: {flow(backend)}", f"seed: {seed}"]
     if options:
         lines += ["defaults:", f"  backend_config: {flow({backend: options})}"]
     lines.append("cases:")
-    for each in built:
-        for case, entry in zip(each.cases, each.entries, strict=True):
+    for samples in built:
+        for case, entry in zip(samples.cases, samples.entries, strict=True):
             lines.append(f"  - {flow({'op': entry['op'], 'name': case.name, **entry})}")
     return "\n".join(lines) + "\n"
-
-
-def _named(case: TestCase, place: str, source: str) -> TestCase:
-    name = place + case.identifier()[len(case.descriptor.name) :]
-    return dataclasses.replace(case, name=name, where=source, base_dir="")
 
 
 _INDEX = re.compile(r"\$\.cases\[(\d+)\]")
 
 
-def _placed(problem: Problem, places: Sequence[str], source: str) -> Problem:
-    """The problem of a case said of its sample and of the function that yields it, since nobody wrote a plan."""
+def _locate_in_sample(problem: Problem, names: Sequence[str], source: str) -> Problem:
+    """Return the problem with its sample and import path in place of the line in the generated plan."""
     index = _INDEX.match(problem.path)
     if index is None:
         return problem
     path = f"${problem.path[index.end() :]}"
-    return dataclasses.replace(problem, file=f"sample {places[int(index[1])]} of {source}", line=0, path=path)
+    return dataclasses.replace(problem, file=f"sample {names[int(index[1])]} of {source}", line=0, path=path)
 
 
-def _where(descriptor: OperatorDescriptor) -> str:
-    """Where the samples are written: an import path."""
+def _source_of_samples(descriptor: OperatorDescriptor) -> str:
+    """Return the import path of the function with the samples."""
     samples = descriptor.samples
     if samples is None or isinstance(samples, str):
         return samples or f"the signature of {descriptor.name}"

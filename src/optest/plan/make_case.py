@@ -1,4 +1,4 @@
-"""One case from what is stated about it: every key from the layer that decides it, all faults in the ledger."""
+"""Build one case from its layers: each value from the highest layer that sets it, all problems in the ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from optest.errors import UnknownName, UsageError
 from optest.plan.explain import origins_of, where_of
-from optest.plan.fills import choose_fills, with_lengths_of_sums
+from optest.plan.fills import choose_fills, with_sum_lengths
 from optest.plan.layers import Statement, below
 from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Place
@@ -23,7 +23,7 @@ _new_case = constructor(TestCase)
 
 
 class _Computed(NamedTuple):
-    """What a case computes."""
+    """The parts of a case that determine the computation."""
 
     attributes: Mapping[str, Any]
     inputs: tuple[Argument, ...]
@@ -31,8 +31,8 @@ class _Computed(NamedTuple):
     generator: str | None
 
 
+# Keys that the computation depends on: a backend's options may imply dtypes, and a refused call may have any.
 _TENSORS = ("shapes", "dtypes", "attributes", "generator", "backend_config", "expects_error")
-"""Keys that decide what is computed: options of a backend may imply dtypes, a refusal may have any."""
 _REST = (
     *("backend_config", "name", "seed", "reference", "tolerance", "timeout", "retries", "priority"),
     *("skip", "xfail", "expects_error", "tags", "description", "invariants"),
@@ -40,34 +40,35 @@ _REST = (
 
 
 def make_case(statement: Statement) -> TestCase | None:
-    """The case that is stated, or None where too little of it is right to go on; all faults go into the ledger."""
-    computed = statement.once("computed", _TENSORS, _computed)
-    rest = statement.once("rest", _REST, _rest)
+    """Return the case of a statement, None if too many of its values are wrong; note all problems in the ledger."""
+    computed = statement.shared("computed", _TENSORS, _computed)
+    # Built even if `computed` is wrong, to note all problems in one run.
+    rest = statement.shared("rest", _REST, _rest)
     if computed is None:
         return None
-    statement.once(
+    statement.shared(
         "tolerances",
         (*_TENSORS, "tolerance", "skip"),
         lambda _: check_tolerances(statement, computed.outputs, rest["tolerances"]),
     )
     if "backend_config" in statement.doubtful:
         return None
-    origins = statement.once("origins", ("attributes", "backend_config"), origins_of)
+    origins = statement.shared("origins", ("attributes", "backend_config"), origins_of)
     case = _new_case(descriptor=statement.operator.descriptor, origins=origins, **computed._asdict(), **rest)
     spelled = statement.operator.spelled
     if spelled is not None:
         try:
-            return spelled.in_own_words(case)
+            return spelled.convert(case)
         except UnfitArguments as error:
-            # Inference has reported it already, unless the case expects an error.
+            # Inference has noted it already, unless the case expects an error.
             if "expects_error" in statement.entry:
-                own = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
-                hint = f"whether a backend refuses it is tested with {own}"
+                names = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
+                hint = f"to test that a backend refuses the call, write {names}"
                 statement.ledger.problem(statement.place("op"), str(error), hint)
             return None
     if statement.common is not None:
-        # Combinations that compute the same share the identifier and the signature.
-        identifier, signature = statement.once(
+        # Combinations that compute the same share identifier and signature; both are slow to derive from a case.
+        identifier, signature = statement.shared(
             "identity", _TENSORS, lambda _: (case.identifier(), signature_text(case))
         )
         object.__setattr__(case, "_identifier", identifier)
@@ -76,14 +77,15 @@ def make_case(statement: Statement) -> TestCase | None:
 
 
 def _computed(statement: Statement) -> _Computed | None:
-    attributes = statement.once("attributes", ("attributes",), _bind_attributes)
+    attributes = statement.shared("attributes", ("attributes",), _bind_attributes)
     layouts = read_layouts(statement)
     inputs = input_specs(statement, layouts)
     if attributes is None or inputs is None:
+        # Nothing is built, but wrong fills are noted as well.
         choose_fills(statement, ())
         return None
     outputs = output_specs(statement, layouts, inputs, attributes)
-    path, every, by_index = statement.once(
+    path, every, by_index = statement.shared(
         ("fills", *inputs), ("generator",), lambda _: choose_fills(statement, list(inputs))
     )
     descriptor = statement.operator.descriptor
@@ -91,11 +93,11 @@ def _computed(statement: Statement) -> _Computed | None:
     for index, spec in inputs.items():
         name, fill = descriptor.tensors.input_name(index), by_index.get(index, every)
         arguments[index] = Argument(name=name, path=f"input{index}", spec=spec, fill=fill)
-    return _Computed(attributes, with_lengths_of_sums(descriptor, arguments, outputs, attributes), outputs, path)
+    return _Computed(attributes, with_sum_lengths(descriptor, arguments, outputs, attributes), outputs, path)
 
 
 def _rest(statement: Statement) -> dict[str, Any]:
-    """Everything that does not depend on tensors and attributes."""
+    """Return all fields of a case that do not depend on tensors and attributes."""
     entry, context = statement.entry, statement.context
     tags = (*entry.get("tags", ()), *context.defaults.get("tags", ()), *statement.operator.descriptor.tags)
     invariants, place = statement.value_and_place("invariants")
@@ -126,72 +128,71 @@ def _rest(statement: Statement) -> dict[str, Any]:
 
 
 def _reference(statement: Statement) -> str | None:
-    stated, place = statement.value_and_place("reference")
-    if stated is None:
+    path, place = statement.value_and_place("reference")
+    if path is None:
         return None
-    if is_dotted(stated):
-        statement.context.fills.require_hook(stated, place, untrusted=statement.context.request.untrusted)
+    if is_dotted(path):
+        statement.context.fills.require_hook(path, place, untrusted=statement.context.request.untrusted)
     else:
-        message = f"reference is {shown(stated)}, but should be an import path: package.module:name"
+        message = f"reference is {shown(path)}, expected an import path: package.module:name"
         statement.ledger.problem(place, message)
-    return str(stated)
+    return str(path)
 
-
-# Attributes: layers merged under canonical names, checked by the operator, faults located
 
 _Layers: TypeAlias = "list[tuple[Place, Mapping[str, Any]]]"
 _DEFAULTS = ("defaults", "attributes")
 
 
 def _bind_attributes(statement: Statement) -> dict[str, Any] | None:
-    """Return all attributes with defaults filled in, None if something is wrong."""
+    """Return all attributes with defaults filled in; note a problem and return None if one is wrong."""
     operator = statement.operator
     layers: _Layers = [
-        (place, applicable(operator, stated) if place == _DEFAULTS else stated)
-        for place, stated in statement.layers("attributes")
+        (place, applicable(operator, values) if place == _DEFAULTS else values)
+        for place, values in statement.layers("attributes")
     ]
     if "attributes" in statement.doubtful:
-        _locate_faults(statement, layers)
+        _note_wrong_attributes(statement, layers)
         return None
-    stated = layers[0][1] if layers else {}
+    values = layers[0][1] if layers else {}
+    # `bind` itself refuses two names of one attribute in a single layer.
     if len(layers) > 1:
-        if not _named_once(statement, layers):
+        if not _check_aliases(statement, layers):
             return None
         names = operator.attribute_names
-        stated = {names.get(key, key): value for _, layer in layers for key, value in layer.items()}
+        values = {names.get(key, key): value for _, layer in layers for key, value in layer.items()}
     try:
-        return operator.descriptor.bind(stated)
+        return operator.descriptor.bind(values)
     except (UnfitArguments, UsageError) as error:
-        if not _locate_faults(statement, layers):
+        if not _note_wrong_attributes(statement, layers):
             statement.ledger.problem(statement.place("attributes"), str(error))
         return None
 
 
 def applicable(operator: KnownOperator, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Default attributes reach the operators that have them, so that one plan can hold several operators."""
+    """Return the default attributes that the operator has; others are for other operators of the plan."""
     is_open = operator.descriptor.open_attributes
     return {key: value for key, value in defaults.items() if is_open or key in operator.attribute_names}
 
 
-def _named_once(statement: Statement, layers: _Layers) -> bool:
-    """Whether no layer states an attribute under two of its names; two layers may, and the later one wins."""
-    good = True
+def _check_aliases(statement: Statement, layers: _Layers) -> bool:
+    """Note a problem for each attribute that one layer sets under two names; return False if there is one."""
+    before = statement.ledger.noted
     for place, layer in layers:
         seen: dict[str, str] = {}
         for key in layer:
             name = statement.operator.attribute_names.get(key, key)
             if name in seen:
-                other = seen[name] if key == name else key
-                statement.ledger.problem(below(place, key), f"attribute {name} is stated twice, also as {other}")
-                good = False
+                alias = seen[name] if key == name else key
+                statement.ledger.problem(below(place, key), f"attribute {name} is set twice, also as {alias}")
             seen.setdefault(name, key)
-    return good
+    return statement.ledger.noted == before
 
 
-def _locate_faults(statement: Statement, layers: _Layers) -> bool:
-    """Say which attributes are wrong: ``bind`` stops at the first and does not know where it was written."""
+def _note_wrong_attributes(statement: Statement, layers: _Layers) -> bool:
+    """Note a problem for each wrong attribute at its position; return whether there is one."""
+    # `bind` stops at the first and does not know where it is written.
     operator, ledger = statement.operator, statement.ledger
-    found = False
+    before = ledger.noted
     for place, layer in layers:
         for key, value in layer.items():
             if operator.descriptor.open_attributes and key not in operator.attribute_names:
@@ -200,11 +201,8 @@ def _locate_faults(statement: Statement, layers: _Layers) -> bool:
                 operator.descriptor.attribute(key).read(value)
             except UnknownName as error:
                 ledger.unknown(below(place, key), error)
-                found = True
             except UnfitArguments as error:
-                are_several = isinstance(value, list) and value and place[0] == "cases" and ledger.combination is None
-                ledger.problem(
-                    below(place, key), str(error), several(f"attributes.{key}", value) if are_several else ""
-                )
-                found = True
-    return found
+                in_case = place[0] == "cases" and ledger.combination is None
+                hint = several(f"attributes.{key}", value) if isinstance(value, list) and value and in_case else ""
+                ledger.problem(below(place, key), str(error), hint)
+    return ledger.noted > before

@@ -1,6 +1,6 @@
-"""Operators as plans and flags name them: by name, by alias, or as another library spells them.
+"""Operators under the names in plans and flags: the name, an alias, or the spelling of another library.
 
-A case of a spelling (ONNX's ``Conv``) is read in that library's words, then said in the operator's own.
+A case in a spelling (ONNX's ``Conv``) is read with that library's names, then converted to the operator's own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Attributes = Mapping[str, Any]
 
 
 class Operators(Protocol):
-    """What is needed of the operator registry."""
+    """Part of the operator registry that plans need."""
 
     def get(self, name: str) -> OperatorDescriptor: ...
 
@@ -31,8 +31,8 @@ class Operators(Protocol):
     def names(self) -> tuple[str, ...]: ...
 
 
-def at_their_places(signature: Signature, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:
-    """The specs of the inputs in the order of the call, None for one that is left out."""
+def in_call_order(signature: Signature, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:
+    """Return the specs of the inputs in the order of the call, None for an omitted one."""
     count = max(by_index, default=-1) + 1
     if not signature.is_variadic:
         count = max(count, len(signature.inputs))
@@ -40,7 +40,7 @@ def at_their_places(signature: Signature, by_index: Mapping[int, TensorSpec]) ->
 
 
 class KnownOperators:
-    """The operators of plans and flags, each looked up once."""
+    """Cache of the operators that plans and flags name."""
 
     def __init__(self, operators: Operators, ledger: Ledger) -> None:
         self._operators = operators
@@ -48,10 +48,11 @@ class KnownOperators:
         self._by_name: dict[str, KnownOperator | UnknownName] = {}
 
     def get(self, name: str, place: Place) -> KnownOperator | None:
-        """The operator called ``name``; an unknown one goes into the ledger."""
+        """Return the operator called ``name``; note a problem and return None for an unknown one."""
         if name not in self._by_name:
             try:
-                self._by_name[name] = self._known(name)
+                self._by_name[name] = self._look_up(name)
+            # Kept, because many cases may have the same wrong name.
             except UnknownName as error:
                 self._by_name[name] = error
         operator = self._by_name[name]
@@ -60,7 +61,7 @@ class KnownOperators:
             return None
         return operator
 
-    def _known(self, name: str) -> KnownOperator:
+    def _look_up(self, name: str) -> KnownOperator:
         spelling = self._operators.spelling(name)
         if spelling is None:
             descriptor = self._operators.get(name)
@@ -69,7 +70,7 @@ class KnownOperators:
         return KnownOperator.of(spelled.descriptor(), spelled)
 
     def operators(self) -> list[KnownOperator]:
-        return [each for each in self._by_name.values() if not isinstance(each, UnknownName)]
+        return [x for x in self._by_name.values() if not isinstance(x, UnknownName)]
 
     def all_known(self) -> bool:
         return len(self.operators()) == len(self._by_name)
@@ -77,21 +78,21 @@ class KnownOperators:
 
 @dataclass(slots=True)
 class KnownOperator:
-    """What building needs to know of one operator again and again."""
+    """One operator, with cached data for building its cases."""
 
     descriptor: OperatorDescriptor
     infer: Callable[..., Sequence[TensorSpec]] | None
+    # Canonical names by name and alias.
     attribute_names: dict[str, str]
-    """Canonical name by name and alias."""
     generator: GeneratorChoice
     required_inputs: int
+    # The operators that its cases may become: itself, or the candidates of a spelling.
     meanings: frozenset[str]
-    """The operators that its cases are of: itself, or those that a spelling may stand for."""
     spelled: SpelledOperator | None = None
+    # Tensor names that only the alias has under which the operator was looked up.
     alias_tensors: Signature | None = None
-    """Its tensors as they are called where it is called by an alias."""
     _tensors: dict[str, tuple[str, int]] = field(default_factory=dict)
-    _admitted: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    _supported: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -101,7 +102,7 @@ class KnownOperator:
         alias_tensors: Signature | None = None,
     ) -> KnownOperator:
         infer = load_object(descriptor.infer)
-        names = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
+        names = {alias: x.name for x in descriptor.attributes for alias in (x.name, *x.aliases)}
         generator = read_generator(descriptor.generator or DEFAULT_FILL)
         meanings = frozenset((descriptor.name,) if spelled is None else spelled.spelling.operators)
         required = descriptor.tensors.required_inputs
@@ -112,13 +113,12 @@ class KnownOperator:
         return self.descriptor.name
 
     def locate(self, name: str) -> tuple[str, int]:
-        """As :meth:`Signature.locate`, remembered."""
-        found = self._tensors.get(name)
-        if found is None:
-            found = self._tensors[name] = self._located(name)
-        return found
+        """Return side and index of a tensor, by the operator's or its alias's names; raise UnknownName."""
+        if name not in self._tensors:
+            self._tensors[name] = self._find_tensor(name)
+        return self._tensors[name]
 
-    def _located(self, name: str) -> tuple[str, int]:
+    def _find_tensor(self, name: str) -> tuple[str, int]:
         if self.spelled is not None:
             return self.spelled.locate(name)
         try:
@@ -129,7 +129,7 @@ class KnownOperator:
         return self.alias_tensors.locate(name)
 
     def knows(self, name: str) -> bool:
-        """Whether the operator has a tensor of this name."""
+        """Return whether the operator has a tensor of this name."""
         try:
             self.locate(name)
         except UnknownName:
@@ -137,56 +137,49 @@ class KnownOperator:
         return True
 
     def admits(self, names: tuple[str, ...]) -> bool:
-        found = self._admitted.get(names)
-        if found is None:
-            found = self._admitted[names] = self.descriptor.admits(names)
-        return found
+        """Return whether the operator supports these dtypes of its inputs."""
+        if names not in self._supported:
+            self._supported[names] = self.descriptor.admits(names)
+        return self._supported[names]
 
 
 class SpelledOperator:
-    """A spelling and the operators that it may stand for; ``operator_of`` finds them by name."""
+    """A spelling and the operators that it may mean, looked up by `operator_of`."""
 
     def __init__(self, spelling: Spelling, operator_of: Callable[[str], OperatorDescriptor]) -> None:
         self.spelling = spelling
         self._operator_of = operator_of
-        self._usual = operator_of(spelling.operators[0])
+        self._default = operator_of(spelling.operators[0])
         self._tensors = spelling.tensors
 
     def descriptor(self) -> OperatorDescriptor:
-        """An operator that takes tensors and attributes as they are spelled; no case is of it in the end."""
+        """Return an operator with the spelling's tensors and attributes, only for reading and checking cases."""
         spelling = self.spelling
         return dataclasses.replace(
-            self._usual,
+            self._default,
             name=spelling.name,
             signature=self._tensors,
             aliases=(),
             attributes=spelling.attributes,
-            dtype_variants=tuple(self._as_spelled(variant) for variant in self._usual.dtype_variants),
+            dtype_variants=tuple(self._in_spelled_order(variant) for variant in self._default.dtype_variants),
+            # Outputs and sums depend on the operator that a call means, which follows from its inputs.
             infer=self._infer,
-            sum_length=self._sum_length if self._usual.sum_length is not None else None,
+            sum_length=self._sum_length if self._default.sum_length is not None else None,
         )
 
     def locate(self, name: str) -> tuple[str, int]:
-        """Side and place of a tensor under its name here, or under that of the usual operator.
-
-        Raises:
-            UnknownName: if neither has such a tensor; the names of the spelling are told.
-        """
+        """Return side and index of a tensor, by names of the spelling or of its first operator; raise UnknownName."""
         try:
             return self._tensors.locate(name)
         except UnknownName:
-            if name not in self._usual.tensors.tensor_names():
+            if name not in self._default.tensors.tensor_names():
                 raise
-        side, index = self._usual.tensors.locate(name)
+        side, index = self._default.tensors.locate(name)
         return (side, self.spelling.place_of(index)) if side == "input" else (side, index)
 
-    def in_own_words(self, case: TestCase) -> TestCase:
-        """The case as one of the operator that it stands for.
-
-        Raises:
-            UnfitArguments: if none of the operators can do what the case asks for.
-        """
-        by_place = {self._tensors.locate(each.path)[1]: each for each in case.inputs}
+    def convert(self, case: TestCase) -> TestCase:
+        """Return the case as one of the operator that its call means; raise UnfitArguments if no operator fits."""
+        by_place = {self._tensors.locate(x.path)[1]: x for x in case.inputs}
         places = range(max(len(self._tensors.inputs), max(by_place, default=-1) + 1))
         specs = [by_place[place].spec if place in by_place else None for place in places]
         operator, attributes, _ = self._call(specs, case.attributes)
@@ -199,33 +192,36 @@ class SpelledOperator:
         return dataclasses.replace(case, descriptor=operator, inputs=inputs, attributes=attributes, origins=origins)
 
     def _origins(
-        self, case: TestCase, operator: OperatorDescriptor, made: _Attributes, specs: _Specs
+        self, case: TestCase, operator: OperatorDescriptor, converted: _Attributes, specs: _Specs
     ) -> dict[str, str]:
-        """Where the values were written, under the operator's names for them."""
+        """Return the origin of each value, by the operator's names."""
         name, prefix = self.spelling.name, "attributes."
-        own = {key: origin for key, origin in case.origins.items() if not key.startswith((prefix, "input"))}
-        own["op"] = f"{own.get('op') or case.where or 'default'}, as {name}"
+        origins = {key: origin for key, origin in case.origins.items() if not key.startswith((prefix, "input"))}
+        origins["op"] = f"{origins.get('op') or case.where or 'default'}, as {name}"
         for index in range(len(specs)):
             if (origin := case.origins.get(f"input{self.spelling.place_of(index)}.shape")) is not None:
-                own[f"input{index}.shape"] = origin
-        stated = {each.name: case.origins.get(prefix + each.name) for each in self.spelling.attributes}
-        told = [each for each, origin in stated.items() if origin is not None]
-        without = {each: self._without(each, case, specs) for each in told}
+                origins[f"input{index}.shape"] = origin
+        written = {x.name: case.origins.get(prefix + x.name) for x in self.spelling.attributes}
+        # An attribute of the spelling has caused a value that changes without it.
+        without = {key: self._without(key, case, specs) for key, origin in written.items() if origin is not None}
         for attribute in operator.attributes:
-            causes = self._causes(attribute, made[attribute.name], without)
-            words = [f"{each} of {name}, {stated[each]}" for each in causes]
-            own[prefix + attribute.name] = "; ".join(words) or f"default of {name}"
-        return own
+            causes = self._causes(attribute, converted[attribute.name], without)
+            words = [f"{cause} of {name}, {written[cause]}" for cause in causes]
+            origins[prefix + attribute.name] = "; ".join(words) or f"default of {name}"
+        return origins
 
-    def _causes(self, own: Attribute, made: Any, without: Mapping[str, _Attributes]) -> list[str]:
-        """The stated attributes that make one of the operator's: those of its name, or without which it differs."""
-        names = {own.name, *own.aliases}
-        alike = [each for each in without if not names.isdisjoint(self._names_of(each))]
-        return alike or [each for each, others in without.items() if others.get(own.name, own.default) != made]
+    def _causes(self, attribute: Attribute, value: Any, without: Mapping[str, _Attributes]) -> list[str]:
+        """Return the spelling's attributes of the same name, else those without which the operator's value differs."""
+        names = {attribute.name, *attribute.aliases}
+        alike = [
+            x.name for x in self.spelling.attributes if x.name in without and not names.isdisjoint((x.name, *x.aliases))
+        ]
+        default = attribute.default
+        return alike or [key for key, others in without.items() if others.get(attribute.name, default) != value]
 
     def _without(self, name: str, case: TestCase, specs: _Specs) -> dict[str, Any]:
-        """The operator's attributes if one of the spelling's had its default; none where it has none or is needed."""
-        attribute = next(each for each in self.spelling.attributes if each.name == name)
+        """Return the operator's attributes if `name` of the spelling had its default; {} if that is not possible."""
+        attribute = next(x for x in self.spelling.attributes if x.name == name)
         if attribute.is_required:
             return {}
         try:
@@ -233,35 +229,33 @@ class SpelledOperator:
         except UnfitArguments:
             return {}
 
-    def _names_of(self, name: str) -> tuple[str, ...]:
-        return next((each.name, *each.aliases) for each in self.spelling.attributes if each.name == name)
-
     def _call(
         self, specs: _Specs, attributes: _Attributes
     ) -> tuple[OperatorDescriptor, dict[str, Any], list[TensorSpec | None]]:
+        """Return the operator that the call means, its attributes, and the specs in its order."""
         call = self.spelling.meaning(specs, attributes)
         operator = self._operator_of(call.operator)
         return operator, operator.bind(call.attributes), self.spelling.in_order(specs)
 
     def _infer(self, specs: _Specs, attributes: _Attributes) -> Sequence[TensorSpec]:
-        """What is wrong in the words of the operator says which operator that is."""
-        operator, own_attributes, own_specs = self._call(specs, attributes)
+        """Return the output specs of the operator that the call means; an error names that operator."""
+        operator, operator_attributes, operator_specs = self._call(specs, attributes)
         infer = load_object(operator.infer)
         assert infer is not None
         try:
-            outputs: Sequence[TensorSpec] = infer(own_specs, own_attributes)
+            outputs: Sequence[TensorSpec] = infer(operator_specs, operator_attributes)
         except UnfitArguments as error:
             raise UnfitArguments(f"as {operator.name}: {error}") from error
         return outputs
 
     def _sum_length(self, specs: _Specs, attributes: _Attributes) -> int:
-        operator, own_attributes, own_specs = self._call(specs, attributes)
+        operator, operator_attributes, operator_specs = self._call(specs, attributes)
         hook = load_object(operator.sum_length)
-        length: int = 1 if hook is None else hook(own_specs, own_attributes)
+        length: int = 1 if hook is None else hook(operator_specs, operator_attributes)
         return length
 
-    def _as_spelled(self, variant: tuple[str, ...]) -> tuple[str, ...]:
-        """A row of dtypes in the spelling's order; a row of one stands for all inputs."""
+    def _in_spelled_order(self, variant: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a dtype variant in the spelling's input order; a variant of one dtype is for all inputs."""
         if len(variant) == 1 or not self.spelling.inputs:
             return variant
         by_place = {self.spelling.place_of(index): name for index, name in enumerate(variant)}

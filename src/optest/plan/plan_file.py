@@ -1,4 +1,4 @@
-"""A plan file and the files that it includes, read as far as they can be read, with everything that is wrong."""
+"""Read a plan file and the files that it includes as far as possible, and collect their problems."""
 
 from __future__ import annotations
 
@@ -24,22 +24,17 @@ from optest.store import PathError, read_regular, resolve_path
 
 
 def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
-    """Read a plan file that has to be right.
-
-    Raises:
-        PlanError: with every fault of the file's form and of the files that it includes, each with line and path.
-    """
+    """Read a plan file and its includes; raise PlanError with all their problems, each with line and path."""
     document = open_plan(path, facts=Facts(environment=environment()))
     if document.problems:
-        raise PlanError(all_at_once(document.problems, [each.path for each in document.family()]))
+        raise PlanError(all_at_once(document.problems, [plan.path for plan in document.family()]))
     return document
 
 
 def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: Facts = NO_FACTS) -> PlanDocument:
-    """Read a plan file as far as it can be read, for ``build_cases``, which says all that is wrong with it at once.
+    """Read a plan file as far as possible; its ``problems`` are for ``build_cases``, which raises all at once.
 
-    An ``untrusted`` plan may include only what lies in its own folder or below. ``facts`` are what the conditions of
-    model cases may ask.
+    An ``untrusted`` plan may include only files in its own folder or below. Conditions of model cases read ``facts``.
 
     Raises:
         PlanError: if nothing of the file can be read.
@@ -48,22 +43,21 @@ def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: F
     try:
         raw = read_regular(file, MAX_BYTES)
     except PathError as error:
-        hint = (
-            "a plan with include: [a.yaml, b.yaml] runs several files, pytest a folder" if os.path.isdir(file) else ""
-        )
+        hint = "--plan is one file: write a plan with include: [a.yaml, b.yaml], or run pytest on the folder"
+        hint = hint if os.path.isdir(file) else ""
         raise PlanError([Problem(message=str(error), hint=hint)]) from None
+    # Scenes and functions are run by other options, which are easily confused with --plan.
     if file.endswith(".py"):
         function = f"check --function {file}:{(*functions_of(file), 'NAME')[0]}"
         hint = f"did you mean optest {f'run --source scene:{file}' if b'@scene_test' in raw else function}?"
-        raise PlanError([Problem(file=file, message="the file is Python, but should be a plan", hint=hint)])
+        raise PlanError([Problem(file=file, message="the file is Python, expected a plan", hint=hint)])
     return parse_plan(raw, _without_detours(file), untrusted=untrusted, facts=facts)
 
 
 def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts = NO_FACTS) -> PlanDocument:
-    """Read the bytes of a plan, and the files that it includes, as far as they can be read.
+    """Read the bytes of a plan and the files that it includes as far as possible; the rest is in ``problems``.
 
-    What cannot is in ``problems``. ``file`` is the plan's name in messages and the place that relative paths start
-    from.
+    Messages name the plan ``file``, and its relative paths start from there.
 
     Raises:
         PlanError: if nothing can be read: the text is no YAML, or no mapping.
@@ -73,14 +67,14 @@ def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts =
     document = parse(raw, file)
     if document.include:
         document._problems = (*document._problems, *_Includes(parse, below).follow(document))
-        document._problems = (*document._problems, *_models_twice(document.family()))
+        document._problems = (*document._problems, *_repeated_models(document.family()))
     return document
 
 
 def _parse_file(
     raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACTS, below: Sequence[str] = ()
 ) -> PlanDocument:
-    """One plan without those that it includes; a file of model cases is a plan, too, and may be given a name."""
+    """Read one plan without its includes, or a file of model cases, whose model gets the name ``model`` if set."""
     with collection_paused():
         source = parse_source(raw, file)
         dialect = dialect_of(source.data)
@@ -90,27 +84,29 @@ def _parse_file(
                 source.data["model"] = model
             foreign = dialect.translated(source, facts, below)
             source.data = foreign.plan
+        # Profilers write JSON that looks like recorded calls.
         elif "traceEvents" in source.data or {"schema", "nodes"} <= source.data.keys():
             trace = "a Chrome trace" if "traceEvents" in source.data else "a torch ExecutionTrace"
             message = f"this is {trace}, which has the shapes of calls but not all of their arguments"
             raise PlanError([Problem(message=message, file=file, line=1, hint="optest capture writes calls as cases")])
         if "include" in source.data:
+            # The schema requires the key, but a plan may have nothing but includes.
             source.data.setdefault("cases", [])
         products, faults = _take_products(source)
         try:
             document = PlanDocument.model_validate(source.data)
-            found = dict(source.faults)
+            problems = dict(source.faults)
         except ValidationError as error:
-            found = problems_of(error, source, known_keys)
-        # a case that could not be translated is not found wanting as one of a plan, too
+            problems = problems_of(error, source, known_keys)
+        # An untranslated case is not reported as an incomplete plan case as well.
         untranslated = {path[:2] for path in foreign.problems}
-        found = {path: problem for path, problem in found.items() if path[:2] not in untranslated}
-        found |= foreign.problems
-        found = {**found, **{path: problem for path, problem in faults.items() if path not in found}}
-        unread = _unread(found)
-        if found:
-            document = _readable_part(source.data, found.keys(), unread)
-        products = {index: each for index, each in products.items() if index < len(document.cases)}
+        problems = {path: problem for path, problem in problems.items() if path[:2] not in untranslated}
+        problems |= foreign.problems
+        problems = {**problems, **{path: problem for path, problem in faults.items() if path not in problems}}
+        unread = _unread(problems)
+        if problems:
+            document = _readable_part(source.data, problems.keys(), unread)
+        products = {index: x for index, x in products.items() if index < len(document.cases)}
         for index, product in products.items():
             if product is not None:
                 # The part of the case that all combinations share.
@@ -120,7 +116,7 @@ def _parse_file(
         source.settle()
     document._source = source
     document._dialect = dialect
-    document._problems = tuple(dict.fromkeys(found.values()))
+    document._problems = tuple(dict.fromkeys(problems.values()))
     document._notes = foreign.notes
     document._unread = unread
     document._products = products
@@ -128,24 +124,24 @@ def _parse_file(
     return document
 
 
-def _models_twice(documents: Iterable[PlanDocument]) -> Iterable[Problem]:
-    """Models that two files hold: their cases would share one name, their figures could not be told apart."""
+def _repeated_models(documents: Iterable[PlanDocument]) -> Iterable[Problem]:
+    """Yield a problem for each model name that a second file uses: their results could not be distinguished."""
     first: dict[str, PlanDocument] = {}
-    for each in documents:
-        if each.model and first.setdefault(each.model, each) is not each:
-            message = f"the model is called {each.model!r}, as the one at {first[each.model].where(('model',))}"
-            name = os.path.basename(each.path)
-            hint = f"give it another name where it is included: include: [{{file: {name}, model: {each.model}-2}}]"
-            yield problem_at(("model",), Misfit(message, hint=hint), each.source)
+    for plan in documents:
+        if plan.model and first.setdefault(plan.model, plan) is not plan:
+            message = f"the model name {plan.model!r} is taken at {first[plan.model].where(('model',))}"
+            name = os.path.basename(plan.path)
+            hint = f"rename it in the plan that includes it: include: [{{file: {name}, model: {plan.model}-2}}]"
+            yield problem_at(("model",), Misfit(message, hint=hint), plan.source)
 
 
 def _take_products(source: Source) -> tuple[dict[int, Product | None], dict[Path, Problem]]:
-    """The products of the cases, and their faults; what names no axis is left to the reader of cases."""
+    """Return the products of the cases by index, and their problems; leave in the data the keys without references."""
     products: dict[int, Product | None] = {}
-    found: dict[Path, Problem] = {}
+    problems: dict[Path, Problem] = {}
     cases = source.data.get("cases")
     if not isinstance(cases, list):
-        return products, found
+        return products, problems
     source.data["cases"] = list(cases)
     for index, entry in enumerate(cases):
         if not isinstance(entry, dict):
@@ -153,26 +149,27 @@ def _take_products(source: Source) -> tuple[dict[int, Product | None], dict[Path
         if "product" in entry:
             plain, products[index], faults = read_product(entry, ("cases", index), source)
             source.data["cases"][index] = plain
-            found |= faults
+            problems |= faults
         elif "exclude" in entry:
             path = ("cases", index, "exclude")
-            message = "exclude stands without a product, but should name values of its axes"
-            found[path] = problem_at(path, Misfit(message), source)
-    return products, found
+            message = "exclude is set without a product, expected values of its axes"
+            problems[path] = problem_at(path, Misfit(message, hint="add a product, or remove exclude"), source)
+    return products, problems
 
 
+# Mappings of which the other entries stay readable if one value is wrong.
 _PARTLY_READ = ("shapes", "dtypes", "attributes", "backend_config")
-"""Mappings in which one wrong value leaves the others as they are."""
 
 
 def _unread(faults: Iterable[Path]) -> dict[Path, set[str]]:
-    """The keys that hold faults, by the path of the mapping that they are keys of."""
+    """Return the keys that problems make unreadable, by the path of the mapping with the key."""
     unread: dict[Path, set[str]] = {}
     for path in faults:
         # The owner is the plan, its defaults or a case; key is None if the fault concerns all of the owner's keys.
         is_in_case = path[:1] == ("cases",) and isinstance(path[1:] and path[1], int)
         depth = 2 if is_in_case else int(path[:1] == ("defaults",))
         owner, key = path[:depth], None if path[depth : depth + 1] in ((), ("<<",)) else str(path[depth])
+        # A misspelt key may have meant the nearest one, so nothing is concluded from the absence of that either.
         known = known_keys(owner)
         unread.setdefault(owner, set()).update((*known, "<<") if key is None else (key, nearest_key(key, known) or key))
         inner = len(owner) + 1
@@ -184,7 +181,7 @@ def _unread(faults: Iterable[Path]) -> dict[Path, set[str]]:
 def _readable_part(
     data: Mapping[str, Any], faults: Collection[Path], unread: Mapping[Path, Collection[str]]
 ) -> PlanDocument:
-    """The plan without the keys that hold faults."""
+    """Return the plan without its unreadable keys; a case without a readable operator becomes {}."""
 
     def part(mapping: Any, owner: Path) -> dict[str, Any]:
         kept = {}
@@ -204,39 +201,34 @@ def _readable_part(
     document = PlanDocument.model_validate({**top, "cases": [entry for entry in entries if "op" in entry]})
     for index, entry in enumerate(entries):
         if "op" not in entry:
+            # Problems and products refer to cases by index.
             document.cases.insert(index, cast(CaseEntry, {}))
     return document
 
 
-# What a plan includes
-
 MAX_INCLUDED = 1000
+# Length of a chain of files that include each other; reading recurses as deep.
 MAX_CHAIN = 32
-"""How many files may include each other one by one; reading them goes as deep."""
 
 
 class _Includes:
-    """Reads what a plan includes, and so on, and yields what is wrong with the files as such.
-
-    ``parse`` reads the text of one plan, and takes what its model is called, "" for its own name. With ``below``, only
-    files in these folders and below them are opened: an untrusted plan could otherwise show what stands in any file
-    that its user may read.
-    """
+    """Reader of included plans; the last argument of ``parse`` renames a plan's model, "" keeps its name."""
 
     def __init__(self, parse: Callable[[bytes, str, str], PlanDocument], below: Sequence[str]) -> None:
         self.parse = parse
+        # The folders of an untrusted plan, which could otherwise print any file that its user may read; () for all.
         self.below = below
+        # The position at which each file is included first.
         self.first: dict[str, str] = {}
-        """Where each file was included first."""
 
     def follow(self, document: PlanDocument, above: tuple[str, ...] = ()) -> Iterator[Problem]:
-        """``above`` are the files that lead to the document."""
+        """Read the includes of a plan recursively and store them in it; yield problems. ``above`` includes the plan."""
         above = (*above, os.path.realpath(document.path))
-        found: list[PlanDocument] = []
+        plans: list[PlanDocument] = []
         for place, (name, model, expectations) in document.included_files():
             file = _without_detours(os.path.join(os.path.dirname(document.path), name))
             try:
-                real = self._place(file, above)
+                real = self._real_path(file, above)
                 self.first[real] = document.where(place)
                 raw = read_regular(file, MAX_BYTES)
             except PathError as error:
@@ -244,40 +236,36 @@ class _Includes:
                 continue
             try:
                 included = self.parse(raw, file, model)
-            except PlanError as error:  # what cannot be read at all is told beside everything else
+            except PlanError as error:  # an unreadable file is one problem among others
                 yield from error.problems
                 continue
-            found.append(included)
+            plans.append(included)
             if expectations:
                 message = self._expect(document, included, expectations)
                 if message:
                     yield problem_at((*place, "expectations"), Misfit(message), document.source)
             if model and not included.model:
-                message = f"{file} is given the name {model!r}, but holds no cases of a model"
+                message = f"{file} is included with model {model!r}, but has no cases of a model"
                 yield problem_at((*place, "model"), Misfit(message), document.source)
             yield from self.follow(included, above)
-        document._included = tuple(found)
+        document._included = tuple(plans)
 
     def _expect(self, document: PlanDocument, included: PlanDocument, name: str) -> str:
-        """Note the file of what is known of the included cases, or say why it is not opened."""
+        """Set the expectations file of the included cases; return why it cannot be opened, "" if it can."""
         file = _without_detours(os.path.join(os.path.dirname(document.path), name))
         try:
             included._expectations = os.fspath(resolve_path("", file, self.below))
         except PathError as error:
             return str(error)
-        return "" if os.path.exists(file) else f"{file} is not there"
+        return "" if os.path.exists(file) else f"{file} does not exist"
 
-    def _place(self, file: str, above: tuple[str, ...]) -> str:
-        """Where a file lies.
-
-        Raises:
-            PathError: saying why it is not opened.
-        """
+    def _real_path(self, file: str, above: tuple[str, ...]) -> str:
+        """Return the path of a file without links; raise PathError if it must not be included (again)."""
         real = os.path.realpath(resolve_path("", file, self.below))
         if len(above) > MAX_CHAIN:
             raise PathError(f"{file} is the end of a chain of more than {MAX_CHAIN} plans that include each other")
         if real in above:
-            way = [os.path.basename(each) for each in (*above[above.index(real) :], real)]
+            way = [os.path.basename(x) for x in (*above[above.index(real) :], real)]
             raise PathError(f"{file} includes itself: {' -> '.join(way)}")
         if real in self.first:
             raise PathError(f"{file} is included twice, first at {self.first[real]}")
@@ -287,6 +275,6 @@ class _Includes:
 
 
 def _without_detours(file: str) -> str:
-    """``examples/x.yaml`` for ``n/../examples/x.yaml``, unless a link makes these two files."""
+    """Return the normalised path (``n/../x.yaml`` → ``x.yaml``), unless a link makes that another file."""
     short = os.path.normpath(file)
     return short if os.path.exists(short) and os.path.samefile(short, file) else file

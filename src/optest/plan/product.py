@@ -1,7 +1,7 @@
-"""One case with a ``product``: its axes, the values that its keys take for each combination, and what these are called.
+"""A case with a ``product``: its axes, the values of its keys for each combination, and names for these.
 
-A *unit* is one key of the case, or one entry of a mapping such as ``shapes.input0``, that depends on axes. Each of its
-values is read once, however many combinations share it.
+A *unit* is one key of the case, or one entry of a mapping such as ``shapes.input0``, that depends on axes. Each value
+of a unit is read once for all combinations that share it.
 """
 
 from __future__ import annotations
@@ -18,65 +18,65 @@ from typing import Any, TypeVar
 from optest.plan.values import GeneratorChoice, Misfit, refuse, shown
 from optest.plan.yaml_source import Path
 
+# A combination: the row of each axis.
 Rows = tuple[int, ...]
-"""A combination: the row of each axis."""
+# ``("seed",)``, ``("shapes", "input0")`` or ``("backend_config", "ascend", "tile")``.
 Target = tuple[str, ...]
-"""``("seed",)``, ``("shapes", "input0")`` or ``("backend_config", "ascend", "tile")``."""
 
 _Item = TypeVar("_Item")
 _PROGRESS_S = 3.0
+# Keys of a case whose values may be mappings, assembled from the case and several axes.
 MAPPINGS = ("shapes", "dtypes", "attributes", "generator", "backend_config")
-"""Keys of a case whose values may be mappings, put together from several places."""
 
 
-def reported(items: Iterable[_Item], where: str, what: str) -> Iterator[_Item]:
-    """Yield the items of a long product; print every three seconds how many were read."""
+def report_progress(items: Iterable[_Item], where: str, unit: str) -> Iterator[_Item]:
+    """Yield the items; print every three seconds to stderr how many of them were read."""
     due = time.monotonic() + _PROGRESS_S
     for count, item in enumerate(items, 1):
         yield item
-        # the clock costs as much as a tenth of a case
+        # The clock takes a tenth of the time that a case takes.
         if not count % 1000 and time.monotonic() > due:
-            print(f"optest: {where}: {count:,} {what} read", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"optest: {where}: {count:,} {unit} read", file=sys.stderr, flush=True)  # noqa: T201
             due = time.monotonic() + _PROGRESS_S
 
 
 @dataclass(slots=True, kw_only=True)
 class Unit:
-    """What one key of the case is for each combination of the axes that it depends on."""
+    """Values of one key of the case, by the rows of the axes that it depends on."""
 
     target: Target
     axes: tuple[int, ...]
+    # The value in the case, with its references; None if an axis has the values themselves.
     written: Any
-    """What stands in the case, with references; None if an axis brings the value itself."""
     own_axis: int | None = None
+    # By the rows of `axes`, without those that could not be read.
     values: dict[Rows, Any] = field(default_factory=dict)
-    """By the rows of ``axes``; what could not be read is not there."""
 
     def rows_of(self, combination: Sequence[int]) -> Rows:
         return tuple([combination[index] for index in self.axes])
 
     def combination_with(self, rows: Rows, count: int) -> Rows:
-        """A combination of ``count`` axes that has these rows of the own axes."""
+        """Return a combination of ``count`` axes with these rows of the unit's axes, row 0 of the others."""
         row_of = dict(zip(self.axes, rows, strict=True))
         return tuple(row_of.get(axis, 0) for axis in range(count))
 
 
 @dataclass(slots=True, kw_only=True)
 class Product:
-    """The combinations of one case of a plan; ``path`` is the case's, ``fixed`` what is the same for all of them."""
+    """The combinations of one case of a plan; ``path`` is that of the case, ``fixed`` has the keys that all share."""
 
     path: Path
     axes: tuple[Axis, ...]
     units: tuple[Unit, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     excluded: tuple[Mapping[int, frozenset[int]], ...] = ()
+    # The line of each axis, by its key.
     lines: Mapping[str, int] = field(default_factory=dict)
-    """The line of each axis, by its key."""
+    # Text such as `m=64` for each row of each axis.
     labels: list[list[str]] = field(default_factory=list)
-    """A word for each row of each axis."""
 
     def combinations(self) -> Iterator[Rows]:
-        """All that are not excluded, the last axis fastest, but for those with values that could not be read."""
+        """Return the combinations with readable values that are not excluded, the last axis varying fastest."""
         everything: Iterable[Rows] = itertools.product(*[range(len(axis.rows)) for axis in self.axes])
         if self.excluded:
             everything = itertools.filterfalse(self._is_excluded, everything)
@@ -88,29 +88,29 @@ class Product:
         return iter(everything)
 
     def _is_excluded(self, rows: Rows) -> bool:
-        return any(all(rows[axis] in those for axis, those in each.items()) for each in self.excluded)
+        return any(all(rows[axis] in excluded for axis, excluded in entry.items()) for entry in self.excluded)
 
     def entry(self, rows: Rows) -> dict[str, Any]:
-        """The case that a person would have written for this combination alone."""
+        """Return the case of one combination, as if it were written without a product."""
         entry = dict(self.fixed)
         for unit in self.units:
             key = unit.target[0]
             value = unit.values[unit.rows_of(rows)]
-            entry[key] = _joined(entry[key], value) if key in entry and key in MAPPINGS else value
+            entry[key] = _merge_parts(entry[key], value) if key in entry and key in MAPPINGS else value
         return entry
 
     def parts(self) -> Iterator[tuple[Rows, dict[str, Any]]]:
-        """Everything that an axis or a reference brings, as parts of a case with a combination that has them."""
+        """Yield each value of a unit as part of a case, with a combination that has it."""
         for unit in self.units:
-            for own_rows, value in unit.values.items():
-                yield unit.combination_with(own_rows, len(self.axes)), {unit.target[0]: value}
+            for unit_rows, value in unit.values.items():
+                yield unit.combination_with(unit_rows, len(self.axes)), {unit.target[0]: value}
 
     def words(self, rows: Rows, axes: Iterable[int]) -> str:
-        """``dtypes=float16, m=64``: these axes of a combination."""
+        """Return the values of these axes in a combination, as in ``dtypes=float16, m=64``."""
         return ", ".join([self.labels[axis][rows[axis]] for axis in axes])
 
     def place(self, rows: Rows, path: Path) -> Path:
-        """Where the value at ``path`` of the case was written: in the case, or as a value of an axis."""
+        """Return the position of the value at ``path`` of the case: in the case, or in the row of an axis."""
         steps = path[len(self.path) :]
         for unit in self.units:
             depth = len(unit.target)
@@ -128,7 +128,7 @@ class Product:
 
 
 def _reference_on(written: Any, steps: Path) -> tuple[str, Path]:
-    """The reference that stands alone on the way along ``steps``, and the steps below it; "" if there is none."""
+    """Return the first reference along ``steps`` that is a whole text, and the steps below it; else ""."""
     for depth, step in enumerate((*steps, None)):
         if isinstance(written, str):
             name = sole_reference(written)
@@ -140,112 +140,111 @@ def _reference_on(written: Any, steps: Path) -> tuple[str, Path]:
     return "", ()
 
 
-def _joined(one: Any, other: Any) -> Any:
-    """Two parts of the same key of a case."""
-    if isinstance(one, GeneratorChoice):
-        return GeneratorChoice(by_tensor={**one.by_tensor, **other.by_tensor})
-    found = dict(one)
-    for key, value in other.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = {**found[key], **value} if both else value
-    return found
+def _merge_parts(first: Any, second: Any) -> Any:
+    """Return two values of the same key of a case merged, one level of nested mappings as well."""
+    if isinstance(first, GeneratorChoice):
+        return GeneratorChoice(by_tensor={**first.by_tensor, **second.by_tensor})
+    merged = dict(first)
+    for key, value in second.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = {**merged[key], **value} if both else value
+    return merged
 
-
-# The axes as a person writes them: names, values, references to them, and words for each value
 
 MAX_COMBINATIONS = 1_000_000
+# A key, or a key and a name below it: seed, attributes.alpha, backend_config.ascend.tile.
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[^\s,.][^\s,]*)?")
+# $m and ${m}, but not $$m.
 _REFERENCE = re.compile(r"(?<!\$)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One list of values of a product. ``m, k`` is an axis of two names whose values go together, row by row."""
+    """One list of values of a product. The axis ``m, k`` has two names and a pair of values in each row."""
 
+    # Its text in the plan.
     key: str
-    """As it is written in the plan."""
     names: tuple[str, ...]
+    # A value for each name.
     rows: tuple[tuple[Any, ...], ...]
-    """One value for each name."""
 
     def steps(self, row: int, name: str) -> tuple[str | int, ...]:
-        """The path of a value below ``product``."""
-        own: tuple[str | int, ...] = (self.key, row)
-        return own if len(self.names) == 1 else (*own, self.names.index(name))
+        """Return the path of a value, below ``product``."""
+        item: tuple[str | int, ...] = (self.key, row)
+        return item if len(self.names) == 1 else (*item, self.names.index(name))
 
 
 def read_axes(value: Any) -> tuple[Axis, ...]:
-    """Read ``{dtypes: [float16, float32], "m, k": [[64, 128], [1, 1]]}``."""
+    """Return the axes of ``{dtypes: [float16, float32], "m, k": [[64, 128], [1, 1]]}``; raise Misfit for wrong ones."""
     example = "{dtypes: [float16, float32], seed: [0, 1]}"
     if not isinstance(value, dict) or not value:
-        should_be = "a mapping from axes to lists of values"
-        raise Misfit(f"product is {shown(value)}, but should be {should_be}", hint=f"product: {example}")
+        expected = "a mapping from axes to lists of values"
+        raise Misfit(f"product is {shown(value)}, expected {expected}", hint=f"product: {example}")
     misfits: list[Misfit] = []
-    found: list[Axis] = []
+    axes: list[Axis] = []
     taken: dict[str, str] = {}
     for key, values in value.items():
         names = tuple(part.strip() for part in key.split(","))
-        misfits += _faults(key, names, values)
+        misfits += _axis_misfits(key, names, values)
         for name in names:
             if name in taken:
-                misfits.append(Misfit(f"the axis {name} is stated twice, also in {taken[name]!r}", path=(key,)))
+                misfits.append(Misfit(f"the axis {name} is set twice, also in {taken[name]!r}", path=(key,)))
             taken[name] = key
         if not misfits:
             rows = tuple(tuple(row) if len(names) > 1 else (row,) for row in values)
-            found.append(Axis(key=key, names=names, rows=rows))
-    count = math.prod(len(axis.rows) for axis in found)
+            axes.append(Axis(key=key, names=names, rows=rows))
+    count = math.prod(len(axis.rows) for axis in axes)
     if not misfits and count > MAX_COMBINATIONS:
-        misfits.append(Misfit(f"product has {count:,} combinations, but should have at most {MAX_COMBINATIONS:,}"))
+        misfits.append(Misfit(f"product has {count:,} combinations, expected at most {MAX_COMBINATIONS:,}"))
     refuse(misfits)
-    return tuple(found)
+    return tuple(axes)
 
 
-def _faults(key: str, names: tuple[str, ...], values: Any) -> Iterator[Misfit]:
+def _axis_misfits(key: str, names: tuple[str, ...], values: Any) -> Iterator[Misfit]:
     for name in names:
         if not _TARGET.fullmatch(name):
-            should_be = "a word, a key of a case, or a key and a name such as attributes.alpha"
-            yield Misfit(f"the axis {name!r} should be {should_be}", path=(key,))
+            expected = "a word, a key of a case, or a key and a name such as attributes.alpha"
+            yield Misfit(f"the axis is {name!r}, expected {expected}", path=(key,))
     if not isinstance(values, list) or not values:
         yield Misfit(
-            f"the axis {key} is {shown(values)}, but should be a list with a value or more",
+            f"the axis {key} is {shown(values)}, expected a list of at least one value",
             path=(key,),
-            hint=f"{key}: [{shown(values)}] is a list of one" if isinstance(values, (str, int, float, dict)) else "",
+            hint=f"for one value write {key}: [{shown(values)}]" if isinstance(values, (str, int, float, dict)) else "",
         )
         return
     first_with: dict[str, int] = {}
     for row, value in enumerate(values):
         if len(names) > 1 and not (isinstance(value, list) and len(value) == len(names)):
-            should_be = f"a list of {len(names)} values, one for each of {', '.join(names)}"
-            yield Misfit(f"item {row} of {key} is {shown(value)}, but should be {should_be}", path=(key, row))
+            expected = f"a list of {len(names)} values, one for each of {', '.join(names)}"
+            yield Misfit(f"item {row} of {key} is {shown(value)}, expected {expected}", path=(key, row))
+        # By `repr`: values may be unhashable, and 1 and true are two values.
         first = first_with.setdefault(repr(value), row)
         if first != row:
             yield Misfit(f"item {row} of {key} repeats item {first}: {shown(value)}", path=(key, row))
         if has_references(value):
-            yield Misfit(f"item {row} of {key} is {shown(value)}, but values of an axis name no axis", path=(key, row))
+            message = f"item {row} of {key} is {shown(value)}, but a value of an axis cannot name another axis"
+            yield Misfit(message, path=(key, row))
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are written alike: 1, 1.0 and true are three values."""
-    if type(one) is not type(other):
+def equal_as_written(first: Any, second: Any) -> bool:
+    """Return whether two YAML values are equal in value and type: 1, 1.0 and true differ, NaN equals NaN."""
+    if type(first) is not type(second):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(each, other[key]) for key, each in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other) or (one != one and other != other)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(equal_as_written(x, second[key]) for key, x in first.items())
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(equal_as_written, first, second))
+    return bool(first == second) or (first != first and second != second)
 
 
 def references(value: Any) -> Iterator[str]:
-    """The names after ``$`` in a value: ``$m`` and ``${m}``, alone or within a text."""
+    """Yield the names after ``$`` in all texts of a value: ``$m`` and ``${m}``."""
     if isinstance(value, str):
         if "$" in value:
             yield from (match[1] or match[2] for match in _REFERENCE.finditer(value))
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from references(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from references(each)
+    elif isinstance(value, (dict, list)):
+        for x in value.values() if isinstance(value, dict) else value:
+            yield from references(x)
 
 
 def has_references(value: Any) -> bool:
@@ -253,27 +252,27 @@ def has_references(value: Any) -> bool:
 
 
 def sole_reference(text: str) -> str:
-    """The name in a text that is a reference and nothing else, "" for any other text."""
-    whole = _REFERENCE.fullmatch(text)
-    return whole[1] or whole[2] if whole else ""
+    """Return the name of a text that is exactly one reference, "" for any other text."""
+    match = _REFERENCE.fullmatch(text)
+    return match[1] or match[2] if match else ""
 
 
-def substituted(value: Any, values: Mapping[str, Any]) -> Any:
-    """``value`` with every reference to one of ``values`` replaced; a reference alone keeps the value's type."""
+def substitute(value: Any, values: Mapping[str, Any]) -> Any:
+    """Return ``value`` with its references replaced; a text that is one reference becomes the value in its type."""
     if isinstance(value, dict):
-        return {key: substituted(each, values) for key, each in value.items()}
+        return {key: substitute(x, values) for key, x in value.items()}
     if isinstance(value, list):
-        return [substituted(each, values) for each in value]
+        return [substitute(x, values) for x in value]
     if not isinstance(value, str) or "$" not in value:
         return value
     if name := sole_reference(value):
         return values.get(name, value)
-    texts = {name: label_of(each) for name, each in values.items()}
+    texts = {name: label_of(x) for name, x in values.items()}
     return _REFERENCE.sub(lambda match: texts.get(match[1] or match[2], match[0]), value)
 
 
 def label_of(value: Any) -> str:
-    """A value of an axis in words that can stand in an id: ``float16``, ``64``, ``2x3`` stays as it is written."""
+    """Return a value of an axis as text for ids: ``float16``, ``64``; ``2x3`` as it is written."""
     match value:
         case None:
             return "null"
@@ -282,8 +281,8 @@ def label_of(value: Any) -> str:
         case list():
             return f"[{','.join(map(label_of, value))}]"
         case {"fill": str(kind)}:
-            rest = [f"{key}={label_of(each)}" for key, each in value.items() if key != "fill"]
+            rest = [f"{key}={label_of(x)}" for key, x in value.items() if key != "fill"]
             return f"{kind}({', '.join(rest)})" if rest else kind
         case dict():
-            return "{" + ", ".join(f"{key}: {label_of(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {label_of(x)}" for key, x in value.items()) + "}"
     return str(value)

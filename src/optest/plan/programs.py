@@ -1,4 +1,4 @@
-"""``optest check --config``: the programs of a backend that runs commands, by operator, as YAML or JSON.
+"""Configuration of `optest check --config`: the programs of a command backend, by operator, as YAML or JSON.
 
 command:
   build: [make]
@@ -26,18 +26,14 @@ from optest.plan.yaml_source import Path, Source
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What ``backend_config`` of the driver says for each operator, by its canonical name, and where that stands."""
+    """The ``backend_config`` of each operator, by canonical name, with its position in the file."""
 
     stated: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     source: Source | None = None
     places: Mapping[str, Path] = field(default_factory=dict)
 
     def refuse(self, backend: str, problems: Iterable[tuple[str, str]]) -> None:
-        """Tell where it stands what a driver says of the sections of operators: ``backend_config.NAME.key is …``.
-
-        Raises:
-            PlanError: if there is any problem.
-        """
+        """Raise PlanError with the driver's problems, pairs of operator and ``backend_config.NAME.key is …``."""
         ledger = Ledger(self.source)
         for operator, problem in problems:
             message = problem.removeprefix(f"backend_config.{backend}").lstrip(". ")
@@ -57,27 +53,30 @@ class _Sections(RootModel[dict[str, _Section]]):
 
 
 def read_programs(path: str, backend: str, operators: Operators) -> Programs:
-    """The section of ``backend``: what it states for all operators, and for each one beside it.
+    """Return the section of ``backend`` by operator, its common keys merged into each; check only operator names.
 
-    Paths are relative to the file. Whoever runs the programs says what is wrong with a section.
+    Paths are relative to the file.
 
     Raises:
-        PlanError: for a file that cannot be read, or an operator that is not known.
-        UsageError: if it has no section of this backend.
+        PlanError: if the file cannot be read, or an operator is unknown.
+        UsageError: if the file has no section for this backend.
     """
     document, source = read_document(
         path, "the config", _Sections, lambda keys: ("workdir", "operators") if len(keys) == 1 else ()
     )
     if backend not in document.root:
-        raise UsageError(f"{path} has sections for {', '.join(document.root) or 'nothing'}, but not for {backend}")
+        sections = ", ".join(document.root) or "nothing"
+        raise UsageError(f"{path} has sections for {sections}, but not for {backend}; add `{backend}:` to it")
     section, ledger = document.root[backend], Ledger(source)
+    # The programs start in the folder of the file, wherever optest runs.
     shared = {**(section.model_extra or {}), "workdir": os.path.join(os.path.dirname(path), section.workdir)}
     programs: dict[str, Mapping[str, Any]] = {}
     places: dict[str, Path] = {}
-    for name, stated in section.operators.items():
+    for name, options in section.operators.items():
         place = (backend, "operators", name)
-        if (known := ledger.found(place, operators.get, name)) is not None:
-            programs[known.name] = {**shared, "promises": {}, **stated}
+        if (known := ledger.attempt(place, operators.get, name)) is not None:
+            # Without `promises` the driver would run calls that the command's arguments do not describe.
+            programs[known.name] = {**shared, "promises": {}, **options}
             places[known.name] = place
     ledger.refuse()
     return Programs(programs, source, places)

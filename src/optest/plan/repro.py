@@ -1,4 +1,4 @@
-"""One case, written so that it can be run again by itself: as a command line, or as a plan of one case."""
+"""Reproduce one case: as a command line, or as a plan with only this case."""
 
 from __future__ import annotations
 
@@ -9,29 +9,17 @@ from optest.plan.fills import default_fill, operators_fills
 from optest.plan.request import format_attribute
 from optest.plan.scalars import number_text, quoted
 from optest.plan.values import fill_scalar
-from optest.spec import (
-    DEFAULT_PRIORITY,
-    Fill,
-    Layer,
-    RuleClass,
-    Skip,
-    TensorSpec,
-    TestCase,
-    Tolerance,
-    Xfail,
-    format_shape,
-)
+from optest.spec import DEFAULT_PRIORITY, Fill, Layer, RuleClass, TensorSpec, TestCase, Tolerance, format_shape
 
 
 def command_line(case: TestCase) -> list[str] | None:
-    """The arguments after ``optest`` that run exactly this case without a plan, None if flags cannot express it.
-
-    The options that are no part of a case (``--torch-device``) are the caller's to add.
-    """
+    """Return the arguments after ``optest`` that run exactly this case, None if only a plan can express it."""
+    # No flag sets these.
     if case.skip or case.xfail or case.expects_error or case.invariants is not None:
         return None
     if case.backend_config and case.base_dir:
-        return None  # relative paths in it start from the plan's folder
+        # Relative paths in the options start from the plan's folder, which no flag sets.
+        return None
     parts = (
         ["run", "--op", case.descriptor.name],
         ["--dtype", ",".join(entry.name for entry in case.dtypes)] if case.inputs else [],
@@ -47,10 +35,12 @@ def command_line(case: TestCase) -> list[str] | None:
 
 
 def _shape_flags(case: TestCase) -> list[str] | None:
+    """Return --shape for each input, and for outputs that the operator cannot infer; None for strided inputs."""
     if not all(argument.spec.is_plain for argument in case.inputs):
         return None
     flags = [f"{argument.path}={format_shape(argument.spec.shape)}" for argument in case.inputs]
     if case.descriptor.infer is None and case.outputs:
+        # The dtypes of the outputs would follow from --dtype.
         if {spec.dtype for spec in case.outputs} != set(case.dtypes) or len(set(case.dtypes)) != 1:
             return None
         flags += [f"output{index}={format_shape(spec.shape)}" for index, spec in enumerate(case.outputs)]
@@ -58,25 +48,24 @@ def _shape_flags(case: TestCase) -> list[str] | None:
 
 
 def _attribute_flags(case: TestCase) -> list[str] | None:
-    stated = _attributes_off_default(case)
-    if any(name.startswith("backend_config.") for name in stated):
+    """Return --attr for attributes and backend options, None if a name or value has no unambiguous form."""
+    values = _attributes_off_default(case)
+    if any(name.startswith("backend_config.") for name in values):
         return None
     for backend, options in case.backend_config.items():
         if any("." in step for step in (backend, *options)):
             return None
-        stated |= {f"backend_config.{backend}.{key}": value for key, value in options.items()}
-    if any("=" in name or name != name.strip() for name in stated):
+        values |= {f"backend_config.{backend}.{key}": value for key, value in options.items()}
+    if any("=" in name or name != name.strip() for name in values):
         return None
-    texts = [format_attribute(name, value) for name, value in stated.items()]
+    texts = [format_attribute(name, value) for name, value in values.items()]
     return None if None in texts else [word for text in texts if text is not None for word in ("--attr", text)]
 
 
 def _attributes_off_default(case: TestCase) -> dict[str, Any]:
-    """The attributes that a case has to state: those without a default, and those off it.
-
-    ``repr`` keeps apart what is equal and yet has another key: 1 and 1.0, 0.0 and -0.0.
-    """
-    defaults = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
+    """Return the attributes that have no default or differ from it."""
+    # `repr` distinguishes equal values with different case keys: 1 and 1.0, 0.0 and -0.0.
+    defaults = {x.name: x.default for x in case.descriptor.attributes if not x.is_required}
     return {
         name: value
         for name, value in case.attributes.items()
@@ -85,6 +74,7 @@ def _attributes_off_default(case: TestCase) -> dict[str, Any]:
 
 
 def _generator_flags(case: TestCase) -> list[str] | None:
+    """Return --generator if it is not the operator's default, None if the inputs have several fills."""
     if (case.generator, [argument.fill for argument in case.inputs]) == operators_fills(case):
         return []
     if case.generator is not None:
@@ -95,10 +85,11 @@ def _generator_flags(case: TestCase) -> list[str] | None:
 
 
 def _fill_word(fill: Fill, case: TestCase) -> str | None:
-    """``randn`` or ``uniform(low=0.0, high=1.0)``, None where only a plan can say it."""
+    """Return ``randn`` or ``uniform(low=0.0, high=1.0)``, None if only a plan can express the fill."""
     if fill == default_fill(fill.kind, case):
         return fill.kind
-    if fill.kind == "file":  # its path starts from the plan's folder
+    if fill.kind == "file":
+        # Its path starts from the plan's folder.
         return None
     texts = {name: _scalar_word(value) for name, value in fill.parameters.items()}
     if any(text is None for text in texts.values()):
@@ -107,27 +98,29 @@ def _fill_word(fill: Fill, case: TestCase) -> str | None:
 
 
 def _scalar_word(value: Any) -> str | None:
+    """Return the text of a fill's parameter, None if it would not be read back as the same value."""
     text = str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, (int, float)) else value
     if not isinstance(text, str) or any(mark in text for mark in ",=()"):
         return None
-    again = fill_scalar(text.strip())
-    return text if type(again) is type(value) and (again == value or again != again) else None
+    parsed = fill_scalar(text.strip())
+    return text if type(parsed) is type(value) and (parsed == value or parsed != parsed) else None
 
 
 def _tolerance_flags(case: TestCase) -> list[str] | None:
-    """One layer for all: a flag names the case, so it may relax exact results where a plan's default must not."""
+    """Return --tolerance with all layers merged, None if it would differ by output or relax more than they do."""
     if not case.tolerances:
         return []
     if any(layer.output is not None for layer in case.tolerances):
         return None
+    # A flag counts as written for the case: it may relax exact results, a plan's default may not.
     names_the_case = any(layer.layer in (Layer.CASE, Layer.COMMAND_LINE) for layer in case.tolerances)
     rule = case.descriptor.rule
     is_exact = rule is None or rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT) or not case.outputs
     is_exact = is_exact or any(argument.fill.kind == "integer-exact" for argument in case.inputs)
     if not names_the_case and (is_exact or any(not spec.dtype.is_inexact for spec in case.outputs)):
         return None
-    stated = Tolerance(**_tolerance(case, tuple(Layer))).fields()
-    words = [f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in stated.items()]
+    fields = Tolerance(**_tolerance(case, tuple(Layer))).fields()
+    words = [f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in fields.items()]
     return ["--tolerance", ",".join(words)]
 
 
@@ -141,11 +134,8 @@ def _plain_flags(case: TestCase) -> list[str]:
     return [*flags, "--chip", case.backend.chip] if case.backend.chip is not None else flags
 
 
-# The plan of one case
-
-
 def case_plan(case: TestCase) -> str:
-    """YAML of a plan that holds this case alone, wherever it is put: ``base_dir`` says where relative paths start."""
+    """Return the YAML of a plan with only this case, valid in any folder: ``base_dir`` resolves relative paths."""
     top: dict[str, Any] = {"version": 1, "backend": case.backend.name}
     if case.backend.chip is not None:
         top["chip"] = case.backend.chip
@@ -155,8 +145,8 @@ def case_plan(case: TestCase) -> str:
     if defaults := _tolerance(case, (Layer.PLAN,)):
         lines += ["defaults:", f"  tolerance: {flow(defaults)}"]
     entry = case_entry(case)
-    if own := _tolerance(case, (Layer.CASE, Layer.COMMAND_LINE)):
-        entry["tolerance"] = own
+    if tolerance := _tolerance(case, (Layer.CASE, Layer.COMMAND_LINE)):
+        entry["tolerance"] = tolerance
     lines.append("cases:")
     lines += [
         f"  {'-' if index == 0 else ' '} {key}: {flow(value)}" for index, (key, value) in enumerate(entry.items())
@@ -165,27 +155,31 @@ def case_plan(case: TestCase) -> str:
 
 
 def _tolerance(case: TestCase, layers: tuple[Layer, ...]) -> dict[str, Any]:
-    """What these layers state together, flat and by output; a later layer for all outputs goes before outputs below."""
-    found: dict[str, Any] = {}
+    """Return the tolerance of these layers merged, for all outputs and by output."""
+    for_all: dict[str, Any] = {}
     by_output: dict[str, dict[str, Any]] = {}
-    for each in sorted(case.tolerances, key=lambda each: (each.layer, each.output is not None)):
-        if each.layer not in layers:
+    for choice in sorted(case.tolerances, key=lambda x: (x.layer, x.output is not None)):
+        if choice.layer not in layers:
             continue
-        stated = each.tolerance.fields()
-        if each.output is not None:
-            by_output[each.output] = {**by_output.get(each.output, {}), **stated}
+        fields = choice.tolerance.fields()
+        if choice.output is not None:
+            by_output[choice.output] = {**by_output.get(choice.output, {}), **fields}
             continue
-        found |= stated
-        by_output = {output: {**fields, **stated} for output, fields in by_output.items()}
-    return {**found, **by_output}
+        for_all |= fields
+        # A later layer for all outputs overrides earlier ones for single outputs.
+        by_output = {output: {**earlier, **fields} for output, earlier in by_output.items()}
+    return {**for_all, **by_output}
 
 
 def case_entry(case: TestCase) -> dict[str, Any]:
-    fills = {argument.path: _fill(argument.fill) for argument in case.inputs}
-    shapes = {argument.path: _layout(argument.spec) for argument in case.inputs}
+    """Return the case as an entry of a plan, without values that are defaults and without its tolerance."""
+    fills = {x.path: {"fill": x.fill.kind, **x.fill.parameters} for x in case.inputs}
+    shapes = {x.path: _layout(x.spec) for x in case.inputs}
     if case.descriptor.infer is None:
         shapes |= {f"output{index}": list(spec.shape) for index, spec in enumerate(case.outputs)}
-    xfail, refusal = case.xfail, case.expects_error
+    skip, xfail, refusal = case.skip, case.xfail, case.expects_error
+    # A plan needs a reason; a case from Python may have none.
+    reasons = [mark and (mark.reason if mark.reason.strip() else "no reason given") for mark in (skip, xfail)]
     entry: dict[str, Any] = {
         "op": case.descriptor.name,
         "name": case.name,
@@ -194,24 +188,20 @@ def case_entry(case: TestCase) -> dict[str, Any]:
         "dtypes": _dtypes(case),
         "shapes": shapes,
         "attributes": _attributes_off_default(case),
-        "generator": fills if case.generator is None else case.generator,
+        "generator": case.generator or {path: x if len(x) > 1 else x["fill"] for path, x in fills.items()},
         "reference": case.reference,
         "backend_config": case.backend_config,
         "seed": case.seed,
         "timeout": case.timeout_s,
         "retries": case.retries or None,
         "priority": None if case.priority == DEFAULT_PRIORITY else case.priority,
-        "skip": case.skip and _reason(case.skip),
-        "xfail": xfail and _without_empty(reason=_reason(xfail), status=xfail.label, strict=xfail.strict),
+        "skip": reasons[0],
+        "xfail": xfail and _without_empty(reason=reasons[1], status=xfail.label, strict=xfail.strict),
         "expects_error": refusal and _without_empty(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
     }
-    own = {} if case.invariants is None else {"invariants": list(case.invariants)}  # none at all is a statement
-    return {**_without_empty(**entry), **own}
-
-
-def _reason(mark: Skip | Xfail) -> str:
-    """A plan has to give a reason, a case from Python need not."""
-    return mark.reason if mark.reason.strip() else "no reason given"
+    # An empty list is kept: it turns the operator's invariants off.
+    invariants = {} if case.invariants is None else {"invariants": list(case.invariants)}
+    return {**_without_empty(**entry), **invariants}
 
 
 def _without_empty(**values: Any) -> dict[str, Any]:
@@ -219,11 +209,12 @@ def _without_empty(**values: Any) -> dict[str, Any]:
 
 
 def _dtypes(case: TestCase) -> list[str] | dict[str, str]:
+    """Return the dtypes of the inputs in order; by tensor, with outputs, if the operator cannot infer these."""
     names = [entry.name for entry in case.dtypes]
     if case.descriptor.infer is not None or not case.outputs:
         return names
     outputs = {f"output{index}": spec.dtype.name for index, spec in enumerate(case.outputs)}
-    return {**{argument.path: argument.spec.dtype.name for argument in case.inputs}, **outputs}
+    return {**{x.path: x.spec.dtype.name for x in case.inputs}, **outputs}
 
 
 def _layout(spec: TensorSpec) -> Any:
@@ -235,12 +226,8 @@ def _layout(spec: TensorSpec) -> Any:
     return {**layout, "offset": spec.offset}
 
 
-def _fill(fill: Fill) -> Any:
-    return {"fill": fill.kind, **fill.parameters} if fill.parameters else fill.kind
-
-
 def flow(value: Any) -> str:
-    """A value on one line, which our own reader and every other YAML reader take alike."""
+    """Return a value as one line of YAML that all YAML readers read alike; raise TypeError for another type."""
     match value:
         case None:
             return "null"
@@ -253,7 +240,7 @@ def flow(value: Any) -> str:
         case str():
             return quoted(value)
         case Mapping():
-            return "{" + ", ".join(f"{quoted(str(key))}: {flow(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{quoted(str(key))}: {flow(x)}" for key, x in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(map(flow, value)) + "]"
     raise TypeError(f"a plan cannot hold {value!r}")

@@ -1,4 +1,4 @@
-"""What a plain YAML scalar means: JSON's words and numbers; readings of YAML 1.1 that surprise people are refused."""
+"""Values of plain YAML scalars: JSON's words and numbers; texts with surprising YAML 1.1 meanings are refused."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _WORDS = {
     ".nan": float("nan"), ".NaN": float("nan"), ".NAN": float("nan"),
 }  # fmt: skip
 _BOOLEAN_LOOKALIKES = re.compile(r"yes|no|on|off", re.IGNORECASE)
+# More than 64 digits are text: Python refuses to convert very long numbers.
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,63}|[1-9][0-9]{0,2}(_[0-9]{3}){1,16})")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
 _BASED = re.compile(r"[-+]?0(x[0-9a-fA-F]{1,32}|b[01]{1,64})")
@@ -24,7 +25,7 @@ _SEXAGESIMAL = re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?")
 
 
 def json_or_text(text: str) -> Any:
-    """What a value on the command line is: JSON, else text."""
+    """Return the JSON value of a text on the command line, the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -32,41 +33,38 @@ def json_or_text(text: str) -> Any:
 
 
 def plain_scalar(text: str) -> tuple[Any, ...]:
-    """Return ``(value,)``, or ``(text, what is wrong, what to write)`` for a text that YAML readers disagree about."""
+    """Return ``(value,)``, or ``(text, why it is ambiguous, a hint)`` if YAML readers differ in its meaning."""
     if text in _WORDS:
         return (_WORDS[text],)
     if text == "<<":
         return MERGE
+    # Most scalars are words: the first character avoids the regular expressions.
     first = text[0]
     if first in "yYnNoO":
         if _BOOLEAN_LOOKALIKES.fullmatch(text):
-            return _trap(text, "YAML 1.1 reads it as a boolean", f'write true or false, or "{text}" if it is a name')
+            return text, "YAML 1.1 reads it as a boolean", f'write true or false, or "{text}" if it is a name'
         return (text,)
     if first not in "+-.0123456789":
         return (text,)
     if _INTEGER.fullmatch(text):
         return (int(text),)
     if _FLOAT.fullmatch(text):
-        return (float(text),) if isfinite(float(text)) else _trap(text, "no float64 is that large", "write .inf")
+        return (float(text),) if isfinite(float(text)) else (text, "float64 has no number as large", "write .inf")
     if _BASED.fullmatch(text):
         sizes = text.lstrip("+-").replace("x", ", ") if re.fullmatch(r"0x[0-9]+", text) else ""
         as_shape = f"[{sizes}] if it is a shape, " if sizes else ""
         hint = f'write {int(text, 0)} if it is a number, {as_shape}"{text}" if it is a name'
-        return _trap(text, f"YAML 1.1 reads it as {int(text, 0)}", hint)
+        return text, f"YAML 1.1 reads it as {int(text, 0)}", hint
     if _OCTAL_LOOKALIKE.fullmatch(text):
         digits = text.lstrip("+-0oO") or "0"
-        return _trap(text, "YAML 1.1 reads it as an octal number", f'write {digits}, or "{text}" if it is a name')
+        return text, "YAML 1.1 reads it as an octal number", f'write {digits}, or "{text}" if it is a name'
     if _SEXAGESIMAL.fullmatch(text):
-        return _trap(text, "YAML 1.1 reads it as a number to the base 60", f'write "{text}" in quotes')
+        return text, "YAML 1.1 reads it as a base-60 number", f'write "{text}" in quotes'
     return (text,)
 
 
-def _trap(text: str, fault: str, hint: str) -> tuple[str, str, str]:
-    return text, fault, hint
-
-
 def quoted(text: str) -> str:
-    """``text`` in double quotes, in ASCII, as YAML of every version reads it."""
+    """Return ``text`` in double quotes, in ASCII, as every YAML version reads it."""
     return '"' + "".join(map(_quoted_character, text)) + '"'
 
 
@@ -80,10 +78,11 @@ def _quoted_character(char: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A float that YAML of every version reads as that float: 1.1 wants a dot before the exponent."""
+    """Return a float as text that every YAML version reads as this float."""
     if isnan(value):
         return ".nan"
     if isinf(value):
         return ".inf" if value > 0 else "-.inf"
+    # YAML 1.1 needs a dot before the exponent.
     mantissa, exponent, power = repr(value).partition("e")
     return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power

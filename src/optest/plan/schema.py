@@ -1,6 +1,6 @@
-"""The schema of plans, the one table of their keys: form, reader, default and description of each.
+"""Schema of plans: the form, reader, default and description of each key.
 
-It validates, prints as JSON Schema, and names every fault with its place.
+It validates plans, reports each problem with its position, and is printed as JSON Schema.
 """
 
 from __future__ import annotations
@@ -9,16 +9,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    TypeAdapter,
-    WithJsonSchema,
-    with_config,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, TypeAdapter, WithJsonSchema, with_config
 from typing_extensions import Required, TypedDict
 
 from optest.errors import Problem
@@ -28,8 +19,10 @@ from optest.plan.product import Axis, Product, Rows, read_axes
 from optest.plan.yaml_source import Path, Source
 from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
+# A misspelt key must not be ignored, and the text "1" is no number.
 STRICT = ConfigDict(extra="forbid", strict=True)
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
+# A size may be a reference to an axis of a product.
 _SIZE = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\$"}]}
 _SIZES = {"type": "array", "items": _SIZE}
 _SHAPE_FORMS = [
@@ -65,10 +58,10 @@ _ALLOWED = {"type": "number", "minimum": 0}
 _TOLERANCE_FIELDS = {
     **{name: {**_ALLOWED, "description": "Share of |expected|."} for name in ("rtol", "rel", "relative")},
     **{name: {**_ALLOWED, "description": "In units of the output."} for name in ("atol", "abs", "absolute")},
-    **{name: {**_RATIO, "description": "Share of elements that may miss."} for name in ("mismatch_ratio", "ratio")},
+    **{name: {**_RATIO, "description": "Share of elements that may be off."} for name in ("mismatch_ratio", "ratio")},
     "signed_zeros": {
         "enum": list(SIGNED_ZEROS),
-        "description": "Of a zero with the wrong sign: strict, it is wrong, or note.",
+        "description": "Zeros with the wrong sign: strict, they are wrong, or note.",
     },
 }
 _TOLERANCE_SCHEMA = {
@@ -77,7 +70,7 @@ _TOLERANCE_SCHEMA = {
     "properties": _TOLERANCE_FIELDS,
     "additionalProperties": {
         "type": "object",
-        "description": "Of one output, by its name.",
+        "description": "For one output, by its name.",
         "minProperties": 1,
         "additionalProperties": False,
         "properties": _TOLERANCE_FIELDS,
@@ -135,8 +128,8 @@ _RENAMED = {
     "type": "object",
     "properties": {
         "file": _WORDS,
-        "model": {**_WORDS, "description": "What the model of the file is called here."},
-        "expectations": {**_WORDS, "description": "What is known of its cases: known differences, wrong data, skips."},
+        "model": {**_WORDS, "description": "Name of the file's model in this plan."},
+        "expectations": {**_WORDS, "description": "Expectations of its cases: known differences, wrong data, skips."},
     },
     "required": ["file"],
     "additionalProperties": False,
@@ -148,6 +141,7 @@ IncludeForm = Annotated[
         {"anyOf": [_WORDS, _RENAMED, {"type": "array", "items": {"anyOf": [_WORDS, _RENAMED]}, "minItems": 1}]}
     ),
 ]
+# Names appear in reports and on terminals, which act on control characters.
 _CONTROLS = r"\x00-\x1f\x7f-\x9f"
 Name = Annotated[str, Field(min_length=1, pattern=rf"^[^{_CONTROLS}]*[^\s{_CONTROLS}][^{_CONTROLS}]*$")]
 Version = Annotated[int, PlainValidator(values.read_version), WithJsonSchema({"const": 1})]
@@ -156,7 +150,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**64)]
 
 @with_config(STRICT)
 class Defaults(TypedDict, total=False):
-    """What holds for every case that does not state it itself."""
+    """Default values of cases, by key."""
 
     dtypes: Annotated[Dtypes, Field(description="Dtype of all inputs, one for each in order, or by tensor name.")]
     attributes: Annotated[dict[str, Any], Field(description="Attributes of the operator by name.")]
@@ -164,22 +158,20 @@ class Defaults(TypedDict, total=False):
         dict[str, dict[str, Any]], Field(description="Options of a backend by its name; merged key by key.")
     ]
     generator: Annotated[
-        GeneratorForm, Field(description="Who makes the inputs: a fill, package.module:name, or fills by input.")
+        GeneratorForm, Field(description="Source of the inputs: a fill, package.module:name, or fills by input.")
     ]
-    reference: Annotated[Name, Field(description="Dotted path of the function that makes the expected outputs.")]
+    reference: Annotated[Name, Field(description="Dotted path of the function that computes the expected outputs.")]
     tolerance: Annotated[
         ToleranceForm,
-        Field(description="Allowed error, in place of the operator's own rule; that of one output below its name."),
+        Field(description="Allowed error, in place of the operator's rule; for one output, below its name."),
     ]
     seed: Annotated[Seed, Field(description="Seed of the inputs.")]
-    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Deadline of the backend in seconds.")]
-    retries: Annotated[int, Field(ge=0, le=100, description="Tries after a crash, a deadline or a lost device.")]
-    priority: Annotated[
-        int, Field(ge=0, le=10**6, description="A smaller number is more urgent; 100 if none is stated.")
-    ]
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Time limit of one case in seconds.")]
+    retries: Annotated[int, Field(ge=0, le=100, description="Retries after a crash, a timeout or a lost device.")]
+    priority: Annotated[int, Field(ge=0, le=10**6, description="A smaller number runs earlier; 100 by default.")]
     tags: Annotated[list[Name], Field(description="Words to select cases by.")]
     invariants: Annotated[
-        list[Name], Field(description="What a result keeps in further calls: repeat, stateless, batch, permutation.")
+        list[Name], Field(description="Properties to check in further calls: repeat, stateless, batch, permutation.")
     ]
 
 
@@ -189,17 +181,15 @@ class CaseEntry(Defaults, total=False):
 
     op: Required[Annotated[Name, Field(description="Name or alias of the operator.")]]
     name: Annotated[Name, Field(description="Identifier of the case, unique in the plan.")]
-    description: Annotated[str, Field(description="What the case is for.")]
+    description: Annotated[str, Field(description="Purpose of the case.")]
     shapes: Annotated[
         dict[str, Shape], Field(description="Shape, or shape with strides and offset, of each tensor by name.")
     ]
-    product: Annotated[ProductForm, Field(description="Values by axis; the case is made for all combinations.")]
-    exclude: Annotated[
-        list[dict[str, Any]], Field(min_length=1, description="Combinations of the product that are left out.")
-    ]
+    product: Annotated[ProductForm, Field(description="Values by axis; one case for each combination.")]
+    exclude: Annotated[list[dict[str, Any]], Field(min_length=1, description="Combinations of product to leave out.")]
     skip: Annotated[SkipForm, Field(description="Do not run the case, for this reason.")]
-    xfail: Annotated[XfailForm, Field(description="The case is known to end with this status, for this reason.")]
-    expects_error: Annotated[ExpectedErrorForm, Field(description="The call has to be refused with this error.")]
+    xfail: Annotated[XfailForm, Field(description="The case is expected to end with this status, for this reason.")]
+    expects_error: Annotated[ExpectedErrorForm, Field(description="The call must be refused with this error.")]
 
 
 @with_config(STRICT)
@@ -207,13 +197,13 @@ class _CasePart(CaseEntry, total=False):
     op: Annotated[Name, Field(description="Name or alias of the operator.")]  # type: ignore[misc] # it may be left out
 
 
+# Reads any keys of a case, such as an axis of a product sets.
 CASE_PART: TypeAdapter[Any] = TypeAdapter(_CasePart)
-"""Reads any keys of a case, as the parts of a product bring them."""
 
 
 @with_config(STRICT)
 class ReportOptions(TypedDict, total=False):
-    """What is written beside the terminal's report."""
+    """Report that a run writes in addition to the terminal's."""
 
     format: Annotated[
         str,
@@ -234,18 +224,18 @@ class PlanDocument(BaseModel):
 
     version: Version = Field(default=1, description="Version of this format.")
     name: str = Field(default="", description="Name of the plan.")
-    description: str = Field(default="", description="What the plan is for.")
-    backend: Name = Field(default="", description="Backend that makes the actual outputs, by name or kind.")
+    description: str = Field(default="", description="Purpose of the plan.")
+    backend: Name = Field(default="", description="Backend under test, by name or kind.")
     chip: Name = Field(default="", description="Chip of the backend.")
     seed: Seed = Field(default=0, description="Seed of all inputs.")
     fail_fast: bool = Field(default=False, description="Stop at the first failure.")
-    base_dir: str = Field(default="", description="Folder that relative paths start from, instead of the plan's own.")
+    base_dir: str = Field(default="", description="Folder that relative paths start from; by default the plan's.")
     report: ReportOptions = Field(default_factory=lambda: ReportOptions(), description="Report to write.")
     include: IncludeForm = Field(
-        default=(), description="Plans whose cases come before the own ones: files, relative to this one."
+        default=(), description="Plans whose cases run before those of this plan; paths relative to it."
     )
     defaults: Defaults = Field(
-        default_factory=lambda: Defaults(), description="What holds for every case that does not state it."
+        default_factory=lambda: Defaults(), description="Values of all cases that do not set them."
     )
     cases: list[CaseEntry] = Field(description="The cases, in the order in which they run.")
 
@@ -261,79 +251,72 @@ class PlanDocument(BaseModel):
 
     @property
     def path(self) -> str:
-        """The file, as it was named to :func:`read_plan`, without detours such as ``x/..``."""
+        """Path of the file as passed to :func:`read_plan`, without detours such as ``x/..``."""
         return self._source.file
 
     @property
     def model(self) -> str:
-        """The model whose cases the file holds, "" for a plan."""
+        """Name of the model whose cases the file has, "" for a plan."""
         return self._model
 
     @property
     def source(self) -> Source:
-        """The file's nodes, for whoever has to name a line."""
+        """YAML source of the file, for line numbers."""
         return self._source
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What could not be read of it and of what it includes; the document is what is left.
-
-        A case keeps its index, one without operator is {}.
-        """
+        """Problems of the plan and its includes. The document has the rest; a case without an operator is {}."""
         return tuple(problem for document in self.family() for problem in document._problems)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What it and the files that it includes state, and no run can do."""
+        """Messages about parts of the plan and its includes that no run can execute."""
         return tuple(note for document in self.family() for note in document._notes)
 
     def unread(self, path: Path) -> Collection[str]:
-        """Keys of the plan (), of its defaults or of a case ``("cases", 3)`` that hold what could not be read."""
+        """Return the unreadable keys of the plan (), of its defaults or of a case ``("cases", 3)``."""
         return self._unread.get(path, ())
 
     @property
     def has_unread(self) -> bool:
-        """Whether anything could not be read."""
+        """True if some value could not be read."""
         return bool(self._unread)
 
     def family(self) -> list[PlanDocument]:
-        """The plans that this one includes, each after those that it includes itself, and this one as the last."""
+        """Return the included plans, each after its own includes, and then this plan."""
         return [*(each for included in self._included for each in included.family()), self]
 
     def expectations(self) -> list[tuple[str, frozenset[str]]]:
-        """Files of what is known of included cases, each with the plans that it is about."""
-        return [
-            (each._expectations, frozenset(part.path for part in each.family()))
-            for each in self.family()
-            if each._expectations
-        ]
+        """Return each expectations file of an include, with the paths of the plans that it is for."""
+        return [(x._expectations, frozenset(y.path for y in x.family())) for x in self.family() if x._expectations]
 
     def without_models(self, files: Collection[str]) -> PlanDocument | None:
-        """The plan without these files of model cases; None if it, or another plan, is one of them, or none is left."""
-        if self.path in files or any(each.path in files and not each.model for each in self.family()):
+        """Return the plan without these files of model cases; None if one of them is a plan, or none remains."""
+        if self.path in files or any(x.path in files and not x.model for x in self.family()):
             return None
         rest = self._without(files)
-        return rest if any(each.model for each in rest.family()) else None
+        return rest if any(x.model for x in rest.family()) else None
 
     def _without(self, files: Collection[str]) -> PlanDocument:
         rest = self.model_copy()
-        rest._included = tuple(each._without(files) for each in self._included if each.path not in files)
-        rest._problems = tuple(each for each in self._problems if each.file not in files)
+        rest._included = tuple(x._without(files) for x in self._included if x.path not in files)
+        rest._problems = tuple(x for x in self._problems if x.file not in files)
         return rest
 
     def included_files(self) -> list[tuple[Path, values.Included]]:
-        """The files as they are written, each with its path in the plan."""
+        """Return the included files as they are written, each with its path in the plan."""
         if not isinstance(self._source.data.get("include"), list):
             return [(("include",), self.include[0])] if self.include else []
         return [(("include", index), name) for index, name in enumerate(self.include)]
 
     @property
     def products(self) -> Mapping[int, Product | None]:
-        """The product of each case that stands for many, by its index; None if its axes could not be read."""
+        """The products by case index; None for one with wrong axes."""
         return self._products
 
     def parts(self) -> Iterator[tuple[Path, Mapping[str, Any], tuple[Product, Rows] | None]]:
-        """All that is stated of cases: the defaults, each case, and what axes bring, with a combination that has it."""
+        """Yield the path and values of the defaults, of each case, and of each value of an axis with a combination."""
         yield ("defaults",), self.defaults, None
         for index, entry in enumerate(self.cases):
             yield ("cases", index), entry, None
@@ -342,37 +325,35 @@ class PlanDocument(BaseModel):
                 yield product.path, part, (product, rows)
 
     def options(self) -> dict[str, Any]:
-        """The top-level keys that are options of a run, as far as the file states them.
-
-        A file of another dialect has its backend, in whatever plan it is included.
-        """
-        stated = self.model_fields_set
-        options = ("backend", "chip", "seed", "fail_fast")
-        found: dict[str, Any] = {name: getattr(self, name) for name in options if name in stated}
-        for each in self.family():
-            if each._dialect is not None:
-                found.setdefault("backend", each._dialect.backend)
-        return found
+        """Return the top-level keys of the file that are options of a run, and the backend of model cases."""
+        names = ("backend", "chip", "seed", "fail_fast")
+        options: dict[str, Any] = {name: getattr(self, name) for name in names if name in self.model_fields_set}
+        for plan in self.family():
+            if plan._dialect is not None:
+                # Model cases run with one backend only, also if another plan includes them.
+                options.setdefault("backend", plan._dialect.backend)
+        return options
 
     def where(self, path: Path = ()) -> str:
-        """``plan.yaml:12`` for the value at ``path``."""
+        """Return FILE:LINE of the value at ``path``."""
         return f"{self.path}:{self._source.line_of(path)}"
 
     def folder(self) -> str:
-        """What relative paths in the plan are relative to, absolute."""
+        """Return the absolute path of the folder that relative paths in the plan start from."""
         return os.path.abspath(os.path.join(os.path.dirname(self.path), self.base_dir))
 
 
 def plan_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of the plan file, for editors."""
+    """Return the JSON Schema (draft 2020-12) of plan files, for editors."""
     schema = PlanDocument.model_json_schema()
+    # The validator gets `cases: []` for a plan with includes only; an editor does not.
     del schema["required"]
     either = [{"required": ["cases"]}, {"required": ["include"]}]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "anyOf": either}
 
 
 def known_keys(path: Path) -> list[str]:
-    """The keys that the mapping at ``path`` of a plan may have."""
+    """Return the keys that the mapping at ``path`` of a plan may have."""
     if path == ():
         return list(PlanDocument.model_fields)
     kinds: dict[Path, Any] = {("defaults",): Defaults, ("report",): ReportOptions}

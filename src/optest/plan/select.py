@@ -1,4 +1,4 @@
-"""Which cases are run: globs over ids, tags, operators, and ``-k`` expressions. What matches nothing is an error."""
+"""Selection of cases: globs over ids, tags, operators, and ``-k`` expressions. A filter without a match is an error."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.spec import TestCase
 
 Predicate: TypeAlias = Callable[[str], bool]
+# Longest list of ids in a message.
 _MOST_NAMED = 12
 
 
@@ -28,13 +29,13 @@ def select(
 ) -> list[TestCase]:
     """Return the cases that pass every filter, in order.
 
-    ``globs`` match whole ids, as :func:`matching_ids` reads them; ``tags`` keep cases with one of them, ``skip_tags``
-    drop these; ``ops`` are names or aliases of operators; ``priority_max`` keeps cases that are as urgent; ``shard``
-    (2, 5) is the second of five parts.
+    ``globs`` match whole ids, see :func:`matching_ids`. ``tags`` keep cases with one of them, ``skip_tags`` drop them.
+    ``ops`` are names or aliases of operators, ``priority_max`` is the largest priority number, and ``shard`` (2, 5) is
+    the second of five parts.
 
     Raises:
-        UnknownName: for a tag or operator that no case has, with the nearest that one has.
-        UsageError: for a glob that no id matches, or a ``-k`` expression that cannot be read.
+        UnknownName: for a tag or operator that no case has, with the nearest existing one.
+        UsageError: for a glob that no id matches, or an invalid ``-k`` expression.
     """
     kept = list(cases)
     matches = parse_keyword(keyword) if keyword.strip() else None
@@ -43,12 +44,12 @@ def select(
         if tag not in known_tags:
             raise UnknownName("tag", tag, known_tags)
     descriptors = {case.descriptor.name: case.descriptor for case in kept}
-    names = {alias: each.name for each in descriptors.values() for alias in (each.name, *each.aliases)}
+    names = {alias: x.name for x in descriptors.values() for alias in (x.name, *x.aliases)}
     for name in ops:
         if name not in names:
             raise UnknownName("operator", name, descriptors)
     op_names = {names[name] for name in ops}
-    ids = _ids(kept, globs)
+    ids = _ids_of_globs(kept, globs)
     if op_names:
         kept = [case for case in kept if case.descriptor.name in op_names]
     if globs:
@@ -60,6 +61,7 @@ def select(
     if priority_max is not None:
         kept = [case for case in kept if case.priority <= priority_max]
     if matches is not None:
+        # Newlines keep a word from matching across two names.
         kept = [case for case in kept if matches("\n".join((case.id, case.descriptor.name, *case.tags)).casefold())]
     if shard is not None:
         kept = [case for case in kept if in_shard(case, *shard)]
@@ -67,66 +69,61 @@ def select(
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Read ``2/5``, the second of five parts.
-
-    Raises:
-        UsageError: for any other form, or a part that does not exist.
-    """
+    """Return index and count of ``2/5``, the second of five parts; raise UsageError for any other form."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= index <= count:
-        raise UsageError(f"--shard is {text!r}, but should be like 2/5, the second of five parts")
+        raise UsageError(f"--shard is {text!r}, expected a form like 2/5, the second of five parts")
     return index, count
 
 
 def in_shard(case: TestCase, index: int, count: int) -> bool:
-    """Whether a case is in part ``index`` of ``count``: a matter of its key alone, so that no other case moves it.
-
-    Cases that compute the same have one key, and share one execution in one part.
-    """
+    """Return whether a case is in part ``index`` (from 1) of ``count``."""
+    # By its key only: other cases do not move it, and equal computations, which have one key, share one execution.
     return int(case.key.rpartition(":")[2], 16) % count == index - 1
 
 
 def by_urgency(cases: Sequence[TestCase]) -> list[TestCase]:
-    """The most urgent first; cases that are as urgent keep their order."""
+    """Return the cases by ascending priority number; equal ones keep their order."""
     return sorted(cases, key=lambda case: case.priority)
 
 
-def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
+def _ids_of_globs(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
+    """Return the ids that match one of the globs; raise UsageError for a glob that matches none."""
     if not globs:
         return set()
     ids = [case.id for case in cases]
-    found: set[str] = set()
+    selected: set[str] = set()
     for glob in globs:
         matching = matching_ids(glob, ids)
         if not matching:
-            there = f"there are {', '.join(ids)}" if len(ids) <= _MOST_NAMED else f"such as {ids[0]!r} and {ids[-1]!r}"
-            hint = did_you_mean(glob, ids, there, text="did you mean {!r}?")
+            listed = f"ids: {', '.join(ids)}" if len(ids) <= _MOST_NAMED else f"such as {ids[0]!r} and {ids[-1]!r}"
+            hint = did_you_mean(glob, ids, listed, text="did you mean {!r}?")
             if matching_ids(f"{glob}/*", ids):
                 hint = f"did you mean {f'{glob}/*'!r}?"
             raise UsageError(f"no case matches --case {glob!r}; {hint}")
-        found |= matching
-    return found
+        selected |= matching
+    return selected
 
 
+# Readings of a glob: eight pairs of brackets, each as text and as a set. More would make the pattern too long.
 _MOST_READINGS = 256
-"""Largest number of readings of a glob: eight pairs of brackets, each as text and as a set."""
 _SCENE = re.compile(r"(?:.*::)?(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTALL)
 
 
 def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
     """Return the ids that a glob of ``*``, ``?`` and ``[abc]`` matches as a whole.
 
-    Of a scene, ``Foo[cpusim]::case``, the glob may also match ``case``, ``::case``, ``Foo::case`` or ``Foo::``.
-    Ids contain brackets, so these are text first; only if no id matches, each pair may also be a set of characters.
+    The id ``Foo[cpusim]::case`` of a scene also matches as ``case``, ``::case``, ``Foo::case`` or ``Foo::``.
     """
-    names = {each: (each, *_short_names(each)) for each in ids}
+    # Ids contain brackets, so they are text first; if no id matches, each pair may also be a set of characters.
+    names = {x: (x, *_short_names(x)) for x in ids}
     parts = re.split(r"(\[[^\]]+\])", glob)
     choices = [dict.fromkeys((part.replace("[", "[[]"), part)[: 1 + index % 2]) for index, part in enumerate(parts)]
     readings = islice(product(*choices), _MOST_READINGS)
     with_sets = re.compile("|".join(translate("".join(reading)) for reading in readings))
     for pattern in (glob_pattern(glob), with_sets):
-        if selected := {each for each, spellings in names.items() if any(map(pattern.fullmatch, spellings))}:
+        if selected := {x for x, spellings in names.items() if any(map(pattern.fullmatch, spellings))}:
             return selected
     return set()
 
@@ -139,7 +136,7 @@ def _short_names(name: str) -> tuple[str, ...]:
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Compile a glob whose only wildcards are ``*`` and ``?``: brackets are text."""
+    """Return the pattern of a glob whose only wildcards are ``*`` and ``?``; brackets are text."""
     return re.compile(translate(glob.replace("[", "[[]")))
 
 
@@ -147,90 +144,86 @@ _TOKEN = re.compile(r"""\s*(?P<token>[()]|"[^"]*"|'[^']*'|[^\s()"']+)""")
 
 
 def parse_keyword(expression: str) -> Predicate:
-    """Read ``matmul and not (fp16 or "64x128, 128x32")`` into a test of case-folded text.
+    """Return a predicate on case-folded text for an expression such as ``matmul and not (fp16 or "64x128, 128x32")``.
 
-    A word, or text in quotes, holds if the text contains it in any case. ``not`` binds before ``and``, ``and``
-    before ``or``.
-
-    Raises:
-        UsageError: with a caret under the place that cannot be read.
+    A word, or text in quotes, is true if the text contains it in any case; ``not`` binds first, then ``and``. A wrong
+    expression raises UsageError.
     """
     return _KeywordParser(expression).parse()
 
 
+# The parser recurses, and an expression may come from another program.
 MAX_NESTING = 50
 
 
 class _KeywordParser:
-    """Recursive descent over the tokens, each with its column."""
+    """Recursive-descent parser of a ``-k`` expression; each token has its column."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
         self.tokens: list[tuple[str, int]] = []
         self.position = 0
         self.depth = 0
-        at = 0
-        while expression[at:].strip():
-            match = _TOKEN.match(expression, at)
+        start = 0
+        while expression[start:].strip():
+            match = _TOKEN.match(expression, start)
             if match is None:
-                raise self._fault("a quote is not closed", len(expression) - len(expression[at:].lstrip()))
+                raise self._error("a quote is not closed", len(expression) - len(expression[start:].lstrip()))
             self.tokens.append((match["token"], match.start("token")))
-            at = match.end()
+            start = match.end()
 
     def parse(self) -> Predicate:
-        found = self._joined_by("or")
+        predicate = self._parse_terms("or")
         if self.position < len(self.tokens):
-            raise self._fault("expected 'and' or 'or'", hint=self._whole_name())
-        return found
+            raise self._error("expected 'and' or 'or'", hint=self._hint_for_name())
+        return predicate
 
-    def _joined_by(self, word: str) -> Predicate:
-        """Terms with ``or`` between them, each of terms with ``and`` between them."""
-        parts = [self._joined_by("and") if word == "or" else self._term()]
+    def _parse_terms(self, word: str) -> Predicate:
+        """Parse terms joined by ``word``; each term of ``or`` consists of terms joined by ``and``."""
+        parts = [self._parse_terms("and") if word == "or" else self._parse_term()]
         while self._take(word):
-            parts.append(self._joined_by("and") if word == "or" else self._term())
+            parts.append(self._parse_terms("and") if word == "or" else self._parse_term())
         if len(parts) == 1:
             return parts[0]
         holds = any if word == "or" else all
         return lambda text: holds(part(text) for part in parts)
 
-    def _term(self) -> Predicate:
+    def _parse_term(self) -> Predicate:
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise self._fault(f"nesting is more than {MAX_NESTING} levels deep")
+            raise self._error(f"nesting is more than {MAX_NESTING} levels deep")
         if self._take("not"):
-            inner = self._term()
-            found: Predicate = lambda text: not inner(text)  # noqa: E731
+            inner = self._parse_term()
+            predicate: Predicate = lambda text: not inner(text)  # noqa: E731
         elif self._take("("):
-            found = self._joined_by("or")
+            predicate = self._parse_terms("or")
             if not self._take(")"):
-                raise self._fault("expected ')'")
+                raise self._error("expected ')'")
         else:
-            found = self._word()
+            token = self.tokens[self.position][0] if self.position < len(self.tokens) else ""
+            if token in ("", ")", "and", "or"):
+                raise self._error("expected a word, 'not' or '('")
+            self.position += 1
+            word = (token[1:-1] if token[0] in "\"'" else token).casefold()
+            predicate = lambda text: word in text  # noqa: E731
         self.depth -= 1
-        return found
-
-    def _word(self) -> Predicate:
-        token = self.tokens[self.position][0] if self.position < len(self.tokens) else ""
-        if token in ("", ")", "and", "or"):
-            raise self._fault("expected a word, 'not' or '('")
-        self.position += 1
-        word = (token[1:-1] if token[0] in "\"'" else token).casefold()
-        return lambda text: word in text
+        return predicate
 
     def _take(self, token: str) -> bool:
+        """Consume the next token if it is this one; return whether it was."""
         if self.position < len(self.tokens) and self.tokens[self.position][0] == token:
             self.position += 1
             return True
         return False
 
-    def _whole_name(self) -> str:
-        """What to write if the expression is just a name with spaces."""
+    def _hint_for_name(self) -> str:
+        """Return how to select a name with spaces if the expression is only that, else ""."""
         if not all(token[0] not in "()\"'" and token not in ("and", "or", "not") for token, _ in self.tokens):
             return ""
         name = " ".join(token for token, _ in self.tokens)
-        return f"\n  a name with spaces is selected with --case '{name}', a part of one with -k '\"{name}\"'"
+        return f"\n  to select a name with spaces write --case '{name}', for a part of one -k '\"{name}\"'"
 
-    def _fault(self, message: str, column: int | None = None, *, hint: str = "") -> UsageError:
+    def _error(self, message: str, column: int | None = None, *, hint: str = "") -> UsageError:
         if column is None:
             at_end = self.position >= len(self.tokens)
             column = len(self.expression) if at_end else self.tokens[self.position][1]

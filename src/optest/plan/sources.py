@@ -1,7 +1,6 @@
-"""Sources of cases that are no plan: what is named after ``--source`` yields entries as a plan has them.
+"""Sources of cases other than plans: `--source NAME:…` yields entries in the form of a plan's cases.
 
-A source is a function ``(SourceRequest) -> Collected``, found by the word before the colon. What it needs is imported
-when it is asked.
+A source is a function ``(SourceRequest) -> Collected``, registered by the word before the colon, imported on use.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from optest.registry import Registry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRequest:
-    """What is asked of a source.
+    """Selection of cases from a source.
 
-    ``names`` are those after the colon, ``dtypes`` the ones to which the cases are narrowed, () for all that the
-    source has; ``device`` is the type of the device that will be asked (``cpu``, ``cuda``). ``options`` are
-    those of the command line, by name.
+    ``names`` are the words after the colon. ``dtypes`` limits the cases to these dtypes; () is all. ``device`` is the
+    type of the device under test (``cpu``, ``cuda``), ``options`` are those of the command line, by name.
     """
 
     names: tuple[str, ...]
@@ -34,10 +32,10 @@ class SourceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """Cases as entries of a plan, each with a name, and ``origin``, where they are from, in words.
+    """Cases of a source as named entries of a plan; ``origin`` names the source in messages.
 
-    ``notes`` say what of the request has no case at all, ``notes_of_runs`` what only pytest would run. ``backend`` is
-    asked where nobody names one. ``origins`` are those of single entries, by name; ``problems`` are files left out.
+    ``notes`` list requested names without cases, ``notes_of_runs`` what only pytest would run. ``backend`` is the
+    default for these cases. ``origins`` are those of single entries, by name; ``problems`` are about omitted files.
     """
 
     backend: str
@@ -50,6 +48,7 @@ class Collected:
 
 
 SOURCES: Registry[Any] = Registry("source")
+# By import string: a source may need a package that is not installed.
 SOURCES.register("opinfo", "optest.torch.opinfo.source:collect")
 SOURCES.register("onnx-node", "optest.onnx.node_tests:collect")
 SOURCES.register("scene", "optest.scenes.cases:collect")
@@ -63,34 +62,35 @@ def collected(
     seed: int = 0,
     options: Values | None = None,
 ) -> list[Collected]:
-    """What the sources in ``texts`` have, ``opinfo:add,softmax`` or ``opinfo:all``; one of each kind.
+    """Return the cases of each source in ``texts``, such as ``opinfo:add,softmax`` or ``opinfo:all``, one result each.
 
     Raises:
         UsageError: for a text of another form.
-        UnknownName: for a source that does not exist, or names that it does not have.
+        UnknownName: for an unknown source, or names that it does not have.
         Unavailable: if a source needs a package that is not installed.
     """
     names: dict[str, list[str]] = {}
     for text in texts:
         source, colon, rest = text.partition(":")
-        stated = list(names_in(rest))
+        words = list(names_in(rest))
         if source not in SOURCES:
             raise UnknownName("source", source, SOURCES.names())
-        if not colon or not stated:
-            raise UsageError(f"--source is {text!r}, but should look like --source opinfo:add,softmax or opinfo:all")
-        names.setdefault(source, []).extend(stated)
+        if not colon or not words:
+            raise UsageError(f"--source is {text!r}, expected a form like --source opinfo:add,softmax or opinfo:all")
+        names.setdefault(source, []).extend(words)
     return [
         SOURCES.get(source)(
-            SourceRequest(names=tuple(dict.fromkeys(stated)), dtypes=dtypes, device=device, seed=seed, options=options)
+            SourceRequest(names=tuple(dict.fromkeys(words)), dtypes=dtypes, device=device, seed=seed, options=options)
         )
-        for source, stated in names.items()
+        for source, words in names.items()
     ]
 
 
 def names_in(text: str) -> Iterator[str]:
-    """What stands between commas; one that belongs to the name of a file or folder is none."""
+    """Yield the comma-separated names in a text; a comma in the name of an existing file or folder does not count."""
     parts = text.split(",")
     while parts:
+        # The longest existing path wins.
         lengths = (length for length in range(len(parts), 1, -1) if os.path.exists(",".join(parts[:length]).strip()))
         length = next(lengths, 1)
         if name := ",".join(parts[:length]).strip():

@@ -1,10 +1,10 @@
-"""Tolerance files: JSON (or YAML) rules that state ``atol`` and ``rtol`` by backend and by test.
+"""Tolerance files: JSON (or YAML) rules with ``atol`` and ``rtol`` by backend and by test.
 
     {"default": {"atol": 5e-4, "rtol": 1e-4},
      "rules": [{"backend": "faer", "test": "torch_feed_forward_*", "atol": 2e-3}]}
 
-A rule becomes layers of the tolerance of a case, as what a plan states does. Of ``atol`` and of ``rtol`` each, the most
-specific rule that states it decides: default, backend, test, backend and test; among equals the last.
+A rule becomes tolerance layers of the cases, like the tolerance of a plan. For each of ``atol`` and ``rtol`` the most
+specific rule that sets it decides: default, backend, test, backend and test; among equals the last.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from optest.plan.select import glob_pattern
 from optest.plan.yaml_source import Path, Source
 from optest.spec import Layer, TestCase, Tolerance, ToleranceLayer
 
+# Read without being named by checks and suites that run in the folder with this file.
 TORCH_PARITY = "configs/torch_parity.json"
-"""Taken by itself by checks and suites that run where it lies."""
 
+# Not strict, so that 0 is a number like 0.0.
 _Bound = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]
 
 
@@ -61,7 +62,7 @@ class _ToleranceRule:
 
     @property
     def layer(self) -> Layer:
-        """One that names a test relaxes what has one right answer, too, as a case of a plan does."""
+        # A rule that names a test may relax exact results too, like the tolerance of a case in a plan.
         return Layer.CASE if self.test.strip("*") else Layer.PLAN
 
     def is_of(self, backend: str) -> bool:
@@ -74,16 +75,16 @@ class _ToleranceRule:
 
 @dataclass(frozen=True, slots=True)
 class ToleranceRules:
-    """The rules of a file, from the least specific to the one that decides."""
+    """The rules of a file, the most specific last."""
 
     rules: Sequence[_ToleranceRule] = ()
 
     def applied(self, cases: Iterable[TestCase]) -> list[TestCase]:
-        """The cases with what the rules say of them, below what they state themselves."""
+        """Return the cases with the layers of their rules added, which their own tolerances override."""
         return [dataclasses.replace(case, tolerances=(*case.tolerances, *self._layers(case))) for case in cases]
 
     def unused(self, cases: Collection[TestCase]) -> list[str]:
-        """A line for each rule for the backend of these cases that is about none of them."""
+        """Return a note for each rule that names a test, is for the backend of these cases, and matches none."""
         backends = {case.backend.name for case in cases}
         return [
             f"tolerance rule {rule.where} ({rule.backend or 'any backend'}, {rule.test}) matched no case of this run"
@@ -92,42 +93,38 @@ class ToleranceRules:
         ]
 
     def _layers(self, case: TestCase) -> Iterable[ToleranceLayer]:
-        """At most two: what rules that name no test say together, and above it what those say that name one."""
-        mine = [rule for rule in self.rules if rule.is_of(case.backend.name) and rule.covers(case)]
+        """Yield at most two layers: the rules that name a test merged, and those that do not."""
+        matching = [rule for rule in self.rules if rule.is_of(case.backend.name) and rule.covers(case)]
         for layer in (Layer.CASE, Layer.PLAN):
-            rules = [rule for rule in mine if rule.layer is layer]
-            stated: dict[str, Any] = {}
-            wheres: dict[str, str] = {}
-            for rule in rules:
-                stated |= rule.tolerance.fields()
-                wheres |= dict.fromkeys(rule.tolerance.fields(), rule.where)
-            if stated:
-                where = " and ".join(dict.fromkeys(wheres.values()))
-                yield ToleranceLayer(layer=layer, tolerance=Tolerance(**stated), where=where)
+            bounds: dict[str, Any] = {}
+            origins: dict[str, str] = {}
+            for rule in (rule for rule in matching if rule.layer is layer):
+                bounds |= rule.tolerance.fields()
+                origins |= dict.fromkeys(rule.tolerance.fields(), rule.where)
+            if bounds:
+                where = " and ".join(dict.fromkeys(origins.values()))
+                yield ToleranceLayer(layer=layer, tolerance=Tolerance(**bounds), where=where)
 
 
 def read_tolerances(path: str | os.PathLike[str]) -> ToleranceRules:
-    """Read a tolerance file.
-
-    Raises:
-        PlanError: with everything that is wrong with it: unknown keys, negative numbers, NaN, a rule without a number.
-    """
+    """Return the rules of a tolerance file; raise PlanError with all its problems."""
     document, source = read_document(path, "the tolerances", _Document, _known_keys)
     ledger = Ledger(source)
-    rules = [_read(rule, ("rules", index), source, ledger) for index, rule in enumerate(document.rules)]
+    rules = [_read_rule(rule, ("rules", index), source, ledger) for index, rule in enumerate(document.rules)]
     if document.default:
-        rules.insert(0, _read(document.default, ("default",), source, ledger))
+        rules.insert(0, _read_rule(document.default, ("default",), source, ledger))
     ledger.refuse()
+    # The sort is stable: among equals the last one stays the last.
     return ToleranceRules(sorted(rules, key=lambda rule: rule.rank))
 
 
-def _read(stated: Any, place: Path, source: Source, ledger: Ledger) -> _ToleranceRule:
-    bounds: dict[str, Any] = {name: float(stated[name]) for name in ("atol", "rtol") if name in stated}
+def _read_rule(entry: Any, place: Path, source: Source, ledger: Ledger) -> _ToleranceRule:
+    bounds: dict[str, Any] = {name: float(entry[name]) for name in ("atol", "rtol") if name in entry}
     if not bounds:
-        ledger.problem(place, "the rule states neither atol nor rtol", "a rule without a number changes nothing")
+        ledger.problem(place, "the rule sets neither atol nor rtol", "a rule without a number has no effect")
     return _ToleranceRule(
-        backend=stated.get("backend", ""),
-        test=stated.get("test", ""),
+        backend=entry.get("backend", ""),
+        test=entry.get("test", ""),
         tolerance=Tolerance(**bounds),
         where=f"{source.file}:{source.line_of(place)}",
     )

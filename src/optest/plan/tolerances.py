@@ -1,4 +1,4 @@
-"""The tolerance layers of a case: for all outputs and for single ones, from defaults, case and command line."""
+"""Tolerance layers of a case: for all outputs and for single ones, from defaults, case and command line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from optest.spec import Layer, TensorSpec, TestCase, Tolerance, ToleranceLayer
 
 
 def tolerance_layers(statement: Statement) -> tuple[ToleranceLayer, ...]:
-    """Every layer that states something, the lowest first; outputs go by position, ``output0``.
-
-    Outputs that only the defaults name and this operator has not are left out, as default attributes are.
-    """
+    """Return the layers that set a tolerance, the lowest first; outputs are named by index, ``output0``."""
     layers: list[ToleranceLayer] = []
     for place, choice in statement.layers("tolerance"):
         if place == "--tolerance":
@@ -37,15 +34,16 @@ def _layers_of(
         yield ToleranceLayer(layer=layer, tolerance=choice.every, where=where)
     named = choice.by_output
     if layer is Layer.PLAN:
+        # Defaults may name outputs of other operators of the plan.
         named = {name: tolerance for name, tolerance in named.items() if statement.operator.knows(name)}
     for (_, index), _, tolerance in statement.by_tensor(named, place, "tolerance", side="output"):
         yield ToleranceLayer(layer=layer, tolerance=tolerance, output=f"output{index}", where=where)
 
 
 def check_tolerances(statement: Statement, outputs: Sequence[TensorSpec], layers: Sequence[ToleranceLayer]) -> None:
-    """What is stated is of outputs that are made, and of an operator without a rule, something is stated."""
-    own: ToleranceChoice | None = statement.entry.get("tolerance")
-    for name in own.by_output if own is not None and outputs else ():
+    """Note a problem for a tolerance of an output that does not exist, and for an output that needs one."""
+    choice: ToleranceChoice | None = statement.entry.get("tolerance")
+    for name in choice.by_output if choice is not None and outputs else ():
         side, index = statement.operator.locate(name) if statement.operator.knows(name) else ("", 0)
         if side == "output" and index >= len(outputs):
             message = no_such_output(statement, index, len(outputs))
@@ -55,28 +53,28 @@ def check_tolerances(statement: Statement, outputs: Sequence[TensorSpec], layers
 
 
 def _require_tolerance(statement: Statement, outputs: Sequence[TensorSpec], layers: Sequence[ToleranceLayer]) -> None:
-    """Whoever judges a floating output has to know what is allowed; optest does not guess it."""
+    """Note a problem for the first non-empty float output without a tolerance: there is no rule to fall back on."""
     entry = statement.entry
     if "tolerance" in statement.doubtful or "skip" in entry or "expects_error" in entry:
         return
-    stated = {layer.output for layer in layers if layer.tolerance.bounds_errors}
+    bounded = {layer.output for layer in layers if layer.tolerance.bounds_errors}
     for index, spec in enumerate(outputs):
-        if spec.dtype.precision and spec.elements and stated.isdisjoint((None, f"output{index}")):
-            what = f"output{index} of {statement.operator.name} is {spec.dtype}"
-            message = f"{what}, and the operator has no rule for it, so a tolerance should be stated"
+        if spec.dtype.precision and spec.elements and bounded.isdisjoint((None, f"output{index}")):
+            output = f"output{index} of {statement.operator.name} is {spec.dtype}"
+            message = f"{output}, and the operator has no tolerance rule, so the case needs a tolerance"
             in_plan = "tolerance: {rtol: 1e-3, atol: 1e-5} here or in defaults"
             hint = in_plan if statement.path else "--tolerance rtol=1e-3,..."
+            # One tolerance serves all outputs, so the first problem is enough.
             place = statement.place("tolerance")
             statement.ledger.problem(place, message, f"{hint}, or a rule in the operator's descriptor")
             return
 
 
 def with_signed_zeros(cases: Iterable[TestCase]) -> list[TestCase]:
-    """The cases with ``--signed-zeros``: where an operator defines the sign of a zero, another one is wrong."""
+    """Return the cases with strict signs of zeros (``--signed-zeros``) for operators that define these signs."""
+    strict = ToleranceLayer(
+        layer=Layer.COMMAND_LINE, tolerance=Tolerance(signed_zeros="strict"), where="--signed-zeros"
+    )
     return [
-        replace(case, tolerances=(*case.tolerances, _STRICT)) if case.descriptor.signed_zeros else case
-        for case in cases
+        replace(case, tolerances=(*case.tolerances, strict)) if case.descriptor.signed_zeros else case for case in cases
     ]
-
-
-_STRICT = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=Tolerance(signed_zeros="strict"), where="--signed-zeros")

@@ -1,4 +1,4 @@
-"""``--untrusted``: of such a plan nothing that only it names is run, and none of its paths leaves its folder."""
+"""``--untrusted``: refuse code that only the plan names, and paths that leave the plan's folder."""
 
 from __future__ import annotations
 
@@ -15,53 +15,55 @@ if TYPE_CHECKING:
     from optest.plan.problems import Place
     from optest.plan.schema import PlanDocument
 
+# Backend options that start programs, change what these do, or choose the C code that is loaded and its signatures.
 RUNS_CODE = (
     *("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env"),
     *("library", "mapping", "profile", "headers"),
 )
-"""Keys of a backend's options that start programs, change what they start, or say which C is loaded, and how called."""
 
 
 def allowed_folders(document: PlanDocument | None, flags: Entry) -> tuple[str, ...]:
-    """The folder of an untrusted plan, and whatever the command line itself names as a path."""
+    """Return the folder of an untrusted plan and the paths in the command line's options; () without a plan."""
     if document is None:
         return ()
-    own = os.path.realpath(os.path.dirname(document.path) or ".")
+    folder = os.path.realpath(os.path.dirname(document.path) or ".")
     configs = flags.get("backend_config", {}).values()
-    paths = [each for options in configs for key, value in options.items() for each in _paths_in(key, value)]
+    paths = [path for options in configs for key, value in options.items() for path in _paths_in(key, value)]
     if "generator" in flags and flags["generator"].every is not None:
         paths.append(str(flags["generator"].every.parameters.get("path", "")))
-    return tuple(dict.fromkeys((own, *(os.path.join(own, each) for each in paths if each))))
+    return tuple(dict.fromkeys((folder, *(os.path.join(folder, path) for path in paths if path))))
 
 
 def _paths_in(key: str, value: Any) -> Iterator[str]:
-    """Text of the command line's options that may be a path, up to its first token; words of commands are none."""
+    """Yield each text of an option that may be a path, up to its first ``{token}``; words of commands are no paths."""
     if isinstance(value, Mapping):
-        yield from (path for each in value.values() for path in _paths_in(key, each))
+        yield from (path for nested in value.values() for path in _paths_in(key, nested))
     elif isinstance(value, (list, tuple)):
-        yield from (path for each in value for path in _paths_in(key, each))
+        yield from (path for item in value for path in _paths_in(key, item))
     elif isinstance(value, str) and key not in RUNS_CODE:
         fixed, token, _ = value.partition("{")
         yield os.path.dirname(fixed) if token else fixed
 
 
 def refuse_untrusted(context: PlanContext, *, is_top: bool) -> None:
-    """Note what an untrusted plan would run, and its paths that lead elsewhere; ``is_top``: its report is written."""
+    """Note a problem for all code that an untrusted plan names, and for paths outside the allowed folders."""
     document, ledger = context.document, context.ledger
     if document is None or not context.allowed_folders:
         return
     for path, part, combination in document.parts():
         with ledger.reading(document.source, combination):
-            for place, what in _code_named_in(part, path):
-                words = what if isinstance(what, list) else [what]
-                command = " ".join(words) if all(isinstance(word, str) for word in words) else shown(what)
-                ledger.problem(place, f"--untrusted refuses what the plan would run: {command}")
-            # files in options of a backend are the backend's to refuse, by the case's own folders
+            for place, code in _code_named_in(part, path):
+                words = code if isinstance(code, list) else [code]
+                command = " ".join(words) if all(isinstance(word, str) for word in words) else shown(code)
+                ledger.problem(place, f"--untrusted refuses to run code that the plan names: {command}")
+            # The backend itself refuses files in its options, by the folders of the case.
+            # A fill may read a file.
             choice = part.get("generator")
             for fill in () if choice is None else (choice.every, *choice.by_tensor.values()):
                 name = fill.parameters.get("path") if fill is not None and fill.kind == "file" else None
                 if isinstance(name, str):
                     _refuse_path(name, (*path, "generator"), context)
+    # Reports of included plans are not written.
     if is_top and isinstance(document.report.get("path"), str):
         _refuse_path(document.report["path"], ("report", "path"), context)
 

@@ -1,7 +1,6 @@
-"""YAML text to plain data, with the traps of YAML 1.1 closed and every value traceable to its line.
+"""Convert YAML text to plain data, without the traps of YAML 1.1, and find the line of every value.
 
-Nodes are composed by PyYAML, with libyaml where it has that; lines are looked up only when something has to be
-reported.
+PyYAML composes the nodes, with libyaml if it is available; lines are looked up only for messages.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from optest.errors import PlanError, Problem
 from optest.plan.scalars import MERGE, plain_scalar
 
 MAX_BYTES = 16 * 1024 * 1024
+# Nodes that all aliases of a file may stand for; nodes that are written out are limited only by MAX_BYTES.
 MAX_ALIASED_NODES = 1_000_000
-"""How many nodes aliases may stand for in the whole file; what is written out is limited by MAX_BYTES alone."""
 
 Path: TypeAlias = tuple["str | int", ...]
 
 
 def format_path(path: Path) -> str:
-    """``$.cases[3].shapes.input1``; keys that are no plain words stand in brackets."""
+    """Return a path as ``$.cases[3].shapes.input1``; keys that are no plain words are in brackets."""
     parts = ["$"]
     for step in path:
         if isinstance(step, int):
@@ -40,24 +39,22 @@ def format_path(path: Path) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Source:
-    """A YAML file as plain data, and the lines of what stands in it.
-
-    ``faults`` are the traps and duplicate keys, by path; such a value is in ``data`` as its text. The nodes, some
-    seventy times as large as the text, are kept only until :meth:`settle` and made again when a line is asked for.
-    """
+    """A YAML file as plain data, with the lines of its values."""
 
     file: str
+    # Without a file the text is generated only if a line is needed.
     raw: Callable[[], bytes]
-    """The text, made only when a line is asked for where nobody wrote a file."""
     data: dict[str, Any]
+    # Some seventy times as large as the text: dropped by `settle`, and composed again if a line is needed.
     root: Node | None
+    # Problems of single values and keys; such a value is in `data` as its text.
     faults: dict[Path, Problem]
+    # Lines of the items of the top-level list `cases`.
     case_lines: list[int] = field(default_factory=list)
-    """The line of each item of the top-level list ``cases``."""
+    # Lines of the keys of the plan, its defaults and these items, by the path of the mapping.
     key_lines: dict[Path, dict[str | int, int]] = field(default_factory=dict)
-    """The line of each key of the plan, of its defaults and of these items, by the path of the mapping."""
+    # Paths in the file by paths (or their beginnings) in `data`, after a dialect has rearranged the data.
     origins: dict[Path, Path] = field(default_factory=dict)
-    """Paths in the file by paths in ``data``, or by their beginnings, after a dialect has rearranged the data."""
 
     def in_file(self, path: Path) -> Path:
         """Return the path in the file of the value at ``path`` in the data."""
@@ -67,43 +64,44 @@ class Source:
         return path
 
     def settle(self) -> None:
-        """Note the lines that every run asks for and let go of the nodes."""
+        """Store the lines that every run needs, and drop the nodes."""
         cases = self.data.get("cases")
         paths = [("cases", index) for index in range(len(cases) if isinstance(cases, list) else 0)]
-        found = [self._find(path) for path in paths]
-        self.case_lines = [line for line, _, _ in found]
-        self.key_lines = {path: _key_lines(item) for path, (_, item, _) in zip(paths, found, strict=True)}
+        items = [self._find(path) for path in paths]
+        self.case_lines = [line for line, _, _ in items]
+        self.key_lines = {path: _key_lines(item) for path, (_, item, _) in zip(paths, items, strict=True)}
         for path in ((), ("defaults",)):
-            _, node, is_there = self._find(path)
-            self.key_lines[path] = _key_lines(node) if is_there else {}
+            _, node, is_exact = self._find(path)
+            self.key_lines[path] = _key_lines(node) if is_exact else {}
         self.root = None
 
     def line_of(self, path: Path) -> int:
-        """The line, counted from 1, of the key or list item at ``path``, or of the nearest thing around it."""
+        """Return the line, from 1, of the key or item at ``path``, or of the innermost existing value around it."""
         noted = self.key_lines.get(path[:-1], {}).get(path[-1]) if path else None
         return noted or self._find(path)[0]
 
     def place_of(self, path: Path) -> tuple[int, int]:
-        """The line, and a number for what is written there: the same wherever an alias or a merge repeats it."""
+        """Return the line and a number of the node at ``path``; aliases and merges of a node have the same number."""
         line, node, _ = self._find(path)
         return line, id(node)
 
     def text_at(self, path: Path) -> str | None:
-        """What is written at ``path`` if that is one plain or quoted scalar."""
+        """Return the text at ``path`` if it is one plain or quoted scalar, else None."""
         _, node, exact = self._find(path)
         return node.value if exact and isinstance(node, ScalarNode) else None
 
     def _find(self, path: Path) -> tuple[int, Node, bool]:
+        """Return line and node of the innermost existing value along ``path``, and whether it is the last one."""
         if self.root is None:
             self.root = _compose(self.raw(), self.file)
         assert self.root is not None
         node = self.root
         line = node.start_mark.line + 1
         for step in self.in_file(path):
-            found = _child(node, step)
-            if found is None:
+            child = _child(node, step)
+            if child is None:
                 return line, node, False
-            line, node = found
+            line, node = child
         return line, node, True
 
 
@@ -115,6 +113,7 @@ def _key_lines(node: Node) -> dict[str | int, int]:
 
 
 def _child(node: Node, step: str | int) -> tuple[int, Node] | None:
+    """Return line and node of an item or key, keys of ``<<`` merges included; None if it is missing."""
     if isinstance(step, int):
         if isinstance(node, SequenceNode) and step < len(node.value):
             item = node.value[step]
@@ -122,37 +121,31 @@ def _child(node: Node, step: str | int) -> tuple[int, Node] | None:
         return None
     if not isinstance(node, MappingNode):
         return None
+    # Of a repeated key the last one is in the data.
     for key, value in reversed(node.value):
         if isinstance(key, ScalarNode) and key.value == step and _tag(key) is not MERGE:
             return key.start_mark.line + 1, value
-    for key, value in node.value:
-        if _tag(key) is not MERGE:
-            continue
-        for source in _merge_sources(value):
-            found = _child(source, step)
-            if found is not None:
-                return found
-    return None
+    merges = [value for key, value in node.value if _tag(key) is MERGE]
+    children = (_child(source, step) for value in merges for source in _merge_sources(value))
+    return next((child for child in children if child is not None), None)
 
 
 def parse_source(raw: bytes, file: str, *, typed_keys: bool = False) -> Source:
-    """Read one YAML document whose top is a mapping; with ``typed_keys`` keys may be numbers, true and false.
+    """Return one YAML document that is a mapping; with ``typed_keys`` keys may be numbers, true and false.
 
     Raises:
-        PlanError: if it is too large, not UTF-8, not YAML, empty, several documents, no mapping, nested too deeply,
-            or if its aliases stand for too much. Traps and duplicate keys are collected in ``faults`` instead.
+        PlanError: if it is too large or too deeply nested, not UTF-8, not YAML, empty, several documents, no mapping,
+            or if its aliases stand for too many nodes. Ambiguous values and repeated keys go to ``faults`` instead.
     """
     if len(raw) > MAX_BYTES:
         size = len(raw) / 2**20
-        raise _fatal(file, 0, f"the file is {size:.1f} MB large, but should be at most {MAX_BYTES // 2**20} MB")
+        raise _fatal(file, 0, f"the file is {size:.1f} MB large, expected at most {MAX_BYTES // 2**20} MB")
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        byte = raw[error.start]
-        raise _fatal(
-            file, line, f"the text has the byte 0x{byte:02x}, but should be UTF-8", "save it as UTF-8"
-        ) from None
+        message = f"the text has the byte 0x{raw[error.start]:02x}, expected UTF-8"
+        raise _fatal(file, line, message, "save it as UTF-8") from None
     root = _compose(raw, file)
     if not isinstance(root, MappingNode):
         is_list = isinstance(root, SequenceNode)
@@ -160,7 +153,8 @@ def parse_source(raw: bytes, file: str, *, typed_keys: bool = False) -> Source:
         if root is not None and root.value != "":
             what, line = f"the top of the file is {'a list' if is_list else repr(root.value)}", root.start_mark.line + 1
         hint = "write cases: above it" if is_list else "cases: [{op: relu, shapes: {input0: 2x3}}]"
-        raise _fatal(file, line, f"{what}, but should be a mapping with the key cases", hint)
+        raise _fatal(file, line, f"{what}, expected a mapping with the key cases", hint)
+    # Only aliases need the walk over all nodes.
     if b"*" in raw:
         _check_aliases(root, file)
     reader = _Reader(file, typed_keys=typed_keys)
@@ -169,11 +163,7 @@ def parse_source(raw: bytes, file: str, *, typed_keys: bool = False) -> Source:
 
 
 def load_value(text: str) -> Any:
-    """Read one YAML value, as the command line takes it.
-
-    Raises:
-        ValueError: saying what is wrong with the text.
-    """
+    """Return one YAML value of the command line; raise ValueError with the problem of a wrong text."""
     try:
         root = _compose(text.encode(), "")
         if root is None:
@@ -192,17 +182,14 @@ _NO_NUL = "write the text without \\0"
 
 
 class _Reader:
-    """Turns nodes into plain data, and notes everything in them that a plan does not take.
-
-    A value that is at fault is in the data as its text. What an alias or a merge repeats is said of the place where it
-    is written.
-    """
+    """Converter of nodes to plain data; a value with a problem becomes its text, the problem is in ``faults``."""
 
     def __init__(
         self, file: str, known: dict[tuple[int, str], Problem] | None = None, *, typed_keys: bool = False
     ) -> None:
         self.faults: dict[Path, Problem] = {}
         self._file = file
+        # One problem for a node that aliases or merges repeat.
         self._known = {} if known is None else known
         self._typed_keys = typed_keys
 
@@ -216,13 +203,13 @@ class _Reader:
         if isinstance(tag, str):
             shown = tag.replace("tag:yaml.org,2002:", "!!")
             hint = "write the value itself, in quotes if it is text"
-            self._fault(node, path, f"the tag {shown} is not taken", hint)
+            self._fault(node, path, f"the tag {shown} is not allowed", hint)
         if type(node) is SequenceNode:
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
         if type(node) is MappingNode:
             return self._mapping(node, path)
         if "\0" in node.value:
-            self._fault(node, path, f"{_named(path)} holds a NUL, which no text of a plan may", _NO_NUL)
+            self._fault(node, path, f"{_named(path)} has a NUL character, which is not allowed", _NO_NUL)
         if type(tag) is not tuple:
             return node.value
         if len(tag) == 3:
@@ -231,55 +218,58 @@ class _Reader:
         return tag[0]
 
     def _mapping(self, node: Node, path: Path) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        pairs: dict[Any, Any] = {}
         first_lines: dict[str, int] = {}
         merges: list[Node] = []
         for key, value in node.value:
             line = key.start_mark.line + 1
             if _tag(key) is MERGE:
                 if not all(isinstance(source, MappingNode) for source in _merge_sources(value)):
-                    self._fault(key, path, "<< merges something else than a mapping or a list of mappings")
+                    self._fault(key, path, "<< merges a value that is neither a mapping nor a list of mappings")
                 if merges:
-                    self._fault(key, (*path, "<<"), "<< is stated twice", "merge a list: <<: [*first, *second]")
+                    self._fault(key, (*path, "<<"), "<< is set twice", "merge a list: <<: [*first, *second]")
                 first_lines["<<"] = line
                 merges.append(value)
             elif isinstance(key, ScalarNode):
                 here = (*path, key.value)
                 self._check_key(key, value, here, first_lines.get(key.value))
                 first_lines.setdefault(key.value, line)
-                found[_tag(key)[0] if self._is_typed(key) else key.value] = self.value(value, here)
+                pairs[_tag(key)[0] if self._is_typed(key) else key.value] = self.value(value, here)
             else:
-                self._fault(key, (*path, "[...]"), "a key is a list or mapping, but should be a word")
-                found[repr(_Reader("").value(key, ()))] = _Reader("").value(value, ())
+                self._fault(key, (*path, "[...]"), "a key is a list or mapping, expected a word")
+                # Faults within such a key do not matter, since the key is one.
+                pairs[repr(_Reader("").value(key, ()))] = _Reader("").value(value, ())
         inherited: dict[str, Any] = {}
         for merged in merges:
             inherited = self._merged(merged, path, first_lines)
-        return {**inherited, **found} if merges else found
+        return {**inherited, **pairs} if merges else pairs
 
     def _is_typed(self, key: Node) -> bool:
         tag = _tag(key)
         return self._typed_keys and type(tag) is tuple and len(tag) == 1 and tag[0] is not None
 
     def _check_key(self, key: Node, value: Node, path: Path, first_line: int | None) -> None:
+        """Note a fault for a key with NUL, one that is no text, and one that the mapping has already."""
         name = key.value
         if "\0" in name:
-            self._fault(key, path[:-1], "a key holds a NUL, which no text of a plan may", _NO_NUL)
+            self._fault(key, path[:-1], "a key has a NUL character, which is not allowed", _NO_NUL)
         tag = _tag(key)
         if not (self._is_typed(key) or (type(tag) is tuple and len(tag) == 1 and type(tag[0]) is str)):
+            # {shape: 2, 3} is a mapping with the key 3.
             if name and isinstance(value, ScalarNode) and value.value == "":
-                hint = "sizes stand in brackets, such as [2, 3], or are written 2x3"
-                self._fault(key, path, f"{name} stands alone, but should be a key with a value", hint)
+                hint = "write sizes in brackets, such as [2, 3], or as 2x3"
+                self._fault(key, path, f"{name} has no value, expected a key with a value", hint)
             else:
                 self._fault(key, path, f"the key {name or 'null'} is not text", f'write "{name}": in quotes')
         if first_line is not None:
-            self._fault(key, path, f"the key {name} is stated twice, first in line {first_line}", "keep one of them")
+            self._fault(key, path, f"the key {name} is set twice, first in line {first_line}", "keep one of them")
 
-    def _merged(self, node: Node, path: Path, own: Collection[str]) -> dict[str, Any]:
-        """What ``<<: value`` adds; in a list the first mapping that has a key decides."""
+    def _merged(self, node: Node, path: Path, present: Collection[str]) -> dict[str, Any]:
+        """Return the keys of ``<<: node``, of the first mapping in a list that has each; ``present`` are overridden."""
         reader = _Reader(self._file, self._known, typed_keys=self._typed_keys)
-        sources = [reader._mapping(each, path) for each in _merge_sources(node) if isinstance(each, MappingNode)]
+        sources = [reader._mapping(x, path) for x in _merge_sources(node) if isinstance(x, MappingNode)]
         depth = len(path)
-        self.faults |= {at: each for at, each in reader.faults.items() if len(at) > depth and at[depth] not in own}
+        self.faults |= {at: x for at, x in reader.faults.items() if len(at) > depth and at[depth] not in present}
         return {key: value for source in reversed(sources) for key, value in source.items()}
 
 
@@ -288,12 +278,12 @@ def _merge_sources(node: Node) -> list[Node]:
 
 
 def _check_aliases(root: Node, file: str) -> None:
-    """Refuse aliases that contain themselves, nest too deeply or together stand for more than MAX_ALIASED_NODES."""
+    """Raise PlanError if an alias contains itself, or all together are too deep or more than MAX_ALIASED_NODES."""
     sizes: dict[int, tuple[int, int]] = {}
     aliased = 0
 
     def size_of(node: Node) -> tuple[int, int]:
-        """How many nodes it is with all below it, and on how many levels."""
+        """Return the number of nodes in a node, itself included, and the number of their levels."""
         nonlocal aliased
         line = node.start_mark.line + 1
         known = sizes.get(id(node))
@@ -304,12 +294,13 @@ def _check_aliases(root: Node, file: str) -> None:
             if aliased > MAX_ALIASED_NODES:
                 raise _fatal(file, line, f"aliases stand for more than {MAX_ALIASED_NODES:,} values")
             return known
+        # 0 marks a node whose children are being counted.
         sizes[id(node)] = 0, 0
         children: Sequence[Node] = () if isinstance(node, ScalarNode) else node.value
         if isinstance(node, MappingNode):
             children = [child for pair in node.value for child in pair]
         below = [size_of(child) for child in children]
-        size, depth = 1 + sum(each for each, _ in below), 1 + max((each for _, each in below), default=0)
+        size, depth = 1 + sum(x for x, _ in below), 1 + max((x for _, x in below), default=0)
         if depth > MAX_DEPTH + 1:
             raise _fatal(file, line, f"nesting is more than {MAX_DEPTH} levels deep")
         sizes[id(node)] = size, depth
@@ -319,26 +310,21 @@ def _check_aliases(root: Node, file: str) -> None:
 
 
 def _tag(node: Node) -> Any:
-    """What the composer left in place of a tag; PyYAML's stubs take it for a string."""
+    # The composer puts the value of a scalar in place of a tag, which PyYAML's stubs declare as a string.
     return node.tag
 
 
 def _named(path: Path) -> str:
-    """The last word of a path, as a sentence begins with it."""
+    """Return the last key of a path with the indices below it, the beginning of a message."""
     if not path:
         return "the value"
     last = path[-1]
     return f"{_named(path[:-1])}[{last}]" if isinstance(last, int) else last
 
 
-# From text to nodes
-
-
 MAX_DEPTH = 64
-
-
+# From PyYAML 6.0.4 on, the scanner of libyaml looks ahead over a thousand levels, before the composer counts one.
 _TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
-"""From PyYAML 6.0.4 on its scanner looks ahead over a thousand levels, before the composer counts any."""
 
 
 class _TooDeep(yaml.MarkedYAMLError):
@@ -346,7 +332,7 @@ class _TooDeep(yaml.MarkedYAMLError):
 
 
 class _Resolver:
-    """What the composer asks of a loader: a tag for every node. Depth is counted on the way."""
+    """Resolver for PyYAML's composer: replaces each scalar's tag by its value, and limits the depth of nodes."""
 
     def _reset(self) -> None:
         self.depth = 0
@@ -366,14 +352,14 @@ class _Resolver:
             return None
         if not implicit[0]:
             return (value,)
-        found = self.plain.get(value)
-        if found is None:
-            found = self.plain[value] = plain_scalar(value)
-        return found
+        # Plans repeat the same words and numbers.
+        if value not in self.plain:
+            self.plain[value] = plain_scalar(value)
+        return self.plain[value]
 
 
 class _PythonLoader(_Resolver, yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):
-    """For a PyYAML that was built without libyaml; the same results, some twenty times slower."""
+    """Loader for a PyYAML without libyaml; the same results, some twenty times slower."""
 
     def __init__(self, stream: bytes) -> None:
         self._reset()
@@ -397,14 +383,8 @@ if yaml.__with_libyaml__:
 
 
 def _compose(raw: bytes, file: str) -> Node | None:
-    """Return the nodes of the one document in ``raw``, None if it has none.
-
-    In place of a tag a scalar has what :func:`plain_scalar` returns, ``(text,)`` if quoted; a tag that the file
-    states itself stays a string.
-
-    Raises:
-        PlanError: with the line, if the text is no YAML or nested too deeply.
-    """
+    """Return the root node of the one document in ``raw``, None if it is empty; raise PlanError if it is no YAML."""
+    # The tag of a scalar becomes the result of `plain_scalar`, ``(text,)`` if quoted; an explicit tag is a string.
     try:
         root: Node | None = _Loader(raw).get_single_node()
     except yaml.reader.ReaderError as error:
@@ -418,16 +398,16 @@ def _compose(raw: bytes, file: str) -> Node | None:
         if error.problem == "but found another document":
             raise _fatal(file, line, "a second document begins, but a plan is one document", "remove '---'") from None
         if file.endswith(".json"):
-            line, words = _explained_json(raw, line)
+            line, words = _explain_json(raw, line)
             raise _fatal(file, line, f"this is not JSON: {words}", _line(raw, line - 1)[:100]) from None
-        raise _fatal(file, line, f"this is not YAML: {_explained(error, raw)}", _shown(raw, mark)) from None
+        raise _fatal(file, line, f"this is not YAML: {_explain(error, raw)}", _line_with_caret(raw, mark)) from None
     except yaml.YAMLError as error:
         raise _fatal(file, 0, f"this is not YAML: {error}") from None
     return root
 
 
-def _explained_json(raw: bytes, line: int) -> tuple[int, str]:
-    """The line and the finding of a parser of JSON, for which YAML has other words."""
+def _explain_json(raw: bytes, line: int) -> tuple[int, str]:
+    """Return line and error of the JSON parser, whose messages fit JSON better than YAML's."""
     try:
         json.loads(raw)
     except json.JSONDecodeError as error:
@@ -435,29 +415,29 @@ def _explained_json(raw: bytes, line: int) -> tuple[int, str]:
     return line, "it cannot be read"
 
 
-def _explained(error: yaml.MarkedYAMLError, raw: bytes) -> str:
-    """The parser's finding, and what people do that leads to it."""
+def _explain(error: yaml.MarkedYAMLError, raw: bytes) -> str:
+    """Return the mistake that most likely causes the parser's error, else that error."""
     problem = error.problem or "it cannot be read"
     mark = error.problem_mark or error.context_mark
     before = _lines(raw)[: mark.line + 1][-2:] if mark else []
     if mark and "\t" in _line(raw, mark.line)[: mark.column + 1]:
-        return "the line is indented with a tab, but should be with spaces"
+        return "the line is indented with a tab, expected spaces"
     if "mapping values are not allowed" in problem:
         if any(re.search(r"^[\s{-]*\w+:[^\s:]", line) for line in before):
-            return "a ':' without a space after it makes no key; write 'op: relu', not 'op:relu'"
-        return "a ':' stands where no key can; the indentation is off, or text with ': ' in it is not in quotes"
+            return "a ':' needs a space after it; write 'op: relu', not 'op:relu'"
+        return "a ':' is in a position without a key: correct the indentation, or put text with ': ' in quotes"
     if mark and _line(raw, mark.line)[mark.column : mark.column + 1] == ":" and "expected ','" in problem:
-        return "a ':' stands where no key can; text with ': ' in it has to be in quotes"
+        return "a ':' is in a position without a key: put text with ': ' in quotes"
     if "did not find expected ',' or" in problem or "expected the node content" in problem:
         opened = f" in line {error.context_mark.line + 1}" if error.context_mark else ""
         return f"a bracket that is opened{opened} is not closed, or a comma is missing"
     if "expected '-' indicator" in problem or "expected key" in problem or "<block end>" in problem:
-        return "the line is indented neither as its neighbours nor as something below them"
+        return "the indentation of the line fits no line above it; align it with its neighbours"
     return f"{problem} ({error.context})" if error.context else problem
 
 
-def _shown(raw: bytes, mark: Any) -> str:
-    """The line and a caret under the place, as a hint."""
+def _line_with_caret(raw: bytes, mark: Any) -> str:
+    """Return the line with a caret under the position, "" for an empty line."""
     text = _line(raw, mark.line) if mark else ""
     start = max(0, mark.column - 60) if mark else 0
     part = text[start : start + 100].rstrip()
@@ -476,5 +456,5 @@ def _lines(raw: bytes) -> list[str]:
 
 
 def _fatal(file: str, line: int, message: str, hint: str = "") -> PlanError:
-    """The error for a fault after which nothing else of the file can be read."""
+    """Return the error for a problem that makes the rest of the file unreadable."""
     return PlanError([Problem(message=message, file=file, line=line, hint=hint)])

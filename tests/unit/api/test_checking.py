@@ -517,7 +517,7 @@ def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "right", **known)
     assert outcome.exit_status == 1
     assert says(text, "api.expected_but_did_not")
-    assert "; drop the line" in text
+    assert "; delete the line" in text
     for narrowed in ({"tier": "smoke"}, {"dtype": "float32"}, {"case_set": ("layouts",)}, {"keyword": "ordinary"}):
         assert asked(tmp_path, "right", **known, **narrowed)[0].exit_status == 0
 

@@ -43,7 +43,7 @@ def infer_product(specs: Sequence[TensorSpec | None], attributes: Mapping[str, A
     if attributes.get("trans_a"):
         m, k = k, m
     if k != inner:
-        raise UnfitArguments(f"inner sizes are {k} and {inner}, but should be equal")
+        raise UnfitArguments(f"inner sizes are {k} and {inner}, expected equal")
     return [TensorSpec(dtype=a.dtype, shape=(m, n))]
 
 
@@ -165,7 +165,7 @@ def check_fill(fill: Fill) -> None:
     if fill.kind not in FILLS:
         raise UnknownName("fill", fill.kind, FILLS)
     if "low" in fill.parameters and not isinstance(fill.parameters["low"], (int, float)):
-        raise UsageError(f"low is {fill.parameters['low']!r}, but should be a number")
+        raise UsageError(f"low is {fill.parameters['low']!r}, expected a number")
 
 
 def check_backend(case: TestCase) -> list[str]:

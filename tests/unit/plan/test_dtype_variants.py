@@ -1,4 +1,4 @@
-"""Dtypes that an operator is defined for, told in few words and completely."""
+"""Dtypes that an operator supports, in short and complete words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIANTS = st.lists(st.lists(_NAMES, max_size=3).map(tuple), unique=True)
 
 
 def expanded(words: str) -> list[tuple[str, ...]]:
-    """Every combination that the words name."""
+    """Return every combination that the words name."""
     return [
         combination
         for part in (words.split("; ") if words else [])
@@ -45,9 +45,9 @@ def test_what_goes_together_stands_together() -> None:
     assert variants_in_words([("float32", "float32"), ("int8", "int8")]) == "float32, float32; int8, int8"
 
 
-def test_who_states_one_dtype_for_all_is_shown_one_for_each() -> None:
+def test_one_unsupported_dtype_hints_at_one_each() -> None:
     request = {"op": ("dequantize",), "shape": ("input=2x3", "scale=1", "zero_point=1"), "dtype": "int8"}
     with pytest.raises(PlanError) as raised:
         run_request(request)
     (problem,) = raised.value.problems
-    assert str(problem.hint).startswith("one for each input fits: int8, float32, int8; defined for: int8, float32|")
+    assert str(problem.hint).startswith("write one for each input, for example int8, float32, int8; supported: int8, ")

@@ -1,4 +1,4 @@
-"""Expectations files: what they excuse, and what they never do."""
+"""Expectations files: the failures that they waive, and those that they never waive."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_conditions(
     assert found.excused(not_covered, failed()).status is Status.FAILED
 
 
-def test_the_dtype_of_a_case_is_that_of_its_first_inexact_input() -> None:
+def test_case_dtype_is_first_inexact_input() -> None:
     assert case_dtype(case("int64", "float16").dtypes) == "float16"
     assert case_dtype(case("int64", "int32").dtypes) == "int64"
     assert case_dtype(case("float32", "float16").dtypes) == "float32"
@@ -148,8 +148,7 @@ def test_lines_of_another_version_may_be_left_over(
     assert found.excused(case(), failed()).status is Status.XFAILED
 
 
-def test_a_line_may_be_written_for_one_kind_of_processor(tmp_path: Path, registry: OperatorRegistry) -> None:
-    """It excuses everywhere, and has to only there."""
+def test_line_for_one_processor_kind(tmp_path: Path, registry: OperatorRegistry) -> None:
     line, head = LINE.replace("}", ", written_for: {torch_cpu: AVX512.amx}}"), 'written_for: {torch: "2.13"}\n'
     for processor, left_over in (("AVX512.amx", 1), ("AVX512", 0)):
         found = read(tmp_path, registry, line, head, versions={"torch": "2.13.0", "torch_cpu": processor})
@@ -158,9 +157,7 @@ def test_a_line_may_be_written_for_one_kind_of_processor(tmp_path: Path, registr
 
 
 @pytest.mark.parametrize(("strict", "left_over"), [("true", 1), ("false", 0)])
-def test_a_line_that_is_not_strict_may_be_left_over(
-    tmp_path: Path, registry: OperatorRegistry, strict: str, left_over: int
-) -> None:
+def test_lenient_line_may_stay_unused(tmp_path: Path, registry: OperatorRegistry, strict: str, left_over: int) -> None:
     found = read(tmp_path, registry, LINE.replace("}", f", strict: {strict}}}"))
     assert len(found.unused([case()], [])) == left_over
     assert len(found.concerning([case()])) == left_over
@@ -168,7 +165,7 @@ def test_a_line_that_is_not_strict_may_be_left_over(
 
 
 @pytest.mark.parametrize("line", ['{case: "zzz*", reason: VALUE, why: x}', LINE.strip().removeprefix("- ")])
-def test_a_line_that_is_not_strict_has_to_fit_a_case(tmp_path: Path, registry: OperatorRegistry, line: str) -> None:
+def test_lenient_line_must_cover_a_case(tmp_path: Path, registry: OperatorRegistry, line: str) -> None:
     line = f"  - {line.replace('}', ', where: {case_set: nowhere}, strict: false}')}\n"
     found = read(tmp_path, registry, line)
     (idle,) = found.unused([case()], [])
@@ -185,7 +182,7 @@ def test_a_key_of_a_line_at_the_top(tmp_path: Path, registry: OperatorRegistry, 
     assert says(str(caught.value), "plan.it_is_key_of", name=name)
 
 
-def test_a_line_of_several_dtypes_is_held_to_each(tmp_path: Path, registry: OperatorRegistry) -> None:
+def test_line_of_several_dtypes_needs_each(tmp_path: Path, registry: OperatorRegistry) -> None:
     several = read(tmp_path, registry, LINE.replace("float16", "[float16, float32]").replace("soft,", "[soft],"))
     cases = [case(), case("float32")]
     assert {each.excused(of, failed()).status for each in (several,) for of in cases} == {Status.XFAILED}
@@ -207,8 +204,8 @@ def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry
         (LINE.replace("soft", "sofd"), "unknown operator 'sofd'"),
         (LINE.replace("float16", "float17"), "unknown dtype 'float17'"),
         (LINE.replace("VALUE", "VALU"), "unknown reason 'VALU'"),
-        (LINE.replace("VALUE", "SIGNAL"), "reason is SIGNAL, which nothing excuses"),
-        (LINE.replace("VALUE", "REFERENCE_FAILED"), "which nothing excuses"),
+        (LINE.replace("VALUE", "SIGNAL"), "reason is SIGNAL, which cannot be expected"),
+        (LINE.replace("VALUE", "REFERENCE_FAILED"), "which cannot be expected"),
         (LINE.replace(", why: rounded twice", ""), "why"),
         (LINE.replace("why:", "wy:"), "unknown key 'wy'"),
         (LINE.replace("}", ", where: {fil: special}}"), "unknown key 'fil'"),
@@ -218,17 +215,15 @@ def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry
         (LINE.replace("why:", "skip: true, why:"), "both reason and skip"),
         (LINE.replace("op: soft, ", ""), "no op with its dtype, no case and no model"),
         (LINE.replace("op: soft", 'op: "so*"'), "unknown operator 'so*'"),
-        ("  - {skip: true, why: all of it}\n", "leave every case out"),
-        (LINE.replace("VALUE", "BAD_CASE"), "which nothing excuses"),
+        ("  - {skip: true, why: all of it}\n", "skip every case"),
+        (LINE.replace("VALUE", "BAD_CASE"), "which cannot be expected"),
         (LINE + LINE, "expected twice, first in line 3"),
         (LINE.replace("float16", "[float16, float17]"), "unknown dtype 'float17'"),
         (LINE + LINE.replace("float16", "[float32, float16]"), "soft float16 VALUE is expected twice"),
         (LINE + LINE.replace("soft", "Soft"), "expected twice"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_line(
-    tmp_path: Path, registry: OperatorRegistry, lines: str, message: str
-) -> None:
+def test_wrong_file_is_reported_with_line(tmp_path: Path, registry: OperatorRegistry, lines: str, message: str) -> None:
     with pytest.raises(PlanError) as caught:
         read(tmp_path, registry, lines)
     assert message in str(caught.value)
@@ -240,13 +235,13 @@ def test_a_missing_file(tmp_path: Path, registry: OperatorRegistry) -> None:
         read_expectations(tmp_path / "none.yaml", operators=registry)
 
 
-def test_no_crash_and_nothing_of_our_own_can_be_excused() -> None:
+def test_crashes_and_internal_errors_cannot_be_expected() -> None:
     crashes = {each for each in Reason if each.status in (Status.CRASHED, Status.TIMEOUT, Status.SKIPPED)}
     ours = {Reason.INTERNAL, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.NOTHING_COMPARED}
     assert not (crashes | ours) & set(EXCUSABLE)
 
 
-def test_a_line_of_the_group_without_values_is_for_its_cases_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+def test_validation_group_line_covers_only_its_cases(tmp_path: Path, registry: OperatorRegistry) -> None:
     line = "  - {op: soft, dtype: float16, reason: SHAPE, where: {group: validation}, why: known}\n"
     lines = read(tmp_path, registry, line)
     without_values = dataclasses.replace(case(), mode=VALIDATION)
@@ -256,7 +251,7 @@ def test_a_line_of_the_group_without_values_is_for_its_cases_alone(tmp_path: Pat
     assert len(lines.unused([without_values], [])) == 1
 
 
-def test_a_line_of_a_tier_is_for_the_cases_of_that_tier_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+def test_tier_line_covers_only_its_tier(tmp_path: Path, registry: OperatorRegistry) -> None:
     line = "  - {op: soft, dtype: float16, reason: VALUE, where: {tier: full}, why: rounded twice}\n"
     expectations = read(tmp_path, registry, line)
     parity, full = (case("float16", tags=("set:special", f"tier:{tier}")) for tier in ("parity", "full"))
@@ -266,7 +261,7 @@ def test_a_line_of_a_tier_is_for_the_cases_of_that_tier_alone(tmp_path: Path, re
     assert expectations.unused([parity, full], [])
 
 
-def test_a_line_of_a_variant_is_for_its_cases_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+def test_variant_line_covers_only_its_variant(tmp_path: Path, registry: OperatorRegistry) -> None:
     lines = read(tmp_path, registry, LINE + LINE.replace("why", "where: {variant: fused}, why"))
     fused = dataclasses.replace(case(), backend=BackendTarget(name="x", kind="x", variant="fused"))
     assert lines.lines[1].covers(fused)
@@ -290,7 +285,7 @@ def wrong_by(ulp: float | None, *, nonfinite: int = 0) -> Verdict:
 def test_a_limit_excuses_no_larger_error(
     tmp_path: Path, registry: OperatorRegistry, ulp: float | None, nonfinite: int, status: Status
 ) -> None:
-    """A kernel that answers something else altogether does not hide behind one that is known to round twice."""
+    # A wrong kernel must not pass because another one is known to round twice.
     for limit in ("at_most_ulp: 2", "at_most_error: 2e-3"):
         lines = read(tmp_path, registry, LINE.replace("why", f"{limit}, why"))
         assert lines.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is status
@@ -300,7 +295,7 @@ def test_a_limit_excuses_no_larger_error(
 
 def test_a_limit_is_for_values(tmp_path: Path, registry: OperatorRegistry) -> None:
     stated = LINE.replace("VALUE", "NAN").replace("why", "at_most_ulp: 2, why")
-    with pytest.raises(PlanError, match="at_most_ulp stands beside NAN"):
+    with pytest.raises(PlanError, match="at_most_ulp is set with reason NAN"):
         read(tmp_path, registry, stated)
 
 
@@ -358,7 +353,7 @@ def test_lines_about_cases_and_models(
     assert known.excused(of_model("get.1"), failed(Reason.VALUE)).status is Status.FAILED
 
 
-def test_a_line_leaves_cases_out_and_is_used_by_it(tmp_path: Path, registry: OperatorRegistry) -> None:
+def test_skip_line_counts_as_used(tmp_path: Path, registry: OperatorRegistry) -> None:
     known = read(tmp_path, registry, '  - {case: "get.*", skip: true, why: hangs}\n')
     left_out, other = known.left_out(of_model("get.1")), known.left_out(of_model("put.1"))
     assert (left_out.skip is not None and left_out.skip.reason, other.skip) == ("hangs", None)
@@ -367,7 +362,7 @@ def test_a_line_leaves_cases_out_and_is_used_by_it(tmp_path: Path, registry: Ope
     assert len(known.unused([other], [])) == 1
 
 
-def test_lines_of_an_included_file_are_about_its_cases_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+def test_lines_of_included_file_cover_its_cases(tmp_path: Path, registry: OperatorRegistry) -> None:
     known = read(tmp_path, registry, '  - {case: "*", reason: BAD_CASE, why: w}\n').of_files(frozenset({"gpt.yaml"}))
     assert known.excused(of_model("a"), failed(Reason.BAD_CASE)).status is Status.XFAILED
     assert known.excused(of_model("a", where="other.yaml:3"), failed(Reason.BAD_CASE)).status is Status.ERROR

@@ -1,4 +1,4 @@
-"""Samples become cases by the way of a plan."""
+"""Samples are built to cases through a plan."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def built(samples: Iterable[Sample] | None = None, **more: Any) -> CasesOfSample
     )
 
 
-def test_cases_are_named_after_their_place_and_tagged_by_set_and_tier() -> None:
+def test_sample_cases_have_names_and_tags() -> None:
     cases = built().cases
     assert [case.id for case in cases] == [
         "twice/ordinary/1[float32](2x3)",
@@ -115,7 +115,7 @@ def test_a_wrong_sample_is_named(case: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("key", ["op", "name"])
 def test_a_sample_names_neither_operator_nor_case(key: str) -> None:
-    with pytest.raises(UsageError, match=f"states '{key}'"):
+    with pytest.raises(UsageError, match=f"sets '{key}'"):
         built([Sample(case_set="ordinary", case={key: "relu", "shapes": {"input": [2]}})])
 
 
@@ -123,8 +123,8 @@ def test_no_samples_make_no_cases() -> None:
     assert built([]).cases == []
 
 
-def test_the_text_is_read_only_for_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand samples are built in a second because no YAML is read."""
+def test_plan_text_is_parsed_only_for_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Parsing YAML would take longer than building ten thousand samples.
 
     def read(*_: object) -> Callable[..., Any]:
         raise AssertionError("the text was read")

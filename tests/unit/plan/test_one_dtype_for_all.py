@@ -1,4 +1,4 @@
-"""One float for all inputs leaves integers and bool to those that have to have them."""
+"""One float dtype for all inputs keeps the integers and bool that the operator needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_flag_replaces_the_floats_of_a_case(tmp_path: Path) -> None:
     assert dtypes(path, "float16") == [["float16", "int32"], ["float16", "int32"], ["float16", "int64"]]
 
 
-def test_an_operator_that_takes_the_float_everywhere_gets_it_everywhere(tmp_path: Path) -> None:
+def test_float_replaces_all_inputs_if_supported(tmp_path: Path) -> None:
     path = plan(tmp_path, "{op: add, shapes: {input: [4], other: [4]}, dtypes: [float32, int32]}")
     assert dtypes(path, "float64") == [["float64", "float64"]]
 
@@ -75,7 +75,7 @@ cases:
 
 
 @pytest.mark.torch
-def test_integers_masks_and_complex_numbers_of_a_model_stay(tmp_path: Path) -> None:
+def test_model_integers_masks_and_complex_stay(tmp_path: Path) -> None:
     path = tmp_path / "model.yaml"
     path.write_text(MODEL, encoding="utf-8")
     kept = [["int64", "float64"], ["bool"], ["float64", "bool"]]

@@ -1,4 +1,4 @@
-"""All that is wrong is said in one round: form and meaning, file, backend and flags; nothing is said twice."""
+"""All problems of files, cases, backend and flags are reported together, each once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def places(text: str, request: CaseRequest | None = None) -> list[tuple[int, str
 RIGHT = "  - {op: relu, shapes: {input0: 2}}\n"
 
 
-def test_form_and_meaning_in_the_order_of_the_file() -> None:
+def test_form_and_value_problems_in_file_order() -> None:
     text = """\
     backend: nmupy
     seed: a
@@ -99,12 +99,12 @@ def test_all_faults_of_one_case() -> None:
         "op: ranged, shapes: {x: 2, y: 2}, generator: {x: 3}",
     ],
 )
-def test_nothing_is_concluded_from_what_could_not_be_read(case: str) -> None:
+def test_unreadable_values_cause_no_further_problems(case: str) -> None:
     found = refused(f"cases:\n{RIGHT}  - {{{case}}}\n")
     assert [line for line, _, _ in found] == [3], found
 
 
-def test_nothing_is_concluded_from_defaults_that_could_not_be_read() -> None:
+def test_unreadable_defaults_cause_no_further_problems() -> None:
     text = "defaults: {dtypes: flot16, tolerance: 3, attributes: {dim: 01}, backend_config: 3}\ncases:\n"
     text += "  - {op: unruled, shapes: {x: 2}}\n  - {op: sum, shapes: {input0: 2x3, out: 3}}\n"
     keys = ("dtypes", "tolerance", "attributes.dim", "backend_config")
@@ -147,14 +147,14 @@ def test_what_is_written_once_is_said_once() -> None:
     ]
 
 
-def test_a_case_that_overrides_a_wrong_base_is_checked() -> None:
+def test_case_over_wrong_base_is_checked() -> None:
     text = "cases:\n  - &base {op: relu, shapes: {input0: 010}}\n  - {<<: *base, shapes: {inptu: 2}}\n"
     assert places(text) == [(2, "$.cases[0].shapes.input0"), (3, "$.cases[1].shapes.inptu")]
     text = "cases:\n  - &base {op: relu, shapes: {input0: 2}, dtypes: 010}\n  - {<<: *base, dtypes: flot}\n"
     assert places(text) == [(2, "$.cases[0].dtypes"), (3, "$.cases[1].dtypes")]
 
 
-def test_nothing_is_concluded_from_what_was_merged_in_and_could_not_be_read() -> None:
+def test_unreadable_merges_cause_no_further_problems() -> None:
     text = "cases:\n  - &base {op: relu, shapes: {input0: 2, out: 010}}\n  - {<<: *base}\n  - {<<: [*base]}\n"
     assert places(text) == [(2, "$.cases[0].shapes.out")]
 
@@ -173,7 +173,7 @@ def test_the_same_fault_of_many_cases_is_counted() -> None:
     assert len(refused("cases:\n" + "  - {op: rel, shapes: {input0: 2}}\n" * 4)) == 4
 
 
-def test_a_wrong_attribute_of_the_defaults_is_said_once() -> None:
+def test_wrong_default_attribute_is_reported_once() -> None:
     text = "defaults: {attributes: {alpha: yep}}\ncases:\n" + "  - {op: add, shapes: {input0: 2}}\n" * 2
     assert places(text) == [(1, "$.defaults.attributes.alpha")]
 
@@ -228,7 +228,7 @@ def test_names_of_plans_have_no_detours(tmp_path: Path, monkeypatch: pytest.Monk
 # Floating outputs that nothing judges
 
 
-def test_a_floating_output_without_a_rule_needs_a_tolerance() -> None:
+def test_float_output_without_rule_needs_tolerance() -> None:
     text = "cases:\n  - {op: unruled, shapes: {x: 2}, dtypes: f16}\n"
     with pytest.raises(PlanError) as raised:
         cases_of(text)

@@ -1,4 +1,4 @@
-"""Cases from a plan and the command line: layers, defaults, and every fault with its line."""
+"""Cases from a plan and the command line: layers, defaults, and each problem with its line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def one_problem(text: str, request: CaseRequest | None = None) -> tuple[int, str
 
 
 def flag_problem(request: CaseRequest, text: str | None = None) -> tuple[str, str, str]:
-    """Flag, message and hint of the one problem of a request."""
+    """Return flag, message and hint of a request's only problem."""
     with pytest.raises(PlanError) as raised:
         build(plan(text) if text is not None else None, request)
     (problem,) = raised.value.problems
@@ -142,11 +142,11 @@ def test_default_attributes_reach_the_operators_that_have_them() -> None:
     assert says_exactly(message, "plan.unknown_attribute_of_any")
 
 
-def test_one_layer_must_not_state_an_attribute_under_two_names() -> None:
+def test_layer_with_two_names_of_one_attribute() -> None:
     text = (
         "defaults: {attributes: {dim: 0}}\ncases:\n  - {op: sum, shapes: {input0: 2x3}, attributes: {dim: 0, axis: 1}}"
     )
-    message = "attribute dim is stated twice, also as axis"
+    message = "attribute dim is set twice, also as axis"
     assert one_problem(text) == (3, "$.cases[0].attributes.axis", message)
 
 
@@ -233,7 +233,7 @@ def test_an_operators_own_fills_by_input() -> None:
     assert fills("generator: ones") == ["ones", "ones"]
 
 
-def test_fills_by_input_and_a_generator_of_all_inputs_exclude_each_other() -> None:
+def test_fills_by_input_exclude_a_generator() -> None:
     text = """\
     defaults: {generator: my.gen:Gen}
     cases:
@@ -241,7 +241,7 @@ def test_fills_by_input_and_a_generator_of_all_inputs_exclude_each_other() -> No
       - {op: add, shapes: {input0: 2}, generator: {input0: ones, input1: ones}}
     """
     assert one_problem(text) == (
-        3, "$.cases[0].generator", "fills by input leave inputs to my.gen:Gen, which makes all inputs or none",
+        3, "$.cases[0].generator", "fills by input leave out inputs, which my.gen:Gen cannot generate singly",
     )  # fmt: skip
 
 
@@ -256,7 +256,7 @@ def test_fills_by_input_and_a_generator_of_all_inputs_exclude_each_other() -> No
         ("op: add, shapes: {input0: 3x5}", None),
     ],
 )
-def test_integer_exact_inputs_know_the_length_of_the_sums(case: str, terms: int | None) -> None:
+def test_integer_exact_fill_gets_sum_length(case: str, terms: int | None) -> None:
     found = case_of(f"cases: [{{{case}, generator: integer-exact}}]")
     assert {each.fill.parameters.get("terms") for each in found.inputs} == {terms}
     stated = case_of(f"cases: [{{{case}, generator: {{fill: integer-exact, terms: 99}}}}]")
@@ -280,7 +280,7 @@ def test_outputs_of_an_operator_without_inference() -> None:
     assert found == [f"the dtype of output{index} is missing, and the inputs differ" for index in (0, 1)]
 
 
-def test_expected_errors_may_have_arguments_that_do_not_fit() -> None:
+def test_expected_error_accepts_unfit_arguments() -> None:
     text = "cases: [{op: matmul, shapes: {input0: 2x3, input1: 4x5}, dtypes: [f16, i8], EXPECT}]"
     assert case_of(text.replace("EXPECT", "expects_error: {type: ValueError}")).outputs == ()
     with pytest.raises(PlanError):
@@ -299,7 +299,7 @@ def test_ids_are_unique() -> None:
     assert [case.id for case in cases_of(text)] == [base, f"{base}#2", f"{base}#3", f"{base}#4"]
 
 
-def test_relative_paths_stay_as_written_and_the_case_knows_where_they_start(tmp_path: Path) -> None:
+def test_relative_paths_keep_text_and_base_dir(tmp_path: Path) -> None:
     text = "cases: [{op: relu, shapes: {input0: 2}, generator: {fill: file, path: x.npy}}]"
     (case,) = build(read_plan(write(tmp_path, text)))
     assert case.inputs[0].fill.parameters == {"path": "x.npy"}
@@ -349,7 +349,7 @@ def test_one_case_from_flags() -> None:
     assert case.origins["dtypes"] == "command line"
 
 
-def test_operators_filter_the_plan_and_are_added_to_it() -> None:
+def test_op_flag_filters_and_extends_the_plan() -> None:
     text = """\
     cases:
       - {op: relu, shapes: {input0: 2}, name: a}
@@ -386,21 +386,21 @@ def test_nothing_to_run() -> None:
         ("op=matmul", "--shape", "matmul needs a shape of input0 (input), input1 (other)"),
         ("op=matmul shape=input0=2x3", "--shape", "matmul needs a shape of input1 (other)"),
         ("op=relu shape=input9=2", "--shape", "unknown tensor 'input9'"),
-        ("op=matmul shape=input0=2x3 shape=input1=4x5", "--shape", "inner sizes are 3 and 4, but should be equal"),
-        ("op=relu shape=input0=2 dtype=f16,f16", "--dtype", "dtypes has 2 entries, but should have 1 entry (input0)"),
+        ("op=matmul shape=input0=2x3 shape=input1=4x5", "--shape", "inner sizes are 3 and 4, expected equal"),
+        ("op=relu shape=input0=2 dtype=f16,f16", "--dtype", "dtypes has 2 entries, expected 1 entry (input0)"),
         ("op=add shape=input0=2 attr=alpa=1", "--attr", "unknown attribute of add 'alpa'"),
-        ("op=add shape=input0=2 attr=alpha=x", "--attr", "attribute alpha is 'x', but should be a number"),
+        ("op=add shape=input0=2 attr=alpha=x", "--attr", "attribute alpha is 'x', "),
         (
             "op=relu shape=input0=2 attr=backend_config.ascend=1",
             "--attr",
-            "backend_config.ascend should name a backend",
+            "backend_config.ascend names no option",
         ),
         ("op=relu shape=input0=2 attr=backend_config.ascnd.x=1", "--attr", "unknown backend 'ascnd'"),
         ("op=relu shape=input0=2 generator=onse", "--generator", "unknown fill 'onse'"),
         (
             "op=relu shape=input0=2 reference=f",
             "--reference",
-            "reference is 'f', but should be an import path: package",
+            "reference is 'f', expected an import path: package",
         ),
         ("op=relu shape=input0=2 backend=numpi", "--backend", "unknown backend 'numpi'"),
         ("op=relu shape=input0=2 chip=a100", "--chip", "unknown chip of backend numpy 'a100'"),
@@ -422,7 +422,7 @@ def test_missing_shapes_come_with_an_example() -> None:
     assert hint == "for example --shape input0=2x3 --shape input1=3x3"
 
 
-def test_a_wrong_flag_over_a_plan_is_said_once() -> None:
+def test_wrong_flag_over_plan_is_reported_once() -> None:
     text = "cases: [{op: relu, shapes: {input0: 2}}, {op: relu, shapes: {input0: 3}}]"
     assert flag_problem(CaseRequest(generator="onse"), text)[1] == "unknown fill 'onse'"
 
@@ -436,14 +436,14 @@ def test_a_wrong_flag_over_a_plan_is_said_once() -> None:
         ("op: reluu", "op", "unknown operator 'reluu'"),
         ("op: relu", "shapes", "relu needs a shape of input0 (input)"),
         ("op: relu, shapes: {inptu: 2}", "shapes.inptu", "unknown tensor 'inptu'"),
-        ("op: relu, shapes: {input: 2, input0: 2}", "shapes.input0", "the shape of input0 is stated twice"),
-        ("op: relu, shapes: {input: 2, out: 3}", "shapes.out", "the shape of output0 is 3, but relu makes 2"),
+        ("op: relu, shapes: {input: 2, input0: 2}", "shapes.input0", "the shape of input0 is set twice"),
+        ("op: relu, shapes: {input: 2, out: 3}", "shapes.out", "the shape of output0 is 3, but relu returns 2"),
         (
             "op: relu, shapes: {input: 2}, dtypes: {input: f16, output0: f32}",
             "dtypes.output0",
-            "the dtype of output0 is float32, but relu makes float16",
+            "the dtype of output0 is float32, but relu returns float16",
         ),
-        ("op: add, shapes: {input0: 2}, dtypes: [f16, f16, f16]", "dtypes", "dtypes has 3 entries, but should have"),
+        ("op: add, shapes: {input0: 2}, dtypes: [f16, f16, f16]", "dtypes", "dtypes has 3 entries, expected"),
         ("op: add, shapes: {input0: 2}, dtypes: int8", "dtypes", "add is not defined for (int8, int8)"),
         ("op: add, shapes: {input0: 2}, dtypes: {inp: f16}", "dtypes.inp", "unknown tensor 'inp'"),
         ("op: add, shapes: {input0: 2}, dtypes: {input: f16, input0: f16}", "dtypes.input0", "the dtype of input0 is"),
@@ -459,18 +459,18 @@ def test_a_wrong_flag_over_a_plan_is_said_once() -> None:
         (
             "op: relu, shapes: {input0: 2}, generator: {input: ones, input0: ones}",
             "generator.input0",
-            "the fill of input0 is stated twice",
+            "the fill of input0 is set twice",
         ),
         (
             "op: relu, shapes: {input0: 2}, generator: {input0: {fill: uniform, low: a}}",
             "generator.input0",
-            "low is 'a', but should be a number",
+            "low is 'a', expected a number",
         ),
-        ("op: relu, shapes: {input0: 2}, reference: ref", "reference", "reference is 'ref', but should be an import"),
+        ("op: relu, shapes: {input0: 2}, reference: ref", "reference", "reference is 'ref', expected an import"),
         ("op: relu, shapes: {input0: 2}, backend_config: {ascnd: {}}", "backend_config.ascnd", "unknown backend 'asc"),
     ],
 )
-def test_what_is_wrong_has_a_line_and_a_path(case: str, path: str, message: str) -> None:
+def test_problem_has_line_and_path(case: str, path: str, message: str) -> None:
     line, found_path, found = one_problem(f"version: 1\ncases:\n\n  - {{{case}}}\n")
     assert (line, found_path) == (4, f"$.cases[0].{path}")
     assert found.startswith(message)
@@ -519,7 +519,7 @@ def test_untrusted_plans_run_nothing_of_their_own() -> None:
     """
     assert len(cases_of(text)) == 2
     found = [(line, path, message) for _, line, path, message in problems(text, CaseRequest(untrusted=True))]
-    says = "--untrusted refuses what the plan would run: "
+    says = "--untrusted refuses to run code that the plan names: "
     assert found == [
         (3, "$.defaults.backend_config.ascend.prepare", f"{says}[['make', 'clean']]"),
         (4, "$.defaults.generator", f"{says}my.gen:Gen"),
@@ -536,12 +536,12 @@ def test_untrusted_concerns_the_plan_alone() -> None:
     assert case_of("cases: [{op: drawn, shapes: {x: 2}}]", CaseRequest(untrusted=True)).generator == "my.gen:Gen"
 
 
-def test_untrusted_looks_at_cases_that_are_not_selected_too() -> None:
+def test_untrusted_checks_unselected_cases() -> None:
     text = "cases: [{op: relu, shapes: {input0: 2}, reference: a:b}, {op: add, shapes: {input0: 2}}]"
     assert len(problems(text, CaseRequest(untrusted=True, ops=("add",)))) == 1
 
 
-def test_key_and_signature_do_not_depend_on_how_things_are_written() -> None:
+def test_key_and_signature_ignore_spelling() -> None:
     one = case_of("cases: [{op: add, shapes: {input0: 2x3}, dtypes: f16}]")
     other = case_of(
         "cases: [{op: elementwise_add, name: n, tags: [t], shapes: {input: [2, 3], other: [2, 3], out: [2, 3]}, "

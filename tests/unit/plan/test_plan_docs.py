@@ -1,4 +1,4 @@
-"""docs/plan.md says what the code does: its plans are built, and every key and limit stands in it."""
+"""docs/plan.md agrees with the code: its plans are built, and it has every key and limit."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_there_are_plans_on_the_page() -> None:
 
 
 def keys_in_table(heading: str) -> dict[str, bool]:
-    """Keys of the table below a heading, each with whether it has a star."""
+    """Return the keys of the table below a heading, each with whether it has a star."""
     table = PAGE.split(f"\n## {heading}\n")[1].split("\n##")[0]
     first_cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     return {key: cell.endswith("*") for cell in first_cells for key in re.findall(r"`(\w+)`", cell)}
 
 
-def test_the_tables_have_exactly_the_keys_of_the_schema() -> None:
+def test_doc_tables_have_the_schema_keys() -> None:
     assert set(keys_in_table("At the top")) == set(PlanDocument.model_fields)
     of_a_case = keys_in_table("A case")
     assert set(of_a_case) == set(CaseEntry.__annotations__)

@@ -1,4 +1,4 @@
-"""Every value of a case has an origin that can be found."""
+"""Every value of a case has an origin."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_defaults_of_operator_and_optest() -> None:
     assert found["alpha"] == ("1.0", "operator")
     assert found["seed"] == ("0", "default")
     assert found["backend"] == ("numpy", "default")
-    assert found["id"] == ("add[float32](2, 2)", "made from the case")
+    assert found["id"] == ("add[float32](2, 2)", "built from the case")
 
 
 def test_shapes_that_spread_and_single_flags_say_so() -> None:
@@ -84,7 +84,7 @@ def test_shapes_that_spread_and_single_flags_say_so() -> None:
     assert rows(text, flags)["alpha"] == ("3.0", "plan.yaml:4")
 
 
-def test_a_flag_for_one_thing_does_not_claim_the_others() -> None:
+def test_flag_is_origin_of_its_value_only() -> None:
     text = "cases:\n  - op: matmul\n    shapes: {input0: 2x3, input1: 3x4}\n    attributes: {mode: x}\n"
     found = rows(text, CaseRequest(shapes={"input0": (5, 3)}, attributes={"trans_a": False}))
     assert found["input0.shape"] == ("[5, 3]", "command line")
@@ -93,7 +93,7 @@ def test_a_flag_for_one_thing_does_not_claim_the_others() -> None:
     assert found["trans_a"] == ("false", "command line")
 
 
-def test_defaults_and_case_may_each_state_some_attributes_and_options() -> None:
+def test_origins_of_merged_attributes_and_options() -> None:
     text = """\
     defaults:
       attributes: {transA: false, mode: y}

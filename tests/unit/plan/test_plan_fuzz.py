@@ -1,4 +1,4 @@
-"""Whatever stands in a file, reading it and building its cases ends in cases or in a PlanError with places."""
+"""Any text of a file leads to cases, or to a PlanError with positions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CASES = st.builds(
 
 
 def outcome(raw: bytes) -> PlanDocument | list[TestCase] | None:
-    """Cases, or None for a PlanError whose every problem has a place. Anything else that is raised fails the test."""
+    """Return the cases, or None for a PlanError in which every problem has a position."""
     try:
         return build(parse_plan(raw, "fuzz.yaml"))
     except PlanError as error:

@@ -1,4 +1,4 @@
-"""What is imported when: ``optest --help`` needs no YAML, reading a plan needs no NumPy."""
+"""Imports: ``optest --help`` needs no YAML, reading a plan needs no NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that include plans: each keeps its own defaults, and what is wrong with any of them is told at once."""
+"""Plans that include plans: each keeps its defaults, and the problems of all are reported together."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def told(path: Path, request: CaseRequest | None = None) -> list[tuple[str, int,
     ]
 
 
-def test_included_cases_come_first_and_keep_their_own_defaults(tmp_path: Path) -> None:
+def test_included_cases_run_first_with_their_defaults(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         main="""\
@@ -69,7 +69,7 @@ def test_included_cases_come_first_and_keep_their_own_defaults(tmp_path: Path) -
     assert origins["input0.dtype"] == f"{tmp_path}/sub/a.yaml:2 defaults"
 
 
-def test_an_included_plan_gives_the_cases_that_it_gives_alone(tmp_path: Path) -> None:
+def test_included_plan_builds_its_usual_cases(tmp_path: Path) -> None:
     path = write(tmp_path, main="{include: a.yaml, seed: 9, defaults: {seed: 8}}", a=INNER)
     alone = cases_in(tmp_path / "a.yaml")
     assert [(case.id, case.key, case.tolerances) for case in cases_in(path)] == [
@@ -85,7 +85,7 @@ def test_flags_reach_included_cases(tmp_path: Path) -> None:
     assert [each.id for each in only_flags] == ["add[float32](2, 2)"]
 
 
-def test_includes_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+def test_includes_are_relative_to_their_file(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         main="include: [sub/a.yaml, b.yaml]",
@@ -131,7 +131,7 @@ def test_a_plan_is_included_once(tmp_path: Path) -> None:
     assert told(path) == [("b.yaml", 1, "$.include", "a.yaml is included twice, first at main.yaml:2")]
 
 
-def test_all_faults_of_all_files_at_once_file_by_file(tmp_path: Path) -> None:
+def test_problems_of_all_files_in_order(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         main="""\
@@ -159,9 +159,9 @@ def test_all_faults_of_all_files_at_once_file_by_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("include", "path", "message"),
     [
-        ("[]", "$.include", "include is [], but should be a file or a list of files"),
-        ("3", "$.include", "include is 3, but should be a file or a list of files"),
-        ("[a.yaml, 3]", "$.include[1]", "item 1 of include is 3, but should be the name of a file"),
+        ("[]", "$.include", "include is [], expected a file or a list of files"),
+        ("3", "$.include", "include is 3, expected a file or a list of files"),
+        ("[a.yaml, 3]", "$.include[1]", "item 1 of include is 3, expected the name of a file"),
     ],
 )
 def test_wrong_forms(tmp_path: Path, include: str, path: str, message: str) -> None:
@@ -183,7 +183,7 @@ def test_untrusted_plans_include_only_below_their_folder(tmp_path: Path, outside
     assert any("password" in each.path for each in open_plan(path).problems)
 
 
-def test_untrusted_plans_include_no_name_that_is_too_long(tmp_path: Path) -> None:
+def test_untrusted_include_with_too_long_name(tmp_path: Path) -> None:
     path = write(tmp_path, main=f"include: [{'n' * 300}.yaml]")
     (found,) = open_plan(path, untrusted=True).problems
     assert says(found.message, "plan.file_name_too_long")
@@ -198,7 +198,7 @@ def test_untrusted_plans_include_their_own(tmp_path: Path) -> None:
 def test_untrusted_code_in_an_included_plan(tmp_path: Path) -> None:
     path = write(tmp_path, main="include: a.yaml", a="cases: [{op: relu, shapes: {input0: 4}, generator: my.gen:Gen}]")
     assert told(path, CaseRequest(untrusted=True)) == [
-        ("a.yaml", 1, "$.cases[0].generator", "--untrusted refuses what the plan would run: my.gen:Gen")
+        ("a.yaml", 1, "$.cases[0].generator", "--untrusted refuses to run code that the plan names: my.gen:Gen")
     ]
 
 
@@ -211,7 +211,7 @@ def test_a_run_asks_one_backend(tmp_path: Path) -> None:
     assert says_exactly(told(path)[0][3], "plan.backend_is_torch_but")
 
 
-def test_the_backend_of_an_included_plan_may_be_that_of_the_run(tmp_path: Path) -> None:
+def test_included_plan_may_name_the_same_backend(tmp_path: Path) -> None:
     path = write(tmp_path, main="backend: torch\ninclude: a.yaml", a="backend: torch\n" + textwrap.dedent(INNER))
     assert [case.backend.name for case in cases_in(path)] == ["torch"]
     other = write(tmp_path, other="include: b.yaml", b="backend: torch\n" + textwrap.dedent(INNER))
@@ -246,7 +246,7 @@ def test_defaults_that_no_operator_of_any_plan_takes(tmp_path: Path) -> None:
         ("{report: {format: json, path: l.npy}, cases: [{op: relu, shapes: {input0: 4}}]}", "$.report.path"),
     ],
 )
-def test_untrusted_plans_read_and_write_only_below_their_folder(tmp_path: Path, text: str, place: str) -> None:
+def test_untrusted_plan_is_limited_to_its_folder(tmp_path: Path, text: str, place: str) -> None:
     path = write(tmp_path / "own", main=text)
     (tmp_path / "own" / "l.npy").symlink_to("../x.npy")
     assert cases_in(path)
@@ -277,7 +277,7 @@ def test_only_regular_files_of_some_size_are_read(tmp_path: Path, name: str) -> 
             open_plan(tmp_path / name)
 
 
-def test_a_long_chain_of_includes_ends_in_a_problem(tmp_path: Path) -> None:
+def test_too_long_include_chain_is_reported(tmp_path: Path) -> None:
     for number in range(1500):
         (tmp_path / f"{number}.yaml").write_text(f"include: {number + 1}.yaml")
     (problem,) = open_plan(tmp_path / "0.yaml").problems

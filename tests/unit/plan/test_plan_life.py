@@ -1,4 +1,4 @@
-"""Tolerance by output, priority, retries and shards: what a team needs when it lives with many cases."""
+"""Tolerance by output, priority, retries and shards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def problems(text: str, **more: Any) -> list[tuple[str, str]]:
     return [(each.path, each.message) for each in raised.value.problems]
 
 
-def test_outputs_by_name_and_position_beside_the_flat_form() -> None:
+def test_tolerances_by_output_and_flat() -> None:
     case = case_of(f"cases: [{{{TWO}, tolerance: {{rtol: 1e-3, b: {{atol: 1e-2, rel: 0}}}}}}]")
     assert layers(case) == [
         (Layer.CASE, None, Tolerance(rtol=1e-3)),
@@ -59,15 +59,15 @@ def test_default_outputs_reach_the_operators_that_have_them() -> None:
     [
         ("{c: {rtol: 1}}", ".c", "unknown tensor 'c'"),
         ("{x: {rtol: 1}}", ".x", "x is an input, but tolerances are for outputs"),
-        ("{a: {rtol: 1}, output0: {rtol: 1}}", ".output0", "the tolerance of output0 is stated twice"),
+        ("{a: {rtol: 1}, output0: {rtol: 1}}", ".output0", "the tolerance of output0 is set twice"),
         ("{a: {rtol: -1}}", ".a.rtol", "rtol is -1, expected a finite number of 0 or more"),
         ("{a: {rtool: 1}}", ".a.rtool", "unknown key 'rtool' of tolerance"),
         (
             "{a: {}}",
             ".a",
-            "tolerance is {}, but should be a mapping that states rtol, atol, mismatch_ratio or signed_zeros",
+            "tolerance is {}, expected a mapping with rtol, atol, mismatch_ratio or signed_zeros",
         ),
-        ("{rtol: x, a: {atol: y}}", ".rtol", "rtol is 'x', but should be a number of 0 or more"),
+        ("{rtol: x, a: {atol: y}}", ".rtol", "rtol is 'x', expected a number of 0 or more"),
     ],
 )
 def test_wrong_tolerances(tolerance: str, path: str, message: str) -> None:
@@ -82,12 +82,12 @@ def test_a_default_output_that_nobody_has() -> None:
     ]
 
 
-def test_an_operator_without_a_rule_needs_a_tolerance_for_every_floating_output() -> None:
+def test_each_float_output_without_rule_needs_tolerance() -> None:
     good = "cases: [{op: unruled, shapes: {x: 4}, tolerance: {out: {rtol: 1}}}]"
     assert layers(case_of(good)) == [(Layer.CASE, "output0", Tolerance(rtol=1))]
 
 
-def test_explain_and_the_plan_of_one_case_have_the_outputs() -> None:
+def test_explain_and_case_plan_have_outputs() -> None:
     text = f"""\
         defaults: {{tolerance: {{atol: 1.0, a: {{rtol: 2.0}}}}}}
         cases: [{{{TWO}, tolerance: {{b: {{rtol: 1e-2}}}}}}]
@@ -100,7 +100,7 @@ def test_explain_and_the_plan_of_one_case_have_the_outputs() -> None:
     assert layers(again) == layers(case)
 
 
-def test_a_flag_for_all_outputs_wins_over_outputs_of_the_case_in_the_plan_of_one_case() -> None:
+def test_case_plan_keeps_flag_over_output_tolerances() -> None:
     flag = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=Tolerance(rtol=0.5), where="--tolerance")
     text = f"cases: [{{{TWO}, tolerance: {{b: {{rtol: 1e-2, atol: 2.0}}}}}}]"
     case = case_of(text, CaseRequest(tolerance=flag.tolerance))
@@ -114,13 +114,13 @@ def test_a_flag_for_all_outputs_wins_over_outputs_of_the_case_in_the_plan_of_one
 # Priority and retries
 
 
-def test_priority_is_that_of_the_case_else_of_the_defaults() -> None:
+def test_priority_from_case_else_defaults() -> None:
     text = "cases: [{op: relu, shapes: {input0: 4}, priority: 0}, {op: relu, shapes: {input0: 5}}]"
     assert [case.priority for case in cases_of(text)] == [0, DEFAULT_PRIORITY]
     assert [case.priority for case in cases_of("{defaults: {priority: 7}, " + text + "}")] == [0, 7]
 
 
-def test_the_most_urgent_run_first_and_the_less_urgent_are_left_out() -> None:
+def test_priority_orders_and_limits_cases() -> None:
     case = "{op: relu, shapes: {input0: 4}, name: n%d, priority: %d}"
     text = f"cases: [{', '.join(case % (each, each) for each in (3, 1, 2))}]"
     cases = cases_of(text)
@@ -138,7 +138,7 @@ def test_the_most_urgent_run_first_and_the_less_urgent_are_left_out() -> None:
     "text", ["", "1", "0/3", "4/3", "1/0", "-1/3", "1/3/5", "a/b", "1 / 3", "1.0/3", "9999999999/9"]
 )
 def test_wrong_shards(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--shard is .* but should be like 2/5, the second of five parts"):
+    with pytest.raises(UsageError, match=r"--shard is .* expected a form like 2/5, the second of five parts"):
         parse_shard(text)
 
 
@@ -154,9 +154,7 @@ def many(sizes: Sequence[int], seeds: Sequence[int]) -> list[TestCase]:
     extra=st.integers(51, 99),
     count=st.integers(1, 9),
 )
-def test_shards_part_the_cases_and_another_case_moves_none(
-    sizes: list[int], seeds: list[int], extra: int, count: int
-) -> None:
+def test_shards_are_disjoint_and_stable(sizes: list[int], seeds: list[int], extra: int, count: int) -> None:
     cases = many(sizes, seeds)
     shards = [select(cases, shard=(index, count)) for index in range(1, count + 1)]
     assert sorted(case.key for shard in shards for case in shard) == sorted(case.key for case in cases)
@@ -192,17 +190,17 @@ def test_what_computes_the_same_is_in_one_shard() -> None:
         ),
     ],
 )
-def test_a_tolerance_of_an_output_that_the_case_has_not(case: str, places: list[str]) -> None:
+def test_tolerance_of_missing_output_is_reported(case: str, places: list[str]) -> None:
     found = problems(f"cases: [{case}]", operators=operators)
     assert [path.rpartition(".")[2] for path, _ in found] == places
     assert says(found[0][1], "plan.there_is_no_output")
 
 
-def test_outputs_that_are_stated_are_there() -> None:
+def test_tolerances_of_missing_outputs() -> None:
     case = "{op: split, shapes: {input0: 6, out3: 2}, dtypes: {input0: int8, out4: int8}, attributes: {split_size: 2}}"
     assert problems(f"cases: [{case}]", operators=operators) == [
-        ("$.cases[0].shapes.out3", "there is no output3: split makes 3 outputs here"),
-        ("$.cases[0].dtypes.out4", "there is no output4: split makes 3 outputs here"),
+        ("$.cases[0].shapes.out3", "there is no output3: split returns 3 outputs here"),
+        ("$.cases[0].dtypes.out4", "there is no output4: split returns 3 outputs here"),
     ]
 
 
@@ -217,7 +215,7 @@ def test_outputs_that_are_stated_are_there() -> None:
         ("op: norm, shapes: {input0: 4}, attributes: {eps: [0.5, 1.0]}", "{attributes.eps: [0.5, 1.0]}"),
     ],
 )
-def test_several_values_where_one_is_wanted_lead_to_a_product(case: str, hint: str) -> None:
+def test_list_for_one_value_hints_at_product(case: str, hint: str) -> None:
     with pytest.raises(PlanError) as raised:
         cases_of(f"cases: [{{{case}}}]")
     assert says_exactly(raised.value.problems[0].hint, "plan.several_values_make_several", hint=hint)

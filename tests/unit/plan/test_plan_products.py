@@ -1,4 +1,4 @@
-"""Products: every combination of the axes is a case of its own, checked as if it were written out, each value once."""
+"""Products: each combination of the axes is a case, checked as if it were written out."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def test_lists_of_dtypes_and_sizes_give_all_combinations() -> None:
     assert cases[3].outputs == (TensorSpec(dtype=dtype("float16"), shape=(3, 4)),)
 
 
-def test_a_value_of_an_axis_is_what_the_key_itself_takes() -> None:
-    """A list in the list of an axis is one value: two dtypes for two inputs, the sizes of one shape."""
+def test_axis_values_have_the_key_forms() -> None:
     cases = cases_of(
         """\
         cases:
@@ -109,7 +108,7 @@ def test_operators_may_be_an_axis() -> None:
     ]
 
 
-def test_what_does_not_show_in_an_identifier_is_named_behind_it() -> None:
+def test_hidden_axes_are_added_to_names() -> None:
     cases = cases_of(
         """\
         cases:
@@ -126,7 +125,7 @@ def test_what_does_not_show_in_an_identifier_is_named_behind_it() -> None:
     ]
 
 
-def test_strides_do_not_show_in_an_identifier_and_are_named_where_they_are() -> None:
+def test_strided_shapes_are_added_to_names() -> None:
     plain = "cases: [{op: relu, product: {shapes.input0: [[2, 3]], dtypes: [float32]}}]"
     added = plain.replace("[2, 3]", "[2, 3], {shape: [2, 3], strides: [1, 2]}")
     assert [case.id for case in cases_of(plain)] == ["relu[float32](2x3)"]
@@ -136,7 +135,7 @@ def test_strides_do_not_show_in_an_identifier_and_are_named_where_they_are() -> 
     ]
 
 
-def test_a_name_is_followed_by_the_axes_that_it_does_not_hold() -> None:
+def test_name_is_followed_by_unused_axes() -> None:
     cases = cases_of(
         """\
         cases:
@@ -152,7 +151,7 @@ def test_a_name_is_followed_by_the_axes_that_it_does_not_hold() -> None:
     ]
 
 
-def test_a_name_that_says_the_same_of_two_combinations() -> None:
+def test_ambiguous_name_of_combinations_is_reported() -> None:
     with pytest.raises(PlanError) as raised:
         cases_of('cases: [{op: relu, name: "x$a$b", product: {a: [1, 11], b: [1, 11]}, shapes: {input0: [$a, $b]}}]')
     (problem,) = raised.value.problems
@@ -160,7 +159,7 @@ def test_a_name_that_says_the_same_of_two_combinations() -> None:
     assert says_exactly(problem.message, "plan.the_name_is_that")
 
 
-def test_ids_and_keys_do_not_depend_on_the_other_values() -> None:
+def test_ids_do_not_depend_on_other_values() -> None:
     few = cases_of("cases: [{op: relu, product: {m: [2], seed: [1]}, shapes: {input0: [$m]}}]")
     many = cases_of("cases: [{op: relu, product: {m: [9, 2, 1], seed: [4, 1]}, shapes: {input0: [$m]}}]")
     assert {case.id: case.key for case in few}.items() <= {case.id: case.key for case in many}.items()
@@ -225,7 +224,7 @@ def test_explain_names_the_axis_and_its_line() -> None:
     assert case.where == "plan.yaml:2"
 
 
-def test_a_combination_is_repeated_by_a_plan_of_one_case() -> None:
+def test_case_plan_reproduces_a_combination() -> None:
     text = """\
         cases:
           - op: add
@@ -252,30 +251,30 @@ def test_a_combination_is_repeated_by_a_plan_of_one_case() -> None:
 @pytest.mark.parametrize(
     ("product", "path", "message"),
     [
-        ("[1]", "product", "product is [1], but should be a mapping from axes to lists of values"),
-        ("{}", "product", "product is {}, but should be a mapping from axes to lists of values"),
-        ("{seed: 3}", "product.seed", "the axis seed is 3, but should be a list with a value or more"),
-        ("{seed: []}", "product.seed", "the axis seed is [], but should be a list with a value or more"),
+        ("[1]", "product", "product is [1], expected a mapping from axes to lists of values"),
+        ("{}", "product", "product is {}, expected a mapping from axes to lists of values"),
+        ("{seed: 3}", "product.seed", "the axis seed is 3, expected a list of at least one value"),
+        ("{seed: []}", "product.seed", "the axis seed is [], expected a list of at least one value"),
         ("{seed: [1, 1]}", "product.seed[1]", "item 1 of seed repeats item 0: 1"),
-        ("{seed: [-1]}", "product.seed[0]", "seed is -1, but should be at least 0"),
+        ("{seed: [-1]}", "product.seed[0]", "seed is -1, expected at least 0"),
         ("{dtypes: [flot16]}", "product.dtypes[0]", "unknown dtype 'flot16'"),
         ("{dtypes: [[float16, flot16]]}", "product.dtypes[0][1]", "unknown dtype 'flot16'"),
-        ("{shapes.input1: [[2, -3]]}", "product['shapes.input1'][0][1]", "size 1 of the shape is -3, but should"),
+        ("{shapes.input1: [[2, -3]]}", "product['shapes.input1'][0][1]", "size 1 of the shape is -3, expected"),
         ("{shapes.inputt: [[2]]}", "product['shapes.inputt'][0]", "unknown tensor 'inputt'"),
         ("{attributes.beta: [2]}", "product['attributes.beta'][0]", "unknown attribute of add 'beta'"),
-        ("{attributes.alpha: [x]}", "product['attributes.alpha'][0]", "attribute alpha is 'x', but should be a number"),
-        ("{m: [1]}", "product.m", "the axis m is no key of a case, and nothing in the case names $m"),
-        ("{dtype: [float16]}", "product.dtype", "the axis dtype is no key of a case, and nothing in the case names"),
-        ("{name: [a, b]}", "product.name", "name is no key that a product can vary"),
-        ("{seed.x: [1]}", "product['seed.x']", "'seed' of the axis seed.x should be one of shapes, dtypes"),
-        ("{op: [relu]}", "product.op", "op is stated by the axis and by the case too"),
-        ("{'seed, seed': [[1, 2]]}", "product['seed, seed']", "the axis seed is stated twice"),
-        ("{'seed, m': [1]}", "product['seed, m'][0]", "item 0 of seed, m is 1, but should be a list of 2 values"),
-        ("{'a b': [1]}", "product['a b']", "the axis 'a b' should be a word, a key of a case"),
-        ("{seed: [$x]}", "product.seed[0]", "item 0 of seed is '$x', but values of an axis name no axis"),
+        ("{attributes.alpha: [x]}", "product['attributes.alpha'][0]", "attribute alpha is 'x', "),
+        ("{m: [1]}", "product.m", "the axis m is no key of a case, and no value of the case uses $m"),
+        ("{dtype: [float16]}", "product.dtype", "the axis dtype is no key of a case, and no value of the case uses"),
+        ("{name: [a, b]}", "product.name", "name cannot vary in a product"),
+        ("{seed.x: [1]}", "product['seed.x']", "'seed' of the axis seed.x is no mapping, expected one of shapes"),
+        ("{op: [relu]}", "product.op", "op is set by the axis and also by the case"),
+        ("{'seed, seed': [[1, 2]]}", "product['seed, seed']", "the axis seed is set twice"),
+        ("{'seed, m': [1]}", "product['seed, m'][0]", "item 0 of seed, m is 1, expected a list of 2 values"),
+        ("{'a b': [1]}", "product['a b']", "the axis is 'a b', expected a word, a key of a case"),
+        ("{seed: [$x]}", "product.seed[0]", "item 0 of seed is '$x', but a value of an axis cannot name another axis"),
         ("{generator: [nofill]}", "product.generator[0]", "unknown fill 'nofill'"),
         ("{tolerance: [{outt: {rtol: 1}}]}", "product.tolerance[0].outt", "unknown tensor 'outt'"),
-        ("{tolerance: [{rtol: -1}]}", "product.tolerance[0].rtol", "rtol is -1, but should be"),
+        ("{tolerance: [{rtol: -1}]}", "product.tolerance[0].rtol", "rtol is -1, "),
     ],
 )
 def test_wrong_axes(product: str, path: str, message: str) -> None:
@@ -286,8 +285,8 @@ def test_wrong_axes(product: str, path: str, message: str) -> None:
 
 def test_a_reference_to_no_axis() -> None:
     found = faults("cases: [{op: relu, product: {m: [1]}, shapes: {input0: [$m, $k]}, attributes: {x: $mm}}]")
-    assert ("$.cases[0].shapes.input0", "$k names no axis of the product") in [each[1:] for each in found]
-    assert ("$.cases[0].attributes.x", "$mm names no axis of the product") in [each[1:] for each in found]
+    assert ("$.cases[0].shapes.input0", "$k is no axis of the product") in [each[1:] for each in found]
+    assert ("$.cases[0].attributes.x", "$mm is no axis of the product") in [each[1:] for each in found]
 
 
 def test_a_command_may_name_variables_of_its_shell() -> None:
@@ -302,9 +301,9 @@ def test_a_command_may_name_variables_of_its_shell() -> None:
     assert [case.backend_config["ascend"]["command"] for case in cases] == ["run $HOME 1 $$", "run $HOME 2 $$"]
 
 
-def test_a_bad_value_behind_a_reference_is_told_where_it_was_written() -> None:
+def test_wrong_referenced_value_is_located_in_axis() -> None:
     found = fault("cases:\n- op: relu\n  product:\n    m: [1, x]\n  shapes: {input0: [2, $m]}\n")
-    assert found == (4, "$.cases[0].product.m[1]", "size 1 of the shape is 'x', but should be an integer of 0 or more")
+    assert found == (4, "$.cases[0].product.m[1]", "size 1 of the shape is 'x', expected an integer of 0 or more")
 
 
 @pytest.mark.parametrize(
@@ -312,10 +311,10 @@ def test_a_bad_value_behind_a_reference_is_told_where_it_was_written() -> None:
     [
         ("[{seed: 3}]", "[0].seed", "seed is 3, but the axis has no such value"),
         ("[{sed: 1}]", "[0].sed", "'sed' is no axis of the product"),
-        ("[{}]", "", "an entry of exclude is empty, but should name a value of an axis"),
+        ("[{}]", "", "an entry of exclude is empty, expected a value of an axis"),
         ("[{seed: 1}, {seed: 2}]", "", "exclude leaves no combination of the product"),
         ("[{seed: true}]", "[0].seed", "seed is true, but the axis has no such value"),
-        ("{seed: 1}", "", "exclude is {seed: 1}, but should be a list"),
+        ("{seed: 1}", "", "exclude is {seed: 1}, expected a list"),
     ],
 )
 def test_wrong_exclude(exclude: str, path: str, message: str) -> None:
@@ -326,7 +325,7 @@ def test_wrong_exclude(exclude: str, path: str, message: str) -> None:
 def test_exclude_without_a_product() -> None:
     assert fault("cases: [{op: relu, shapes: {input0: 4}, exclude: [{seed: 1}]}]")[1:] == (
         "$.cases[0].exclude",
-        "exclude stands without a product, but should name values of its axes",
+        "exclude is set without a product, expected values of its axes",
     )
 
 
@@ -348,7 +347,6 @@ def test_what_an_axis_brings_is_stated_nowhere_else(case: str, path: str) -> Non
 
 
 def test_all_faults_of_all_combinations_at_once() -> None:
-    """One line for each value that is wrong, whatever number of combinations it meets."""
     found = faults(
         """\
         cases:
@@ -365,13 +363,13 @@ def test_all_faults_of_all_combinations_at_once() -> None:
     assert found == [
         (4, "$.cases[0].product.dtypes[2]", "unknown dtype 'flot16'"),
         (4, "$.cases[0].product.dtypes[1]", "matmul is not defined for (int8, int8)"),
-        (7, "$.cases[0].product.seed[2]", "seed is -1, but should be at least 0"),
-        (8, "$.cases[0].shapes", "inner sizes are 5 and 3, but should be equal"),
+        (7, "$.cases[0].product.seed[2]", "seed is -1, expected at least 0"),
+        (8, "$.cases[0].shapes", "inner sizes are 5 and 3, expected equal"),
         (9, "$.cases[1].op", "unknown operator 'reluu'"),
     ]
 
 
-def test_a_fault_says_with_which_values_it_was_met() -> None:
+def test_problem_names_its_combination() -> None:
     with pytest.raises(PlanError) as raised:
         cases_of("cases: [{op: matmul, product: {k: [3, 5], seed: [8]}, shapes: {input0: [2, $k], input1: [3, 4]}}]")
     assert [each.hint for each in raised.value.problems] == ["with k=5, seed=8"]
@@ -380,10 +378,10 @@ def test_a_fault_says_with_which_values_it_was_met() -> None:
 def test_a_million_combinations_are_the_limit() -> None:
     many = "[" + ", ".join(map(str, range(101))) + "]"
     message = fault(f"cases: [{{op: relu, product: {{seed: {many}, a: {many}, b: {many}}}}}]")[2]
-    assert message == f"product has {101**3:,} combinations, but should have at most {MAX_COMBINATIONS:,}"
+    assert message == f"product has {101**3:,} combinations, expected at most {MAX_COMBINATIONS:,}"
 
 
-def test_a_product_that_is_wrong_throughout_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_product_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Statement] = []
 
     def made(statement: Statement) -> TestCase | None:
@@ -410,7 +408,7 @@ def test_untrusted_plans_name_no_code_in_their_axes() -> None:
             backend_config: {command: {command: "rm -rf $word"}}
         """
     found = [(path, message) for _, path, message in faults(text, CaseRequest(untrusted=True))]
-    refusal = "--untrusted refuses what the plan would run: "
+    refusal = "--untrusted refuses to run code that the plan names: "
     assert found == [
         ("$.cases[0].product.generator[1]", f"{refusal}my.gen:Gen"),
         ("$.cases[0].product.reference[0]", f"{refusal}a.b:c"),
@@ -423,7 +421,7 @@ def test_backends_named_by_axes_are_checked() -> None:
     assert fault(text)[1:] == ("$.cases[0].product.backend_config[0].ascent", "unknown backend 'ascent'")
 
 
-def test_what_the_backend_wants_is_asked_of_every_combination() -> None:
+def test_backend_checks_every_combination() -> None:
     def check(case: TestCase) -> list[str]:
         return ["x is 2"] if case.backend_config["ascend"]["x"] == 2 else []
 
@@ -518,7 +516,7 @@ def sound_products(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def told(raw: bytes, request: CaseRequest) -> list[TestCase] | list[tuple[str, str]]:
-    """The cases, or the faults."""
+    """Return the cases, or the problems."""
     try:
         return build(parse_plan(raw, "plan.yaml"), request)
     except PlanError as error:
@@ -543,7 +541,7 @@ REQUESTS = st.sampled_from(
 @settings(max_examples=50, deadline=None)
 @given(entry=st.one_of(products(), sound_products()), request=REQUESTS)
 def test_shared_parts_change_no_case(entry: dict[str, Any], request: CaseRequest) -> None:
-    """Nor does the constructor of the class: each is frozen, equal to one made anew, and its plan has its key."""
+    # The constructor bypasses the class: each case is still frozen, and equal to one built anew.
     raw = repr({"cases": [entry]}).replace("True", "true").replace("False", "false").replace("None", "null").encode()
     shared = told(raw, request)
     with pytest.MonkeyPatch.context() as patch:
@@ -569,18 +567,18 @@ def test_outputs_follow_the_attributes_of_their_combination() -> None:
     assert [case.outputs[0].shape for case in cases] == [(3,), (3,), (2,), (2,), (), ()]
 
 
-def test_outputs_that_are_stated_are_compared_in_every_combination() -> None:
+def test_declared_outputs_are_compared_per_combination() -> None:
     found = fault("cases: [{op: relu, product: {m: [2, 3], seed: [0, 1]}, shapes: {input0: [$m], out: [2]}}]")
-    assert found[1:] == ("$.cases[0].shapes.out", "the shape of output0 is 2, but relu makes 3")
+    assert found[1:] == ("$.cases[0].shapes.out", "the shape of output0 is 2, but relu returns 3")
     of_dtypes = "cases: [{op: relu, product: {dtypes: [{out: float16, x: float16}, {out: float16, x: float64}]}}]"
     text = of_dtypes.replace("x:", "input:").replace("}]}}]", "}]}, shapes: {input: 2}}]")
     assert fault(text)[1:] == (
         "$.cases[0].product.dtypes[1].out",
-        "the dtype of output0 is float16, but relu makes float64",
+        "the dtype of output0 is float16, but relu returns float64",
     )
 
 
-def test_dtypes_that_the_options_of_a_backend_imply_follow_their_combination() -> None:
+def test_implied_dtypes_follow_their_combination() -> None:
     document = plan(
         """\
         backend: ascend
@@ -594,7 +592,7 @@ def test_dtypes_that_the_options_of_a_backend_imply_follow_their_combination() -
 def test_a_tolerance_that_only_some_dtypes_need() -> None:
     found = fault("cases: [{op: unruled, product: {dtypes: [int32, float32]}, shapes: {x: 4}}]")
     assert found[1] == "$.cases[0].tolerance"
-    assert found[2].endswith("has no rule for it, so a tolerance should be stated")
+    assert found[2].endswith("has no tolerance rule, so the case needs a tolerance")
 
 
 def test_rows_of_shapes_may_leave_optional_inputs_out() -> None:

@@ -1,4 +1,4 @@
-"""A case written as a command line or a plan comes back as the same case."""
+"""A case written as a command line or a plan is read back as the same case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAGS = {flag: option for option in OPTIONS for flag in option.flags}
 
 
 def request_of(argv: list[str]) -> CaseRequest:
-    """Read flags as the command line does: by the option table."""
+    """Return the request of flags, read by the option table."""
     assert argv[0] == "run"
     options: dict[str, Any] = {}
     words = iter(argv[1:])
@@ -47,7 +47,7 @@ def again_by_plan(case: TestCase, file: str = "elsewhere/again.yaml") -> TestCas
 
 
 def stated(case: TestCase) -> dict[str, Any]:
-    """Everything of a case but where it was written."""
+    """Return everything of a case except its positions."""
     fields = {field.name: getattr(case, field.name) for field in dataclasses.fields(case) if field.init}
     for name in ("where", "origins", "name"):
         fields.pop(name)
@@ -142,7 +142,7 @@ def test_base_dir_keeps_relative_paths_working(tmp_path: Path) -> None:
     assert again.key == original.key
 
 
-def test_a_skip_or_xfail_from_python_without_a_reason_stays_one() -> None:
+def test_python_marks_without_reason_stay() -> None:
     original = case_of("cases: [{op: relu, shapes: {input0: 2}}]")
     again = again_by_plan(dataclasses.replace(original, skip=Skip(reason=""), xfail=Xfail(reason=" ")))
     assert (again.skip, again.xfail) == (Skip(reason="no reason given"), Xfail(reason="no reason given"))
@@ -180,7 +180,7 @@ def test_tolerance_layers_become_one_flag() -> None:
     assert [each.tolerance for each in again.tolerances] == [Tolerance(rtol=1e-2, atol=1e-9), Tolerance(rtol=1, atol=3)]
 
 
-def test_a_plans_default_must_not_become_a_flag_that_relaxes_exact_results() -> None:
+def test_plan_tolerance_default_is_no_flag() -> None:
     text = "defaults: {tolerance: {rtol: 1}}\ncases: [{op: OP, shapes: {input0: 2}, dtypes: DT, generator: GEN}]"
 
     def line(op: str, dtype: str, generator: str = "randn") -> list[str] | None:

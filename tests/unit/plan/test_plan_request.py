@@ -1,4 +1,4 @@
-"""The command line's flags: what they mean, and which flag is wrong."""
+"""Flags of the command line: their values, and the flag that is wrong."""
 
 from __future__ import annotations
 
@@ -117,17 +117,16 @@ def test_tolerances() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1e-3", "--tolerance: tolerance is '1e-3', but should look like --tolerance rtol=1e-3,atol=1e-5"),
+        ("1e-3", "--tolerance: tolerance is '1e-3', expected a form like --tolerance rtol=1e-3,atol=1e-5"),
         ("abs=0,rell=3", "--tolerance abs=0,rell=3: unknown key 'rell' of tolerance\n    did you mean rel?"),
         (
             "values=3",
             "--tolerance values=3: unknown key 'values' of tolerance\n    known keys: rtol, rel, relative, atol, abs, "
-            "absolute, mismatch_ratio, ratio, signed_zeros; in a plan, that of one output is a mapping, as values: "
-            "{rtol: 3.0}",
+            "absolute, mismatch_ratio, ratio, signed_zeros; for one output of that name write values: {rtol: 3.0}",
         ),
-        ("rtol=x", "--tolerance rtol=x: rtol is 'x', but should be a number"),
-        ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is stated twice"),
-        ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is set twice, also as rel"),
+        ("rtol=x", "--tolerance rtol=x: rtol is 'x', expected a number"),
+        ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is set twice"),
+        ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is stated twice, also as rel"),
         ("rtol=nan", "--tolerance rtol=nan: rtol is nan, expected a finite number of 0 or more"),
         ("rtol=-1", "--tolerance rtol=-1: rtol is -1.0, expected a finite number of 0 or more"),
     ],
@@ -147,8 +146,8 @@ def test_requests() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shape": ["input0=2", "input0=3"]}, "--shape: input0 is stated twice"),
-        ({"attr": ["a=2", "a=3"]}, "--attr: a is stated twice"),
+        ({"shape": ["input0=2", "input0=3"]}, "--shape: input0 is set twice"),
+        ({"attr": ["a=2", "a=3"]}, "--attr: a is set twice"),
         ({"seed": -1}, "--seed: seed is -1"),
         ({"seed": 2**64}, "--seed: seed is "),
         ({"timeout": 0.0}, "--timeout: timeout is 0"),

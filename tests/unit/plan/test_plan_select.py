@@ -1,4 +1,4 @@
-"""Selection: globs, tags, operators and -k expressions; what matches nothing is an error."""
+"""Selection: globs, tags, operators and -k expressions; a filter without a match is an error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_globs_take_brackets_as_they_are() -> None:
     assert ids(globs=["*"]) == [ADD, TAIL, RELU]
 
 
-def test_brackets_are_sets_only_if_no_id_has_them() -> None:
+def test_brackets_are_text_first() -> None:
     names = [f"softmax/ordinary/{n}[float32](4x37)" for n in (1, 2, 3)]
     assert matching_ids("*/[12][float32]*", names) == {*names[:2]}
     assert matching_ids("*ordinary/[!1-2]*", names) == {names[2]}
@@ -72,7 +72,7 @@ def test_filters_add_up() -> None:
         ({"skip_tags": ["slwo"]}, "unknown tag 'slwo'; did you mean 'slow'?"),
         ({"ops": ["rleu"]}, "unknown operator 'rleu'; did you mean 'relu'?"),
         ({"globs": ["tail addd"]}, "no case matches --case 'tail addd'; did you mean 'tail add'?"),
-        ({"globs": ["*", "zzzzzz"]}, "no case matches --case 'zzzzzz'; there are add[float16](2x3, 2x3), tail add"),
+        ({"globs": ["*", "zzzzzz"]}, "no case matches --case 'zzzzzz'; ids: add[float16](2x3, 2x3), tail add"),
     ],
 )
 def test_what_matches_nothing_is_an_error(filters: dict[str, object], message: str) -> None:
@@ -126,7 +126,7 @@ def test_wrong_expressions_point_at_the_place(expression: str, column: int, mess
     assert caret == f"  {' ' * column}^"
 
 
-def test_a_name_with_spaces_is_asked_for_in_another_way() -> None:
+def test_keyword_with_spaces_gets_hint() -> None:
     def said(expression: str) -> str:
         with pytest.raises(UsageError) as raised:
             parse_keyword(expression)

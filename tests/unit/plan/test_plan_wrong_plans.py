@@ -1,4 +1,4 @@
-"""Plans as they are written in a hurry: every message says the place, what is there, and what to write instead."""
+"""Usual mistakes in plans: each message has the position, the value, and a correction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def said(text: str) -> str:
 def test_wrong_indentation() -> None:
     assert says_exactly(said("cases:\n  - op: matmul\n   shapes: {}\n"), "plan.plan_yaml_this_is")
     deeper = said("cases:\n  - op: matmul\n      shapes: {}\n")
-    assert deeper.startswith("plan.yaml:3: this is not YAML: a ':' stands where no key can; the indentation is off")
+    assert deeper.startswith(
+        "plan.yaml:3: this is not YAML: a ':' is in a position without a key: correct the indentation"
+    )
 
 
 def test_a_key_of_a_case_at_the_margin() -> None:
@@ -41,17 +43,17 @@ def test_tabs(text: str) -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ('"64,128"', "shapes is '64,128', but should be a mapping\n    shapes: {input0: [64,128]}"),
-        ("64x128", "shapes is '64x128', but should be a mapping\n    shapes: {input0: 64x128}"),
-        ("[4x5, 5x3]", "but should be a mapping\n    shapes: {input0: 4x5, input1: 5x3}"),
-        ("[[4, 5], [5, 3]]", "but should be a mapping\n    shapes: {input0: [4, 5], input1: [5, 3]}"),
-        ("[4, 5]", "shapes is [4, 5], but should be a mapping\n    shapes: {input0: [4, 5]}"),
+        ('"64,128"', "shapes is '64,128', expected a mapping\n    shapes: {input0: [64,128]}"),
+        ("64x128", "shapes is '64x128', expected a mapping\n    shapes: {input0: 64x128}"),
+        ("[4x5, 5x3]", ", expected a mapping\n    shapes: {input0: 4x5, input1: 5x3}"),
+        ("[[4, 5], [5, 3]]", ", expected a mapping\n    shapes: {input0: [4, 5], input1: [5, 3]}"),
+        ("[4, 5]", "shapes is [4, 5], expected a mapping\n    shapes: {input0: [4, 5]}"),
         ("{input0: 64*128}", "tensor without dimensions\n    if it is a list of sizes, write [64, 128]"),
-        ("{input0: '(64'}", "shape is '(64', but should be sizes such as 2x3x4"),
-        ("{input0: 64,128}", "128 stands alone, but should be a key with a value\n    sizes stand in brackets"),
+        ("{input0: '(64'}", "shape is '(64', expected sizes such as 2x3x4"),
+        ("{input0: 64,128}", "128 has no value, expected a key with a value\n    write sizes in brackets"),
         ("{input0:4x5}", "    a space is missing: write input0: 4x5"),
-        ("{input0: [$m, 5], input1: 5x3}", "    a word after $ is an axis of `product`, which the case does not have"),
-        ("{input0: '${m}x5', input1: 5x3}", "    a word after $ is an axis of `product`, which the case does not have"),
+        ("{input0: [$m, 5], input1: 5x3}", "    $NAME refers to an axis of `product`, which the case does not have"),
+        ("{input0: '${m}x5', input1: 5x3}", "    $NAME refers to an axis of `product`, which the case does not have"),
     ],
 )
 def test_shapes(shapes: str, message: str) -> None:
@@ -78,16 +80,16 @@ def test_shapes_in_balanced_brackets_are_read() -> None:
         ("op: reluu", "$.cases[0].op: unknown operator 'reluu'\n    did you mean relu? known: add, cat, "),
         ("dtype: f16", "unknown key 'dtype' of a case\n    did you mean dtypes?"),
         ("type: f16", "unknown key 'type' of a case\n    did you mean dtypes?"),
-        ("tolerance: 1e-3", "tolerance is 0.001, but should be a mapping such as {rtol: 1e-3, atol: 1e-5}"),
+        ("tolerance: 1e-3", "tolerance is 0.001, expected a mapping such as {rtol: 1e-3, atol: 1e-5}"),
         ("rtol: 1e-3", "unknown key 'rtol' of a case\n    write tolerance: {rtol: ...}"),
-        ('tolerance: {rtol: "1e-3"}', "rtol is '1e-3', but should be a number of 0 or more\n    write it without quo"),
-        ("attributes: [alpha, 2]", "but should be a mapping\n    attributes: {alpha: 2}"),
-        ("name: 10", 'name is 10, but should be text\n    write "10" in quotes if it is text'),
-        ("tags: slow", "tags is 'slow', but should be a list\n    tags: [slow]"),
+        ('tolerance: {rtol: "1e-3"}', "rtol is '1e-3', expected a number of 0 or more\n    write it without quo"),
+        ("attributes: [alpha, 2]", ", expected a mapping\n    attributes: {alpha: 2}"),
+        ("name: 10", 'name is 10, expected text\n    write "10" in quotes if it is text'),
+        ("tags: slow", "tags is 'slow', expected a list\n    tags: [slow]"),
         ("backend: numpy", "it is a key of the plan: write backend: at the left margin, outside of cases"),
         (
             "backend_config: {command: [a]}",
-            "    options stand below the name of their backend: backend_config: {ascend: {command: ...}}",
+            "    indent options below the name of their backend: backend_config: {ascend: {command: ...}}",
         ),
         ("config: {}", "unknown key 'config' of a case\n    did you mean backend_config?"),
         ("shapes.x: {}", "unknown key 'shapes.x' of a case\n    did you mean shapes?"),
@@ -114,25 +116,28 @@ def test_an_output_of_the_wrong_shape() -> None:
     [
         (
             "defaults: [dtypes]\ncases: []",
-            "$.defaults: defaults is ['dtypes'], but should be a mapping\n    defaults: {",
+            "$.defaults: defaults is ['dtypes'], expected a mapping\n    defaults: {",
         ),
         (
             "cases: [relu]",
-            "$.cases[0]: case 0 is 'relu', but should be a mapping\n    - {op: relu, shapes: {input0: 2x",
+            "$.cases[0]: case 0 is 'relu', expected a mapping\n    - {op: relu, shapes: {input0: 2x",
         ),
-        ("cases: {relu: 3}", "but should be a list\n    each case begins with '- op:', indented below cases:"),
+        ("cases: {relu: 3}", ", expected a list\n    each case begins with '- op:', indented below cases:"),
         (
             "- op: relu",
-            "the top of the file is a list, but should be a mapping with the key cases\n    write cases: abo",
+            "the top of the file is a list, expected a mapping with the key cases\n    write cases: abo",
         ),
-        ("cases:\n", "$.cases: cases is null, but should be a list\n    cases: [{op: relu, shapes: {input0: 2x3}}]"),
+        ("cases:\n", "$.cases: cases is null, expected a list\n    cases: [{op: relu, shapes: {input0: 2x3}}]"),
         ("tests: []\n", "plan.yaml:1 $.tests: unknown key 'tests' of the plan\n    did you mean cases?"),
         ("seed: 1\n", "plan.yaml:1 $.cases: the key cases is missing\n    cases: [{op: relu"),
         ("cases: [{operator: relu}]", "$.cases[0].operator: unknown key 'operator' of a case\n    did you mean op?"),
         ("cases: [{name: relu}]", "$.cases[0].op: the key op is missing\n    every case names its operator: op: relu"),
-        ("cases:\n  - op:relu\n    name: a", "a ':' without a space after it makes no key; write 'op: relu', not"),
+        ("cases:\n  - op:relu\n    name: a", "a ':' needs a space after it; write 'op: relu', not"),
         ("cases:\n  - {op: relu\n  - {op: add}\n", "a bracket that is opened in line 2 is not closed, or a comma is"),
-        ("cases:\n  - {op: relu, description: a: b}\n", "plan.yaml:2: this is not YAML: a ':' stands where no key can"),
+        (
+            "cases:\n  - {op: relu, description: a: b}\n",
+            "plan.yaml:2: this is not YAML: a ':' is in a position without",
+        ),
     ],
 )
 def test_the_rest(text: str, message: str) -> None:
@@ -149,10 +154,9 @@ def test_the_rest(text: str, message: str) -> None:
     ],
 )
 def test_keys_of_model_cases_in_a_plan(stated: str, instead: str) -> None:
-    """Whoever writes one of the two forms may have meant the other; what is said instead can be written."""
     assert said(f"cases:\n  - {{op: sum, {stated}}}\n").endswith(
-        "    it is a key of model cases: write model: NAME above cases, which makes this a file of them; "
-        f"a plan without it states {instead}"
+        "    it is a key of model cases: write model: NAME above cases, if this is a file of them; "
+        f"in a plan write {instead}"
     )
     keys = instead.replace(" and ", ", ") if "shapes" in instead else f"shapes: {{input0: [2, 3]}}, {instead}"
     assert len(build(plan(f"cases:\n  - {{op: sum, {keys}}}\n"))) == 1

@@ -1,4 +1,4 @@
-"""YAML text to plain data: traps closed, bombs refused, lines known."""
+"""YAML text to plain data: ambiguous values, limits, and lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optest.plan.yaml_source import MAX_BYTES, _PythonLoader, format_path, load_
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test of this file runs with both composers."""
+    """Run every test of this file with both composers."""
     if request.param == "python":
         monkeypatch.setattr("optest.plan.yaml_source._Loader", _PythonLoader)
     else:
@@ -87,7 +87,7 @@ def test_nan_is_a_number() -> None:
 
 
 @pytest.mark.parametrize("word", ["yes", "No", "ON", "off", "010", "08", "0o17", "0x4", "0b11", "1:30", "1e999"])
-def test_what_readers_disagree_about_is_refused_with_a_hint(word: str) -> None:
+def test_ambiguous_scalars_are_refused_with_hint(word: str) -> None:
     source = parse_source(f"a: 1\nb:\n  c: [2, {word}]\n".encode(), "p.yaml")
     (problem,) = source.faults.values()
     assert (problem.line, problem.path) == (3, "$.b.c[1]")
@@ -100,28 +100,28 @@ def test_hint_for_a_hexadecimal_shape() -> None:
     assert says_exactly(problem.hint, "plan.write_if_it_is")
 
 
-def test_words_that_look_like_booleans_are_refused_as_keys_too() -> None:
+def test_boolean_lookalike_keys_are_refused() -> None:
     assert faults("no: 1\n") == [(1, "$.no", "the key no is not text")]
     assert faults("a:\n  1: x\n") == [(2, "$.a['1']", "the key 1 is not text")]
     assert faults("null: 1\n") == [(1, "$.null", "the key null is not text")]
 
 
-def test_keys_stated_twice() -> None:
+def test_repeated_keys() -> None:
     assert faults("a: 1\nb: {c: 1,\n  c: 2}\na: 3\n") == [
-        (3, "$.b.c", "the key c is stated twice, first in line 2"),
-        (4, "$.a", "the key a is stated twice, first in line 1"),
+        (3, "$.b.c", "the key c is set twice, first in line 2"),
+        (4, "$.a", "the key a is set twice, first in line 1"),
     ]
 
 
 def test_tags_are_refused() -> None:
-    assert faults("a: !!str 3\n") == [(1, "$.a", "the tag !!str is not taken")]
+    assert faults("a: !!str 3\n") == [(1, "$.a", "the tag !!str is not allowed")]
     assert faults("a: !!python/object/apply:os.system [ls]\n") == [
-        (1, "$.a", "the tag !!python/object/apply:os.system is not taken")
+        (1, "$.a", "the tag !!python/object/apply:os.system is not allowed")
     ]
 
 
 def test_a_list_as_key() -> None:
-    assert faults("? [a, b]\n: 1\n") == [(1, "$['[...]']", "a key is a list or mapping, but should be a word")]
+    assert faults("? [a, b]\n: 1\n") == [(1, "$['[...]']", "a key is a list or mapping, expected a word")]
 
 
 def test_merge_keys() -> None:
@@ -132,12 +132,12 @@ def test_merge_keys() -> None:
     assert source.data["two"] == {"x": 1, "y": 2, "z": 4}
     assert source.line_of(("one", "y")) == 1
     assert source.line_of(("two", "z")) == 2
-    assert faults("a: {<<: 3}\n") == [(1, "$.a", "<< merges something else than a mapping or a list of mappings")]
+    assert faults("a: {<<: 3}\n") == [(1, "$.a", "<< merges a value that is neither a mapping nor a list of mappings")]
 
 
 def test_two_merge_keys_want_a_list() -> None:
     text = "a: &a {x: 1}\nb: &b {x: 2}\nc: {<<: *a, <<: *b}\n"
-    assert faults(text) == [(3, "$.c['<<']", "<< is stated twice")]
+    assert faults(text) == [(3, "$.c['<<']", "<< is set twice")]
 
 
 def test_quoted_merge_sign_is_a_word() -> None:
@@ -150,11 +150,11 @@ def test_quoted_merge_sign_is_a_word() -> None:
         (b"", 1, "the file is empty"),
         (b"\n# nothing\n", 1, "the file is empty"),
         (b"---\n", 1, "the file is empty"),
-        (b"a: 1\nb: \xff\n", 2, "the text has the byte 0xff, but should be UTF-8"),
-        ("a: 1\n".encode("utf-16"), 1, "should be UTF-8"),
+        (b"a: 1\nb: \xff\n", 2, "the text has the byte 0xff, expected UTF-8"),
+        ("a: 1\n".encode("utf-16"), 1, "expected UTF-8"),
         (b"a: 1\nb: \x00\n", 2, "characters are not allowed"),
-        (b"- a\n", 1, "the top of the file is a list, but should be a mapping"),
-        (b"\nhello\n", 2, "the top of the file is 'hello', but should be a mapping"),
+        (b"- a\n", 1, "the top of the file is a list, expected a mapping"),
+        (b"\nhello\n", 2, "the top of the file is 'hello', expected a mapping"),
         (b"a: 1\n---\nb: 2\n", 2, "a second document begins"),
         (b"a: [1, 2\nb: 3\n", 2, "this is not YAML: "),
         (b"a: 1\n b: 2\n", 2, "this is not YAML: "),
@@ -184,7 +184,7 @@ def test_an_anchor_in_itself() -> None:
     assert (problem.line, problem.message) == (2, "an anchor contains an alias of itself")
 
 
-def test_aliases_that_nest_are_as_deep_as_what_they_stand_for() -> None:
+def test_nested_aliases_count_their_depth() -> None:
     lines = [f"a{index}: &a{index} {'[' * 40}*a{index - 1}{']' * 40}" for index in range(1, 4)]
     problem = fatal("\n".join(["a0: &a0 1", *lines]))
     assert (problem.line, problem.message) == (3, "nesting is more than 64 levels deep")

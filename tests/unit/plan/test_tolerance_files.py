@@ -1,4 +1,4 @@
-"""Tolerance files in the seed's form: which pair holds for a backend and a test, and what is refused."""
+"""Tolerance files: the rule that decides for a backend and a test, and refused files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_seeds_example(tmp_path: Path, backend: str, operator: str, effectiv
     assert pair(rules(tmp_path, SEED), case(backend, operator)) == effective
 
 
-def test_later_rules_of_one_kind_win_wherever_they_stand(tmp_path: Path) -> None:
+def test_last_rule_of_equal_rank_wins(tmp_path: Path) -> None:
     found = rules(
         tmp_path,
         {"rules": [{"test": "silu_*", "atol": 1e-3}, {"backend": "f*", "atol": 1}, {"test": "silu*", "atol": 2e-3}]},
@@ -91,14 +91,12 @@ def test_what_a_case_states_itself_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("test", "atol"), [("", 0), ("*", 0), ("neg_matches_torch", 1)])
-def test_only_a_rule_that_names_a_test_relaxes_what_has_one_right_answer(
-    tmp_path: Path, test: str, atol: float
-) -> None:
+def test_only_named_test_relaxes_exact_results(tmp_path: Path, test: str, atol: float) -> None:
     found = rules(tmp_path, {"rules": [{"atol": 1} | ({"test": test} if test else {})]})
     assert pair(found, case("faer", "neg", kind="int32"))[0] == atol
 
 
-def test_a_rule_that_matched_nothing_is_told_of_its_own_backend_alone(tmp_path: Path) -> None:
+def test_unused_rule_of_other_backend_is_silent(tmp_path: Path) -> None:
     found = rules(tmp_path, {"rules": [{"test": "silo*", "atol": 1}, {"backend": "other", "test": "silo*", "atol": 1}]})
     (line,) = found.unused([case("faer", "silu")])
     assert "silo*" in line
@@ -108,7 +106,7 @@ def test_a_rule_that_matched_nothing_is_told_of_its_own_backend_alone(tmp_path: 
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"default": {"atol": -1}}, "should be at least 0"),
+        ({"default": {"atol": -1}}, "expected at least 0"),
         ('{"default": {"atol": NaN}}', "finite number"),
         ('{"default": {"atol": Infinity}}', "finite number"),
         ({"default": {"atol": "1e-3x"}}, "atol"),

@@ -199,7 +199,7 @@ def test_a_file_input_is_what_the_file_says(tmp_path: Path) -> None:
         ("file: y.pt", "file", "there is no file 'y.pt'\n    a relative path starts from the folder of this file"),
         ("file: '.'", "file", ". ends in no .pt, so its shape and dtype have to be stated\n    tensor: {shape: [2, 3]"),
         ("file: x.npy", "file", "x.npy ends in no .pt, so its shape and dtype have to be stated"),
-        ('file: "a\\0.pt"', "file", "file holds a NUL"),
+        ('file: "a\\0.pt"', "file", "file has a NUL character"),
         ("file: folder.pt", "file", "there is no file 'folder.pt'"),
         (
             "tensor: {init: file, init_args: {path: y.npy}, shape: [2]}",
