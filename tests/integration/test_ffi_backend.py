@@ -156,7 +156,7 @@ def mapping_file(folder: Path, old: str, new: str) -> str:
     [
         ("input:other", "inptu:other", "did you mean input?"),
         ("input:other", "input:others", "add has no input 'others'; did you mean other? it has input, other"),
-        ("input:other", "handle:other", "but should be one of"),
+        ("input:other", "handle:other", "expected one of"),
         ("attribute:dim as int", "attribute:dim", "should say its C type"),
         ("attribute:dim as int", "attribute:dim as long", "should say its C type"),
         ("version: 1", "version: 2", "version"),

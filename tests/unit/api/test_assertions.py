@@ -84,8 +84,8 @@ def test_strides_of_the_input_are_part_of_the_diagnosis() -> None:
 @pytest.mark.parametrize(
     ("actual", "reason"),
     [
-        (softmax(X).astype(np.float32), "the dtype is float32, but should be float16"),
-        (softmax(X)[:4], "the shape is 4x100, but should be 8x100"),
+        (softmax(X).astype(np.float32), "the dtype is float32, expected float16"),
+        (softmax(X)[:4], "the shape is 4x100, expected 8x100"),
         (None, "MISSING_OUTPUT"),
         ([softmax(X), X.copy()], "EXTRA_OUTPUT"),
         (np.ma.masked_array(softmax(X), X > 0), "output 0 is MaskedArray, a subclass"),
@@ -102,7 +102,7 @@ def test_another_structure_is_a_failure(actual: Any, reason: str) -> None:
     [
         ({"op": "sofmax"}, "unknown operator 'sofmax'; did you mean 'softmax'"),
         ({"dmi": 1}, r"softmax: unknown attribute of softmax 'dmi'\n  .*dim"),
-        ({"dim": 5}, "dim is 5, but should be -2 to 1"),
+        ({"dim": 5}, "dim is 5, expected -2 to 1"),
         ({"inputs": X}, r"inputs is a ndarray, expected a list or a mapping of tensors"),
         ({"inputs": [X, X]}, r"softmax has 2 inputs, expected at most 1: input"),
         ({"inputs": []}, "softmax needs a shape of input0"),

@@ -26,7 +26,7 @@ def test_without_bench_nothing_is_timed() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"bench": True, "bench_time": "0"}, "--bench-time is '0', but should be a time such as 0.2s"),
+        ({"bench": True, "bench_time": "0"}, "--bench-time is '0', expected a time such as 0.2s"),
         ({"bench": True, "bench_time": "0ms"}, "more than 0"),
         ({"bench": True, "bench_time": "soon"}, "--bench-time is 'soon'"),
         ({"bench": True, "bench_time": "-1s"}, "--bench-time is '-1s'"),

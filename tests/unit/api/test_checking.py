@@ -44,7 +44,7 @@ from optest.store import read_journal
 
 def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:
     if not specs[0].rank:
-        raise UnfitArguments("input is a scalar, but should have dimensions")
+        raise UnfitArguments("input is a scalar, expected dimensions")
     return (TensorSpec(dtype=specs[0].dtype, shape=specs[0].shape),)
 
 

@@ -113,8 +113,8 @@ def alone(script: Path) -> subprocess.CompletedProcess[str]:
 
 
 def got_in(text: str) -> tuple[tuple[int, ...], float]:
-    """Index and value of ``out[1, 2]: got 0.5, but should be …``."""
-    found = re.search(r"^\w+\[(.*?)\]: got (\S+), but should be", text, re.M)
+    """Index and value of ``out[1, 2]: got 0.5, expected …``."""
+    found = re.search(r"^\w+\[(.*?)\]: got (\S+), expected", text, re.M)
     assert found is not None, text
     index = tuple(int(each) for each in found[1].split(",") if each.strip().isdigit())
     return index, float(found[2])

@@ -58,8 +58,8 @@ def test_an_attribute_that_is_none_stays_none_in_when(tmp_path: Path) -> None:
         ({"call": f"handle, {CALL}"}, "operators.softmax.call has handle, so the file should say how it is made"),
         ({"call": "handles"}, "which is no role here; did you mean handle?"),
         ({"call": "handle:input"}, "'handle:input', expected one of"),
-        ({"call": "shape:input"}, "but should be 'shape:input as int64_t[]'"),
-        ({"call": "'strides:input as float[]'"}, "but should be 'strides:input as int64_t[]'"),
+        ({"call": "shape:input"}, "expected 'shape:input as int64_t[]'"),
+        ({"call": "'strides:input as float[]'"}, "expected 'strides:input as int64_t[]'"),
         ({"call": "leading:input as bits"}, "or 'leading:input as bytes'"),
         (
             {"file": "handle: {create: {function: f, arguments: [slot, 1]}, destroy: g}"},

@@ -126,7 +126,7 @@ def test_tolerances() -> None:
         ),
         ("rtol=x", "--tolerance rtol=x: rtol is 'x', expected a number"),
         ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is set twice"),
-        ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is stated twice, also as rel"),
+        ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is set twice, also as rel"),
         ("rtol=nan", "--tolerance rtol=nan: rtol is nan, expected a finite number of 0 or more"),
         ("rtol=-1", "--tolerance rtol=-1: rtol is -1.0, expected a finite number of 0 or more"),
     ],

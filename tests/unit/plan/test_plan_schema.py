@@ -148,7 +148,7 @@ def test_a_full_plan() -> None:
         ("tolerance: {rtol: true}", "tolerance.rtol", "rtol is true, expected a number of 0 or more"),
         ("tolerance: {rtol: -1}", "tolerance.rtol", "rtol is -1, "),
         ("tolerance: {rtol: .nan}", "tolerance.rtol", "rtol is nan, "),
-        ("tolerance: {rtol: 1, rel: 2}", "tolerance", "tolerance rtol is stated twice, also as rel"),
+        ("tolerance: {rtol: 1, rel: 2}", "tolerance", "tolerance rtol is set twice, also as rel"),
         ("tolerance: {ratio: 1}", "tolerance.ratio", "mismatch_ratio is 1, "),
         ("skip: true", "skip", "reason of skip is true, expected a sentence with the reason"),
         ("skip: {why: x}", "skip.why", "unknown key 'why' of skip"),

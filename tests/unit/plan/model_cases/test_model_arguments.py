@@ -184,7 +184,7 @@ def quoted(written: str) -> str:
 @pytest.mark.parametrize(
     ("entry", "place", "message"),
     [
-        ("inputs: [{value: {a: 1}}]", "inputs[0].value", "the value is {a: 1}, but should be a scalar, a list or text"),
+        ("inputs: [{value: {a: 1}}]", "inputs[0].value", "the value is {a: 1}, expected a scalar, a list or text"),
         ("inputs: [{value: [1, {a: 1}]}]", "inputs[0].value", "the value is {a: 1}"),
         ("kwmap: {dim: {a: 1}}", "kwmap.dim", "the value is {a: 1}"),
         ("attrs: {dim: 1}, kwmap: {dim: 1}", "kwmap.dim", "dim stands in attrs and in kwmap, but"),

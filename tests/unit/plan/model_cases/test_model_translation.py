@@ -147,9 +147,9 @@ def test_a_file_that_is_wrong_says_where_and_what_to_write(text: str, told: str)
         ("name: a", ".op", "the key op is missing\n    op: torch.add"),
         ("name: 3, op: torch.abs", ".name", 'name is 3, expected text\n    write "3" in quotes if it is text'),
         ('name: "a\\nb", op: torch.abs', ".name", ", expected text without control characters\n    name: add.1"),
-        ("name: a, op: 'os.system(1)'", ".op", "but should be a dotted name of torch's\n    op: torch.add"),
-        ("name: a, op: torch.", ".op", "op is 'torch.', but should be a dotted name"),
-        ("name: a, op: 'torch.add; 1'", ".op", "but should be a dotted name of torch's"),
+        ("name: a, op: 'os.system(1)'", ".op", "expected a dotted name of torch's\n    op: torch.add"),
+        ("name: a, op: torch.", ".op", "op is 'torch.', expected a dotted name"),
+        ("name: a, op: 'torch.add; 1'", ".op", "expected a dotted name of torch's"),
         ("name: a, op: torch.abs, input: []", ".input", "unknown key 'input' of a case\n    did you mean inputs?"),
         ("name: a, op: torch.abs, shape: []", ".shape", "unknown key 'shape' of a case\n    it is a key of a tensor"),
         (
@@ -169,16 +169,16 @@ def test_a_file_that_is_wrong_says_where_and_what_to_write(text: str, told: str)
         (
             "name: a, op: torch.abs, marks: 3",
             ".marks",
-            "a mark is 3, but should be a word\n    marks: [constant, slow]",
+            "a mark is 3, expected a word\n    marks: [constant, slow]",
         ),
-        ("name: a, op: torch.abs, mark: ' , '", ".mark", "but should be a word"),
+        ("name: a, op: torch.abs, mark: ' , '", ".mark", "expected a word"),
         (
             "name: a, op: torch.abs, marks: [a, skipif]",
             ".marks[1]",
             "the mark skipif has no condition here\n    skip_if: {expr: device == 'npu', reason: no such kernel}",
         ),
-        ("name: a, op: torch.abs, marks: [a, '']", ".marks[1]", "a mark is '', but should be a word"),
-        ('name: a, op: torch.abs, mark: "a\\nb"', ".mark", "but should be a word"),
+        ("name: a, op: torch.abs, marks: [a, '']", ".marks[1]", "a mark is '', expected a word"),
+        ('name: a, op: torch.abs, mark: "a\\nb"', ".mark", "expected a word"),
         (
             "name: a, op: torch.abs, expects_error: RuntimeError",
             ".expects_error",
@@ -196,11 +196,11 @@ def test_a_file_that_is_wrong_says_where_and_what_to_write(text: str, told: str)
             ".expects_error.type",
             "did you mean RuntimeError?",
         ),
-        ("name: a, op: torch.abs, expects_error: {type: SystemExit}", ".expects_error.type", "should be one of Arith"),
+        ("name: a, op: torch.abs, expects_error: {type: SystemExit}", ".expects_error.type", "expected one of Arith"),
         (
             "name: a, op: torch.abs, expects_error: {type: BaseException}",
             ".expects_error.type",
-            "should be one of Arith",
+            "expected one of Arith",
         ),
     ],
 )
