@@ -157,8 +157,8 @@ def mapping_file(folder: Path, old: str, new: str) -> str:
         ("input:other", "inptu:other", "did you mean input?"),
         ("input:other", "input:others", "add has no input 'others'; did you mean other? it has input, other"),
         ("input:other", "handle:other", "expected one of"),
-        ("attribute:dim as int", "attribute:dim", "should say its C type"),
-        ("attribute:dim as int", "attribute:dim as long", "should say its C type"),
+        ("attribute:dim as int", "attribute:dim", "should name its C type"),
+        ("attribute:dim as int", "attribute:dim as long", "should name its C type"),
         ("version: 1", "version: 2", "version"),
         ("broadcasts: true", "broadcast: true", "unknown field `broadcast`"),
         ("  mul:", "  add:", "the key add is set twice"),
@@ -182,7 +182,7 @@ def test_a_wrong_mapping_is_refused_when_the_plan_is_read(tmp_path: Path, old: s
         ({"library": "libx.so", "mapping": "infiniop-2026-08"}, "headers is missing"),
         ({"mapping": "infiniopp"}, "did you mean infiniop?"),
         ({"mapping": "nowhere.yaml"}, "there is no mapping"),
-        ({"device": "gpu"}, "device is 'gpu', but mapping infiniop has cpu"),
+        ({"device": "gpu"}, "device is 'gpu', expected one of mapping infiniop: cpu"),
         ({"outputs": {"y": {"strides": [1]}}}, "outputs.y is no output of add, which has out"),
         ({"outputs": {"out": {"strides": [1, 1]}}}, "outputs.out does not fit"),
     ],
@@ -214,7 +214,7 @@ def test_a_mapping_that_drifted_from_the_header_names_the_argument(
     assert ".h:" in result.verdict.message
     stated = next(number for number, line in enumerate(BUILT_IN.read_text().splitlines(), 1) if old in line)
     place = f"{tmp_path / 'own.yaml'}:{stated}"
-    assert f"stated in {place}" in result.verdict.message
+    assert f"in {place}" in result.verdict.message
     assert says("\n".join(explain(result)), "integration.make_what_the_header", place=place)
 
 

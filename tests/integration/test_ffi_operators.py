@@ -156,10 +156,10 @@ GAPS = {
     "as padding, but it is 'same'": case(
         "conv1d", dtypes=["float32"], input=[1, 4, 9], weight=[4, 4, 3], attributes={"padding": "same"}
     ),
-    "(5,) for normalized_shape without being told, but it is (3, 5)": case(
+    "(5,) for normalized_shape, but the case has (3, 5)": case(
         "layer_norm", dtypes=["float32"], input=[2, 3, 5], weight=[3, 5], attributes={"normalized_shape": [3, 5]}
     ),
-    "too coarse beside float64; state 9.999999747378752e-06": case(
+    "too coarse for float64; write 9.999999747378752e-06": case(
         "layer_norm", dtypes=["float64"], input=[2, 5], weight=[5], attributes={"normalized_shape": [5]}
     ),
     "needs the input weight": case(

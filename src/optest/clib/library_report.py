@@ -1,4 +1,4 @@
-"""What a C library has, what its headers say, and what a mapping makes of both; also as JSON."""
+"""Compare a C library, its headers and a mapping; the report is also available as JSON."""
 
 from __future__ import annotations
 
@@ -22,18 +22,14 @@ from optest.errors import Unavailable, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorEntry:
-    """An operator of the mapping (``operator``), of the library (``in_c``), or of both.
-
-    ``missing`` are functions that it needs and the library does not have; an operator of the mapping that lacks all of
-    them ``is_here`` not. ``drifted`` are functions whose prototype is not what the mapping says of them.
-    """
+    """An operator of the mapping (``operator``), of the library (``in_c``), or of both."""
 
     operator: str
     in_c: str
     functions: tuple[str, ...]
-    missing: tuple[str, ...] = ()
-    is_here: bool = True
-    drifted: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # required, but not in the library
+    is_here: bool = True  # False if the library lacks all functions
+    drifted: tuple[str, ...] = ()  # functions whose prototype differs from the mapping
 
     @property
     def can_be_called(self) -> bool:
@@ -42,39 +38,35 @@ class OperatorEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryReport:
-    """Everything about a library, its headers and a mapping.
-
-    ``callable`` are declared and exported; ``missing`` are declared and exported by no object of the library.
-    ``undeclared`` are exported functions that no header declares, None where the files do not tell. ``unmapped`` are
-    functions that can be called and that the mapping has no use for.
-    """
+    """Result of comparing a library with its headers and a mapping."""
 
     paths: tuple[str, ...]
     header: Header
-    callable: Mapping[str, Prototype]
-    missing: tuple[str, ...]
-    undeclared: tuple[str, ...] | None
+    callable: Mapping[str, Prototype]  # declared and exported
+    missing: tuple[str, ...]  # declared, but exported by no object of the library
+    undeclared: tuple[str, ...] | None  # exported without a declaration; None if a file cannot be read
     mapping: LibraryMapping | None
     mapping_file: str
     operators: tuple[OperatorEntry, ...]
-    unmapped: tuple[str, ...]
+    unmapped: tuple[str, ...]  # callable, but not used by the mapping
     drift: tuple[str, ...]
 
     @property
     def exit_status(self) -> int:
-        """1 for anything that a call would stumble over: of the mapping's, or without one of all functions."""
+        """1 if a mapped call would fail, or, without a mapping, if any declared function cannot be called; else 0."""
         refused = self.header.refused
         if self.mapping is None:
             return 1 if self.missing or refused or self.header.problems else 0
         declared = {*self.missing, *refused}
-        missing = (name for each in self.operators for name in each.missing if each.is_here or name in declared)
+        missing = (name for entry in self.operators for name in entry.missing if entry.is_here or name in declared)
         return 1 if self.drift or any(missing) else 0
 
 
 def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "") -> LibraryReport:
-    """Read files and headers, and compare; no code of the library runs, unless only the loader can find or read it.
+    """Read libraries, headers and mapping, and compare them; no code of the library runs unless only the loader can
+    find or read it.
 
-    ``libraries`` are files, or one folder in which the mapping's libraries lie; ``mapping`` is a built-in name or a
+    ``libraries`` are files, or one folder that contains the mapping's libraries; ``mapping`` is a built-in name or a
     file.
 
     Raises:
@@ -84,99 +76,93 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
     file = mapping_path(mapping, ".") if mapping else None
     library_mapping = None if file is None else read_mapping(file)
     try:
-        paths = _paths(libraries, library_mapping)
+        paths = _library_paths(libraries, library_mapping)
         for path in paths:
             if why := why_unfit(path):
                 raise Unavailable(f"library {path}", why)
         functions = [exported_functions(path) for path in paths]
-        exported = frozenset().union(*functions) if all(functions) else None  # None if one of them does not tell
+        exported = frozenset().union(*functions) if all(functions) else None  # None if one file cannot be read
         loaded = open_library(paths) if exported is None else None
-    except Unavailable as error:  # what is named on the command line and not there is an error of the command line
+    except Unavailable as error:
+        # A missing file is an error of the command line, which named it.
         raise UsageError(str(error)) from None
     header = header_of(headers)
     declared = (*header.prototypes, *header.refused)
-    missing = _without(declared, exported or ()) if loaded is None else loaded.missing(declared)
-    callable_ = {name: header.prototypes[name] for name in _without(header.prototypes, missing)}
+    missing = _difference(declared, exported or ()) if loaded is None else loaded.missing(declared)
+    callable_ = {name: header.prototypes[name] for name in _difference(header.prototypes, missing)}
     drift = () if library_mapping is None else drift_of_mapping(library_mapping, header)
-    operators, unmapped = _operators(callable_, library_mapping, drift)
+    operators, unmapped = _operator_entries(callable_, library_mapping, drift)
     return LibraryReport(
         paths=paths,
         header=header,
         callable=callable_,
         missing=missing,
-        undeclared=None if exported is None else _without(sorted(exported), declared),
+        undeclared=None if exported is None else _difference(sorted(exported), declared),
         mapping=library_mapping,
         mapping_file=str(file or ""),
         operators=operators,
         unmapped=unmapped,
-        drift=tuple(f"{each.why}\n  stated in {named_place(file, *each.keys)}" for each in drift if file is not None),
+        drift=tuple(f"{diff.why}\n  in {named_place(file, *diff.keys)}" for diff in drift if file is not None),
     )
 
 
-def _without(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
+def _difference(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
     left_out = frozenset(others)
     return tuple(name for name in names if name not in left_out)
 
 
-def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[str, ...]:
-    folders = [each for each in libraries if Path(each).is_dir()]
+def _library_paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[str, ...]:
+    """Return the named files, or the mapping's libraries in the only named folder; raise UsageError."""
+    folders = [path for path in libraries if Path(path).is_dir()]
     if folders and len(libraries) > 1:
         raise UsageError(f"{folders[0]} is a folder; name files, or one folder with --mapping")
     if folders and mapping is None:
-        raise UsageError(f"{folders[0]} is a folder; name its shared objects, or say by --mapping which they are")
+        raise UsageError(f"{folders[0]} is a folder; name its shared objects, or pass --mapping, which lists them")
     if folders and mapping is not None:
         return tuple(find_library(name, root=folders[0]) for name in mapping.library)
-    return tuple(find_library(Path(each) if "/" in each else each) for each in libraries)
+    return tuple(find_library(Path(path) if "/" in path else path) for path in libraries)
 
 
-def _operators(
+def _operator_entries(
     callable_: Collection[str], mapping: LibraryMapping | None, drift: Sequence[Difference]
 ) -> tuple[tuple[OperatorEntry, ...], tuple[str, ...]]:
-    """Those of the mapping, then those of the library that it does not have; and the functions of none of them."""
+    """Return the operators of the mapping, then those only of the library; and the functions that no operator uses."""
     if mapping is None:
-        found = find_operators(callable_)
-        return tuple(_entry_in_c(*each) for each in found.items()), ()
+        by_name = find_operators(callable_)
+        return tuple(_entry_in_c(*x) for x in by_name.items()), ()
     needed = functions_of_operators(mapping)
-    mapped = [_mapped(name, functions, callable_, mapping, drift) for name, functions in needed.items()]
+    mapped = []
+    for name, functions in needed.items():
+        entries = mapping.operators[name]
+        missing = [function for function in functions if function not in callable_]
+        of_tensors = [function for function in functions_of_tensors(entries) if function not in callable_]
+        drifted = [diff.function or str(diff.keys[0]) for diff in drift if diff.concerns(name, mapping)]
+        entry = OperatorEntry(
+            operator=name,
+            in_c=entries[0].name,
+            functions=functions,
+            missing=(*missing, *of_tensors),
+            is_here=len(missing) < len(functions),  # tensor functions serve other operators, too
+            drifted=tuple(dict.fromkeys(drifted)),
+        )
+        mapped.append(entry)
     # The C functions that belong to no operator: device, handle, tensor descriptors.
-    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
-    ends = (*mapping.threads.functions, mapping.handle.ended_by)
-    of_whole = filter(None, (*(each.function for each in calls), *ends))
-    used = {*of_whole, *(each for functions in needed.values() for each in functions)}
-    found = find_operators(callable_, msgspec.structs.asdict(mapping.protocol)) if mapping.protocol.create else {}
-    others = [_entry_in_c(name, each) for name, each in found.items() if each.run not in used]
+    calls = (*mapping.global_calls().values(), *mapping.tensor.calls().values())
+    ends = (*mapping.threads.functions, mapping.handle.destructor)
+    of_whole = filter(None, (*(call.function for call in calls), *ends))
+    used = {*of_whole, *(function for functions in needed.values() for function in functions)}
+    by_name = find_operators(callable_, msgspec.structs.asdict(mapping.protocol)) if mapping.protocol.create else {}
+    others = [_entry_in_c(name, functions) for name, functions in by_name.items() if functions.run not in used]
     unmapped = tuple(name for name in callable_ if name not in used)
     return (*mapped, *others), unmapped
 
 
-def _entry_in_c(name: str, found: Protocol) -> OperatorEntry:
-    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, msgspec.structs.astuple(found))))
-
-
-def _mapped(
-    name: str,
-    functions: tuple[str, ...],
-    callable_: Collection[str],
-    mapping: LibraryMapping,
-    drift: Sequence[Difference],
-) -> OperatorEntry:
-    drifted = (each.function or str(each.keys[0]) for each in drift if each.concerns(name, mapping))
-    entries = mapping.operators[name]
-    missing = tuple(each for each in functions if each not in callable_)
-    is_here = len(missing) < len(functions)
-    missing += tuple(each for each in functions_of_tensors(entries) if each not in callable_)
-    return OperatorEntry(
-        operator=name,
-        in_c=entries[0].name,
-        functions=functions,
-        missing=missing,
-        is_here=is_here,
-        drifted=tuple(dict.fromkeys(drifted)),
-    )
+def _entry_in_c(name: str, functions: Protocol) -> OperatorEntry:
+    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, msgspec.structs.astuple(functions))))
 
 
 def as_json(report: LibraryReport) -> str:
-    """Everything, with every signature."""
+    """Return the report as JSON, with the signature of every callable function."""
     header, mapping = report.header, report.mapping
     data: dict[str, Any] = {
         "schema_version": 1,
@@ -190,7 +176,8 @@ def as_json(report: LibraryReport) -> str:
         "problems": [str(problem) for problem in header.problems],
         "undeclared": None if report.undeclared is None else list(report.undeclared),
         "operators": [
-            {**asdict(each), "operator": each.operator or None, "in_c": each.in_c or None} for each in report.operators
+            {**asdict(entry), "operator": entry.operator or None, "in_c": entry.in_c or None}
+            for entry in report.operators
         ],
         "mapping": None if mapping is None else {"name": mapping.name, "file": report.mapping_file},
         "unmapped": list(report.unmapped),
@@ -200,7 +187,7 @@ def as_json(report: LibraryReport) -> str:
 
 
 def declared_at(header: Header, name: str) -> str:
-    """``mine.h:12``."""
+    """Return the location of a function's declaration: ``mine.h:12``."""
     if name in header.prototypes:
         return header.prototypes[name].where
     problem = header.refused[name]
@@ -208,7 +195,7 @@ def declared_at(header: Header, name: str) -> str:
 
 
 _CREATE = re.compile(r"(?P<prefix>\w*?)[Cc]reate_?(?P<name>\w+?)_?[Dd]esc(riptor)?")
-_BESIDE = {
+_FUNCTION_NAMES = {
     "workspace": r"{prefix}[Gg]et_?{name}_?[Ww]orkspace(_?[Ss]ize)?",
     "run": r"{prefix}(Execute|Run)?{name}",
     "destroy": r"{prefix}[Dd]estroy_?{name}_?[Dd]esc(riptor)?",
@@ -216,26 +203,26 @@ _BESIDE = {
 
 
 def find_operators(functions: Collection[str], patterns: Mapping[str, str] | None = None) -> dict[str, Protocol]:
-    """Operators by their name in C: each has a function that creates a descriptor, one that runs it, and one that
-    destroys it.
+    """Return the functions of each operator by its name in C: create descriptor, run, destroy, and workspace if there
+    is one.
 
-    ``patterns`` are names with ``{name}`` for ``create``, ``workspace``, ``run`` and ``destroy``. Without them, names
-    such as ``xCreateAddDescriptor`` with ``xAdd``, or ``x_create_add_descriptor`` with ``x_add``, are taken for it.
+    ``patterns`` are names with ``{name}`` for ``create``, ``workspace``, ``run`` and ``destroy``. The default patterns
+    match ``xCreateAddDescriptor`` with ``xAdd``, and ``x_create_add_descriptor`` with ``x_add``.
     """
-    forms, create = _BESIDE, _CREATE
+    forms, create = _FUNCTION_NAMES, _CREATE
     if patterns is not None:
-        forms = {part: patterns[part] for part in _BESIDE}
+        forms = {part: patterns[part] for part in _FUNCTION_NAMES}
         create = re.compile(re.escape(patterns["create"]).replace(re.escape("{name}"), "(?P<name>.+)"))
-    found = {}
+    operators = {}
     for function in sorted(functions):
         match = create.fullmatch(function)
         if match is None:
             continue
-        of_it = [each for each in functions if match["name"] in each]
-        shortest = {}
+        candidates = [function for function in functions if match["name"] in function]
+        related = {}
         for part, form in forms.items():
             named = re.compile(form.format(**match.groupdict()))
-            shortest[part] = min(filter(named.fullmatch, of_it), key=len, default="")
-        if shortest["run"] and shortest["destroy"]:
-            found[match["name"]] = Protocol(create=function, **shortest)
-    return found
+            related[part] = min(filter(named.fullmatch, candidates), key=len, default="")
+        if related["run"] and related["destroy"]:
+            operators[match["name"]] = Protocol(create=function, **related)
+    return operators

@@ -162,7 +162,7 @@ def test_drift_names_the_argument(mine: Path, tmp_path: Path) -> None:
     text = "\n".join(as_text(report))
     assert says(text, "api.drift_the_mapping_is")
     line_of_create = (MAPPING + RELU).splitlines().index("    create: [handle, slot, output:out, input:input]") + 1
-    assert f"stated in {tmp_path / 'mapping.yaml'}:{line_of_create}" in line
+    assert f"in {tmp_path / 'mapping.yaml'}:{line_of_create}" in line
 
 
 def test_what_drifted_is_not_counted_as_callable(mine: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def answered(tmp_path: Path, op: str, dtype: str = "float64") -> list[TestCase]:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-def test_a_function_of_any_dtype_is_asked_every_set(tmp_path: Path, dtype: str) -> None:
+def test_function_of_any_dtype_gets_every_set(tmp_path: Path, dtype: str) -> None:
     cases = answered(tmp_path, "norm", dtype)
     assert {each.spec.dtype.name for case in cases for each in case.inputs} == {dtype}
     sets = {tag for case in cases for tag in case.tags}
@@ -57,7 +57,7 @@ def test_a_function_of_any_dtype_is_asked_every_set(tmp_path: Path, dtype: str) 
     assert len(cases) > 100
 
 
-def test_tensors_of_one_layout_are_asked_in_padded_rows(tmp_path: Path) -> None:
+def test_same_layout_tensors_get_padded_rows(tmp_path: Path) -> None:
     cases = answered(tmp_path, "softmax")
     padded = [
         case
@@ -69,7 +69,7 @@ def test_tensors_of_one_layout_are_asked_in_padded_rows(tmp_path: Path) -> None:
     assert padded
 
 
-def test_an_operator_that_is_not_mapped_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_unmapped_operator_lists_mapped_ones(tmp_path: Path) -> None:
     answered(tmp_path, "norm")
     given = {
         "backend": "ffi",

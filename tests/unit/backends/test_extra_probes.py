@@ -35,7 +35,7 @@ def memory_of(one: Array, other: Array, request: CallRequest = NO_REQUEST) -> Ca
     return CaseMemory(entry, given, {"out": TensorSpec(dtype=F32, shape=one.shape)}, request=request)
 
 
-def test_other_values_reach_an_output_that_begins_as_the_input() -> None:
+def test_other_values_reach_started_output() -> None:
     """What C works on in place would hold the values of the call before."""
     entry = read_mapping(mapping_path("cblas", "")).operators["add"][0]
     one, spec = np.zeros(SHAPE, np.float32), TensorSpec(dtype=F32, shape=SHAPE)
@@ -77,7 +77,7 @@ LAYOUTS = {"alike": (VALUES, 10 * VALUES), "transposed": (VALUES, (10 * VALUES).
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_right_sum_is_the_same_in_one_memory_and_after_many_calls(layout: str) -> None:
+def test_correct_sum_passes_all_probes(layout: str) -> None:
     one, other = LAYOUTS[layout]
     look = asked(one, other, added(one, other))
     assert look.require_same_when_shared() == 1
@@ -86,7 +86,7 @@ def test_a_right_sum_is_the_same_in_one_memory_and_after_many_calls(layout: str)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_takes_one_address_for_one_tensor_is_found(layout: str) -> None:
+def test_caching_by_address_is_detected(layout: str) -> None:
     """Twice the first where both begin at one address: right only if that is not wrong by one, or laid otherwise."""
     one, other = LAYOUTS[layout]
     right = added(one, other)
@@ -102,7 +102,7 @@ def test_what_takes_one_address_for_one_tensor_is_found(layout: str) -> None:
 
 
 @pytest.mark.parametrize("name", [ONE, OTHER])
-def test_in_place_the_other_input_lies_there_too(name: str) -> None:
+def test_in_place_second_input_shares_memory(name: str) -> None:
     right = added(VALUES, VALUES)
 
     def run(pointers: Mapping[str, Any]) -> None:
@@ -116,13 +116,13 @@ def test_in_place_the_other_input_lies_there_too(name: str) -> None:
         asked(VALUES, 2 * VALUES, run, in_place).require_same_when_shared()
 
 
-def test_in_place_no_input_of_another_layout_lies_there() -> None:
+def test_in_place_other_layout_shares_no_memory() -> None:
     """It would be read after it was written, by right libraries too."""
     one, other = LAYOUTS["transposed"]
     assert asked(one, other, added(one, other), CallRequest(in_place={OUT: ONE})).require_same_when_shared() == 0
 
 
-def test_a_refusal_of_one_memory_is_no_fault() -> None:
+def test_refused_shared_memory_is_no_fault() -> None:
     right = added(VALUES, VALUES)
 
     def run(pointers: Mapping[str, Any]) -> None:
@@ -133,7 +133,7 @@ def test_a_refusal_of_one_memory_is_no_fault() -> None:
     asked(VALUES, VALUES, run).require_same_when_shared()
 
 
-def test_a_counter_of_eight_bits_is_found() -> None:
+def test_eight_bit_counter_is_detected() -> None:
     right, calls = added(VALUES, VALUES), 0
 
     def run(pointers: Mapping[str, Any]) -> None:
@@ -148,7 +148,7 @@ def test_a_counter_of_eight_bits_is_found() -> None:
     assert raised.value.reason is Reason.STATE
 
 
-def test_nans_of_either_sign_have_to_give_nan() -> None:
+def test_nans_of_both_signs_give_nan() -> None:
     values = VALUES.copy()
     values[1, 1] = np.nan
     right = added(values, VALUES)
@@ -167,7 +167,7 @@ def test_nans_of_either_sign_have_to_give_nan() -> None:
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_null_may_do_nothing_or_be_refused_where_there_are_no_elements(refuses: bool) -> None:
+def test_null_of_empty_tensor_may_be_refused(refuses: bool) -> None:
     empty = np.zeros((0, 3), np.float32)
 
     def run(pointers: Mapping[str, Any]) -> None:

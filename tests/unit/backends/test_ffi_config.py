@@ -30,7 +30,7 @@ def case_of(
     )
 
 
-def test_what_is_changed_in_place_is_read_again() -> None:
+def test_changed_section_is_read_again() -> None:
     driver, case = FfiBackend(), case_of()
     assert driver.unsupported(case) is None
     section: Any = case.backend_config["ffi"]
@@ -44,7 +44,7 @@ def test_what_is_changed_in_place_is_read_again() -> None:
     assert "alpha" in (driver.unsupported(case) or "")
 
 
-def test_numerics_are_one_object_for_all_that_declare_the_same() -> None:
+def test_equal_numerics_are_one_object() -> None:
     """Laws are found again by their identity."""
     driver = FfiBackend()
     assert driver.numerics_of(case_of()) is driver.numerics_of(case_of("mul", threads=(1,)))

@@ -36,8 +36,8 @@ def test_a_profile_is_a_mapping(tmp_path: Path) -> None:
     assert config.mapping.name == "infiniop"
 
 
-def test_two_names_have_to_say_one_thing(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"profile is 'cblas', but mapping is 'infiniop': .*state one"):
+def test_mapping_and_profile_must_agree(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"profile is 'cblas', but mapping is 'infiniop'; .*write only one"):
         asked(tmp_path, "profile: cblas, mapping: infiniop")
     assert len(asked(tmp_path, "profile: infiniop, mapping: infiniop")) == 1
 

@@ -15,7 +15,7 @@ from texts import refusal
 
 from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
-from optest.clib.library.driver import _required
+from optest.clib.library.driver import _require_config
 from optest.clib.library.subject import PlainCall, PreparedObject, Subject
 from optest.clib.probing.library_probe import _policy
 from optest.clib.probing.policy import Policy
@@ -66,7 +66,7 @@ def thing_made_by(function: Any) -> PreparedObject:
     )
 
 
-def test_every_call_is_told_its_own_pointers() -> None:
+def test_every_call_gets_its_own_pointers() -> None:
     function = Creates(11, 12, 13)
     thing = thing_made_by(function)
     with ExitStack() as alive:
@@ -76,7 +76,7 @@ def test_every_call_is_told_its_own_pointers() -> None:
 
 
 @pytest.mark.parametrize("before", [(), (11,), (11, 12)])
-def test_a_pointer_of_the_call_before_is_none_of_this_one(before: tuple[int, ...]) -> None:
+def test_pointer_of_previous_call_is_not_reused(before: tuple[int, ...]) -> None:
     thing = thing_made_by(Creates(*before, None))
     with ExitStack() as alive:
         for pointer in before:
@@ -116,7 +116,7 @@ def made_and_ended(name: str, log: list[str], *, is_brief: bool) -> PreparedObje
     )
 
 
-def test_a_struct_is_ended_by_its_function() -> None:
+def test_struct_is_destroyed_by_its_function() -> None:
     class Pair(ctypes.Structure):
         _fields_ = (("x", ctypes.c_int),)
 
@@ -130,7 +130,7 @@ def test_a_struct_is_ended_by_its_function() -> None:
     assert log == ["-pair"]
 
 
-def test_descriptors_of_tensors_end_when_the_operator_s_is_made_but_beside_another() -> None:
+def test_tensor_descriptors_end_after_operator_descriptor() -> None:
     log: list[str] = []
     objects = [made_and_ended("tensor a", log, is_brief=True), made_and_ended("operator", log, is_brief=False)]
     run: Any = Ends("run", log)
@@ -144,9 +144,9 @@ def test_descriptors_of_tensors_end_when_the_operator_s_is_made_but_beside_anoth
     assert log == ["+tensor a", "+operator", "beside", "-operator", "-tensor a"]
 
 
-def test_a_policy_is_that_of_the_configuration_and_the_case() -> None:
+def test_probe_policy_follows_configuration_and_case() -> None:
     for probes in ("all", "guards"):
-        config = _required(case_of(probes=probes))
+        config = _require_config(case_of(probes=probes))
         for key, often in product(("k1:a1", "k1:a0"), (False, True)):
             policy = _policy(key, config, often=often)
             assert policy.is_brief is (probes == "guards")
@@ -155,7 +155,7 @@ def test_a_policy_is_that_of_the_configuration_and_the_case() -> None:
             assert policy.calls_often is often
 
 
-def test_what_one_call_shows_is_said_by_where_it_looked() -> None:
+def test_single_call_reports_its_placement() -> None:
     def shown(policy: Policy) -> list[Check]:
         result = ProbeResult(outputs={})
         policy.say_what_one_call_shows(result, "no more")

@@ -91,7 +91,7 @@ def lost(call: Callable[[], None]) -> int:
         *(pytest.param(*each, marks=pytest.mark.heavy) for each in [(24, 1), (40, 1), (40, 2), (1000, 1), (1000, 2)]),
     ],
 )
-def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
+def test_leak_is_detected_with_free_memory(size: int, every: int) -> None:
     """A block has eight bytes of malloc's own, and may be larger by sixteen."""
     for count in (*range(9), 13, 20, 39):
         losing = Losing(size, every=every)
@@ -102,7 +102,7 @@ def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
 
 
 @pytest.mark.parametrize("kept", [pytest.param(0, marks=pytest.mark.heavy), 127])
-def test_a_leak_is_found_where_malloc_keeps_more_or_none(kept: int) -> None:
+def test_leak_is_detected_for_any_malloc_cache(kept: int) -> None:
     """How many blocks a thread keeps for itself is told to glibc when a process begins."""
     program = "from test_leaks_counted import look_for_leaks; look_for_leaks()"
     path = os.pathsep.join((str(Path(__file__).parent), *sys.path))
@@ -123,7 +123,7 @@ def look_for_leaks() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 20, 60, 200, 340])
-def test_a_cache_that_is_filled_is_no_leak(most: int) -> None:
+def test_filled_cache_is_no_leak(most: int) -> None:
     losing = Losing(1000, most=most)
     found = lost(losing)
     losing.end()
@@ -131,7 +131,7 @@ def test_a_cache_that_is_filled_is_no_leak(most: int) -> None:
 
 
 @pytest.mark.parametrize("call_of_garbage", [2, 12, 30, 60])
-def test_what_the_collector_would_free_hides_no_leak(call_of_garbage: int) -> None:
+def test_collectable_garbage_hides_no_leak(call_of_garbage: int) -> None:
     losing = Losing(24)
     kept: list[list[int]] = []
 
@@ -158,7 +158,7 @@ def test_what_the_collector_would_free_hides_no_leak(call_of_garbage: int) -> No
 CALLS_BEFORE_THE_HEAP_IS_READ = 2
 
 
-def test_what_the_collector_would_free_hides_no_growth() -> None:
+def test_collectable_garbage_hides_no_growth() -> None:
     """A case whose leaks are not counted: the heap is read around the third and the fourth call. Cycles of a megabyte
     come to an end just before, and the collector, if it is awake, takes them in the third."""
     values = np.arange(9, dtype=np.float32)
@@ -196,7 +196,7 @@ class HoldsAFile:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts what /proc lists")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-def test_garbage_that_holds_files_hides_none_that_stay() -> None:
+def test_garbage_with_files_hides_no_open_file() -> None:
     left: list[int] = []
 
     def refused() -> None:

@@ -55,15 +55,15 @@ def file_of(folder: Path, text: str) -> Path:
     return file
 
 
-def test_both_forms_are_one_operator(tmp_path: Path) -> None:
+def test_shorthand_and_full_form_are_equal(tmp_path: Path) -> None:
     typed = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'")
     (short,) = read_mapping(file_of(tmp_path, HEAD.replace("TYPES", "shape, strides") + PROTOCOL + SHORT)).operators[
         "add"
     ]
     (whole,) = read_mapping(file_of(tmp_path, typed + WHOLE)).operators["add"]
     assert short.tensor == whole.tensor
-    assert [each.made_as or str(each) for each in short.read.passed] == [
-        each.made_as or str(each) for each in whole.read.passed
+    assert [each.object_key or str(each) for each in short.read.passed] == [
+        each.object_key or str(each) for each in whole.read.passed
     ]
     assert short.read.roles == whole.read.roles
     assert (
@@ -75,26 +75,26 @@ def test_both_forms_are_one_operator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("input:input, \"input:other?\"]", "inptu:input]", ":15: operators.add.create[3] is 'inptu:input', which is"),
         ("[descriptor, workspace", "[description, workspace", ":16: operators.add.run[0] is 'description', whi"),
         ("    create: [handle, slot,", "    craete: [handle, slot,", ":12: operators.add: O"),
         ("    name: Add\n", "    name: Add\n    call: [stream]\n", "add: Object contains unknown field `create`"),
         ("    name: Add\n", "    name: Add\n    dims: {input: n}\n", ":14: operators.add.dims[...]: Expected `arra"),
-        (PROTOCOL, "", "operators.add has create and run, so the file should name the functions, under protocol"),
+        (PROTOCOL, "", "operators.add has create and run, so the file should define protocol"),
         ("run_{name}", "run", "protocol.run is 'run', but should contain {name}"),
     ],
 )  # fmt: skip
-def test_problems_name_what_was_written(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_problems_name_the_written_key(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = HEAD.replace("TYPES", "shape, strides") + PROTOCOL + SHORT
     assert old in text
     with pytest.raises(UsageError) as caught:
         read_mapping(file_of(tmp_path, text.replace(old, new, 1)))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_function_without_dims_has_to_be_told_shapes(tmp_path: Path) -> None:
+def test_function_without_dims_needs_shapes(tmp_path: Path) -> None:
     typed = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'")
     untold = WHOLE.replace("descriptor:input, ", "").replace('"descriptor:other?"', "")
     with refusal(UsageError, "backends.operators_add_dims_should"):
@@ -107,7 +107,7 @@ def case_of_add(*shape: int) -> TestCase:
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3, 1, 5)])
-def test_tensors_of_any_rank_are_told_alike(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_tensors_of_any_rank_pass_shapes(tmp_path: Path, shape: tuple[int, ...]) -> None:
     typed = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'")
     told = []
     for text in (HEAD.replace("TYPES", "shape, strides") + PROTOCOL + SHORT, typed + WHOLE):
@@ -120,16 +120,16 @@ def test_tensors_of_any_rank_are_told_alike(tmp_path: Path, shape: tuple[int, ..
 
 @pytest.mark.parametrize("text", [PROTOCOL + SHORT, WHOLE])
 @pytest.mark.parametrize(
-    ("promise", "said"),
+    ("promise", "message"),
     [
         ("ranks: {input: [1, 2]}", "run_Add takes no input of 3 dimensions"),
         ("dtypes: [float64]", "there is no function for float32; there is run_Add for float64"),
         ("when: {alpha: 1}", "run_Add has no alpha of None"),
     ],
 )
-def test_promises_go_for_both_forms(tmp_path: Path, text: str, promise: str, said: str) -> None:
+def test_promises_apply_to_both_forms(tmp_path: Path, text: str, promise: str, message: str) -> None:
     typed = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'").replace("F32}", "F32, float64: F64}")
-    stated = text.replace("    dtypes: [float32]\n", f"    {promise}\n")
+    changes = text.replace("    dtypes: [float32]\n", f"    {promise}\n")
     with pytest.raises(Gap) as caught:
-        bind_case(case_of_add(2, 3, 4), read_mapping(file_of(tmp_path, typed + stated)))
-    assert said in str(caught.value)
+        bind_case(case_of_add(2, 3, 4), read_mapping(file_of(tmp_path, typed + changes)))
+    assert message in str(caught.value)

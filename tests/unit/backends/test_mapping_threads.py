@@ -40,6 +40,6 @@ print(died, "of 60 died")
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.heavy
-def test_two_threads_read_a_mapping_first() -> None:
+def test_two_threads_can_read_first_mapping() -> None:
     done = subprocess.run([sys.executable, "-c", READERS], capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout == "0 of 60 died\n", done.stderr

@@ -23,7 +23,7 @@ class Seeing:
         object.__getattribute__(self, "names").append(name)
 
 
-def test_a_name_is_the_same_object_in_every_call() -> None:
+def test_field_name_is_one_interned_object() -> None:
     names: list[str] = []
     field = Field(name="eps", type=CType(kind=CKind.FLOAT, spelling="float", size=4))
     for _ in range(3):

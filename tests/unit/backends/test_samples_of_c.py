@@ -45,7 +45,7 @@ def no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["add", "gemm", "rms_norm"])
-def test_every_set_is_asked_and_legal(name: str) -> None:
+def test_every_case_set_has_legal_cases(name: str) -> None:
     cases = cases_of(name)
     found = sets_of(cases)
     assert found.keys() >= ADDED | {"refused", "layouts", "sizes"}
@@ -62,7 +62,7 @@ def test_every_case_goes_to_a_worker(name: str) -> None:
         assert encode(Asked(0, [""], [case_to_wire(case)]))
 
 
-def test_output_layouts_are_asked_by_themselves_and_with_inputs() -> None:
+def test_output_layouts_come_with_and_without_inputs() -> None:
     cases = [case for case in cases_of("add") if "set:output-layouts" in case.tags]
     laid = [read_ffi_config(case)[0] for case in cases]
     strides = {config.layouts[0][1] for config in laid if config is not None}
@@ -76,7 +76,7 @@ def calls_of(cases: Iterable[TestCase]) -> list[Any]:
     return [config.call for config, _ in found if config is not None]
 
 
-def test_what_must_be_refused_is_asked_of_every_tensor() -> None:
+def test_wrong_calls_cover_every_tensor() -> None:
     cases = cases_of("gemm")
     assert all(case.expects_error is not None for case in cases if "set:refused" in case.tags)
     calls = calls_of(cases)
@@ -96,7 +96,7 @@ def test_what_must_be_refused_is_asked_of_every_tensor() -> None:
     assert ((5, 8), (7, 3)) in {shape[:2] for shape in shapes}
 
 
-def test_what_the_library_repeats_and_converts_is_no_wrong_call() -> None:
+def test_accepted_broadcasts_are_no_wrong_calls() -> None:
     """libinfiniop takes one matrix for all of a batch, and a log_softmax in another dtype than its input's."""
     for name, tensor, batches in (("gemm", "a", 3), ("bmm", "input", 2)):
         wrong = {case.description for case in cases_of(name) if "set:refused" in case.tags}
@@ -109,25 +109,25 @@ def test_what_the_library_repeats_and_converts_is_no_wrong_call() -> None:
     assert of_outputs.isdisjoint({"float16", "bfloat16"})
 
 
-def test_an_output_is_every_input_that_it_may_be() -> None:
+def test_output_is_placed_in_every_allowed_input() -> None:
     calls = [read_ffi_config(case)[0] for case in cases_of("swiglu") if "set:in-place" in case.tags]
     pairs = {tuple(config.call.in_place.items()) for config in calls if config is not None}
     assert pairs == {(("output:out", "input:up"),), (("output:out", "input:gate"),)}
     assert "in-place" not in sets_of(cases_of("gemm"))
 
 
-def test_threads_have_something_to_do() -> None:
+def test_thread_samples_are_large_enough() -> None:
     cases = [case for case in cases_of("softmax") if "set:threads" in case.tags]
     assert all(case.inputs[0].spec.elements > 40_000 for case in cases)
     assert {argument.spec.shape[0] > 1000 for case in cases for argument in case.inputs} == {True, False}
 
 
-def test_sizes_of_a_norm_change_with_the_attribute_that_lists_them() -> None:
+def test_norm_sizes_change_with_their_attribute() -> None:
     cases = [case for case in cases_of("rms_norm") if "set:sizes" in case.tags]
     assert {case.inputs[0].spec.shape[-1] for case in cases} >= {3, 8, 9, 63, 65, 129}
 
 
-def test_cases_that_differ_in_the_call_alone_share_nothing() -> None:
+def test_cases_differing_in_call_share_nothing() -> None:
     cases = [case for case in cases_of("relu") if not {"set:refused", "set:in-place"}.isdisjoint(case.tags)]
     assert len({case.key for case in cases}) < len(cases) / 2
     shared = [execution.cases for execution in executions(cases)]
@@ -136,21 +136,21 @@ def test_cases_that_differ_in_the_call_alone_share_nothing() -> None:
     assert len(shared) == len(alike)
 
 
-def test_a_library_that_promises_nothing_is_asked_for_no_refusals(tmp_path: Path) -> None:
+def test_no_wrong_calls_without_promises(tmp_path: Path) -> None:
     text = BUILT_IN.read_text().replace("refuses: [", "refuses: []  # [", 1)
     (tmp_path / "own.yaml").write_text(text)
     cases = asked("relu", mapping=str(tmp_path / "own.yaml"))
     assert not any("StatusError" in case.expects_error.type for case in cases if case.expects_error is not None)
 
 
-def test_numbers_that_c_takes_as_floats_are_asked_as_floats() -> None:
+def test_float_attributes_are_rounded_in_samples() -> None:
     alphas = {case.attributes["alpha"] for case in cases_of("gemm") if "alpha" in case.attributes}
     assert 0.1 not in alphas
     assert 0.10000000149011612 in alphas
 
 
 @pytest.mark.heavy
-def test_options_become_the_configuration_of_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_configure_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE.parent)
     given = {"library": ("c_library",), "headers": ("c_library/include",), "device": "cpu", "threads": "1,2"}
     case = asked("relu", guard="pages", **given)[0]
@@ -165,37 +165,37 @@ def test_options_become_the_configuration_of_every_case(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"mapping": None}, UsageError, "for example: --mapping infiniop"),
         ({"mapping": "infinop"}, UsageError, "did you mean infiniop?"),
-        ({"library": ("nowhere",)}, Unavailable, "nowhere is unavailable: there is no such folder; --library names"),
+        ({"library": ("nowhere",)}, Unavailable, "nowhere is unavailable: there is no such folder; set --library"),
         ({"library": ()}, Unavailable, "neither --library nor INFINI_ROOT"),
-        ({"headers": ("nowhere",)}, Unavailable, "--headers names them"),
+        ({"headers": ("nowhere",)}, Unavailable, "set --headers"),
         ({"threads": "two"}, UsageError, "--threads is two, expected numbers such as 1,2"),
-        ({"device": "gpu"}, UsageError, "mapping infiniop has cpu, nvidia"),
+        ({"device": "gpu"}, UsageError, "expected one of mapping infiniop: cpu, nvidia"),
         ({"op": ("erf",)}, NothingSelected, "erf is not in mapping infiniop"),
         ({"backend": "numpy"}, UsageError, "is not for backend numpy"),
     ],
 )
-def test_what_cannot_be_asked_is_said(options: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=r"(?s).*" + said.replace("?", r"\?")):
+def test_impossible_check_names_the_reason(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=r"(?s).*" + message.replace("?", r"\?")):
         asked(*options.pop("op", ("relu",)), **options)
 
 
-def test_operators_that_the_mapping_does_not_name_are_one_line() -> None:
+def test_unmapped_operators_are_one_line() -> None:
     given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": ("relu", "erf", "sin")}
     assert check_request(given).lacking == ("2 operators are not in mapping infiniop (sin, erf)",)
 
 
 @pytest.mark.parametrize("name", ["add", "gemm", "softmax", "rms_norm", "relu", "rope"])
-def test_no_two_cases_are_one_to_the_runner(name: str) -> None:
+def test_case_keys_are_unique(name: str) -> None:
     """Cases of one key and one configuration are run once: odd strides where the size is 1 were lost like that."""
     cases = [case for case in cases_of(name) if "set:size-1" in case.tags]
     assert len({(case.key, repr(case.backend_config)) for case in cases}) == len(cases)
 
 
-def test_eight_dimensions_and_sizes_of_0_are_asked() -> None:
+def test_samples_include_rank_8_and_empty() -> None:
     cases = cases_of("relu")
     assert {len(case.inputs[0].spec.shape) for case in cases if "set:ranks" in case.tags} >= {8, 1}
     empty = {
@@ -204,7 +204,7 @@ def test_eight_dimensions_and_sizes_of_0_are_asked() -> None:
     assert {(0, 37), (4, 0)} <= empty
 
 
-def test_the_last_row_that_an_index_reaches_is_asked() -> None:
+def test_samples_reach_last_indexable_row() -> None:
     cases = [case for case in cases_of("rope") if "set:indices" in case.tags]
     rows = {case.inputs[3].spec.dtype.name: case.inputs[1].spec.shape[0] for case in cases}
     assert rows["uint8"] == 256
@@ -214,14 +214,14 @@ def test_the_last_row_that_an_index_reaches_is_asked() -> None:
 
 
 @pytest.mark.heavy
-def test_an_output_that_begins_in_another_output_is_refused() -> None:
+def test_overlapping_outputs_are_wrong_calls() -> None:
     aliases = [call.alias for call in calls_of(cases_of("layer_norm"))]
     assert {"output:out": "output:std"} in aliases
     assert {"output:out": "input:input"} in aliases
 
 
 @pytest.mark.heavy
-def test_attributes_are_asked_with_other_numbers_in_every_rank() -> None:
+def test_attribute_values_vary_at_every_rank() -> None:
     """An axis that is misread in one rank, a factor that is cut to a whole number, an epsilon above 1."""
     axes = {
         (len(case.inputs[0].spec.shape), case.attributes["dim"])
@@ -234,14 +234,14 @@ def test_attributes_are_asked_with_other_numbers_in_every_rank() -> None:
     assert {(1, 2), (2, 1)} <= {each["dilation"] for each in windows} & {each["stride"] for each in windows}
 
 
-def test_numbers_that_a_window_cannot_have_are_refused_in_each_place() -> None:
+def test_invalid_window_numbers_are_wrong_calls() -> None:
     cases = [case for case in cases_of("conv2d") if "set:refused" in case.tags]
     odd = {case.attributes["dilation"] for case in cases} | {case.attributes["stride"] for case in cases}
     assert any(0 in each for each in odd)
     assert any(-1 in each for each in odd)
 
 
-def test_an_output_begins_before_and_at_an_input_that_it_may_not_be() -> None:
+def test_output_overlapping_input_is_wrong_call() -> None:
     calls = [call for call in calls_of(cases_of("gemm")) if call.alias]
     assert {call.behind for call in calls if call.alias == {"output:out": "input:b"}} == {1, 0, -1}
     cases = [case for case in cases_of("rms_norm") if "set:refused" in case.tags]
@@ -251,7 +251,7 @@ def test_an_output_begins_before_and_at_an_input_that_it_may_not_be() -> None:
     assert {config.call.behind for config in alike} == {1, 0, -1}
 
 
-def test_an_index_that_is_legal_in_fewer_bits_is_refused() -> None:
+def test_truncatable_index_is_wrong_call() -> None:
     fills = [
         argument.fill
         for case in cases_of("rope")
@@ -262,7 +262,7 @@ def test_an_index_that_is_legal_in_fewer_bits_is_refused() -> None:
     assert any(str(1 << 32) in repr(fill) for fill in fills)
 
 
-def test_ranks_may_follow_from_those_of_another_tensor() -> None:
+def test_rank_relative_to_another_tensor() -> None:
     """C's positions have a dimension for batches where its input has one."""
     driver = backend_manager.get("ffi")
     cases = [case for case in cases_of("rope") if len(case.inputs) == 4 and case.expects_error is None]
@@ -275,14 +275,14 @@ def test_ranks_may_follow_from_those_of_another_tensor() -> None:
     assert "position_ids of 2 dimensions" in str(ranks[3, 2])
 
 
-def test_a_rank_that_says_nothing_is_a_problem_of_the_mapping(tmp_path: Path) -> None:
+def test_invalid_rank_is_mapping_problem(tmp_path: Path) -> None:
     text = BUILT_IN.read_text().replace("position_ids: [1, input-2]", "position_ids: [1, as input]")
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"(?s).*as in input-2"):
         asked("rope", mapping=str(tmp_path / "own.yaml"))
 
 
-def test_matrices_of_several_blocks_are_transposed_each_by_itself() -> None:
+def test_block_matrices_are_transposed_one_by_one() -> None:
     """Kernels move whole blocks first, and the edges that are none of them last."""
     cases = [case for case in cases_of("clone") if "set:blocks" in case.tags]
     specs = [case.inputs[0].spec for case in cases]
@@ -291,7 +291,7 @@ def test_matrices_of_several_blocks_are_transposed_each_by_itself() -> None:
     assert any(config is not None and config.layouts for config in (read_ffi_config(case)[0] for case in cases))
 
 
-def test_sizes_that_blocks_divide_and_millions_are_asked() -> None:
+def test_samples_include_block_multiples_and_millions() -> None:
     cases = cases_of("add")
     shapes = {case.inputs[0].spec.shape for case in cases if "set:sizes" in case.tags}
     assert {(256,), (1024,), (4096,)} <= shapes
@@ -300,21 +300,21 @@ def test_sizes_that_blocks_divide_and_millions_are_asked() -> None:
     assert not [case for case in cases_of("gemm") if "set:large" in case.tags]
 
 
-def test_an_index_that_does_not_hold_every_place_is_refused() -> None:
+def test_too_narrow_index_output_is_wrong_call() -> None:
     cases = [case for case in cases_of("random_sample") if "set:refused" in case.tags]
     asked_of = [(read_ffi_config(case)[0], case.inputs[0].spec.elements) for case in cases]
     narrow = {(config.call.dtypes["output:out"], size) for config, size in asked_of if config and config.call.dtypes}
     assert {("int8", 129), ("uint8", 257), ("int16", 32769), ("uint16", 65537)} <= narrow
 
 
-def test_batches_of_images_lie_channels_last_with_gaps() -> None:
+def test_image_batches_are_channels_last_with_gaps() -> None:
     cases = [case for case in cases_of("relu") if "set:ranks" in case.tags]
     assert {(2, 3, 4, 37)} <= {case.inputs[0].spec.shape for case in cases}
     assert (740, 1, 185, 5) in {case.inputs[0].spec.strides for case in cases}
 
 
 @pytest.mark.heavy
-def test_every_function_of_an_operator_meets_both_signs_and_what_is_special() -> None:
+def test_every_function_gets_signs_and_special_values() -> None:
     given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "cblas", "op": ("norm",)}
     cases = [case for case in check_request(given).run.cases if case.attributes["p"] == 1.0 and case.outputs]
     fills = {(case.inputs[0].spec.elements, case.inputs[0].fill.kind, case.inputs[0].spec.dtype.name) for case in cases}
@@ -322,7 +322,7 @@ def test_every_function_of_an_operator_meets_both_signs_and_what_is_special() ->
     assert any(case.inputs[0].spec.elements == 1 and "set:signs" in case.tags for case in cases)
 
 
-def test_dimensions_from_behind_are_gaps_where_the_library_counts_from_the_front_alone() -> None:
+def test_negative_dimensions_are_gaps_if_unsupported() -> None:
     driver = backend_manager.get("ffi")
     cases = [case for case in asked("index_copy", mapping="infiniop-2026-08") if case.expects_error is None]
     gaps = {case.attributes["dim"]: driver.unsupported(case) for case in cases if case.attributes["dim"] < 0}
@@ -332,7 +332,7 @@ def test_dimensions_from_behind_are_gaps_where_the_library_counts_from_the_front
 
 
 @pytest.mark.heavy
-def test_an_index_has_no_elements_where_its_dimension_has_none() -> None:
+def test_index_of_empty_dimension_is_empty() -> None:
     for name in ("index_copy", "scatter"):
         for case in asked(name, mapping="infiniop-2026-08"):
             shapes = {each.name: each.spec.shape for each in case.inputs}
@@ -340,7 +340,7 @@ def test_an_index_has_no_elements_where_its_dimension_has_none() -> None:
                 assert 0 in shapes["index"], case.id
 
 
-def test_every_wrong_call_says_what_is_wrong() -> None:
+def test_every_wrong_call_describes_its_fault() -> None:
     own = {case.description for name in ("add", "gemm", "rope", "random_sample") for case in cases_of(name)} - {""}
     assert own >= {
         "dtype float64 of output out",
@@ -352,7 +352,7 @@ def test_every_wrong_call_says_what_is_wrong() -> None:
         "NULL for the descriptor of input a",
         "a workspace that is too small",
         "output out overlaps input a",
-        "output out begins where input input does, with other strides (padded rows)",
+        "output out begins at the address of input input, with other strides (padded rows)",
         "index -1 in input position_ids",
         "top_p=-1.0",
     }

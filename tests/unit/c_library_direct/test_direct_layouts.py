@@ -23,9 +23,9 @@ steps = st.integers(-3, 9)
 
 
 @given(st.integers(0, 4), st.integers(0, 4), steps, steps, st.booleans())
-def test_a_matrix_is_where_its_leading_dimension_says(m: int, n: int, one: int, two: int, by_rows: bool) -> None:
-    offset = max(0, -one) * m + max(0, -two) * n
-    tensor = spec((m, n), (one, two), offset)
+def test_matrix_has_leading_dimension(m: int, n: int, first: int, second: int, by_rows: bool) -> None:
+    offset = max(0, -first) * m + max(0, -second) * n
+    tensor = spec((m, n), (first, second), offset)
     try:
         found = matrix_of(*axes_of(tensor, ("m", "n")), by_rows=by_rows)
     except Gap:
@@ -43,7 +43,7 @@ def test_a_matrix_is_where_its_leading_dimension_says(m: int, n: int, one: int, 
 
 
 @given(st.lists(st.integers(0, 3), max_size=4).map(tuple), st.integers(1, 3))
-def test_dense_dimensions_are_one(shape: tuple[int, ...], gap: int) -> None:
+def test_dense_dimensions_merge_into_one_axis(shape: tuple[int, ...], gap: int) -> None:
     strides = tuple(gap * each for each in contiguous_strides(shape))
     (axis,) = axes_of(spec(shape, strides), ("n...",))
     assert axis.size == int(np.prod(shape, dtype=int))
@@ -52,41 +52,41 @@ def test_dense_dimensions_are_one(shape: tuple[int, ...], gap: int) -> None:
     assert np.array_equal(walked, view(storage, spec(shape, strides)).ravel())
 
 
-def test_one_dimension_of_others_is_taken_for_all_that_have_no_name() -> None:
+def test_variadic_name_takes_remaining_dimensions() -> None:
     assert axes_of(spec((2, 3, 5)), ("m...", "k")) == (Axis(size=6, stride=5), Axis(size=5, stride=1))
     assert axes_of(spec((5,)), ("m...", "k")) == (Axis(size=1, stride=1), Axis(size=5, stride=1))
 
 
 @pytest.mark.parametrize(
-    ("tensor", "dims", "said"),
+    ("tensor", "dims", "message"),
     [
         (spec((2, 3)), ("n",), "has 2 dimensions, expected 1"),
         (spec(()), ("m...", "k"), "has 0 dimensions, expected 1 or more"),
-        (spec((4, 5), (1, 4)), ("n...",), "has strides [1, 4], which one increment does not walk in order"),
-        (spec((4, 5), (7, 1)), ("n...",), "has strides [7, 1], which one increment does not walk in order"),
+        (spec((4, 5), (1, 4)), ("n...",), "has strides [1, 4], which no single increment expresses"),
+        (spec((4, 5), (7, 1)), ("n...",), "has strides [7, 1], which no single increment expresses"),
     ],
 )
-def test_what_is_no_vector_says_why(tensor: TensorSpec, dims: tuple[str, ...], said: str) -> None:
-    with pytest.raises(Gap, match=said.replace("[", r"\[").replace("]", r"\]")):
+def test_unfit_vector_names_the_reason(tensor: TensorSpec, dims: tuple[str, ...], message: str) -> None:
+    with pytest.raises(Gap, match=message.replace("[", r"\[").replace("]", r"\]")):
         axes_of(tensor, dims)
 
 
 @pytest.mark.parametrize(
-    ("strides", "said"),
+    ("strides", "message"),
     [
         ((10, 2), "one of them should be 1"),
-        ((0, 1), "at a distance of a line or more"),
-        ((4, 1), "at a distance of a line or more"),
-        ((-5, 1), "at a distance of a line or more"),
+        ((0, 1), "should not overlap"),
+        ((4, 1), "should not overlap"),
+        ((-5, 1), "should not overlap"),
     ],
 )
-def test_what_is_no_matrix_says_why(strides: tuple[int, int], said: str) -> None:
+def test_unfit_matrix_names_the_reason(strides: tuple[int, int], message: str) -> None:
     rows, columns = Axis(size=3, stride=strides[0]), Axis(size=5, stride=strides[1])
-    with pytest.raises(Gap, match=said):
+    with pytest.raises(Gap, match=message):
         matrix_of(rows, columns)
 
 
-def test_a_single_row_has_the_least_leading_dimension_that_is_legal() -> None:
+def test_single_row_has_least_legal_leading_dimension() -> None:
     row = matrix_of(Axis(size=1, stride=-3), Axis(size=5, stride=1))
     assert row == Matrix(rows=1, columns=5, leading=5, is_transposed=False)
     assert matrix_of(Axis(size=0, stride=1), Axis(size=0, stride=1)).leading == 1
@@ -96,7 +96,7 @@ def test_a_single_row_has_the_least_leading_dimension_that_is_legal() -> None:
     ("stride", "allowed", "found"),
     [(3, "positive", 3), (-2, "nonzero", -2), (0, "any", 0), (0, "positive", None), (-1, "positive", None)],
 )
-def test_increments_that_are_not_allowed_are_gaps(stride: int, allowed: str, found: int | None) -> None:
+def test_forbidden_increments_are_gaps(stride: int, allowed: str, found: int | None) -> None:
     axis = Axis(size=4, stride=stride)
     if found is None:
         with pytest.raises(Gap, match=f"has the increment {stride}"):

@@ -447,7 +447,11 @@ def test_wrong_flag_over_plan_is_reported_once() -> None:
         ("op: add, shapes: {input0: 2}, dtypes: int8", "dtypes", "add is not defined for (int8, int8)"),
         ("op: add, shapes: {input0: 2}, dtypes: {inp: f16}", "dtypes.inp", "unknown tensor 'inp'"),
         ("op: add, shapes: {input0: 2}, dtypes: {input: f16, input0: f16}", "dtypes.input0", "the dtype of input0 is"),
-        ("op: add, shapes: {input0: 2}, attributes: {alpha: yep}", "attributes.alpha", "attribute alpha is 'yep', expected a number"),
+        (
+            "op: add, shapes: {input0: 2}, attributes: {alpha: yep}",
+            "attributes.alpha",
+            "attribute alpha is 'yep', expected a number",
+        ),
         ("op: add, shapes: {input0: 2}, attributes: {beta: 1}", "attributes.beta", "unknown attribute of add 'beta'"),
         ("op: sum, shapes: {input0: 2}, attributes: {dim: 0, axis: 0}", "attributes", "attribute dim is set twice"),
         ("op: norm, shapes: {input0: 2}", "attributes", "norm needs the attribute eps"),

@@ -1,5 +1,4 @@
-"""The tensors of a case as C has them: those of the operator, others that optest makes, and outputs of wrong calls; and
-what a case asks to be done otherwise in a call."""
+"""Tensors of a case as C receives them, and the deviations that a case requests for its call."""
 
 from __future__ import annotations
 
@@ -20,23 +19,17 @@ from optest.spec import DType, TensorSpec, TestCase, dtype
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``backend_config.ffi.call``; a tensor is ``input:a`` or ``output:out``, as in a mapping.
+    """``backend_config.ffi.call``: deviations of a call, which must be refused, except ``in_place``. Tensors are
+    ``input:a`` or ``output:out``."""
 
-    ``null`` are the pointers that are NULL when the operator runs (tensors, ``workspace``, ``descriptor``), or, for
-    ``handle``, when its descriptor is made; ``null_descriptor`` the tensors whose descriptor is. A ``short`` workspace
-    has one byte less than the library asked for. ``alias`` lets an output begin ``behind`` elements behind the first
-    element of an input, in the input's memory; ``in_place`` lets it be the input. ``dtypes`` and ``shapes`` describe an
-    output as another one than follows from the inputs. All but ``in_place`` ask for a refusal.
-    """
-
-    null: tuple[str, ...] = ()
-    null_descriptor: tuple[str, ...] = ()
-    workspace: Literal["short"] | None = None
-    alias: Mapping[str, str] = {}
-    behind: int = 1
-    in_place: Mapping[str, str] = {}
-    dtypes: Mapping[str, DtypeName] = {}
-    shapes: Mapping[str, tuple[Annotated[int, msgspec.Meta(ge=0)], ...]] = {}
+    null: tuple[str, ...] = ()  # tensors, workspace or descriptor, NULL at the call; handle, NULL at creation
+    null_descriptor: tuple[str, ...] = ()  # tensors whose descriptor is NULL
+    workspace: Literal["short"] | None = None  # one byte less than the library requests
+    alias: Mapping[str, str] = {}  # outputs placed in the memory of an input
+    behind: int = 1  # elements between the first elements of the two
+    in_place: Mapping[str, str] = {}  # outputs that are an input
+    dtypes: Mapping[str, DtypeName] = {}  # wrong ones, of outputs
+    shapes: Mapping[str, tuple[Annotated[int, msgspec.Meta(ge=0)], ...]] = {}  # of outputs
 
     def __bool__(self) -> bool:
         return self != NO_REQUEST
@@ -53,25 +46,20 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 NO_REQUEST = CallRequest()
 
 
-OutputLayout = tuple[str, tuple[int, ...] | None, int]
-"""Name, strides and offset of an output, in elements."""
+OutputLayout = tuple[str, tuple[int, ...] | None, int]  # Name, strides and offset of an output, in elements.
 Specs = dict[str, TensorSpec | None]
 
 
 def specs_of_case(
     case: TestCase, entry: OperatorMapping, layouts: Sequence[OutputLayout], request: CallRequest
 ) -> Specs:
-    """The tensors by role (``input:a``), None for one that is left out; those that optest makes among them.
-
-    Raises:
-        Gap: where no output is known, or the layout of one is given that the case does not have.
-    """
+    """Return the specs by role, None for an omitted tensor; raise Gap if the outputs or a layout are unknown."""
     outputs = output_specs(case, entry, layouts, request)
-    specs: Specs = {f"input:{each.name}": each.spec for each in case.inputs}
+    specs: Specs = {f"input:{arg.name}": arg.spec for arg in case.inputs}
     like = next(iter(outputs.values()))
     for name in entry.read.made_tensors:
         specs[f"input:{name}"] = TensorSpec(dtype=like.dtype, shape=like.shape, strides=(0,) * like.rank)
-    # Inputs that do not fit one another may be legal beside positions that the case does not state.
+    # A wrong call without outputs gets no positions: with them, inputs that contradict each other may be legal.
     for name, counting in entry.arange.items() if case.outputs or case.expects_error is None else ():
         of = specs.get(f"input:{counting.of}")
         if f"input:{name}" not in specs and of is not None and -of.rank <= counting.dim < of.rank:
@@ -79,24 +67,23 @@ def specs_of_case(
     return {**specs, **{f"output:{name}": spec for name, spec in outputs.items()}}
 
 
-def made_inputs(case: TestCase, entry: OperatorMapping, specs: Mapping[str, TensorSpec | None]) -> dict[str, Array]:
-    """Tensors that C wants and the case does not have: attributes as tensors of one number, by strides of 0; and
-    positions 0, 1, 2 … for an input that is left out."""
-    made: dict[str, Array] = {}
+def generate_inputs(case: TestCase, entry: OperatorMapping, specs: Mapping[str, TensorSpec | None]) -> dict[str, Array]:
+    """Return the inputs that only C has: attributes as tensors of one number, positions for an omitted input."""
+    arrays: dict[str, Array] = {}
     for name in entry.read.made_tensors:
         spec = specs[f"input:{name}"]
         assert spec is not None
-        made[name] = np.broadcast_to(_filled(value_with_defaults(case, entry, name), spec.dtype), spec.shape)
-    given = {each.name for each in case.inputs}
+        arrays[name] = np.broadcast_to(_scalar_array(value_with_defaults(case, entry, name), spec.dtype), spec.shape)
+    present = {arg.name for arg in case.inputs}
     for name in entry.arange:
         spec = specs.get(f"input:{name}")
-        if name not in given and spec is not None:
-            made[name] = np.arange(spec.elements).astype(numpy_dtype(spec.dtype))
-    return made
+        if name not in present and spec is not None:
+            arrays[name] = np.arange(spec.elements).astype(numpy_dtype(spec.dtype))
+    return arrays
 
 
-def _filled(value: Any, kind: DType) -> Array:
-    """A 0-d array; ``lowest`` and ``highest`` are the infinities, or the smallest and the largest integer."""
+def _scalar_array(value: Any, kind: DType) -> Array:
+    """Return a value as a 0-d array; ``lowest`` and ``highest`` become infinities or integer limits."""
     if kind.is_inexact:
         number = float(BOUNDS.get(value, value))
         return np.asarray(round_to(np.asarray(number), kind))
@@ -107,90 +94,86 @@ def _filled(value: Any, kind: DType) -> Array:
 def output_specs(
     case: TestCase, entry: OperatorMapping, layouts: Sequence[OutputLayout], request: CallRequest
 ) -> dict[str, TensorSpec]:
-    """The outputs by name: dense unless the case says otherwise, in another dtype or shape where it asks for that.
-
-    Raises:
-        Gap: where none is known.
-    """
+    """Return the outputs by name, with layouts and the request's dtypes and shapes; raise Gap if none is known."""
     specs = _outputs_of_c(case, entry)
     if not specs and case.expects_error is not None:
-        specs = _outputs_of_a_wrong_call(case, entry)
+        specs = _outputs_of_wrong_call(case, entry)
     if not specs:
-        raise Gap("the shapes of the outputs are not known; state them under `shapes:`")
+        raise Gap("the shapes of the outputs are unknown; set them under `shapes:`")
     for name, strides, offset in layouts:
         if name not in specs:
-            raise Gap(f"the layout of {name} is stated, which the case does not have")
+            raise Gap(f"the layout of {name} is set, but the case has no such output")
         specs[name] = TensorSpec(dtype=specs[name].dtype, shape=specs[name].shape, strides=strides, offset=offset)
     for key in dict.fromkeys((*request.dtypes, *request.shapes)):
         name = key.partition(":")[2]
         if name in specs:
-            own = specs[name]
-            kind = dtype(request.dtypes[key]) if key in request.dtypes else own.dtype
-            specs[name] = TensorSpec(dtype=kind, shape=request.shapes.get(key, own.shape))
+            spec = specs[name]
+            kind = dtype(request.dtypes[key]) if key in request.dtypes else spec.dtype
+            specs[name] = TensorSpec(dtype=kind, shape=request.shapes.get(key, spec.shape))
     return specs
 
 
 def _outputs_of_c(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
-    """Outputs by name: those of the case, and those that C has whatever the case's attributes say."""
-    own = outputs_of(case)
-    of_c = [role.name for role in entry.read.roles if role.kind == "output"]
-    if not own or not entry.always or all(name in own for name in of_c):
-        return own
-    return {**_inferred_by_name(case, always(case, entry)), **own}
+    """Return the case's outputs by name, and further ones that C always writes."""
+    outputs = outputs_of(case)
+    c_names = [role.name for role in entry.read.roles if role.kind == "output"]
+    if not outputs or not entry.always or all(name in outputs for name in c_names):
+        return outputs
+    return {**_inferred_by_name(case, always(case, entry)), **outputs}
 
 
-def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
-    """Outputs where none follow from inputs that do not fit: one like the input that it starts as; those without the
-    optional inputs, or with the attributes' defaults, so that nothing is wrong with them; else like the first input."""
+def _outputs_of_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
+    """Return outputs for inputs without a result: like a started input, of the corrected call, or like the first."""
     like = {argument.name: argument.spec for argument in case.inputs}
     outputs = [role.name for role in entry.read.roles if role.kind == "output"]
-    like_first = {name: _with_own_dtype(name, dense(next(iter(like.values()))), entry) for name in outputs}
+    like_first = {name: _with_fixed_dtype(name, dense(next(iter(like.values()))), entry) for name in outputs}
     started = {start.output: dense(like[start.input]) for start in entry.starts if start.input in like}
     if started:
         return {**like_first, **started}
-    optional = {each.name for each in case.descriptor.tensors.inputs if each.optional}
-    defaults = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
+    # The outputs must be valid, so they are inferred without the parts that may be at fault.
+    optional = {x.name for x in case.descriptor.tensors.inputs if x.optional}
+    defaults = {x.name: x.default for x in case.descriptor.attributes if not x.is_required}
     for attributes in ({}, defaults):
         for left_out in (set(), optional):
-            found = _inferred_by_name(case, {**attributes, **always(case, entry)}, left_out)
-            if found:
-                return found
+            inferred_outputs = _inferred_by_name(case, {**attributes, **always(case, entry)}, left_out)
+            if inferred_outputs:
+                return inferred_outputs
     return like_first
 
 
-def _with_own_dtype(tensor: str, spec: TensorSpec, entry: OperatorMapping) -> TensorSpec:
-    """With the dtype that the mapping says the tensor has whatever the others have."""
-    own = entry.dtypes_of.get(tensor, (SAME,))
-    return spec if SAME in own else replace(spec, dtype=dtype(own[0]))
+def _with_fixed_dtype(tensor: str, spec: TensorSpec, entry: OperatorMapping) -> TensorSpec:
+    """Return ``spec`` with the dtype that the mapping fixes for the tensor, if it does."""
+    dtypes = entry.dtypes_of.get(tensor, (SAME,))
+    return spec if SAME in dtypes else replace(spec, dtype=dtype(dtypes[0]))
 
 
 def _inferred_by_name(
     case: TestCase, attributes: Mapping[str, Any], left_out: Collection[str] = ()
 ) -> dict[str, TensorSpec]:
-    """The outputs that follow from the inputs with these attributes in place of the case's; none where they do not."""
-    specs = {each.name: each.spec for each in case.inputs if each.name not in left_out}
-    found = inferred(replace(case, attributes={**case.attributes, **attributes}), specs) or ()
-    return dict(zip(case.descriptor.tensors.output_names(len(found)) or (), found, strict=True))
+    """Return the outputs inferred with these attributes in place of the case's; empty if the inputs do not fit."""
+    specs = {arg.name: arg.spec for arg in case.inputs if arg.name not in left_out}
+    outputs = inferred(replace(case, attributes={**case.attributes, **attributes}), specs) or ()
+    return dict(zip(case.descriptor.tensors.output_names(len(outputs)) or (), outputs, strict=True))
 
 
 def with_specs(case: TestCase, specs: Mapping[str, TensorSpec]) -> TestCase | None:
-    """The case with other inputs and the outputs that follow; None where the operator does not take them."""
-    inputs = tuple(replace(each, spec=specs[each.name]) for each in case.inputs)
-    outputs = inferred(case, specs) if case.descriptor.admits([each.spec.dtype.name for each in inputs]) else None
+    """Return the case with other input specs and the inferred outputs; None if the operator does not support them."""
+    inputs = tuple(replace(arg, spec=specs[arg.name]) for arg in case.inputs)
+    outputs = inferred(case, specs) if case.descriptor.admits([tensor.spec.dtype.name for tensor in inputs]) else None
     return None if outputs is None else replace(case, inputs=inputs, outputs=outputs)
 
 
 def inferred(case: TestCase, specs: Mapping[str, TensorSpec]) -> tuple[TensorSpec, ...] | None:
-    """The outputs for inputs of these specs, None where they do not fit the operator."""
+    """Return the output specs for inputs of these specs; None if they do not fit the operator."""
     infer: Any = case.descriptor.infer
     if infer is None:
         return None
     if isinstance(infer, str):
         infer = load_object(infer)
-    names = [each.name for each in case.inputs if each.name in specs]
+    names = [arg.name for arg in case.inputs if arg.name in specs]
     if not case.descriptor.tensors.is_variadic:
-        names = [each.name for each in case.descriptor.tensors.inputs]
+        names = [x.name for x in case.descriptor.tensors.inputs]
     try:
         return tuple(infer([specs.get(name) for name in names], case.attributes))
     except (ValueError, TypeError, LookupError, ArithmeticError):
-        return None
+        return None  # inference functions, also users' own, reject inputs by any of these

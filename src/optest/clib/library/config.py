@@ -1,5 +1,4 @@
-"""What ``backend_config.ffi`` may say: read from a case with everything that is wrong with it, and made of the command
-line's options, which every case then holds."""
+"""``backend_config.ffi``: read from a case with all of its problems, or built from command-line options."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class _Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of an output, in elements."""
+    """Layout of an output, in elements."""
 
     strides: tuple[int, ...] | None = None
     offset: int = 0
@@ -42,7 +41,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     outputs: Mapping[str, _Layout] = {}
     call: Mapping[str, Any] = {}
-    guard: Literal["heap", "pages"] | None = None  # both in turns
+    guard: Literal["heap", "pages"] | None = None  # None alternates
     threads: Count | tuple[Count, ...] = ()
     sanitizer: Literal["asan"] | None = None
     invariant: bool = False
@@ -50,7 +49,8 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
     session: bool = False
 
 
-_MAPPING = "infiniop, or a file.yaml of yours (--mapping)"
+_MAPPING = "infiniop, or your own file.yaml (--mapping)"
+# Expected form of each key, for messages.
 _FORMS = {
     "library": "a folder, or a list of shared objects",
     "headers": "a folder, or a list of folders and files",
@@ -74,79 +74,72 @@ _FORMS = {
     "call.dtypes": "a map of outputs to dtypes",
     "call.shapes": "a map of outputs to lists of sizes",
 }
-"""What each key should be, in words."""
 for _kind in (_Section, CallRequest):
-    msgspec.json.Decoder(_kind, dec_hook=read_word)  # known before two threads use them, as the mapping's types
+    msgspec.json.Decoder(_kind, dec_hook=read_word)  # initialised before two threads use them: see mapping.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FfiConfig:
-    """Which library, how it is called, on which device; docs/c-libraries/ffi.md says what each key means.
-
-    ``root`` is the folder that ``library`` names, else ``objects`` are its files, else the library's own place.
-    ``numerics`` are what the mapping declares of the device, one object for all that declare the same. ``stated`` is
-    the section itself, whose other keys are as they are stated there.
-    """
+    """Library, mapping and device of a case; docs/c-libraries/ffi.md describes the keys."""
 
     mapping: LibraryMapping
     mapping_file: Path
     device: str
     device_number: int
     headers: tuple[str, ...]
-    root: str | None
-    objects: tuple[str, ...]
+    root: str | None  # folder of the library; None if objects are set, or for the mapping's default
+    objects: tuple[str, ...]  # files of the library
     layouts: tuple[OutputLayout, ...]
     call: CallRequest
     threads: tuple[int, ...]
-    numerics: Numerics
-    stated: _Section
+    numerics: Numerics  # one shared object for equal declarations
+    stated: _Section  # the section, with all other keys
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What two cases have to share to share a loaded library."""
+        """Key that two cases share if they use the same loaded library."""
         return (self.mapping_file, self.device, self.headers, self.root, self.objects)
 
 
 def read_ffi_config(case: TestCase) -> tuple[FfiConfig | None, list[str]]:
-    """Return ``backend_config.ffi`` of a case and what is wrong with it; None if it cannot be used."""
+    """Return the ``backend_config.ffi`` of a case, None if it cannot be used, and its problems."""
     text = repr(case.backend_config.get("ffi"))
     key = (case.descriptor.name, case.base_dir, case.outputs, case.expects_error is None, text)
-    if (known := _read.get(key)) is not None:
+    if (known := _configs.get(key)) is not None:
         return known, []
-    reader = _Reader(case)
+    reader = _Reader(case, "ffi", "'library', 'headers', 'mapping' and 'device'")
     config = reader.config()
     if config is None or reader.problems:
         return None, reader.problems
-    if len(_read) >= _MOST_READ:
-        _read.clear()  # at any time, by another lane's thread, too
-    _read[key] = config
+    if len(_configs) >= _MAX_CONFIGS:
+        _configs.clear()  # at once: another worker slot's thread may use it
+    _configs[key] = config
     return config, []
 
 
+# Cached by identity: tolerance rules are remembered per Numerics object.
 @lru_cache(maxsize=256)
-def _declared(device: str, words: tuple[tuple[str, Any], ...]) -> Numerics:
-    """The same object for the same words, since laws are remembered for it."""
+def _numerics_of_device(device: str, words: tuple[tuple[str, Any], ...]) -> Numerics:
+    """Return the numerics of a device, the same object for the same words."""
     return Numerics(**{"processor": "cpu" if device == "cpu" else "accelerator", **dict(words)})
 
 
-_MOST_READ = 4096
-_read: dict[tuple[Any, ...], FfiConfig] = {}
+_MAX_CONFIGS = 4096
+_configs: dict[tuple[Any, ...], FfiConfig] = {}
 
 
 class _Reader(SectionReader):
-    def __init__(self, case: TestCase) -> None:
-        super().__init__(case, "ffi", "'library', 'headers', 'mapping' and 'device'")
-
     def config(self) -> FfiConfig | None:
-        given = self._converted(_Section, self.section)
-        root, objects = self._library(given)
-        layouts = self._layouts(given.outputs)
-        call = self._call(given.call)
-        file, mapping = self._mapping(given)
+        """Return the configuration, None without a usable mapping; report problems of all keys."""
+        section = self._convert_section(_Section, self.section)
+        root, objects = self._library(section)
+        layouts = self._layouts(section.outputs)
+        call = self._call(section.call)
+        file, mapping = self._mapping(section)
         if mapping is None:
             return None
-        headers = self._headers(given, root, bool(objects), file, mapping)
-        device, number = self._device(given.device, mapping)
+        headers = self._headers(section, root, bool(objects), file, mapping)
+        device, number = self._device(section.device, mapping)
         return FfiConfig(
             mapping=mapping,
             mapping_file=file,
@@ -157,55 +150,56 @@ class _Reader(SectionReader):
             objects=objects,
             layouts=layouts,
             call=call,
-            threads=tuple(dict.fromkeys(_listed(given.threads))),
-            numerics=_declared(device, tuple(mapping.numerics.get(device, {}).items())),
-            stated=given,
+            threads=tuple(dict.fromkeys(_as_tuple(section.threads))),
+            numerics=_numerics_of_device(device, tuple(mapping.numerics.get(device, {}).items())),
+            stated=section,
         )
 
-    def _converted(self, kind: type[_Kind], given: Mapping[str, Any], inside: str = "") -> _Kind:
-        """The keys that are of their form; the others are reported, and left out."""
-        self.unknown_keys(given, kind.__struct_fields__, inside=inside)
-        read = dict(given)
+    def _convert_section(self, kind: type[_Kind], keys: Mapping[str, Any], inside: str = "") -> _Kind:
+        """Convert a section to ``kind``; report and drop keys of the wrong form."""
+        self.unknown_keys(keys, kind.__struct_fields__, inside=inside)
+        fitting = dict(keys)
         while True:
             try:
-                return msgspec.convert(read, kind, dec_hook=read_word)
+                return msgspec.convert(fitting, kind, dec_hook=read_word)
             except msgspec.ValidationError as error:  # noqa: PERF203 - one key after the other
                 (key,) = re.findall(r" - at `\$\.(\w+)", str(error))
-                place = f"{inside}.{key}" if inside else key
-                self.say(place, f"is {read.pop(key)!r}, expected {_FORMS[place]}")
+                path = f"{inside}.{key}" if inside else key
+                self.say(path, f"is {fitting.pop(key)!r}, expected {_FORMS[path]}")
 
-    def _library(self, given: _Section) -> tuple[str | None, tuple[str, ...]]:
-        """The folder, or the files; whether they are there is found out when the library is loaded."""
-        named, folder = given.library, self.case.base_dir
+    def _library(self, section: _Section) -> tuple[str | None, tuple[str, ...]]:
+        """Return the library's folder, or its files; existence is checked when the library is loaded."""
+        named, folder = section.library, self.case.base_dir
         if isinstance(named, str) and not is_shared_object(named):
             return located(named, folder), ()
-        paths = _listed(named or ())
-        return None, tuple(located(each, folder) if is_shared_object(each) or "/" in each else each for each in paths)
+        paths = _as_tuple(named or ())
+        return None, tuple(located(path, folder) if is_shared_object(path) or "/" in path else path for path in paths)
 
     def _headers(
-        self, given: _Section, root: str | None, has_objects: bool, mapping_file: Path, mapping: LibraryMapping
+        self, section: _Section, root: str | None, has_objects: bool, mapping_file: Path, mapping: LibraryMapping
     ) -> tuple[str, ...]:
-        """Folders and files; none where the compiler looks for those that the mapping names. For a library that comes
-        without, the header that lies beside the mapping and has its name."""
-        if given.headers is not None:
-            return tuple(located(each, self.case.base_dir) for each in _listed(given.headers))
+        """Return header folders and files; empty if the mapping names its headers."""
+        if section.headers is not None:
+            return tuple(located(path, self.case.base_dir) for path in _as_tuple(section.headers))
         if mapping.headers:
             return ()
-        include, own = Path(root or infini_root(), "include"), mapping_file.with_suffix(".h")
-        if own.is_file() and (has_objects or not include.is_dir()):
-            return (str(own),)
+        # A library without headers may have one next to its mapping, with the mapping's name.
+        include, header = Path(root or infini_root(), "include"), mapping_file.with_suffix(".h")
+        if header.is_file() and (has_objects or not include.is_dir()):
+            return (str(header),)
         if has_objects:
-            self.say("headers", "is missing; it should be the folder with the library's C headers (--headers)")
+            self.say("headers", "is missing, expected the folder with the library's C headers (--headers)")
         return (str(include),)
 
-    def _mapping(self, given: _Section) -> tuple[Path, LibraryMapping | None]:
-        name, profile = given.mapping or given.profile, given.profile
+    def _mapping(self, section: _Section) -> tuple[Path, LibraryMapping | None]:
+        """Return the path of the mapping and the mapping; report an unusable one and return None for it."""
+        name, profile = section.mapping or section.profile, section.profile
         if profile not in (None, name):
-            self.say("profile", f"is {profile!r}, but mapping is {name!r}: they are two names of one thing; state one")
+            self.say("profile", f"is {profile!r}, but mapping is {name!r}; both name the mapping, so write only one")
             return Path(), None
         if name is None:
             if not {"mapping", "profile"} & self.section.keys():
-                self.say("mapping", f"is missing; it should be {_MAPPING}")
+                self.say("mapping", f"is missing, expected {_MAPPING}")
             return Path(), None
         path = mapping_path(name, self.case.base_dir).absolute()
         try:
@@ -218,17 +212,19 @@ class _Reader(SectionReader):
                 self.say("mapping", f"is wrong: {path}, operators.{self.case.descriptor.name}: {problem}")
         return path, mapping
 
-    def _device(self, given: str, mapping: LibraryMapping) -> tuple[str, int]:
-        name, _, number = given.partition(":")
+    def _device(self, device: str, mapping: LibraryMapping) -> tuple[str, int]:
+        """Split ``name:number``; report a device that the mapping lacks."""
+        name, _, number = device.partition(":")
         if name in mapping.devices and (number.isdecimal() or not number):
             return name, int(number or 0)
         known = ", ".join(mapping.devices)
-        self.say("device", f"is {given!r}, but mapping {mapping.name} has {known} (one of several: name:1)")
+        self.say("device", f"is {device!r}, expected one of mapping {mapping.name}: {known} (or name:1)")
         return "", 0
 
-    def _layouts(self, given: Mapping[str, _Layout]) -> tuple[OutputLayout, ...]:
+    def _layouts(self, layouts: Mapping[str, _Layout]) -> tuple[OutputLayout, ...]:
+        """Return the output layouts; report unknown outputs and layouts that do not fit them."""
         names = self.case.descriptor.tensors.outputs
-        for name, layout in given.items():
+        for name, layout in layouts.items():
             if name not in names:
                 known = ", ".join(names)
                 self.say(f"outputs.{name}", f"is no output of {self.case.descriptor.name}, which has {known}")
@@ -238,43 +234,42 @@ class _Reader(SectionReader):
                     TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=layout.strides, offset=layout.offset)
                 except ValueError as error:
                     self.say(f"outputs.{name}", f"does not fit {spec}: {error}")
-        return tuple((name, each.strides, each.offset) for name, each in given.items())
+        return tuple((name, layout.strides, layout.offset) for name, layout in layouts.items())
 
-    def _call(self, given: Mapping[str, Any]) -> CallRequest:
-        lists = {key: [given[key]] for key in ("null", "null_descriptor") if isinstance(given.get(key), str)}
-        request = self._converted(CallRequest, {**given, **lists}, "call")
+    def _call(self, keys: Mapping[str, Any]) -> CallRequest:
+        """Return the requested deviations; report unknown tensors and a wrong call without expected error."""
+        lists = {key: [keys[key]] for key in ("null", "null_descriptor") if isinstance(keys.get(key), str)}
+        request = self._convert_section(CallRequest, {**keys, **lists}, "call")
         outputs = tuple(f"output:{name}" for name in self.case.descriptor.tensors.outputs)
-        tensors = (*(f"input:{each.name}" for each in self.case.descriptor.tensors.inputs), *outputs)
-        self._known("null", request.null, (*tensors, "workspace", "descriptor", "handle"))
-        self._known("null_descriptor", request.null_descriptor, tensors)
+        tensors = (*(f"input:{arg.name}" for arg in self.case.descriptor.tensors.inputs), *outputs)
+        self._require_known("null", request.null, (*tensors, "workspace", "descriptor", "handle"))
+        self._require_known("null_descriptor", request.null_descriptor, tensors)
         for key in ("alias", "in_place", "dtypes", "shapes"):
-            self._known(key, getattr(request, key), outputs)
+            self._require_known(key, getattr(request, key), outputs)
         for key in ("alias", "in_place"):
-            self._known(key, getattr(request, key).values(), tensors)
+            self._require_known(key, getattr(request, key).values(), tensors)
         if request.is_wrong and self.case.expects_error is None:
-            self.say(
-                "call", "asks for what has to be refused, so the case should state expects_error: {type: StatusError}"
-            )
+            self.say("call", "requests a wrong call: add expects_error: {type: StatusError} to the case")
         return request
 
-    def _known(self, key: str, names: Iterable[str], known: Sequence[str]) -> None:
+    def _require_known(self, key: str, names: Iterable[str], known: Sequence[str]) -> None:
         for name in names:
             if name not in known:
                 self.say(f"call.{key}", f"has {name!r}, expected some of {', '.join(known)}")
 
 
-def _listed(given: Any) -> tuple[Any, ...]:
-    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 def located(text: str, folder: str = "") -> str:
-    """The absolute path; a bare name of a shared object that is no file there is left to the system's loader."""
+    """Return the absolute path; leave the bare name of a missing shared object to the system's loader."""
     path = Path(folder, Path(text).expanduser()).absolute()
     return text if is_shared_object(text) and "/" not in text and not path.exists() else str(path)
 
 
 def is_shared_object(text: str) -> bool:
-    """Whether a path names a shared object and no folder; its name alone says so."""
+    """Return whether a path, by its name, is a shared object rather than a folder."""
     return ".so" in Path(text).name or text.endswith((".dylib", ".dll"))
 
 
@@ -282,52 +277,40 @@ NAMES = ("library", "headers", "mapping", "device", "guard", "probes", "threads"
 
 
 def config_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, with paths that mean the same from every folder.
-
-    Raises:
-        UsageError: for threads that are no numbers.
-    """
-    readers = {"library": _paths, "headers": _paths, "mapping": _mapping, "threads": _threads}
-    given = {name: options[name] for name in NAMES if options.get(name)}
-    return {name: readers[name](value) if name in readers else value for name, value in given.items()}
+    """Return the options that are set, with absolute paths; raise UsageError for wrong thread counts."""
+    readers = {"library": _absolute_paths, "headers": _absolute_paths, "mapping": _mapping, "threads": _thread_counts}
+    selected = {name: options[name] for name in NAMES if options.get(name)}
+    return {name: readers[name](value) if name in readers else value for name, value in selected.items()}
 
 
 def mapping_of_options(config: Mapping[str, Any]) -> LibraryMapping | None:
-    """The mapping that the options name, None if they name none.
-
-    Raises:
-        UsageError: for one that is not there or cannot be read.
-    """
+    """Return the mapping that the options name, or None; raise UsageError if it cannot be read."""
     name = config.get("mapping")
     return None if name is None else read_mapping(mapping_path(name, "").absolute())
 
 
 def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> None:
-    """Look for the library's files without loading them: what loading does is the worker's business.
-
-    Raises:
-        Unavailable: naming the file, and how the library is named.
-    """
+    """Raise Unavailable with the option to set if a library file is missing; the worker loads the library later."""
     library = config.get("library")
     if isinstance(library, str) and not is_shared_object(library):
         if not Path(library).is_dir():
-            remedy = "there is no such folder; --library names where the library is installed, or its shared objects"
+            remedy = "there is no such folder; set --library to the library's folder or shared objects"
             raise Unavailable(f"library {library}", remedy)
-    elif library is None and not all(map(is_shared_object, mapping.library)):  # those are the system loader's
+    elif library is None and not all(map(is_shared_object, mapping.library)):  # the system's loader finds those
         root = infini_root()
         if not root.is_dir():
-            remedy = f"neither --library nor INFINI_ROOT is given, and there is no {root}"
+            remedy = f"neither --library nor INFINI_ROOT is set, and {root} does not exist"
             raise Unavailable(f"library {mapping.name}", remedy)
-    for each in _listed(library or ()):
-        if Path(each).is_absolute() and is_shared_object(each) and not Path(each).is_file():
-            raise Unavailable(f"library {each}", "there is no such file; --library names it, or its folder")
-    for each in _listed(config.get("headers", ())):
-        if not Path(each).exists():
-            raise Unavailable(f"headers {each}", "there is no such folder or file; --headers names them")
+    for x in _as_tuple(library or ()):
+        if Path(x).is_absolute() and is_shared_object(x) and not Path(x).is_file():
+            raise Unavailable(f"library {x}", "there is no such file; set --library to the file or its folder")
+    for path in _as_tuple(config.get("headers", ())):
+        if not Path(path).exists():
+            raise Unavailable(f"headers {path}", "no such folder or file; set --headers to the library's headers")
 
 
-def _paths(value: Any) -> str | list[str]:
-    paths = [located(each) for each in _listed(value)]
+def _absolute_paths(value: Any) -> str | list[str]:
+    paths = [located(path) for path in _as_tuple(value)]
     return paths[0] if len(paths) == 1 else paths
 
 
@@ -335,8 +318,8 @@ def _mapping(name: str) -> str:
     return str(Path(name).absolute()) if is_file_name(name) else name
 
 
-def _threads(text: Any) -> list[int]:
-    words = str(text).split(",") if not isinstance(text, (list, tuple)) else [str(each) for each in text]
+def _thread_counts(text: Any) -> list[int]:
+    words = str(text).split(",") if not isinstance(text, (list, tuple)) else [str(word) for word in text]
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
         raise UsageError(f"--threads is {text}, expected numbers such as 1,2")
     return [int(word) for word in words]

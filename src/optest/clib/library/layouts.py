@@ -1,7 +1,7 @@
-"""Tensors as libraries take them: dtypes, ranks and layouts of the mapping, and for those without descriptors one
-increment, one leading dimension, or a gap in words.
+"""Tensors as C libraries take them: dtypes, ranks and layouts of the mapping; without descriptors, one increment or one
+leading dimension.
 
-Nothing is copied to make a layout fit: one that the function cannot express is a :class:`Gap`.
+Nothing is copied to make a layout fit: a layout that the function cannot express is a :class:`Gap`.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from optest.clib.library.operator_mapping import OperatorMapping
 from optest.errors import plural
 from optest.spec import TensorSpec, TestCase, contiguous_strides
 
+# Layouts that a library may require of a tensor.
 _LAYOUTS = {
     "dense": "row-major, without gaps",
     "rows": "the innermost stride is 1",
     "matrix": "one of the two innermost strides is 1, as in BLAS",
 }
-"""What a library may need of the layout of a tensor."""
 
 
 class Gap(Exception):
-    """What a function cannot be told about a tensor, in words that follow the tensor's name."""
+    """A property of a tensor that a function cannot take; often worded to follow the tensor's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A dimension, or several that lie evenly in memory and are walked as one; ``stride`` counts elements."""
+    """A dimension, or several evenly spaced ones walked as one."""
 
     size: int
-    stride: int
+    stride: int  # in elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """A matrix as BLAS sees it: as it is stored, whether it is multiplied transposed, and the leading dimension."""
+    """A matrix as it is passed to BLAS."""
 
-    rows: int
-    columns: int
-    leading: int
-    is_transposed: bool
+    rows: int  # as stored
+    columns: int  # as stored
+    leading: int  # distance between stored lines, in elements
+    is_transposed: bool  # the stored matrix is the transpose of the operand
 
 
 def strides_of(spec: TensorSpec) -> tuple[int, ...]:
-    """In elements, also of a tensor that is dense without stating them."""
+    """Return the strides in elements, computed if the tensor is dense without explicit ones."""
     return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
 
 
 def reaches(shape: Sequence[int], reached: Sequence[int]) -> bool:
-    """Whether strides of 0 give a tensor of ``shape`` the other one."""
+    """Return whether a tensor of ``shape`` broadcasts to ``reached``."""
     sizes = zip(shape[::-1], reached[::-1], strict=False)
-    return len(shape) <= len(reached) and all(size in (1, other) for size, other in sizes)
+    return len(shape) <= len(reached) and all(size in (1, target) for size, target in sizes)
 
 
 def dense(spec: TensorSpec) -> TensorSpec:
@@ -62,46 +62,35 @@ def dense(spec: TensorSpec) -> TensorSpec:
 
 
 def axes_of(spec: TensorSpec, dims: Sequence[str]) -> tuple[Axis, ...]:
-    """The dimensions of a tensor by the names that a mapping gives them; ``n...`` takes all that no other name has.
-
-    Raises:
-        Gap: for another number of dimensions, or some that have to be walked as one and do not lie evenly.
-    """
+    """Return the axes of a tensor by the mapping's names, ``n...`` merging all others; raise Gap if they do not fit."""
     shape, strides = spec.shape, strides_of(spec)
-    many = next((place for place, name in enumerate(dims) if name.endswith("...")), None)
-    if many is None:
+    variadic = next((index for index, name in enumerate(dims) if name.endswith("...")), None)
+    if variadic is None:
         if len(shape) != len(dims):
             raise Gap(f"has {plural(len(shape), 'dimension')}, expected {len(dims)}")
         return tuple(Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True))
-    behind = len(dims) - many - 1
+    behind = len(dims) - variadic - 1
     if len(shape) < len(dims) - 1:
         raise Gap(f"has {plural(len(shape), 'dimension')}, expected {len(dims) - 1} or more")
     end = len(shape) - behind
     single = [Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True)]
-    return (*single[:many], _as_one(shape[many:end], strides[many:end]), *single[end:])
+    return (*single[:variadic], _merge_dimensions(shape[variadic:end], strides[variadic:end]), *single[end:])
 
 
-def _as_one(shape: Sequence[int], strides: Sequence[int]) -> Axis:
-    """Dimensions walked in row-major order as one, if each is as long as a step of the one before."""
+def _merge_dimensions(shape: Sequence[int], strides: Sequence[int]) -> Axis:
+    """Merge dimensions into one axis; raise a gap unless each stride equals the extent of the next dimension."""
     size = prod(shape)
     walked = [(count, stride) for count, stride in zip(shape, strides, strict=True) if count != 1]
     if size <= 1 or not walked:
         return Axis(size=size, stride=1)
     for (_, outer), (count, inner) in pairwise(walked):
         if outer != count * inner:
-            raise Gap(f"has strides {list(strides)}, which one increment does not walk in order")
+            raise Gap(f"has strides {list(strides)}, which no single increment expresses")
     return Axis(size=size, stride=walked[-1][1])
 
 
 def increment_of(axis: Axis, allowed: str) -> int:
-    """The step from one element of a vector to the next, in elements.
-
-    ``allowed`` is ``any``, ``nonzero`` or ``positive``. A vector of one element or none has no step; where its stride
-    is not allowed, 1 stands for it.
-
-    Raises:
-        Gap: for a step that is not allowed.
-    """
+    """Return a vector's step in elements if ``allowed``, else 1 for at most one element, else raise Gap."""
     fits = {"any": True, "nonzero": axis.stride != 0, "positive": axis.stride > 0}[allowed]
     if fits:
         return axis.stride
@@ -112,59 +101,50 @@ def increment_of(axis: Axis, allowed: str) -> int:
 
 
 def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:
-    """How a matrix is stored, seen in the order of the call; as it lies where both ways would do.
-
-    Raises:
-        Gap: for strides that no leading dimension expresses.
-    """
+    """Return how a matrix is stored by rows or columns, untransposed if both fit; raise Gap if neither does."""
     lines, steps = (rows, columns) if by_rows else (columns, rows)
     for outer, inner, transposed in ((lines, steps, False), (steps, lines, True)):
         if _is_unit(inner) and (outer.stride >= max(1, inner.size) or outer.size <= 1):
-            # A single line has no distance to the next: its stride stands where it is legal, else the least that is.
+            # A single line has no next one: keep its stride if it is legal, else take the least legal one.
             leading = max(outer.stride, inner.size, 1) if outer.size <= 1 else outer.stride
             stored = (columns.size, rows.size) if transposed else (rows.size, columns.size)
             return Matrix(rows=stored[0], columns=stored[1], leading=leading, is_transposed=transposed)
     strides = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
     if not _is_unit(rows) and not _is_unit(columns):
         raise Gap(f"{strides}, but one of them should be 1")
-    raise Gap(f"{strides}, but lines should lie one behind the other, at a distance of a line or more")
+    raise Gap(f"{strides}, but rows (or columns) should not overlap")
 
 
 def _is_unit(axis: Axis) -> bool:
     return axis.stride == 1 or axis.size <= 1
 
 
-Tensors = Mapping[str, TensorSpec]
-"""By name."""
+Tensors = Mapping[str, TensorSpec]  # Tensor specs by name.
 
 
 def tensors_of(case: TestCase) -> dict[str, TensorSpec]:
-    """Inputs and outputs by name."""
-    return {**{each.name: each.spec for each in case.inputs}, **outputs_of(case)}
+    """Return the specs of inputs and outputs by name."""
+    return {**{arg.name: arg.spec for arg in case.inputs}, **outputs_of(case)}
 
 
 def outputs_of(case: TestCase) -> dict[str, TensorSpec]:
-    """By name, as far as the case has them."""
+    """Return the specs of the case's outputs by name."""
     names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
     return dict(zip(names, case.outputs, strict=False))
 
 
 def require_dtypes(tensors: Tensors, entry: OperatorMapping, free: Collection[str] = ()) -> str:
-    """The dtype that the tensors share; those that are ``free``, since C is told theirs in a wrong call, may have any.
-
-    Raises:
-        Gap: for a dtype, or a mixture of them, that the operator does not have.
-    """
+    """Return the dtype that all tensors except ``free`` ones share; raise Gap if the operator lacks it."""
     function = entry.any_function
     alike: list[str] = []
     for tensor, spec in tensors.items():
-        own, allowed = spec.dtype.name, entry.dtypes_of.get(tensor)
+        kind, allowed = spec.dtype.name, entry.dtypes_of.get(tensor)
         if tensor in free:
-            alike += [] if alike else [own]
-        elif allowed is None or (SAME in allowed and own not in allowed):
-            alike.append(own)
-        elif own not in allowed:
-            raise Gap(f"{function} takes {tensor} of {' or '.join(allowed)}, but the case has {own}")
+            alike += [] if alike else [kind]  # a free tensor counts only if it is the first
+        elif allowed is None or (SAME in allowed and kind not in allowed):
+            alike.append(kind)
+        elif kind not in allowed:
+            raise Gap(f"{function} takes {tensor} of {' or '.join(allowed)}, but the case has {kind}")
     shared = list(dict.fromkeys(alike))
     if len(shared) > 1:
         raise Gap(f"{function} takes tensors of one dtype, but the case has {', '.join(sorted(shared))}")
@@ -177,9 +157,9 @@ def require_dtypes(tensors: Tensors, entry: OperatorMapping, free: Collection[st
 
 
 def require_promised(tensors: Tensors, entry: OperatorMapping) -> None:
-    """Raise a gap for a number of dimensions, or a way to lie in memory, that the operator does not take."""
+    """Raise a gap for a rank or a layout that the mapping's operator does not take."""
     for tensor, allowed in entry.ranks.items():
-        if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
+        if tensor in tensors and tensors[tensor].rank not in {rank.among(tensors) for rank in allowed}:
             raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
     for tensor, needed in entry.layouts.items():
         if tensor in tensors and not has_layout(tensors[tensor], needed):
@@ -187,7 +167,7 @@ def require_promised(tensors: Tensors, entry: OperatorMapping) -> None:
 
 
 def has_layout(spec: TensorSpec, needed: str) -> bool:
-    """Return whether a tensor lies as a word of ``layouts`` says; one without dimensions always does."""
+    """Return whether a tensor has a layout of the mapping's ``layouts``; a tensor without dimensions has each."""
     if needed == "dense":
         return spec.is_dense
     innermost = strides_of(spec)[-2:]

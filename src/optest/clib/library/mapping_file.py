@@ -1,4 +1,4 @@
-"""Read the file of a mapping as plans are read, refuse it with everything that is wrong, and look up its lines."""
+"""Read a mapping file, report all of its problems, and look up line numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from optest.clib.library.mapping import LibraryMapping, Shorthand, StatusWords, expanded, expanded_tensor, is_shorthand
+from optest.clib.library.mapping import (
+    LibraryMapping,
+    Shorthand,
+    StatusWords,
+    expand_shorthand,
+    expand_tensor,
+    is_shorthand,
+)
 from optest.clib.library.mapping_problems import problems_of_mapping
 from optest.clib.library.mapping_words import read_word
 from optest.clib.library.operator_mapping import NO_OBJECT, ObjectEntry, OperatorMapping
@@ -26,7 +33,7 @@ _T = TypeVar("_T")
 
 
 def mapping_path(name: str, base_dir: str) -> Path:
-    """The file of a built-in mapping (``infiniop``), or of one of the user's, relative to the plan."""
+    """Return the path of a built-in mapping (``infiniop``), or of a user's file relative to ``base_dir``."""
     return Path(base_dir, name) if is_file_name(name) else _FOLDER / f"{name}.yaml"
 
 
@@ -36,28 +43,21 @@ def is_file_name(name: str) -> bool:
 
 @lru_cache(maxsize=16)
 def read_mapping(path: Path) -> LibraryMapping:
-    """Read a file and check everything that needs no library.
-
-    A file that ``extends`` another one, by its name or path, states only what differs.
-
-    Raises:
-        UsageError: naming the file and the key.
-    """
+    """Read a file with the mapping that it ``extends``, and check it; raise UsageError with file and key."""
     if not isfile(path):
         raise UsageError(_no_such_mapping(path))
     try:
-        mapping = _mapping(_whole(path, ()))
+        mapping = _convert_mapping(_read_with_base(path, ()))
     except _Misread as error:
-        raise UsageError(f"mapping {_placed(path, str(error))}: {error}") from None
+        raise UsageError(f"mapping {_locate_problem(path, str(error))}: {error}") from None
     problems = list(problems_of_mapping(mapping))
     if problems:
-        raise UsageError("\n".join(f"mapping {_placed(path, problem)}: {problem}" for problem in problems))
+        raise UsageError("\n".join(f"mapping {_locate_problem(path, problem)}: {problem}" for problem in problems))
     return mapping
 
 
-def _whole(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
-    """The file's data with what it takes over from the mapping that it ``extends``: keys and operators of its own stand
-    in place of those there, and an operator that is ``null`` is left out."""
+def _read_with_base(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the file's data merged over the mapping that it ``extends``; an operator set to null is removed."""
     if path in heirs:
         raise UsageError(f"mapping {path} extends itself")
     source = _source(path, path.stat().st_mtime_ns)
@@ -69,61 +69,61 @@ def _whole(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
     base = mapping_path(data.pop("extends"), str(path.parent)).absolute()
     if not isfile(base):
         raise UsageError(f"mapping {path}, extends: {_no_such_mapping(base)}")
-    taken_over = _whole(base, (*heirs, path))
-    both = [each.get("operators") for each in (taken_over, data)]
-    operators = {name: entry for each in both if isinstance(each, dict) for name, entry in each.items()}
-    return {**taken_over, **data, "operators": {name: each for name, each in operators.items() if each is not None}}
+    taken_over = _read_with_base(base, (*heirs, path))
+    sections = [x.get("operators") for x in (taken_over, data)]
+    operators = {name: entry for section in sections if isinstance(section, dict) for name, entry in section.items()}
+    return {**taken_over, **data, "operators": {name: entry for name, entry in operators.items() if entry is not None}}
 
 
-def _placed(path: Path, problem: str) -> str:
-    """The line on which stands what a problem names first (``operators.add.call[2] …``)."""
+def _locate_problem(path: Path, problem: str) -> str:
+    """Return the file and line of the key that begins a problem (``operators.add.call[2] …``)."""
     return named_place(path, *keys_of(re.split(r"[\s:]", problem, maxsplit=1)[0]))
 
 
 class _Misread(Exception):
-    """What the schema says of a file; the message begins with the place."""
+    """A schema error of a file; the message begins with the key."""
 
 
-def _mapping(data: Mapping[str, Any]) -> LibraryMapping:
-    """The file's data without shorthands, read part by part, so that what is wrong has a place."""
+def _convert_mapping(data: Mapping[str, Any]) -> LibraryMapping:
+    """Convert the file's data to a mapping, part by part, so that an error names its key."""
     read = dict(data)
     if isinstance(status := data.get("status"), dict):
         read["status"] = status.get("type", "int")
         words = {key: value for key, value in status.items() if key != "type"}
-        read["statuses"] = _converted("status", words, StatusWords)
+        read["statuses"] = _convert("status", words, StatusWords)
     if "protocol" in data and "tensor" in data:
-        read["tensor"] = expanded_tensor(data["tensor"])
-    read |= {key: _converted(key, read[key], ObjectEntry) for key in ("handle", "tensor") if key in read}
+        read["tensor"] = expand_tensor(data["tensor"])
+    read |= {key: _convert(key, read[key], ObjectEntry) for key in ("handle", "tensor") if key in read}
     if isinstance(operators := data.get("operators"), dict):
         read["operators"] = {
             name: tuple(
-                _entry(f"operators.{name}" + (f"[{index}]" if len(entries) > 1 else ""), each, read)
-                for index, each in enumerate(entries)
+                _convert_entry(f"operators.{name}" + (f"[{index}]" if len(entries) > 1 else ""), entry, read)
+                for index, entry in enumerate(entries)
             )
-            for name, stated in operators.items()
-            for entries in (stated if isinstance(stated, list) else [stated],)
+            for name, listed in operators.items()
+            for entries in (listed if isinstance(listed, list) else [listed],)
         }
-    return _converted("", read, LibraryMapping)
+    return _convert("", read, LibraryMapping)
 
 
-def _entry(place: str, entry: Any, read: Mapping[str, Any]) -> OperatorMapping:
-    """An operator's entry, with the dtypes that have functions, and what the file makes of tensors."""
+def _convert_entry(key: str, entry: Any, read: Mapping[str, Any]) -> OperatorMapping:
+    """Convert an operator's entry; add the dtypes that have functions, and the file's tensor template."""
     if is_shorthand(entry):
-        entry = expanded(entry, _converted(place, entry, Shorthand), read.get("protocol"))
+        entry = expand_shorthand(entry, _convert(key, entry, Shorthand), read.get("protocol"))
     elif isinstance(entry, dict) and isinstance(entry.get("functions"), dict):
         entry = {"dtypes": list(entry["functions"]), **entry}
     if isinstance(entry, dict):
         entry = {"tensor": read.get("tensor", NO_OBJECT), **entry}
-    return _converted(place, entry, OperatorMapping)
+    return _convert(key, entry, OperatorMapping)
 
 
-def _converted(place: str, data: Any, kind: type[_T]) -> _T:
-    """Read, or misread with the place inside what stands at ``place``, and the keys that it could have."""
+def _convert(key: str, data: Any, kind: type[_T]) -> _T:
+    """Convert ``data`` to ``kind``; raise _Misread with the key below ``place`` and the known keys."""
     try:
         return msgspec.convert(data, kind, dec_hook=read_word)
     except msgspec.ValidationError as error:
         why, _, inner = str(error).partition(" - at `$")
-        where = (place + inner.rstrip("`")).lstrip(".")
+        where = (key + inner.rstrip("`")).lstrip(".")
         hint = _known_keys(data, kind) if "unknown field" in why else ""
         raise _Misread(": ".join(filter(None, (where, why + hint)))) from None
 
@@ -137,7 +137,7 @@ def _known_keys(data: Any, kind: Any) -> str:
 
 
 def _no_such_mapping(path: Path) -> str:
-    built_in = sorted(each.stem for each in _FOLDER.glob("*.yaml"))
+    built_in = sorted(file.stem for file in _FOLDER.glob("*.yaml"))
     if path.parent != _FOLDER:
         return f"there is no mapping {path}; built in: {', '.join(built_in)}"
     hint = did_you_mean(path.stem, built_in, text="did you mean {}? ")
@@ -146,34 +146,31 @@ def _no_such_mapping(path: Path) -> str:
 
 
 def keys_of(place: str) -> tuple[str | int, ...]:
-    """``objects.plan.set[0]`` as the keys that lead there."""
-    return tuple(int(each) if each.isdecimal() else each for each in re.findall(r"[^.\[\]]+", place))
+    """Split ``objects.plan.set[0]`` into its keys and indexes."""
+    return tuple(int(key) if key.isdecimal() else key for key in re.findall(r"[^.\[\]]+", place))
 
 
-def drifted(why: str, file: Path, *keys: str | int) -> Fault:
-    """The fault of a case for which a mapping is not what the headers say; ``keys`` lead to what is wrong."""
+def drift_fault(why: str, file: Path, *keys: str | int) -> Fault:
+    """Return the fault of a case whose mapping differs from the headers; ``keys`` locate the difference."""
     place = named_place(file, *keys)
     fact = "built_in_mapping" if file.parent == _FOLDER else "mapping"
-    return Fault(Reason.BAD_CASE, f"{why}\n  stated in {place}", details={fact: place})
+    return Fault(Reason.BAD_CASE, f"{why}\n  in {place}", details={fact: place})
 
 
 def named_place(file: Path, *keys: str | int) -> str:
-    """``mine.yaml:12``: the line of the last of the keys that the file has, the path as it is short to read.
-
-    The file without a line if it has none of them, or has changed meanwhile so that it is no YAML.
-    """
+    """Return ``mine.yaml:12``, the line of the last of ``keys`` in the file; without a line for unknown keys."""
     line = _line(file, keys)
-    return f"{_short(file)}:{line}" if line else _short(file)
+    return f"{_short_path(file)}:{line}" if line else _short_path(file)
 
 
-def _short(file: Path) -> str:
-    """From the working directory, where the file lies below it."""
+def _short_path(file: Path) -> str:
+    """Return the path relative to the working directory, if the file is below it."""
     here = Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 def _line(file: Path, keys: tuple[str | int, ...]) -> int:
-    """Return the line of the last of these keys that the file has, 0 if it has none of them."""
+    """Return the line of the last of these keys that the file has; 0 for unknown keys."""
     try:
         source = _source(file, file.stat().st_mtime_ns)
     except (OSError, UsageError):
@@ -181,7 +178,7 @@ def _line(file: Path, keys: tuple[str | int, ...]) -> int:
     node: Any = source.data
     path: Keys = ()
     for key in keys:
-        # a single alternative needs no list
+        # A single alternative is written without a list.
         if key == 0 and isinstance(node, dict):
             continue
         step = str(key) if isinstance(node, dict) else key
@@ -194,8 +191,8 @@ def _line(file: Path, keys: tuple[str | int, ...]) -> int:
 
 
 @lru_cache(maxsize=4)
-def _source(file: Path, _changed_ns: int) -> Source:
+def _source(file: Path, _changed_ns: int) -> Source:  # the time of the change is part of the cache's key
     try:
-        return parse_source(read_regular(str(file), MAX_BYTES), _short(file), typed_keys=True)
+        return parse_source(read_regular(str(file), MAX_BYTES), _short_path(file), typed_keys=True)
     except PathError as error:
         raise UsageError(f"mapping {file} cannot be read: {error}") from None

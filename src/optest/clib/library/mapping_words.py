@@ -1,4 +1,4 @@
-"""Texts of a mapping that have a form of their own: each is read by the schema, and refused where it is none."""
+"""Text types of a mapping that the schema reads and validates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 from optest.errors import did_you_mean
 from optest.spec import TensorSpec, dtype_names
 
+# Kinds of wrong calls.
 REFUSALS = {
     "dtype": "a dtype that the operator does not have, or tensors of several",
     "shape": "tensors whose shapes do not fit one another, or of a rank that the operator does not have",
-    "stride-0-output": "an output with several elements at one place",
+    "stride-0-output": "an output with several elements at one address",
     "overlap": "an output that overlaps an input, and is not that input with its layout",
     "null": "NULL in place of data, a workspace or an operator descriptor",
     "null-descriptor": "NULL in place of a handle or a tensor descriptor",
@@ -20,23 +21,20 @@ REFUSALS = {
     "index": "an index that a tensor does not have",
     "device": "a device that the machine does not have",
 }
-"""Kinds of wrong calls."""
-SAME = "same"
-"""In ``dtypes_of``: the dtype that the other tensors share."""
-SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\[(?P<dim>-?[0-9]{1,2})\]|\.dtype)")
-"""A size of a tensor, or its dtype."""
+SAME = "same"  # In dtypes_of: the dtype that the other tensors share.
+SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\[(?P<dim>-?[0-9]{1,2})\]|\.dtype)")  # A size of a tensor, or its dtype.
 _DIMENSION = re.compile(r"([A-Za-z_]\w*|[0-9]{1,9})(\.\.\.)?")
 _RANK = re.compile(r"([A-Za-z_]\w*-)?[0-9]{1,2}")
 
 
 class Word(str):
-    """Any text; YAML's ``null`` and integers are words, too, with or without quotes."""
+    """Any text; YAML's ``null`` and integers count as text, quoted or not."""
 
     __slots__ = ()
 
     @classmethod
     def read(cls, value: Any) -> Word:
-        """The word; a ValueError tells what is none."""
+        """Return the value as a word; raise ValueError with the reason if it is invalid."""
         word = "null" if value is None else str(value) if type(value) is int else value
         if not isinstance(word, str):
             raise ValueError(f"Expected `str`, got `{type(word).__name__}`")
@@ -47,7 +45,7 @@ class Word(str):
 
     @staticmethod
     def wrong(_word: str) -> str:
-        """Why it is none; empty if it is one."""
+        """Return why the text is invalid; empty if it is valid."""
         return ""
 
 
@@ -98,11 +96,11 @@ class DimensionOf(Word):
 
 
 class Rank(Word):
-    """A number of dimensions, or so many fewer than another tensor has: ``input-2``."""
+    """A number of dimensions, or another tensor's rank less a number: ``input-2``."""
 
     @staticmethod
     def wrong(word: str) -> str:
-        known = "a number of dimensions, or another tensor's less some, as in input-2"
+        known = "a number of dimensions, or another tensor's rank less a number, as in input-2"
         return "" if _RANK.fullmatch(word) else f"should be {known}"
 
     @property
@@ -110,7 +108,7 @@ class Rank(Word):
         return self.rpartition("-")[0]
 
     def among(self, tensors: Mapping[str, TensorSpec]) -> int | None:
-        """The number; None where the other tensor is left out."""
+        """Return the number of dimensions; None if the named tensor is omitted."""
         number = int(self.rpartition("-")[2])
         if not self.tensor:
             return number
@@ -118,5 +116,5 @@ class Rank(Word):
 
 
 def read_word(kind: type, value: Any) -> Any:
-    """What msgspec asks for types that it does not know."""
+    """Convert a value to a word type: msgspec's hook for types that it does not know."""
     return kind.read(value)  # type: ignore[attr-defined]

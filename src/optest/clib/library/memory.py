@@ -1,4 +1,4 @@
-"""The memory of one case in C: which tensors it has, with which values, and the places where they lie."""
+"""Memory of one case in C: its tensors, their values, and the buffers that hold them."""
 
 from __future__ import annotations
 
@@ -22,36 +22,39 @@ Run = Callable[[Mapping[str, Any]], None]
 
 
 class CaseMemory:
-    """The tensors of one case by role (``input:a``, ``output:out``), in as many places as are asked for."""
+    """Tensors of one case by role (``input:a``, ``output:out``), in one set of buffers for each placement."""
 
     def __init__(
         self,
         entry: OperatorMapping,
-        given: Mapping[str, Array],
+        arrays: Mapping[str, Array],
         layouts: Mapping[str, TensorSpec],
         *,
         request: CallRequest = NO_REQUEST,
         pool: PlacePool | None = None,
         alignment: int = 1,
     ) -> None:
-        """``given`` are the inputs by name, ``layouts`` the outputs."""
+        """``arrays`` are the input arrays by name, ``layouts`` the output specs."""
         roles = entry.read.roles
         self._request = request
         self._entry = entry
         self._home = Where(alignment=alignment)
         self._pool = pool or PlacePool()
-        self._taken: dict[tuple[Where, int], Place] = {}
-        self._absent = {role.key for role in roles if role.is_input and role.name not in given}
+        self._places: dict[tuple[Where, int], Place] = {}
+        self._absent = {role.key for role in roles if role.is_input and role.name not in arrays}
         self._described: dict[str, TensorSpec | None] = {f"output:{name}": spec for name, spec in layouts.items()}
         self.values: dict[str, Array] = {}
         reached = next(iter(layouts.values())).shape if entry.broadcasts else None
-        self._inputs = [(role.key, role.name) for role in roles if role.is_input and role.name in given]
+        self._inputs = [(role.key, role.name) for role in roles if role.is_input and role.name in arrays]
         for key, name in self._inputs:
-            self.values[key], self._described[key] = _placed(given[name], reached)
-        self._shapes_given = {key: given[name].shape for key, name in self._inputs}
-        self.values |= _start(entry, given, layouts, request)
-        self._held = {key: spec for key, spec in self._described.items() if spec is not None}
-        self._together: dict[str, tuple[str, int]] = {}
+            array = arrays[name]
+            if reached not in (None, array.shape) and reaches(array.shape, reached):
+                array = np.broadcast_to(array, reached)  # by strides of 0, as C expects it
+            self.values[key], self._described[key] = array, spec_of(array)
+        self._original_shapes = {key: arrays[name].shape for key, name in self._inputs}
+        self.values |= _initial_outputs(entry, arrays, layouts, request)
+        self._stored = {key: spec for key, spec in self._described.items() if spec is not None}
+        self._shared: dict[str, tuple[str, int]] = {}
         for output, tensor in request.in_place.items():
             self._put_in_place(output, tensor)
         for output, tensor in request.alias.items():
@@ -59,81 +62,73 @@ class CaseMemory:
         self.workspace_bytes = 0
 
     def inputs_as_given(self) -> dict[str, str]:
-        """The names of the inputs by role that lie in memory of their own and in the shape in which they were given."""
-        return {
-            key: name
-            for key, name in self._inputs
-            if key in self.values and self.values[key].shape == self._shapes_given[key]
-        }
+        """Return the names, by role, of inputs that have separate memory and their original shape."""
+        separate = [(key, name) for key, name in self._inputs if key in self.values]
+        return {key: name for key, name in separate if self.values[key].shape == self._original_shapes[key]}
 
     def values_with(self, key: str, other: Array) -> dict[str, Array]:
-        """The values with others for one input, and for the outputs that hold it when the call begins."""
+        """Return the values with ``other`` for one input, and for the outputs that start as it."""
         name = key.partition(":")[2]
         held = [f"output:{start.output}" for start in self._entry.starts if start.input == name]
-        copies = {each: np.broadcast_to(other, self.values[each].shape) for each in held if each in self.values}
+        copies = {out: np.broadcast_to(other, self.values[out].shape) for out in held if out in self.values}
         return {**self.values, key: other, **copies}
 
     def specs(self) -> dict[str, TensorSpec | None]:
-        """The tensors by role as they are described to C; None for one that is left out."""
+        """Return the specs by role as C receives them; None for an omitted tensor."""
         hidden = dict.fromkeys(self._request.null_descriptor)
         return {**self._described, **dict.fromkeys(self._absent), **hidden}
 
     def may_join(self, output: str, tensor: str) -> bool:
-        """Whether the output is an input in place, and another input may lie there too."""
+        """Return whether the output is an input in place and the mapping also allows ``tensor`` there."""
         return output in self._request.in_place and tensor.partition(":")[2] in self._entry.in_place
 
     def take_workspace(self, size: int) -> None:
-        """Calls get ``size`` bytes, or one less where the case asks for too few.
-
-        Raises:
-            Fault: UNSUPPORTED where there is nothing to be too short.
-        """
+        """Set the workspace size, a byte less on request; raise UNSUPPORTED if a wrong workspace needs a size."""
         if size == 0 and (self._request.short_workspace or "workspace" in self._request.null):
-            raise Fault(Reason.UNSUPPORTED, "the library asks for no workspace, so there is nothing to refuse")
-        size -= self._request.short_workspace
-        self.workspace_bytes = size
+            raise Fault(Reason.UNSUPPORTED, "the library needs no workspace, so it cannot refuse a wrong one")
+        self.workspace_bytes = size - self._request.short_workspace
 
     @property
     def nbytes(self) -> int:
-        specs = self._held.values()
+        specs = self._stored.values()
         return sum(spec.storage_elements * spec.dtype.itemsize_bytes for spec in specs) + self.workspace_bytes
 
     @property
     def most_elements(self) -> int:
-        return max(spec.elements for spec in self._held.values())
+        return max(spec.elements for spec in self._stored.values())
 
     def place(self, where: Where) -> Place:
-        """The same place for the same ``where``, until it is released."""
-        if (where, self.workspace_bytes) not in self._taken:
-            key: PlaceKey = (where, tuple(self._held.items()), self.workspace_bytes)
-            self._taken[where, self.workspace_bytes] = self._pool.take(key)
-        return self._taken[where, self.workspace_bytes]
+        """Return the buffers for ``where``, the same ones until they are released."""
+        if (where, self.workspace_bytes) not in self._places:
+            key: PlaceKey = (where, tuple(self._stored.items()), self.workspace_bytes)
+            self._places[where, self.workspace_bytes] = self._pool.take(key)
+        return self._places[where, self.workspace_bytes]
 
     def release(self, *, for_others: bool = True) -> None:
-        """Another case may have the places, or nobody again: the next ones are others then."""
-        for place in self._taken.values():
+        """Drop the values; return the buffers to the pool, or leave them unused (``for_others=False``)."""
+        for place in self._places.values():
             (self._pool.give_back if for_others else self._pool.leave)(place)
-        self._taken, self.values = {}, {}  # which may be large
+        self._places, self.values = {}, {}  # the arrays may be large
 
     def pointers(self, place: Place) -> dict[str, Any]:
-        """What a call gets, by role, with what the case asks to be done otherwise."""
-        given = {**place.pointers(), **dict.fromkeys(self._absent)}
-        for key, (tensor, elements) in self._together.items():
-            buffer = given[tensor]
+        """Return the arguments by role, with the NULLs and shared memory that the case requests."""
+        arguments = {**place.pointers(), **dict.fromkeys(self._absent)}
+        for key, (tensor, elements) in self._shared.items():
+            buffer = arguments[tensor]
             behind = elements * buffer.spec.dtype.itemsize_bytes
-            given[key] = Pointer(buffer.address + behind, buffer.element) if behind else buffer
-        return {**given, **dict.fromkeys(self._request.null)}
+            arguments[key] = Pointer(buffer.address + behind, buffer.element) if behind else buffer
+        return {**arguments, **dict.fromkeys(self._request.null)}
 
     def watched(self, *places: Place) -> FaultReport:
-        """A crash inside is told in words of the places' buffers."""
+        """Return a context manager that describes a crash by these buffers."""
         return FaultReport([buffer for place in places for buffer in place.buffers])
 
     def outputs_if_accepted(self, run: Run) -> dict[str, Array]:
-        """Call once, for a call that should be refused: whether it was counts, not what it did when it was not.
+        """Call once, for a call that should be refused; return the outputs if the library accepts it.
 
         Raises:
-            StatusError: if it was refused.
-            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE if it was refused and wrote where it should not.
+            StatusError: if the library refuses the call.
+            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE if it refuses and writes out of bounds.
         """
         place = self.place(self._home)
         place.fill(Filling(), self.values)
@@ -143,67 +138,60 @@ class CaseMemory:
         except StatusError:
             self._require_untouched(place)
             raise
-        return {
-            key.partition(":")[2]: np.array(slot.buffer.array) for key, slot in place.slots.items() if slot.is_output
-        }
+        return {slot.name: np.array(slot.buffer.array) for slot in place.outputs}
 
     def _require_untouched(self, place: Place) -> None:
-        """A refused call writes nothing, into the outputs neither."""
-        held = {key: self.values.get(key) for key, slot in place.slots.items() if slot.is_output}
+        """Raise a fault if a refused call wrote anything, outputs included."""
         for name, untouched in place.untouched().items():
-            if held[f"output:{name}"] is None and not untouched.all():
+            if self.values.get(f"output:{name}") is None and not untouched.all():
                 message = f"the call was refused, but wrote into output {name}"
                 raise Fault(Reason.OUT_OF_BOUNDS, message, details={"refused_output": name})
         place.require_clean()
 
     def _put_in_place(self, output: str, tensor: str) -> None:
-        """The output is the input: one buffer, which holds the input's values when the call begins."""
-        spec, own = self._held.get(tensor), self._held[output]
-        if spec is None or (spec.dtype, spec.shape) != (own.dtype, own.shape):
-            raise Fault(Reason.BAD_CASE, f"{output} ({own}) cannot be {tensor} ({spec}) in place")
+        """Make input and output one buffer, which initially holds the input's values."""
+        spec, output_spec = self._stored.get(tensor), self._stored[output]
+        if spec is None or (spec.dtype, spec.shape) != (output_spec.dtype, output_spec.shape):
+            raise Fault(Reason.BAD_CASE, f"{output} ({output_spec}) cannot be {tensor} ({spec}) in place")
         if any(stride == 0 and size > 1 for stride, size in zip(strides_of(spec), spec.shape, strict=True)):
-            raise Fault(Reason.BAD_CASE, f"{output} cannot be {tensor} ({spec}): it has several elements at one place")
-        self._described[output] = self._held[output] = spec
+            raise Fault(Reason.BAD_CASE, f"{output} cannot be {tensor} ({spec}), whose elements overlap")
+        self._described[output] = self._stored[output] = spec
         self.values[output] = self.values.pop(tensor)
-        del self._held[tensor]
-        self._together[tensor] = (output, 0)
+        del self._stored[tensor]
+        self._shared[tensor] = (output, 0)
 
     def _overlap(self, output: str, tensor: str) -> None:
-        """The output begins beside the first element of the other tensor, in memory that has room for both."""
-        if tensor not in self._held:
-            raise Fault(Reason.BAD_CASE, f"{output} cannot overlap {tensor}, which the case leaves out")
-        spec, own = self._held[tensor], self._held.pop(output)
+        """Place the output ``behind`` elements after the first element of ``tensor``, in one larger buffer."""
+        if tensor not in self._stored:
+            raise Fault(Reason.BAD_CASE, f"{output} cannot overlap {tensor}, which the case omits")
+        spec, output_spec = self._stored[tensor], self._stored.pop(output)
         behind = self._request.behind
-        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + own.storage_elements * 2 + abs(behind),))
+        room = TensorSpec(
+            dtype=spec.dtype, shape=(spec.storage_elements + output_spec.storage_elements * 2 + abs(behind),)
+        )
         values = self.values.pop(tensor, None)
-        self._held[tensor] = room
+        self._stored[tensor] = room
         if values is not None and values.size:
             self.values[tensor] = np.resize(values, room.shape)
-        first = max(spec.offset, own.offset - behind)
-        self._together[tensor] = (tensor, first)
-        self._together[output] = (tensor, first + behind)
-        self._together = dict(sorted(self._together.items(), key=lambda each: each[0] == each[1][0]))
+        first = max(spec.offset, output_spec.offset - behind)
+        self._shared[tensor] = (tensor, first)
+        self._shared[output] = (tensor, first + behind)
+        # The buffer's own entry is last: pointers() computes the others from the unchanged buffer.
+        self._shared = dict(sorted(self._shared.items(), key=lambda pair: pair[0] == pair[1][0]))
 
 
-def _placed(array: Array, shape: tuple[int, ...] | None) -> tuple[Array, TensorSpec]:
-    """An input as C gets it, with the layout that the case gave it; of ``shape``, by strides of 0, where it fits."""
-    if shape not in (None, array.shape) and reaches(array.shape, shape):
-        array = np.broadcast_to(array, shape)
-    return array, spec_of(array)
-
-
-def _start(
-    entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
+def _initial_outputs(
+    entry: OperatorMapping, arrays: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
 ) -> dict[str, Array]:
-    """The values that outputs hold when the call begins, by their keys."""
-    held: dict[str, Array] = {}
+    """Return the initial values of outputs that start as an input, by role."""
+    initial: dict[str, Array] = {}
     for start in entry.starts:
-        if start.input not in given:
+        if start.input not in arrays:
             continue
-        values, spec = given[start.input], layouts[start.output]
+        values, spec = arrays[start.input], layouts[start.output]
         if dtype_of(values.dtype) is spec.dtype and reaches(values.shape, spec.shape):
-            held[f"output:{start.output}"] = np.broadcast_to(values, spec.shape)
-        elif not (request.shapes or request.dtypes):  # else it is described so that it has to be refused
-            what = f"{start.input} does not fit output {start.output} ({spec}), where C reads it"
-            raise Fault(Reason.UNSUPPORTED, what)
-    return held
+            initial[f"output:{start.output}"] = np.broadcast_to(values, spec.shape)
+        elif not (request.shapes or request.dtypes):  # else C receives the wrong spec and must refuse it
+            message = f"{start.input} does not fit output {start.output} ({spec}), which C reads"
+            raise Fault(Reason.UNSUPPORTED, message)
+    return initial

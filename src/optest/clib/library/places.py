@@ -1,4 +1,4 @@
-"""Where the tensors of a call lie: one buffer for each of them, filled before a call and examined behind it."""
+"""Guarded memory of a call: one buffer per tensor, filled before the call and checked after it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from optest.memory.regions import Placement
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Reason, TensorSpec, dtype
 
-_IMAGE_BYTES = 1 << 16
-"""Above this a buffer is examined piece by piece, not compared as a whole with what it should hold."""
+_IMAGE_BYTES = 1 << 16  # Larger buffers are checked piece by piece, not compared with a complete image.
 
-_BLANK_BYTES = 1 << 13
-"""Above this a poisoned buffer is not kept to be copied: there are several poisons, and many buffers."""
+_BLANK_BYTES = 1 << 13  # Larger poisoned buffers are not cached: there are several poisons, and many buffers.
 
 _ALIGNMENT_BYTES = 64
 _WORKSPACE_ALIGNMENT_BYTES = 256
+# The alignment that malloc promises: libraries cast a workspace to the types that they need.
 _WORKSPACE_PAGE_ALIGNMENT_BYTES = 16
-"""What malloc promises; a library casts its workspace to whatever it needs."""
 
 _POOLED_BYTES = 1 << 18
 _POOLED_PLACES = 48
@@ -34,21 +32,20 @@ _LEFT_PLACES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """On the heap ``shift`` elements behind a multiple of 64 bytes, or against a page that nobody may touch; the
-    pointers are multiples of ``alignment`` bytes, if that is more than 1."""
+    """Position of buffers in memory."""
 
-    placement: Placement = Placement.HEAP
-    shift: int = 0
-    alignment: int = 1
+    placement: Placement = Placement.HEAP  # on the heap, or next to an inaccessible page
+    shift: int = 0  # elements after a multiple of 64 bytes, on the heap
+    alignment: int = 1  # of pointers, in bytes; 1 is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """What a call finds where it should not look: in the outputs, in the workspace, around the inputs."""
+    """Poison of the bytes that a call must not read."""
 
     outputs: Poison = Poison.A5
     workspace: int = 0xFF
-    inputs: Poison = Poison.NAN
+    inputs: Poison = Poison.NAN  # around the elements
 
 
 PlaceKey = tuple[Where, tuple[tuple[str, TensorSpec], ...], int]
@@ -56,25 +53,21 @@ PlaceKey = tuple[Where, tuple[tuple[str, TensorSpec], ...], int]
 
 @dataclass(slots=True)
 class _Slot:
-    """One buffer; ``image`` is what all of its bytes should be, but for an output's elements.
-
-    ``words`` are the elements of a small output in a row as integers, where they are, and ``word`` is the poison as one
-    of them. ``blanks`` keeps what a small buffer is when nothing but poison has been put into it, by poison.
-    """
+    """One buffer with its expected bytes."""
 
     key: str
     buffer: Buffer
     poison: Poison = Poison.A5
-    image: bytes = b""
-    pristine: Array | None = None
+    image: bytes = b""  # expected bytes, except for an output's elements
+    pristine: Array | None = None  # elements before the call, of outputs
     values: Array | None = None
     is_output: bool = False
     is_small: bool = False
     is_protected: bool = False
     name: str = ""
-    words: Array | None = None
-    word: Array | None = None
-    blanks: dict[Poison, _Blank] = field(default_factory=dict)
+    words: Array | None = None  # integer view of a small contiguous output
+    word: Array | None = None  # the poison as such an integer
+    blanks: dict[Poison, _Blank] = field(default_factory=dict)  # cached poisoned states of a small buffer
 
     def __post_init__(self) -> None:
         self.is_output = self.key.startswith("output:")
@@ -83,7 +76,7 @@ class _Slot:
         self.words = self.buffer.words() if self.is_output and self.is_small else None
 
     def has_untouched(self) -> bool:
-        """Whether an element still holds the poison."""
+        """Return whether an element still holds the poison."""
         if self.words is None or self.word is None:
             return replace(self.buffer, poison=self.poison).has_untouched()
         return b"\1" in (self.words == self.word).tobytes()
@@ -91,7 +84,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Blank:
-    """The bytes of a buffer covered with a poison, and its elements among them."""
+    """Bytes of a buffer filled with a poison, and its elements among them."""
 
     image: bytes
     memory: Array
@@ -101,15 +94,10 @@ class _Blank:
 
 @dataclass(slots=True)
 class Place:
-    """Memory for the tensors of ``key`` and a workspace of its size, for one call. Slots are found by roles
-    (``input:a``), and by ``workspace`` unless it has no bytes.
-
-    Raises:
-        Unavailable: for pages where the system has no ``mprotect``.
-    """
+    """Memory of one call: a buffer for each tensor of ``key``, and a workspace; pages need ``mprotect``."""
 
     key: PlaceKey
-    slots: dict[str, _Slot] = field(init=False)
+    slots: dict[str, _Slot] = field(init=False)  # by role (input:a); workspace if it has bytes
     outputs: tuple[_Slot, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,14 +112,14 @@ class Place:
         return tuple(slot.buffer for slot in self.slots.values())
 
     def pointers(self) -> dict[str, Any]:
-        """Buffers by role; of a workspace the bare address, NULL where the library asked for none, and its size."""
+        """Return buffers by role; for the workspace its address (NULL without bytes) and size."""
         buffers: dict[str, Any] = {role: slot.buffer for role, slot in self.slots.items()}
         workspace = buffers.get(WORKSPACE)
         buffers[WORKSPACE] = None if workspace is None else workspace.address
         return {**buffers, "workspace_size": self.key[2]}
 
     def fill(self, filling: Filling, values: Mapping[str, Array]) -> None:
-        """Poison everything, then put the values: inputs, and what outputs hold when the call begins."""
+        """Poison all buffers, then write the values: inputs, and initial values of outputs."""
         for slot in self.slots.values():
             if slot.key == WORKSPACE:
                 slot.poison = Poison.A5
@@ -146,16 +134,11 @@ class Place:
 
     @property
     def is_restored(self) -> bool:
-        """Whether the outputs hold what they held before the call, when they have been collected."""
+        """Whether :meth:`collect` restores every output to its state before the call."""
         return all(slot.is_small for slot in self.outputs)
 
     def collect(self, *, copied: bool = True) -> dict[str, Array]:
-        """The outputs by name, copies unless they are large and nothing more is called; small buffers hold afterwards
-        what they held before the call.
-
-        Raises:
-            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE for the first byte that was not the library's to write.
-        """
+        """Return the outputs by name (small ones always copied), restore them, and raise as ``require_clean``."""
         outputs = {}
         for slot in self.outputs:
             array = slot.buffer.array
@@ -164,29 +147,25 @@ class Place:
         return outputs
 
     def has_untouched(self, but: Mapping[str, Array]) -> bool:
-        """Whether an element of an output still holds the poison, of outputs ``but`` those by key."""
-        return any([slot.has_untouched() for slot in self.outputs if slot.key not in but])  # noqa: C419 - no frame
+        """Return whether an element of an output still holds the poison; ignore the outputs in ``but``."""
+        return any([slot.has_untouched() for slot in self.outputs if slot.key not in but])  # noqa: C419 - a list avoids a generator frame
 
     def untouched(self) -> dict[str, Array]:
-        """Which elements of the outputs still hold the poison, by name; asked before :meth:`collect`."""
+        """Return masks by output name: elements that still hold the poison; call it before :meth:`collect`."""
         return {slot.name: replace(slot.buffer, poison=slot.poison).untouched() for slot in self.outputs}
 
     def require_clean(self) -> None:
-        """Raise for the first byte that was not the library's to write, and put the outputs' elements back.
-
-        Raises:
-            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE.
-        """
+        """Raise OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE for a forbidden write; restore small outputs."""
         for slot in self.slots.values():
             if slot.is_small:
                 if slot.pristine is not None:
-                    np.copyto(slot.buffer.array, slot.pristine)  # what the elements held when the call began
+                    np.copyto(slot.buffer.array, slot.pristine)  # their state before the call
                 if slot.buffer.region.memory.tobytes() == slot.image:
                     continue
             _require_clean_slot(slot)
 
     def written_since(self) -> str | None:
-        """Which output was written since :meth:`collect` put back what it held; only small ones are known."""
+        """Return the small output that was written after :meth:`collect` restored it, else None."""
         for slot in self.outputs:
             if slot.is_small and slot.image and slot.buffer.region.memory.tobytes() != slot.image:
                 return slot.buffer.name
@@ -194,8 +173,9 @@ class Place:
 
 
 def _buffer(role: str, spec: TensorSpec, where: Where) -> Buffer:
+    """Allocate the buffer of a tensor at ``where``, without poison."""
     name = role.replace(":", " ")
-    # Against a page the storage is aligned, not the element that the pointer points at.
+    # Page placement aligns the storage, but the pointer points at offset elements behind it.
     is_aligned_there = where.alignment == 1 or not spec.offset
     return Buffer.allocate(
         spec,
@@ -209,7 +189,7 @@ def _buffer(role: str, spec: TensorSpec, where: Where) -> Buffer:
 
 
 def workspace_buffer(size: int, placement: Placement = Placement.HEAP) -> Buffer:
-    """Scratch memory of ``size`` bytes of no type; what they hold is the caller's to say."""
+    """Allocate scratch memory of ``size`` bytes without initial contents."""
     return Buffer.allocate(
         TensorSpec(dtype=dtype("uint8"), shape=(size,)),
         name=WORKSPACE,
@@ -220,11 +200,12 @@ def workspace_buffer(size: int, placement: Placement = Placement.HEAP) -> Buffer
 
 
 def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
+    """Poison a slot's buffer and write the values; make a large input read-only if its memory allows it."""
     buffer = slot.buffer
     slot.poison = poison
     slot.values = values
     if not slot.is_small:
-        # An input on pages of its own may be read alone until it is filled again: a write is a crash, with its address.
+        # A protected input is read-only until the next fill: a write crashes at its address.
         if slot.is_protected:
             buffer.region.protect(writeable=True)
         buffer.cover(poison, elements=slot.is_output)
@@ -244,11 +225,12 @@ def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
 
 
 def _blank(slot: _Slot, poison: Poison) -> _Blank:
+    """Poison the slot's buffer; return its bytes, cached if they are few."""
     slot.buffer.cover(poison)
     _take_image(slot, with_elements=True)
     assert slot.pristine is not None
     word = None
-    if slot.words is not None:  # without dimensions, which is the cheapest operand
+    if slot.words is not None:  # a 0-d array is the cheapest operand
         word = np.frombuffer(poison.pattern(slot.buffer.spec.dtype), slot.words.dtype).reshape(())
     blank = _Blank(slot.image, np.frombuffer(slot.image, np.uint8), slot.pristine, word)
     if slot.buffer.region.memory.size <= _BLANK_BYTES:
@@ -257,6 +239,7 @@ def _blank(slot: _Slot, poison: Poison) -> _Blank:
 
 
 def _take_image(slot: _Slot, *, with_elements: bool = False) -> None:
+    """Store the buffer's bytes as the expected image, and for outputs and workspace a view of the elements."""
     region = slot.buffer.region
     slot.image = region.memory.tobytes()
     if with_elements or slot.key == WORKSPACE or slot.is_output:
@@ -266,6 +249,7 @@ def _take_image(slot: _Slot, *, with_elements: bool = False) -> None:
 
 
 def _require_clean_slot(slot: _Slot) -> None:
+    """Raise the fault of the first byte in a slot that the library was not allowed to write."""
     if slot.is_protected:
         return
     buffer = replace(slot.buffer, poison=slot.poison)
@@ -284,7 +268,7 @@ def _require_clean_slot(slot: _Slot) -> None:
 
 
 class PlacePool:
-    """Places that wait for the next case with tensors of the same kinds; a place belongs to one case at a time."""
+    """Pool of small buffer sets for cases with the same tensor specs; each set belongs to one case at a time."""
 
     def __init__(self) -> None:
         self._free: dict[PlaceKey, list[Place]] = {}
@@ -292,7 +276,7 @@ class PlacePool:
         self._left: deque[Place] = deque(maxlen=_LEFT_PLACES)
 
     def take(self, key: PlaceKey) -> Place:
-        """A place that nobody else has."""
+        """Return a pooled buffer set of this key, or a new one."""
         waiting = self._free.get(key)
         if not waiting:
             return Place(key)
@@ -300,11 +284,11 @@ class PlacePool:
         return waiting.pop()
 
     def leave(self, place: Place) -> None:
-        """Give it to nobody, but keep its memory: a thread of a library that did wrong may still write there."""
+        """Keep the memory without reusing it: a thread of a faulty library may still write there."""
         self._left.append(place)
 
     def give_back(self, place: Place) -> None:
-        """Keep it for the next case, if it is small."""
+        """Pool a buffer set for the next case, if it is small."""
         if sum(buffer.region.memory.size for buffer in place.buffers) > _POOLED_BYTES:
             return
         if self._count >= _POOLED_PLACES:

@@ -1,5 +1,4 @@
-"""What is called again and again: an operator's function with what is known of its arguments, what is made before it is
-called, and what is done around calls."""
+"""A call that runs many times: a C function with its known arguments, the C objects it needs, and its variants."""
 
 from __future__ import annotations
 
@@ -15,23 +14,22 @@ from optest.clib.ffi.calls import BadCall, Function, StatusError
 from optest.clib.library.operator_mapping import is_of_a_tensor
 from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides
 
-Given = Mapping[str, Any]
-"""What is known when a call is made: pointers by role, ``object:plan``, ``self``, ``slot``."""
+Given = Mapping[str, Any]  # Arguments known when a call runs: pointers by role, object:plan, self, slot.
 _NOTHING: Mapping[Any, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address inside a buffer, where a function gets another one than that of element [0, 0, …]."""
+    """An address inside a buffer, for a function that receives another address than that of element [0, 0, …]."""
 
     address: int
     element: DType
 
 
 class PlainCall:
-    """A function, the values of its arguments, and the keys of those that are known when it is called (``late``).
+    """A function, its argument values, and the keys of arguments that are known only at the call (``late``).
 
-    The first call is checked against the prototype; later ones get values of the same kinds.
+    The first call is checked against the prototype; later ones must get values of the same types.
     """
 
     def __init__(
@@ -41,26 +39,21 @@ class PlainCall:
         late: Mapping[int, str] = _NOTHING,
         behind: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """``behind`` is how many bytes behind element [0, 0, …] a pointer points, by key."""
+        """``behind`` is the byte offset of a pointer from element [0, 0, …], by key."""
         self.function = function
         self._values = values
         self._late = [(index, key, behind.get(key, 0)) for index, key in late.items()]
         self._checked: list[Any] | None = None
 
     def __call__(self, given: Given, copies: list[Any] | None = None) -> Any:
-        """Call, and return what C returned; with ``copies`` of the arrays, which are put there.
-
-        Raises:
-            StatusError: if that is a status, and no success.
-            BadCall: for a value that does not fit the prototype; C was not called.
-        """
+        """Call C and return the result; pass copies of arrays, kept in ``copies``; raise StatusError, BadCall."""
         if copies is not None:
-            copied = [_copied(each, copies) for each in self.arguments(given)]
+            copied = [_copy_array(arg, copies) for arg in self.arguments(given)]
             return self.function.again(self.function.converted(copied))
         if self._checked is None:
             self._checked = self.function.converted(self.arguments(given))
             return self.function.again(self._checked)
-        arguments = self._checked.copy()  # another thread may call, too
+        arguments = self._checked.copy()  # another thread may call at the same time
         for index, key, behind in self._late:
             value = given.get(key)
             address = getattr(value, "address", value)
@@ -68,15 +61,18 @@ class PlainCall:
         return self.function.again(arguments)
 
     def arguments(self, given: Given) -> list[Any]:
-        made = list(self._values)
+        """Return the argument values, with the late ones filled in."""
+        values = list(self._values)
         for index, key, behind in self._late:
             buffer = given.get(key)
-            made[index] = Pointer(buffer.address + behind, buffer.element) if behind and buffer is not None else buffer
-        return made
+            if behind and buffer is not None:
+                buffer = Pointer(buffer.address + behind, buffer.element)
+            values[index] = buffer
+        return values
 
     @property
     def slot(self) -> Any:
-        """Memory for what the function fills in; None if it fills in nothing."""
+        """New memory for the value that the function returns through its slot; None if it has no slot."""
         index = next((index for index, key, _ in self._late if key == "slot"), None)
         if index is None:
             return None
@@ -86,59 +82,51 @@ class PlainCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedObject:
-    """Something that a call needs: made by ``create``, or a struct of which ``fill`` fills in the fields.
-
-    ``is_late`` is whether it can only be made when memory is there; ``late_sets`` are calls that can only be made then.
-    ``is_brief`` is whether nobody needs it any more when the others are made.
-    """
+    """An object that a call needs: created by ``create``, or a struct that ``fill`` fills in."""
 
     name: str
     create: PlainCall | None
     sets: Sequence[PlainCall]
-    late_sets: Sequence[PlainCall]
+    late_sets: Sequence[PlainCall]  # possible only after memory is allocated
     destroy: PlainCall | None
     struct: type[ctypes.Structure] | None
     fill: Callable[[Any, Given], Any] | None
-    is_late: bool
-    is_brief: bool
-    said: Callable[[int], str] | None
+    is_late: bool  # created only after memory is allocated
+    is_brief: bool  # can be destroyed once the other objects exist
+    said: Callable[[int], str] | None  # returns the library's message for a status
 
     @property
     def key(self) -> str:
-        """Under which calls find it."""
+        """Key of the object among a call's arguments."""
         return f"object:{self.name}"
 
     def made(self, given: Given, alive: ExitStack, copies: list[Any] | None = None) -> int:
-        """Its address; it ends with ``alive``. Functions get copies of arrays, which are put into ``copies``.
-
-        Raises:
-            StatusError: if the library refuses, by a status or by NULL.
-            Fault: NOT_REFUSED for a status of success, and NULL; RAISED from ``alive`` if it cannot be destroyed.
-        """
+        """Create the object until ``alive`` ends and return its address; raise StatusError, NOT_REFUSED for NULL."""
         held: list[Any] = []
         if self.struct is None:
-            address = self._created(given, copies)
+            address = self._create(given, copies)
         else:
             held.append(self.struct())
-            alive.callback(held.clear)  # as long as C has their addresses
+            alive.callback(held.clear)  # C has their addresses until then
             address = ctypes.addressof(held[0])
         given = {**given, "self": address}
         if self.destroy is not None:
-            alive.callback(self._destroyed, self.destroy, given)
-        for each in self.sets:
-            each(given, copies)
+            alive.callback(self._destroy, self.destroy, given)
+        for call in self.sets:
+            call(given, copies)
         if self.fill is not None:
             held.append(self.fill(held[0], given))
         return address
 
-    def _destroyed(self, destroy: PlainCall, given: Given) -> None:
-        """Destroy the object; a status of that is no refusal of the case's call, which was taken."""
+    def _destroy(self, destroy: PlainCall, given: Given) -> None:
+        """Destroy the object; turn a status into a RAISED fault, since the case's call was not refused."""
         try:
             destroy(given)
         except StatusError as error:
             raise Fault(Reason.RAISED, f"{self.name} was not destroyed: {error}") from None
 
-    def _created(self, given: Given, copies: list[Any] | None) -> int:
+    def _create(self, given: Given, copies: list[Any] | None) -> int:
+        """Call ``create`` and return the object's address; raise if it is NULL."""
         create = self.create
         assert create is not None
         slot = create.slot
@@ -149,14 +137,15 @@ class PreparedObject:
             pointer = slot.value
         if not pointer and slot is not None and create.function.codes is not None:
             detail = f"{self.name} was created without an error, but its pointer is NULL"
-            raise Fault(Reason.NOT_REFUSED, f"{create.function.name} returned success, but made nothing: {detail}")
+            raise Fault(Reason.NOT_REFUSED, f"{create.function.name} returned success, but created nothing: {detail}")
         if not pointer:
             said = self.said(0) if self.said is not None else ""
             raise StatusError(create.function.name, 0, "NULL", said=said)
         return int(pointer)
 
 
-def _copied(value: Any, copies: list[Any]) -> Any:
+def _copy_array(value: Any, copies: list[Any]) -> Any:
+    """Return a copy of a non-empty C array and append it to ``copies``; return other values unchanged."""
     if not isinstance(value, ctypes.Array) or not ctypes.sizeof(value):
         return value
     copies.append(type(value).from_buffer_copy(value))
@@ -167,11 +156,11 @@ Specs = Mapping[str, TensorSpec]
 
 
 class Subject:
-    """An operator's function with everything but its tensors, which come by role.
+    """An operator's function with all arguments except its tensors, which are passed by role.
 
-    Where the function returns an output, what it returned is written into that output's memory. What lasts for many
-    calls (a descriptor, a plan) is made once, by :meth:`renewed`. ``others`` make calls of the same operator, of each
-    group the first for which the library makes what it needs.
+    An output that the function returns is written to that output's memory. Lasting objects (a descriptor, a plan) are
+    created once, by :meth:`renewed`. ``others`` are factories of other calls of the operator: of each group, the first
+    that the library supports is used.
     """
 
     def __init__(
@@ -183,15 +172,14 @@ class Subject:
         returns: str = "",
         without: frozenset[str] = frozenset(),
     ) -> None:
-        """``sized`` says how large the workspace is; ``without`` are objects that C gets NULL in place of, those of
-        tensors in every call."""
+        """``sized`` returns the workspace size; ``without`` are keys of objects replaced by NULL."""
         self._call = call
-        self._c_objects = [each for each in c_objects if not (is_of_a_tensor(each.name) and each.key in without)]
+        self._c_objects = [obj for obj in c_objects if not (is_of_a_tensor(obj.name) and obj.key in without)]
         self._sized = sized
         self._returns = returns
         self._without = dict.fromkeys(without)
-        self._lasting = [each for each in self._c_objects if not each.is_late]
-        self._late = [each for each in self._c_objects if each.is_late or each.late_sets]
+        self._lasting = [obj for obj in self._c_objects if not obj.is_late]
+        self._late = [obj for obj in self._c_objects if obj.is_late or obj.late_sets]
         self.others: Sequence[Sequence[Other]] = ()
         self._given: dict[str, Any] = {}
         self._alive = ExitStack()
@@ -202,20 +190,15 @@ class Subject:
 
     @property
     def has_descriptors(self) -> bool:
-        """Whether anything is made before a call."""
+        """Whether objects are created before a call."""
         return bool(self._c_objects)
 
     @contextmanager
     def renewed(self, *, forgets: bool = False) -> Iterator[None]:
-        """While inside, calls use what was made just now; with ``forgets`` the arrays of sizes and strides were
-        overwritten as soon as the functions that got them had returned.
-
-        Raises:
-            StatusError: if the library refuses to make it.
-        """
+        """Use new C objects within the block; with ``forgets`` their size arrays are overwritten after creation."""
         before = self._given, self._alive
         with ExitStack() as alive:
-            self._given, self._alive = self._made(alive, forgets=forgets), alive
+            self._given, self._alive = self._create_objects(alive, forgets=forgets), alive
             try:
                 yield
             finally:
@@ -223,23 +206,23 @@ class Subject:
 
     @contextmanager
     def alive_beside(self) -> Iterator[None]:
-        """The same, but calls go on using what they used, and nothing ends before."""
+        """Create a second set of C objects that exists within the block; calls keep using the first set."""
         with ExitStack() as alive:
-            self._made(alive, keeps=True)
+            self._create_objects(alive, keeps=True)
             yield
 
     @contextmanager
     def apart(self, pointers: Given) -> Iterator[Callable[[], None]]:
-        """A call with these pointers that has nothing in common with :meth:`run`, made once, for another thread."""
-        own = copy(self)
-        with own.renewed():
-            own.run(pointers)
-            yield lambda: own.run(pointers)
+        """Yield a call on these pointers with its own C objects, for another thread."""
+        other = copy(self)
+        with other.renewed():
+            other.run(pointers)
+            yield lambda: other.run(pointers)
 
     @contextmanager
     def with_other_descriptors(self) -> Iterator[None]:
-        """While inside, other things of the same kind are alive, which were made after those that :meth:`run` uses."""
-        lasts = any(not is_of_a_tensor(each.name) for each in self._lasting)
+        """Keep C objects of other calls alive within the block, created after those that :meth:`run` uses."""
+        lasts = any(not is_of_a_tensor(obj.name) for obj in self._lasting)
         with ExitStack() as alive:
             for group in self.others if lasts else ():
                 for other in group:
@@ -250,25 +233,23 @@ class Subject:
                             break
             yield
 
-    def _made(self, alive: ExitStack, *, forgets: bool = False, keeps: bool = False) -> dict[str, Any]:
+    def _create_objects(self, alive: ExitStack, *, forgets: bool = False, keeps: bool = False) -> dict[str, Any]:
+        """Create the lasting objects; return their addresses by key."""
         given: dict[str, Any] = {}
         with ExitStack() as brief:
-            for each in self._lasting:
+            for obj in self._lasting:
                 copies: list[Any] | None = [] if forgets else None
-                given[each.key] = each.made(given, brief if each.is_brief and not keeps else alive, copies)
+                given[obj.key] = obj.made(given, brief if obj.is_brief and not keeps else alive, copies)
                 for array in copies or ():
-                    array[:] = [1] * len(array)  # legal sizes and strides, of other tensors
+                    # Valid sizes and strides: a library that kept the array computes garbage, but does not crash.
+                    array[:] = [1] * len(array)
                 if copies:
-                    alive.callback(copies.clear)  # as long as C may have their addresses
+                    alive.callback(copies.clear)  # C may have their addresses until then
         return given
 
     @property
     def workspace_bytes(self) -> int:
-        """What the library asks for.
-
-        Raises:
-            StatusError: if it refuses to say.
-        """
+        """Size of the workspace that the library requests; raises StatusError if it returns an error."""
         if self._sized is None:
             return 0
         slot = self._sized.slot
@@ -280,12 +261,7 @@ class Subject:
             return int(slot.value)
 
     def run(self, pointers: Given) -> None:
-        """Call, and require success if the result is a status.
-
-        Raises:
-            StatusError: for any other status.
-            BadCall: for a value that does not fit the prototype; C was not called.
-        """
+        """Call C; raise StatusError for a failure status, BadCall (before calling C) for a value that does not fit."""
         if not self._late:
             result = self._call({**self._given, **pointers, **self._without} if self._c_objects else pointers)
         else:
@@ -295,46 +271,43 @@ class Subject:
             pointers[self._returns].array[...] = result
 
     def ready(self, pointers: Given) -> Callable[[], Any]:
-        """The call with these tensors, checked once, for timings; what is made for it ends with what is alive."""
+        """Return the call with these tensors, checked once, for timings; late objects live as long as the others."""
         given = {**self._with_late(pointers, self._alive), **self._without}
         return self._call.function.ready(*self._call.arguments(given))
 
     def _with_late(self, pointers: Given, alive: ExitStack) -> dict[str, Any]:
-        """What is there, with what can only be made or told now."""
+        """Return all arguments, after creating the late objects and running the late ``set`` calls."""
         given = {**self._given, **pointers}
-        for each in self._late:
-            if each.is_late:
-                given[each.key] = each.made(given, alive)
-            for late in each.late_sets:
-                late({**given, "self": given[each.key]})
+        for obj in self._late:
+            if obj.is_late:
+                given[obj.key] = obj.made(given, alive)
+            for late in obj.late_sets:
+                late({**given, "self": given[obj.key]})
         return given
 
 
+# Return the same operator's call for tensors by role and attributes by name; None if it is not supported.
 CallOf = Callable[[Specs, Mapping[str, Any]], Subject | None]
-"""Of the same operator for tensors by role and attributes by name; None where it takes none such."""
 Other = Callable[[], Subject | None]
 
 
 def other_calls(call_of: CallOf, specs: Specs, attributes: Mapping[str, Any]) -> list[list[Other]]:
-    """One for other attributes and tensors of twice the sizes, as far as the operator takes them; one for the same
-    shapes and other attributes, every second tensor in another layout: what is kept for a shape has to be kept for its
-    strides too."""
-    other = {name: 2 * value + 1 if type(value) is float else value for name, value in attributes.items()}
-    twice = {
-        key: TensorSpec(dtype=spec.dtype, shape=tuple(2 * size for size in spec.shape)) for key, spec in specs.items()
-    }
+    """Return factories of two groups of calls: with doubled sizes, and with other strides; attributes differ."""
+    # A library that caches by shape must also distinguish strides, hence the second group.
+    changed = {name: 2 * value + 1 if type(value) is float else value for name, value in attributes.items()}
+    twice = {key: TensorSpec(dtype=x.dtype, shape=tuple(2 * size for size in x.shape)) for key, x in specs.items()}
     relaid = {
-        key: spec if index % 2 == 0 else _relaid(spec)  # all of them alike are walked alike
+        key: spec if index % 2 == 0 else _with_other_strides(spec)  # equal layouts of all tensors could share one loop
         for index, (key, spec) in enumerate(specs.items())
     }
-    groups = (((twice, other), (twice, attributes), (specs, other)), ((relaid, other),))
+    groups = (((twice, changed), (twice, attributes), (specs, changed)), ((relaid, changed),))
     return [[cache(partial(call_of, *pair)) for pair in group] for group in groups]
 
 
-def _relaid(spec: TensorSpec) -> TensorSpec:
-    """The same shape in other strides: what is dense lies by columns, or with gaps, everything else dense."""
+def _with_other_strides(spec: TensorSpec) -> TensorSpec:
+    """Return the spec with other strides: dense tensors get columns or gaps, others become dense."""
     strides = None
     if spec.is_plain:
         columns = contiguous_strides(spec.shape[::-1])[::-1]
-        strides = columns if columns != contiguous_strides(spec.shape) else tuple(2 * each for each in columns)
+        strides = columns if columns != contiguous_strides(spec.shape) else tuple(2 * x for x in columns)
     return TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=strides)

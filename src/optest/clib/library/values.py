@@ -1,5 +1,4 @@
-"""What C gets for the arguments of a function: numbers, arrays, structs of the headers with their fields where the
-compiler puts them, and what waits for memory."""
+"""Argument values for C functions: numbers, arrays, and structs with the field offsets of the compiler."""
 
 from __future__ import annotations
 
@@ -23,39 +22,38 @@ from optest.spec import DType
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What is known when a call is made: a pointer by role, an object, ``self``, ``slot``."""
+    """A value known only when the call runs: a pointer by role, an object, ``self``, ``slot``."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """Those of one case. ``attributes`` are by name: numbers, lists of them, names of the headers; ``scalars`` are the
-    inputs that go over by value."""
+    """Argument values of one case."""
 
     bound: BoundCase
-    attributes: Mapping[str, Any]
-    scalars: Mapping[str, Any]
+    attributes: Mapping[str, Any]  # numbers, lists of them, names from the headers
+    scalars: Mapping[str, Any]  # inputs passed by value
     element: DType
-    constant: Callable[..., Any]
-    handle: Callable[[], Any]
+    constant: Callable[..., Any]  # looks up a name in the headers
+    handle: Callable[[], Any]  # creates the handle at its first use
 
     @property
     def behind(self) -> Mapping[str, int]:
-        """How many bytes behind element [0, 0, …] a pointer points, by role."""
+        """Non-zero byte offsets of pointers from element [0, 0, …], by role."""
         return {key: count for key, count in self.bound.behind.items() if count}
 
-    def is_left_out(self, c_object: CObject) -> bool:
-        """Whether it would be made of a tensor that the case leaves out."""
+    def is_left_out(self, obj: CObject) -> bool:
+        """Return whether the object would describe a tensor that the case omits."""
         known = self.bound.values
-        needed = [each for each in c_object.arguments if each.kind in COMPUTED]
-        return is_of_a_tensor(c_object.name) and any(each not in known for each in needed)
+        needed = [arg for arg in obj.arguments if arg.kind in COMPUTED]
+        return is_of_a_tensor(obj.name) and any(arg not in known for arg in needed)
 
     def of(self, argument: Argument, type_: CType) -> Any:
-        """What an argument of this type gets; a :class:`Late` for what is not known yet."""
+        """Return the value of an argument for a parameter of type ``type_``; a :class:`Late` if it is not known yet."""
         kind = argument.kind
-        if argument.made_as:
-            return Late(argument.made_as)
+        if argument.object_key:
+            return Late(argument.object_key)
         if argument.is_late or kind in ("self", "slot"):
             return Late(argument.key)
         if kind in ("null", "stream"):
@@ -63,15 +61,19 @@ class Values:
         if kind == "text":
             return argument.name.encode()
         value = self._value(argument, type_)
-        return _referred(value, type_) if isinstance(value, (int, str)) else value
+        if not isinstance(value, (int, str)) or not type_.is_pointer or type_.pointee is None:
+            return value
+        # Fortran takes integers and letters by reference.
+        return value.encode() if isinstance(value, str) else (type_.pointee.ctype() * 1)(value)
 
     def _value(self, argument: Argument, type_: CType) -> Any:
+        """Return the value of an argument that is known before the call, converted for ``type_``."""
         kind = argument.kind
         if kind == "handle":
             return self.handle()
         if kind == "count":
-            forms = (each.array for each in self.bound.entry.read.attributes if each.name == argument.name)
-            return len(self._listed(argument.name, next(each for each in forms if each is not None)))
+            forms = (arg.array for arg in self.bound.entry.read.attributes if arg.name == argument.name)
+            return len(self._attribute_list(argument.name, next(arg for arg in forms if arg is not None)))
         if kind == "constant" and not argument.type:
             return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
         if kind == "constant":
@@ -89,15 +91,15 @@ class Values:
     def _attribute(self, argument: Argument, type_: CType) -> Any:
         value, form = self.attributes[argument.name], argument.array
         if form is not None:
-            return _array(self._listed(argument.name, form), form)
+            return _array(self._attribute_list(argument.name, form), form)
         if isinstance(value, (list, tuple)):
             value = value[argument.index or 0] if len(value) > 1 else value[0]
         if isinstance(value, str):
             return self.constant(value)
         return number(value, argument.type, type_, self.element)
 
-    def _listed(self, name: str, form: ArrayForm) -> Sequence[Any]:
-        """The numbers of an attribute; a single one is repeated."""
+    def _attribute_list(self, name: str, form: ArrayForm) -> Sequence[Any]:
+        """Return an attribute's numbers as a list in C's order; a single one is repeated to the array's length."""
         value = self.attributes[name]
         listed = list(value) if isinstance(value, (list, tuple)) else [value]
         if form.length is not None and len(listed) == 1:
@@ -106,16 +108,9 @@ class Values:
 
 
 def _is_letter(text: str, type_: CType) -> bool:
-    """Whether C wants the letter itself, as Fortran's functions do, and no constant of that name."""
+    """Return whether C takes the letter itself (``char *``, as in Fortran), not a constant of that name."""
     pointee = type_.pointee
     return len(text) == 1 and type_.is_pointer and pointee is not None and pointee.is_integer and pointee.size == 1
-
-
-def _referred(value: int | str, type_: CType) -> Any:
-    """An integer or a letter behind a pointer, where C wants one."""
-    if not type_.is_pointer or type_.pointee is None:
-        return value
-    return value.encode() if isinstance(value, str) else (type_.pointee.ctype() * 1)(value)
 
 
 def _array(numbers: Sequence[Any], form: ArrayForm) -> Any:
@@ -123,7 +118,7 @@ def _array(numbers: Sequence[Any], form: ArrayForm) -> Any:
 
 
 def number(value: Any, form: str, type_: CType, element: DType) -> Any:
-    """A number as C takes it; where it wants a pointer, an array of one."""
+    """Return a number in the C type of ``form``; an array of one if C takes a pointer."""
     if type_.is_pointer:
         if form in ("int", "bool") and type_.pointee is not None:
             return (type_.pointee.ctype() * 1)(int(value))
@@ -136,18 +131,16 @@ def number(value: Any, form: str, type_: CType, element: DType) -> Any:
 
 
 def put(struct: Any, path: str, field: Field, value: Any, behind: int) -> None:
-    """Write a value into the field of a struct: numbers into an array, the address of what is memory.
-
-    Each name is one object for all calls: Python's cache of attributes keeps those that it sees, and where Python gets
-    its memory from malloc (``PYTHONMALLOC=malloc``) new ones look like something that the library loses.
-    """
+    """Write a value into a struct's field: numbers into an array, the address of memory into a pointer."""
+    # Interned names are one object for all calls: Python's attribute cache keeps the names it sees, and with
+    # PYTHONMALLOC=malloc new ones look like a leak of the library.
     *outer, name = map(sys.intern, path.split("."))
-    for each in outer:
-        struct = getattr(struct, each)
+    for part in outer:
+        struct = getattr(struct, part)
     if field.length is not None:
         place = getattr(struct, name)
-        for index, each in enumerate(value):
-            place[index] = each
+        for index, number_ in enumerate(value):
+            place[index] = number_
         return
     if field.type.is_pointer and value is not None:
         if isinstance(value, bytes):
@@ -162,37 +155,30 @@ def put(struct: Any, path: str, field: Field, value: Any, behind: int) -> None:
 
 
 def structure_of(header: Header, name: str) -> type[ctypes.Structure]:
-    """The ctypes class of a struct by its tag or its typedef's name, in the natural alignment of its fields.
-
-    Raises:
-        UsageError: for a struct that no header defines, or one whose fields cannot be placed.
-    """
+    """Return the ctypes class of a struct by tag or typedef; raise UsageError if it is not fully defined."""
     fields = _fields(header, name)
-    return _made(name, tuple((each.name, _ctype(header, each)) for each in fields))
+    return _structure_class(name, tuple((x.name, _ctype_of_field(header, x)) for x in fields))
 
 
 @lru_cache(maxsize=64)
-def _made(name: str, fields: tuple[tuple[str, Any], ...]) -> type[ctypes.Structure]:
+def _structure_class(name: str, fields: tuple[tuple[str, Any], ...]) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": list(fields)})
 
 
 def field_of(header: Header, struct: str, path: str) -> Field:
-    """The field of a struct, or with dots one of a struct inside it.
-
-    Raises:
-        UsageError: naming the nearest, if there is none.
-    """
+    """Return the field at a dotted path into nested structs; raise UsageError with the nearest name if missing."""
     first, _, rest = path.partition(".")
     fields = _fields(header, struct)
-    found = next((each for each in fields if each.name == first), None)
-    if found is None:
-        names = [each.name for each in fields]
+    field = next((x for x in fields if x.name == first), None)
+    if field is None:
+        names = [x.name for x in fields]
         hint = did_you_mean(first, names, text="did you mean {}? ")
         raise UsageError(f"struct {struct} has no field {first!r}; {hint}it has {', '.join(names)}")
-    return field_of(header, found.type.tag, rest) if rest else found
+    return field_of(header, field.type.tag, rest) if rest else field
 
 
 def _fields(header: Header, name: str) -> tuple[Field, ...]:
+    """Return a struct's fields by tag or typedef; raise UsageError without a definition or known offsets."""
     alias = header.typedefs.get(name)
     tag = alias.tag if alias is not None and alias.kind is CKind.STRUCT else name.removeprefix("struct ")
     if tag not in header.structs:
@@ -200,15 +186,15 @@ def _fields(header: Header, name: str) -> tuple[Field, ...]:
         why = "is declared, but not defined" if tag in header.opaque else "is defined in no header"
         raise UsageError(f"struct {name} {why}{hint}")
     fields = header.structs[tag]
-    unknown = next((each.unknown for each in fields if each.unknown), "")
+    unknown = next((x.unknown for x in fields if x.unknown), "")
     if unknown:
         raise UsageError(f"struct {name} cannot be filled in: {unknown}")
     return fields
 
 
-def _ctype(header: Header, field: Field) -> Any:
+def _ctype_of_field(header: Header, field: Field) -> Any:
     if field.type.kind is CKind.STRUCT:
-        one: Any = structure_of(header, field.type.tag)
+        element: Any = structure_of(header, field.type.tag)
     else:
-        one = ctypes.c_void_p if field.type.is_pointer else field.type.ctype()
-    return one if field.length is None else one * field.length
+        element = ctypes.c_void_p if field.type.is_pointer else field.type.ctype()
+    return element if field.length is None else element * field.length
