@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from optest.torch.capture.watching import Recorder, Selection, watched
+from optest.torch.capture.watching import Recorder, Selection, record_calls
 
 
 def recorded(function: Callable[[], object], level: str = "torch", **asked: Any) -> Recorder:
     recorder = Recorder(selection=Selection(**asked))
-    with watched(recorder, level):
+    with record_calls(recorder, level):
         function()
     return recorder
 

@@ -98,12 +98,12 @@ IMAGE, P, S = torch.rand(1, 1, 4, 4), torch.tensor([1, 0]), torch.rand(2, 2)
         (lambda: torch.index_put(X, (P,), Y), "torch.index_put(2x3, [2], 2x3)"),
     ],
 )  # fmt: skip
-def test_a_call_is_written_as_the_model_makes_it(function: Callable[[], object], text: str) -> None:
+def test_call_is_written_as_in_model(function: Callable[[], object], text: str) -> None:
     assert call_of(function) == text
     assert find(text.partition("(")[0])
 
 
-def test_calls_in_place_are_seen_before_they_change_anything() -> None:
+def test_in_place_call_is_recorded_before_change() -> None:
     def run() -> None:
         x = X.clone()
         x += 1
@@ -159,7 +159,7 @@ def test_what_draws_random_numbers_is_left_out(function: Callable[[], object], n
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-def test_tensors_with_a_derivative_in_forward_mode_are_made_by_no_case() -> None:
+def test_forward_mode_tensors_become_no_case() -> None:
     recorder = recorded(lambda: torch.func.jvp(torch.exp, (X,), (Y,)))
     assert [case["op"] for case in recorder.cases()] == ["torch.exp"]
     assert any("forward mode" in reason for name, reason in recorder.left_out if "_make_dual" in name)
@@ -176,7 +176,7 @@ def test_zeros_without_memory_are_not_read() -> None:
     }
 
 
-def test_memory_that_nobody_wrote_and_results_without_a_number_are_left_out() -> None:
+def test_unwritten_and_nonfinite_results_are_left_out() -> None:
     recorder = recorded(lambda: (torch.empty(2), torch.empty_like(X), torch.full((2, 2), float("-inf"))))
     assert recorder.cases() == []
     assert {name for name, _ in recorder.left_out} == {"torch.empty", "torch.empty_like", "torch.full"}

@@ -71,7 +71,7 @@ def test_a_statement_is_shown_as_one_line(line: int, text: str) -> None:
     assert code_at(TEXT.splitlines(keepends=True), line) == text
 
 
-def test_text_that_is_no_python_is_shown_by_line() -> None:
+def test_unparsable_text_is_shown_by_line() -> None:
     assert code_at(["%timeit f(\n", "  x)\n"], 2) == "x)"
 
 
@@ -86,7 +86,7 @@ def of_python() -> None:
 
 
 @pytest.mark.parametrize("level", ["torch", "aten"])
-def test_a_warning_of_torch_is_at_the_line_that_calls_it(level: str) -> None:
+def test_torch_warning_points_at_model_line(level: str) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         recorded(of_python, level)
@@ -95,7 +95,7 @@ def test_a_warning_of_torch_is_at_the_line_that_calls_it(level: str) -> None:
     assert (warning.filename, warning.lineno) == (__file__, inspect.getsourcelines(of_python)[1] + 1)
 
 
-def test_a_warning_at_the_frame_that_hands_the_call_on_is_moved_to_the_model() -> None:
+def test_warning_of_forwarding_frame_points_at_model() -> None:
     """As those of C++ are, which know the running frame alone; torch gives most of them once in a process."""
 
     def warned(*_: object, **__: object) -> object:
@@ -111,7 +111,7 @@ def test_a_warning_at_the_frame_that_hands_the_call_on_is_moved_to_the_model() -
     assert warning.filename == __file__
 
 
-def test_a_warning_of_the_models_own_stays_where_it_is() -> None:
+def test_model_warning_keeps_its_line() -> None:
     def warned() -> None:
         warnings.warn_explicit("mine", UserWarning, "elsewhere.py", 7)
 
@@ -121,7 +121,7 @@ def test_a_warning_of_the_models_own_stays_where_it_is() -> None:
     assert [(each.filename, each.lineno) for each in told] == [("elsewhere.py", 7)]
 
 
-def test_a_model_that_shows_warnings_itself_goes_on_to() -> None:
+def test_model_keeps_its_showwarning() -> None:
     def own(*_: object, **__: object) -> None: ...
 
     def model() -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 X = torch.rand(2, 3)
 
 
-def test_equal_calls_are_one_case_with_their_count_and_line() -> None:
+def test_equal_calls_become_one_counted_case() -> None:
     def run() -> None:
         for _ in range(3):
             torch.abs(X)
@@ -34,7 +34,7 @@ def test_equal_calls_are_one_case_with_their_count_and_line() -> None:
     assert "calls" not in cases[2]["description"]
 
 
-def test_the_line_is_the_models_also_through_modules_of_torch() -> None:
+def test_line_is_in_model_through_torch_modules() -> None:
     layer = torch.nn.Linear(3, 2)
 
     def forward() -> None:
@@ -106,7 +106,7 @@ def test_ops_are_chosen_by_name(patterns: tuple[str, ...], ops: list[str]) -> No
     assert sum(recorder.not_selected.values()) == 2 - len(ops)
 
 
-def test_bytes_are_those_of_all_tensors_of_a_call() -> None:
+def test_bytes_count_all_tensors_of_call() -> None:
     def run() -> None:
         torch.abs(X)  # 24 bytes
         torch.add(X, X)  # 48
@@ -157,7 +157,7 @@ def test_a_model_on_meta_may_make_tensors(level: str) -> None:
     assert drawn == {"randn", "randint"}
 
 
-def test_a_model_may_make_a_sparse_tensor_of_numbers() -> None:
+def test_sparse_tensor_of_numbers_is_recorded() -> None:
     recorder = recorded(lambda: torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), check_invariants=True))
     assert [case["op"] for case in recorder.cases()] == ["torch.sparse_coo_tensor"]
 
@@ -200,12 +200,12 @@ def test_operators_have_the_names_of_torch_ops(function: Callable[[], object], t
         assert call_of(function) == text
 
 
-def test_what_changes_its_arguments_and_returns_nothing_is_a_case() -> None:
+def test_mutating_call_without_result_is_a_case() -> None:
     several = [torch.rand(2), torch.rand(3)]
     assert call_of(lambda: torch._foreach_add_(several, 1.0)) == "torch._foreach_add_([2, 3], 1.0)"
 
 
-def test_cases_of_ones_own_operators_are_called_by_them() -> None:
+def test_user_operator_names_its_cases() -> None:
     (case,) = recorded(lambda: scale(MATRIX, 0.5)).cases()
     assert case["name"] == "optest_captured.scale.default.1"
 
@@ -228,6 +228,6 @@ def test_the_same_of_the_dispatcher() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("level", ["torch", "aten"])
-def test_a_function_of_functions_keeps_nothing_else_from_being_captured(level: str) -> None:
+def test_higher_order_call_does_not_stop_capture(level: str) -> None:
     found = recorded(lambda: torch.cond(MATRIX.sum() > 0, lambda t: t + 1, lambda t: t - 1, (MATRIX,)), level)
     assert any(case["op"].endswith(("sum", "sum.default")) for case in found.cases())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from optest.torch.capture.shrinking import shrunk  # noqa: E402
+from optest.torch.capture.shrinking import shrink_entry  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -47,7 +47,7 @@ LINEAR, VIEW, CONV = "torch.nn.functional.linear", "torch.Tensor.view", "torch.n
     ],
 )  # fmt: skip
 def test_sizes_are_divided_together(op: str, inputs: Any, wanted: Any, became: dict[int, int]) -> None:
-    entry, sizes = shrunk({"op": op, "inputs": inputs}, 64)
+    entry, sizes = shrink_entry({"op": op, "inputs": inputs}, 64)
     assert entry["inputs"] == wanted
     assert sizes == became
 
@@ -58,12 +58,12 @@ def test_lists_and_keywords_are_divided_too() -> None:
         "inputs": [{"tensor_list": [T(2, 512)["tensor"], T(2, 1536)["tensor"]]}],
         "kwmap": {"dim": -1},
     }
-    entry, _ = shrunk(lists, 64)
+    entry, _ = shrink_entry(lists, 64)
     assert [each["shape"] for each in entry["inputs"][0]["tensor_list"]] == [[2, 16], [2, 48]]
     mask = {"tensor": {"shape": [1, 1, 512, 512], "dtype": "bool"}}
     inputs = [T(1, 32, 512, 128), T(1, 8, 512, 128), T(1, 8, 512, 128)]
     attention = {"op": "torch.nn.functional.scaled_dot_product_attention", "inputs": inputs}
-    entry, _ = shrunk({**attention, "kwmap": {"enable_gqa": True, "attn_mask": mask}}, 64)
+    entry, _ = shrink_entry({**attention, "kwmap": {"enable_gqa": True, "attn_mask": mask}}, 64)
     assert [each["tensor"]["shape"] for each in entry["inputs"]] == [[1, 32, 64, 64], [1, 8, 64, 64], [1, 8, 64, 64]]
     assert entry["kwmap"]["attn_mask"]["tensor"]["shape"] == [1, 1, 64, 64]
 
@@ -80,27 +80,27 @@ def test_lists_and_keywords_are_divided_too() -> None:
     ],
 )  # fmt: skip
 def test_the_layout_stays_of_its_kind(before: dict[str, Any], after: dict[str, Any]) -> None:
-    entry, _ = shrunk({"op": "torch.abs", "inputs": [{"tensor": {**before, "dtype": "float32"}}]}, 64)
+    entry, _ = shrink_entry({"op": "torch.abs", "inputs": [{"tensor": {**before, "dtype": "float32"}}]}, 64)
     assert entry["inputs"] == [{"tensor": {**after, "dtype": "float32"}}]
 
 
-def test_a_call_whose_mask_has_to_fit_keeps_its_sizes() -> None:
+def test_call_with_fitting_mask_keeps_sizes() -> None:
     mask = {"shape": [200], "dtype": "bool", "init": "data", "init_args": [1] * 70 + [0] * 130}
     entry = {"op": "torch.setitem", "inputs": [T(200), {"tensor": mask}, T(70)]}
-    assert shrunk(entry, 64) == (entry, {})
+    assert shrink_entry(entry, 64) == (entry, {})
 
 
 def test_what_cannot_be_made_is_never_written() -> None:
     """Every step is a call that torch accepts, whatever the sizes."""
     entry = {"op": "torch.Tensor.view", "inputs": [T(96, 97), *V(97, 96)]}
-    found, _ = shrunk(entry, 16)
+    found, _ = shrink_entry(entry, 16)
     shape = found["inputs"][0]["tensor"]["shape"]
     torch.empty(shape).view(found["inputs"][1]["value"], found["inputs"][2]["value"])
 
 
-def test_written_values_of_a_tensor_that_shrinks_are_drawn_from_their_range() -> None:
+def test_shrunk_written_values_become_random() -> None:
     tensor = {"shape": [60], "dtype": "int64", "init": "data", "init_args": list(range(5, 65))}
-    entry, _ = shrunk({"op": "torch.abs", "inputs": [{"tensor": tensor}]}, 16)
+    entry, _ = shrink_entry({"op": "torch.abs", "inputs": [{"tensor": tensor}]}, 16)
     assert entry["inputs"] == [
         {"tensor": {"shape": [15], "dtype": "int64", "init": "randint", "init_args": {"low": 5, "high": 65}}}
     ]
@@ -108,19 +108,19 @@ def test_written_values_of_a_tensor_that_shrinks_are_drawn_from_their_range() ->
 
 def test_integers_without_elements_are_filled_as_integers_are() -> None:
     empty = {"shape": [0, 4096], "dtype": "int64", "init": "data", "init_args": []}
-    made, _ = shrunk({"op": "torch.neg", "inputs": [{"tensor": empty}]}, 64)
+    made, _ = shrink_entry({"op": "torch.neg", "inputs": [{"tensor": empty}]}, 64)
     assert made["inputs"] == [{"tensor": {"shape": [0, 64], "dtype": "int64"}}]
 
 
-def test_nothing_is_made_so_small_that_no_element_is_left() -> None:
+def test_shrinking_keeps_elements() -> None:
     """Positions of a slice that are not divided with the size would lie behind its end."""
     slices = {"op": "torch.ops.aten.slice.Tensor", "inputs": [T(32, 64), *V(0, 12, 16)]}
-    entry, became = shrunk(slices, 8)
+    entry, became = shrink_entry(slices, 8)
     assert entry["inputs"] == [T(16, 8), *V(0, 12, 16)]
     assert became == {32: 16, 64: 8}
 
 
-def test_positions_in_a_plane_stay_within_the_smaller_one() -> None:
+def test_plane_positions_stay_within_shrunk_plane() -> None:
     indices = {"shape": [2, 4, 16, 16], "dtype": "int64", "init": "randint", "init_args": {"low": 0, "high": 1024}}
     unpool = {
         "op": "torch.ops.aten.max_unpool2d.default",
@@ -130,27 +130,27 @@ def test_positions_in_a_plane_stay_within_the_smaller_one() -> None:
     loss = {"op": "torch.ops.aten.nll_loss2d_forward.default",
             "inputs": [T(4, 9, 1, 11), {"tensor": classes}, *V(None, 0, -100)]}  # fmt: skip
     for entry, places in ((unpool, 256), (loss, 8)):
-        made, _ = shrunk(entry, 8)
+        made, _ = shrink_entry(entry, 8)
         assert made["inputs"][1]["tensor"]["init_args"] == {"low": 0, "high": places}
 
 
-def test_a_smaller_call_that_a_kernel_refuses_is_not_written() -> None:
+def test_shrunk_call_refused_by_kernel_is_dropped() -> None:
     """Torch tells the size of this transform from its last argument alone; the kernel asks for half of it and one."""
     inverse = {
         "op": "torch.ops.aten._fft_c2r.default",
         "inputs": [T(6, 33, dtype="complex64"), *V([1], 2, 64)],
     }
-    entry, became = shrunk(inverse, 8)
+    entry, became = shrink_entry(inverse, 8)
     assert entry["inputs"] == inverse["inputs"]
     assert became == {}
 
 
-def test_the_call_is_tried_as_it_will_be_filled() -> None:
+def test_candidate_is_tried_with_its_fill() -> None:
     """A matrix of one number could not be inverted, and positions of an embedding lie within it."""
-    entry, became = shrunk({"op": "torch.linalg.inv", "inputs": [T(64, 64)]}, 8)
+    entry, became = shrink_entry({"op": "torch.linalg.inv", "inputs": [T(64, 64)]}, 8)
     assert (entry["inputs"], became) == ([T(8, 8)], {64: 8})
     ids = {"shape": [40], "dtype": "int64", "init": "randint", "init_args": {"low": 3, "high": 900}}
-    entry, _ = shrunk({"op": "torch.nn.functional.embedding", "inputs": [{"tensor": ids}, T(1000, 64)]}, 8)
+    entry, _ = shrink_entry({"op": "torch.nn.functional.embedding", "inputs": [{"tensor": ids}, T(1000, 64)]}, 8)
     assert entry["inputs"][1] == T(8, 8)
 
 
@@ -162,9 +162,9 @@ DATA = {"init": "data", "init_args": [[1, 0, 1], [1, 0, 1]]}
     [(kind, {}) for kind in ("float32", "int64", "bool", "complex64")]
     + [(kind, DATA) for kind in ("float32", "int64", "bool")],
 )
-def test_a_layout_whose_elements_share_a_place_is_tried_too(kind: str, more: dict[str, Any]) -> None:
+def test_expanded_layout_is_tried(kind: str, more: dict[str, Any]) -> None:
     repeated = {"tensor": {"shape": [2, 3], "dtype": kind, "stride": [0, 1], **more}}
-    entry, became = shrunk({"op": "torch.add", "inputs": [repeated, T(64, 2, 3)]}, 8)
+    entry, became = shrink_entry({"op": "torch.add", "inputs": [repeated, T(64, 2, 3)]}, 8)
     assert (entry["inputs"], became) == ([repeated, T(8, 2, 3)], {64: 8})
 
 
@@ -178,4 +178,4 @@ def test_a_call_of_offsets_keeps_its_sizes() -> None:
             {"tensor": offsets},
         ],
     }
-    assert shrunk(entry, 16)[0] == entry
+    assert shrink_entry(entry, 16)[0] == entry

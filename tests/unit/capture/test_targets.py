@@ -70,7 +70,7 @@ def ops(what: str, **more: Any) -> list[str]:
     return [case["op"] for case in captured(what, selection=Selection(), **more).cases]
 
 
-def test_a_function_of_a_file_without_what_loading_it_calls(folder: Path) -> None:
+def test_function_capture_excludes_module_calls(folder: Path) -> None:
     path = list(sys.path)
     assert ops("a_script.py:forward") == ["torch.mul"]
     assert ops(f"{folder}/a_script.py:MODEL.step") == ["torch.abs"]
@@ -104,7 +104,7 @@ def test_a_script_may_end_itself(folder: Path) -> None:
     assert ops("a_script.py:leaves") == ["torch.ones", "torch.abs"]
 
 
-def test_a_model_that_changes_the_folder_is_captured_all_the_same(folder: Path) -> None:
+def test_model_may_change_directory(folder: Path) -> None:
     (folder / "goes.py").write_text("import os, torch\ndef f():\n    os.chdir('/')\n    torch.ones(2).abs()\n")
     before = list(sys.path)
     assert capture("goes.py:f", "m.yaml").made.calls == 2
@@ -113,13 +113,13 @@ def test_a_model_that_changes_the_folder_is_captured_all_the_same(folder: Path) 
     assert sys.path == before
 
 
-def test_a_model_that_takes_its_folder_off_the_path_is_captured(folder: Path) -> None:
+def test_model_may_change_sys_path(folder: Path) -> None:
     (folder / "takes.py").write_text("import sys, torch\ndef f():\n    del sys.path[0]\n    torch.ones(2).abs()\n")
     assert ops("takes.py:f") == ["torch.ones", "torch.abs"]
 
 
 @pytest.mark.parametrize("error", ["BaseException('x')", "GeneratorExit('x')"])
-def test_what_no_exception_should_be_is_said_like_one(folder: Path, error: str) -> None:
+def test_base_exception_is_reported(folder: Path, error: str) -> None:
     (folder / "base.py").write_text(f"raise {error}\n")
     with pytest.raises(UsageError, match=r"base.py raised \w+: x\n  at base.py:1"):
         captured("base.py", selection=Selection())
@@ -139,21 +139,21 @@ def test_a_model_that_closes_standard_output(folder: Path, monkeypatch: pytest.M
         ("a_script.py:zzz", ["a_script.py has no zzz; it has forward, needs, raises"]),
         ("a_script.py:NUMBER", ["is int, expected a function that takes no arguments"]),
         ("a_script.py:needs", ["takes x, but capture calls it without arguments", "def captured(): return needs(...)"]),
-        ("a_script.py:Layer", ["is a class, whose call builds", "def captured(): return Layer(...)(torch.randn(...))"]),
+        ("a_script.py:Layer", ["is a class: a call builds", "def captured(): return Layer(...)(torch.randn(...))"]),
         ("a_script.py:raises", ["a_script.py:raises raised RuntimeError: ", "at a_script.py:12, in inner: return x @",
                                 "nothing was written; run it without optest first"]),
         ("a_script.py:fails", ["ended with status 3"]),
         ("a_scrip.py:forward", ["there is no file a_scrip.py; did you mean a_script.py?"]),
         ("nowhere/a_script.py", ["there is no file nowhere/a_script.py"]),
-        ("a_script", ["'a_script' is nothing that can be captured", "model.py:forward"]),
+        ("a_script", ["'a_script' cannot be captured", "model.py:forward"]),
         ("no_such_module:forward", ["module 'no_such_module' does not exist"]),
-        ("./", ["./ is a folder; name a file of it: ./model.py:forward"]),
-        ("notes.txt", ["notes.txt is no file of Python"]),
+        ("./", ["./ is a folder, expected a script; write ./model.py:forward"]),
+        ("notes.txt", ["notes.txt is no Python file"]),
         ("broken.py", ["broken.py raised SyntaxError", "at broken.py:1: def f(:"]),
         ("lacks.py:f", ["lacks.py:f raised ModuleNotFoundError: No module named 'no_such_package'", "at lacks.py:1"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_place_and_a_remedy(folder: Path, what: str, said: list[str]) -> None:
+def test_error_names_line_and_remedy(folder: Path, what: str, said: list[str]) -> None:
     (folder / "notes.txt").write_text("x")
     (folder / "broken.py").write_text("def f(:\n")
     (folder / "lacks.py").write_text("import no_such_package\n")
@@ -190,7 +190,7 @@ def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.Monkey
         ("a_script.py:forward", "folder.yaml", {}, "-o is folder.yaml, which is a folder"),
         ("a_script.py:raises", "x.yaml", {}, "nothing was written"),
         ("a_script.py:forward", "x.yaml", {"config": ["{}"]}, "--config is {}, which is no file of JSON"),
-        ("a_script.py:forward", "x.yaml", {"config": ["a=1"]}, "--config goes with hf:CLASS"),
+        ("a_script.py:forward", "x.yaml", {"config": ["a=1"]}, "--config applies only to hf:CLASS"),
     ],
 )
 def test_what_keeps_a_file_from_being_written(
@@ -212,7 +212,7 @@ def test_what_keeps_a_file_from_being_written(
         (
             "a_script.py:forward",
             {"ops": ["nothing"]},
-            "not asked for, as they have another name than --ops asks for: 1 call",
+            "not asked for, as they match no pattern of --ops: 1 call",
         ),
         ("a_script.py:quiet", {}, "it made no call of torch's: does the function run the model?"),
         (
@@ -222,14 +222,14 @@ def test_what_keeps_a_file_from_being_written(
         ),
     ],
 )
-def test_a_model_that_makes_no_case_is_an_error(folder: Path, what: str, more: dict[str, Any], said: str) -> None:
+def test_model_without_cases_is_an_error(folder: Path, what: str, more: dict[str, Any], said: str) -> None:
     with pytest.raises(NothingSelected) as raised:
         capture(what, "x.yaml", **more)
     assert said in str(raised.value)
     assert not (folder / "x.yaml").exists()
 
 
-def test_force_writes_over_a_file_and_says_what_there_is(folder: Path) -> None:
+def test_force_overwrites_file_with_summary(folder: Path) -> None:
     (folder / "there.yaml").write_text("mine")
     written = capture("a_script.py:forward", "there.yaml", model="m", seed=3, force=True)
     assert (folder / "there.yaml").read_text().splitlines()[1:3] == ["model: m", "defaults: {dtype: float32, seed: 3}"]
@@ -241,7 +241,7 @@ def test_force_writes_over_a_file_and_says_what_there_is(folder: Path) -> None:
     ]
 
 
-def test_torch_is_loaded_when_a_model_is_captured_and_not_before() -> None:
+def test_torch_is_loaded_only_by_capture() -> None:
     asked = "import sys, optest.cli, optest.torch.capture_command; print(sorted(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=600, check=True)
     assert "'optest.torch.capture_command'" in ended.stdout
@@ -327,7 +327,7 @@ def test_what_follows_from_a_stated_key_follows(transformers: None) -> None:
     ],
     ids=["pixels", "pixels-of-any-size", "sound", "spectrum", "encoder-decoder", "text-and-image"],
 )  # fmt: skip
-def test_inputs_are_made_up_as_the_forward_takes_them(
+def test_inputs_are_built_for_forward(
     transformers: None, main: str, stated: dict[str, Any], forward: Any, shapes: list[list[int]]
 ) -> None:
     sys.modules["transformers"].AnyModel = _kind(main, forward, **stated)  # type: ignore[attr-defined]
@@ -378,7 +378,7 @@ def test_capture_without_torch_is_unavailable(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_case_that_will_not_run_is_named_with_its_reason(
+def test_case_that_cannot_run_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "import torch\ndef call(): return torch.ones(4).masked_fill(torch.zeros(4, dtype=torch.bool), 2.0)"
@@ -391,9 +391,7 @@ def test_a_case_that_will_not_run_is_named_with_its_reason(
     assert "False everywhere" in line
 
 
-def test_a_plugin_that_cannot_be_loaded_is_told_before_the_model_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unloadable_plugin_is_reported_before_model_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.py").write_text("raise SystemExit('it ran')")
     monkeypatch.setenv("OPTEST_PLUGINS", "no_such_plugin")
     with pytest.raises(UsageError, match="no_such_plugin"):

@@ -21,7 +21,7 @@ from optest.spec import dtype as dtype_called  # noqa: E402
 from optest.spec.calls import TorchName, parse_call  # noqa: E402
 from optest.torch.capture.naming import NamedCall  # noqa: E402
 from optest.torch.capture.values import (  # noqa: E402
-    described,
+    describe_call,
     shortest,
     tensor_entries,
     words_of_mask,
@@ -104,7 +104,7 @@ def test_values_are_those_before_the_call_changed_them() -> None:
     assert tensor_of(numbers, torch.Tensor.zero_)["init_args"] == [1, 2]
 
 
-def test_masks_are_written_out_or_drawn_with_a_note() -> None:
+def test_masks_are_written_or_random_with_note() -> None:
     small, large = torch.tensor([[True, False]]), torch.arange(100) < 30
     assert tensor_of(small, torch.logical_not)["init_args"] == [[1, 0]]
     assert "init" not in tensor_of(large, torch.logical_not)
@@ -112,7 +112,7 @@ def test_masks_are_written_out_or_drawn_with_a_note() -> None:
     assert says(case["description"], "capture.input_is_mask_drawn")
 
 
-def test_a_mask_whose_count_decides_is_written_out_or_left_out() -> None:
+def test_counting_mask_is_written_or_left_out() -> None:
     x, mask = torch.rand(5000), torch.arange(5000) < 70
     short, few = x[:200], mask[:200]
     assert sum(entry_of(lambda: short[few])["inputs"][1]["tensor"]["init_args"]) == 70
@@ -123,7 +123,7 @@ def test_a_mask_whose_count_decides_is_written_out_or_left_out() -> None:
     assert says(reason, "capture.mask_of_elements_too")
 
 
-def test_a_sum_of_counts_stays_a_sum_of_counts() -> None:
+def test_counts_keep_their_sum() -> None:
     """Drawn below one they are all 0 as int32, and so is every sum: a pass would prove nothing."""
     counts = torch.tensor([5.0, 8.0, 6.0])
     entry = entry_of(lambda: torch.cumsum(counts, 0, dtype=torch.int32))
@@ -147,7 +147,7 @@ EMPTY = torch.rand(0)
 EDGES = torch.tensor([0.25, 0.5, 0.75])
 
 
-def test_a_mask_that_is_false_everywhere_is_drawn_or_left_out() -> None:
+def test_all_false_mask_is_random_or_left_out() -> None:
     """What changes nothing is refused when it is run."""
     x, none = torch.rand(4), torch.zeros(4, dtype=torch.bool)
     (case,) = recorded(lambda: x.masked_fill(none, 1.0)).cases()
@@ -158,7 +158,7 @@ def test_a_mask_that_is_false_everywhere_is_drawn_or_left_out() -> None:
     assert all("choose no element" in reason for _, reason in recorder.left_out)
 
 
-def test_a_mask_of_attention_is_that_of_the_model() -> None:
+def test_attention_mask_is_written_out() -> None:
     """One that is drawn may hide every key from a query."""
     q = torch.rand(1, 1, 40, 4)
     mask = torch.ones(40, 40, dtype=torch.bool).tril()
@@ -166,7 +166,7 @@ def test_a_mask_of_attention_is_that_of_the_model() -> None:
     assert case["kwmap"]["attn_mask"]["tensor"]["init_args"][1][:3] == [1, 1, 0]
 
 
-def test_a_view_of_what_lies_around_a_tensor_is_left_out() -> None:
+def test_view_beyond_tensor_is_left_out() -> None:
     """A case has the memory between the first and the last element of its tensors alone."""
     whole = torch.rand(4, 6)
     part, end = whole[:, :3], whole[1:]
@@ -207,7 +207,7 @@ def test_a_type_of_python_is_a_dtype(kind: type, name: str) -> None:
     assert entry_of(lambda: torch.ones(2, dtype=kind))["kwmap"] == {"dtype": name}
 
 
-def test_a_matrix_that_cannot_be_drawn_is_written_out() -> None:
+def test_structured_matrix_is_written_out() -> None:
     matrix = torch.eye(2) * 4
     assert entry_of(lambda: torch.linalg.cholesky(matrix))["inputs"][0]["tensor"]["init_args"] == [
         [4.0, 0.0],
@@ -215,7 +215,7 @@ def test_a_matrix_that_cannot_be_drawn_is_written_out() -> None:
     ]
     recorder = recorded(lambda: torch.linalg.cholesky(LARGE))
     assert recorder.cases() == []
-    assert any("no drawn one can stand for" in reason for _, reason in recorder.left_out)
+    assert any("a matrix or offsets that random values cannot replace" in reason for _, reason in recorder.left_out)
 
 
 LARGE = torch.eye(65)
@@ -243,10 +243,10 @@ def test_offsets_lengths_and_counts_are_the_models_own(name: str, function: Call
 OFFSETS = torch.arange(0, 303, 3)
 
 
-def test_offsets_too_many_to_be_written_are_left_out_and_other_integers_drawn() -> None:
+def test_long_offsets_are_left_out() -> None:
     many, rows, first = torch.arange(5000), torch.rand(7, 3), torch.tensor([0])
     recorder = recorded(lambda: torch.nn.functional.embedding_bag(many * 0, rows, many))
-    assert any("offsets that no drawn one can stand for" in reason for _, reason in recorder.left_out)
+    assert any("offsets that random values cannot replace" in reason for _, reason in recorder.left_out)
     positions = many % 7
     drawn = entry_of(lambda: torch.nn.functional.embedding_bag(positions, rows, first))
     assert drawn["inputs"][0]["tensor"]["init"] == "randint"
@@ -260,7 +260,7 @@ def test_offsets_too_many_to_be_written_are_left_out_and_other_integers_drawn() 
         (lambda: torch.ones(2).apply_(abs), "a builtin_function_or_method"),
     ],
 )
-def test_what_no_file_can_hold_is_left_out_with_the_reason(function: Callable[[], object], why: str) -> None:
+def test_unwritable_argument_is_left_out_with_reason(function: Callable[[], object], why: str) -> None:
     recorder = recorded(function)
     assert any(why in reason for _, reason in recorder.left_out), recorder.left_out
 
@@ -275,7 +275,7 @@ VALUES: list[Any] = [
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_a_value_is_read_back_as_it_was(value: Any) -> None:
     """Through the file: what stands there is read as the same argument, also as a keyword's."""
-    made = described(NamedCall("torch.abs", (value,), {"k": value}))
+    made = describe_call(NamedCall("torch.abs", (value,), {"k": value}))
     case = {"name": "a", "op": made.op, "inputs": made.inputs, "kwmap": made.kwmap}
     document = parse_plan(text_of_model_file("m", [case], defaults={}).encode(), "m.yaml")
     call = parse_call(document.cases[0]["attributes"]["call"])
@@ -293,7 +293,7 @@ FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_what_is_written_is_the_same_in_its_dtype(name: str) -> None:
+def test_written_values_round_trip_in_dtype(name: str) -> None:
     """Every bit pattern of 8 bits, and magnitudes of all sizes of the wider ones."""
     torch.manual_seed(0)
     kind = torch_dtype(dtype_called(name))
@@ -323,7 +323,7 @@ def test_what_is_written_is_the_same_in_its_dtype(name: str) -> None:
         (16777216.0, "float32", "16777216.0"),
     ],
 )
-def test_a_number_has_no_more_digits_than_its_dtype_needs(value: float, name: str, text: str) -> None:
+def test_number_has_fewest_digits_for_dtype(value: float, name: str, text: str) -> None:
     assert repr(shortest(value, name)) == text
 
 
@@ -361,7 +361,7 @@ def test_a_note_says_what_order_a_mask_has() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 16, 16), (2, 3, 16, 16), (40, 40), (600,), (2, 1, 300)])
-def test_values_have_a_line_for_each_row_and_are_read_as_they_were(shape: tuple[int, ...]) -> None:
+def test_values_are_written_by_row_and_reread(shape: tuple[int, ...]) -> None:
     mask = torch.full(shape, MIN).triu(1) if len(shape) > 1 else torch.tensor([0.0, MIN]).repeat(300)
     case = {"name": "a", **entry_of(lambda: torch.add(mask, 1.0))}
     text = text_of_model_file("m", [case], defaults={"dtype": "float32"})

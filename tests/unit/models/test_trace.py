@@ -1150,8 +1150,8 @@ def test_a_program_says_how_it_computes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("copies", "is_right", "words"),
     [
-        (True, False, "compiled yields what it yielded before: it kept the first results"),
-        (False, False, "the results of the first call are written by later calls"),
+        (True, False, "returns its first results, which it kept"),
+        (False, False, "overwrites the results of its first call"),
         (True, True, ""),
     ],
 )

@@ -39,7 +39,7 @@ def verdict(text: str, *inputs: Any, driver: TorchBackend | None = None, stated:
 
 
 @pytest.mark.parametrize("text", ["torch.argmax(input0, 1)", "torch.topk(input0, 2)"])
-def test_a_tolerance_for_values_does_not_let_positions_be_beside_the_right_ones(text: str) -> None:
+def test_value_tolerance_does_not_accept_wrong_positions(text: str) -> None:
     def beside(outputs: list[Any], _: Sequence[Any]) -> list[Any]:
         return [*outputs[:-1], outputs[-1] + 1]
 
@@ -48,7 +48,7 @@ def test_a_tolerance_for_values_does_not_let_positions_be_beside_the_right_ones(
     assert verdict(text, rows, stated=WIDE, driver=Wrong(beside)).reason is Reason.VALUE
 
 
-def test_memory_between_the_elements_of_an_input_is_not_the_calls_to_write() -> None:
+def test_write_into_input_gaps_fails() -> None:
     def write_gaps(outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
         np.lib.stride_tricks.as_strided(inputs[0], (8,), (4,))[4:] = 0
         return outputs
@@ -66,7 +66,7 @@ def compiled_wrongly(name: str, text: str, *inputs: Any, harm: Callable[[Sequenc
     return verdict(text, *inputs, driver=compiler_that(name, harm))
 
 
-def test_a_call_in_place_writes_no_memory_between_the_elements() -> None:
+def test_in_place_write_into_gaps_fails() -> None:
     def write_gaps(given: Sequence[Any], results: Any) -> Any:
         given[0].as_strided((20,), (1,))[4:8] += 1
         return results
@@ -121,7 +121,7 @@ def test_inputs_on_a_device_are_looked_at_too(place: tuple[int, int], reason: Re
     assert array.sum() == 0
 
 
-def test_an_expanded_input_on_a_device_is_looked_at_too() -> None:
+def test_expanded_input_on_device_is_checked() -> None:
     call = torch_call("torch.exp(input0)")
     used = torch.zeros(4).expand(3, 4)
     require_inputs_unchanged(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
@@ -130,7 +130,7 @@ def test_an_expanded_input_on_a_device_is_looked_at_too() -> None:
         require_inputs_unchanged(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
 
 
-def test_every_element_of_a_result_has_a_place_of_its_own() -> None:
+def test_repeated_elements_of_result_fail() -> None:
     def repeated(given: Sequence[Any], _: Any) -> Any:
         return (torch.tensor(3.0).expand(given[0].shape),)
 
@@ -146,7 +146,7 @@ def test_a_result_that_torch_itself_expands_passes() -> None:
     assert verdict("torch.broadcast_tensors(input0, input1)", tensor((4,)), tensor((3, 1))).status is (Status.PASSED)
 
 
-def test_a_result_is_not_sparse_where_it_should_be_strided() -> None:
+def test_sparse_result_for_strided_fails() -> None:
     rows = tensor((3, 4))
     found = compiled_wrongly("optest_sparse", "torch.relu(input0)", rows, harm=lambda _, made: (made[0].to_sparse(),))
     assert found.reason is Reason.SHAPE, found
@@ -158,7 +158,7 @@ TENTHS = tensor(2, fill="data", values=[0.1, 0.3])
 
 
 @pytest.mark.parametrize("name", ["eq", "ne", "gt", "le", "Tensor.eq", "ops.aten.eq.Scalar", "searchsorted"])
-def test_a_number_is_compared_in_the_dtype_of_the_tensor(name: str) -> None:
+def test_comparison_converts_number_to_tensor_dtype(name: str) -> None:
     """0.1 as float32 is 0.1 to torch, though not in float64."""
     assert verdict(f"torch.{name}(input0, 0.1)", TENTHS).status is Status.PASSED
     if name == "eq":

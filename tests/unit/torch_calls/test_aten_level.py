@@ -68,7 +68,7 @@ class OnlyFirst(TorchBackend):
         return [first, *(np.zeros((3,), each.dtype) for each in others)]
 
 
-def test_an_output_beside_others_is_left_empty_and_nothing_else() -> None:
+def test_further_output_may_be_empty() -> None:
     asked = case(norm(False), *BATCH_NORM)
     found = verdict(asked)
     assert [measure.compared for measure in found.measures] == [1200, 0, 0]
@@ -90,7 +90,7 @@ def test_nothing_but_empty_outputs_compares_nothing() -> None:
         "torch.ops.aten.full.default([3], 1e-08, dtype=torch.float16)",
     ],
 )
-def test_a_tensor_of_one_number_has_one_right_answer(text: str) -> None:
+def test_constant_tensor_has_exact_result(text: str) -> None:
     descriptor = operators.get(text.partition("(")[0])
     assert descriptor.rule is not None
     assert descriptor.rule.kind is RuleClass.EXACT
@@ -136,7 +136,7 @@ def test_small_results_are_looked_at() -> None:
     assert says(rule.text, "torch_calls.or_zeros_would_pass")
 
 
-def test_the_fitting_tolerance_is_torchs_own_wherever_that_sees_zeros() -> None:
+def test_fitted_tolerance_keeps_torch_default_against_zeros() -> None:
     single = dtype("float32")
     assert fitting_tolerance(single, np.array([1.0, 1e-9])) == close_tolerance(single)
     assert fitting_tolerance(single, np.zeros(3)) == close_tolerance(single)

@@ -55,7 +55,7 @@ def case(text: str, *shapes: tuple[int, ...], of: str = "bfloat16", fill: str = 
         ("torch.add_(input0, input1)", [ROWS, ROWS], "ulp"),
     ],
 )
-def test_a_call_without_tolerance_is_judged_by_the_rule_of_its_operator(
+def test_call_without_tolerance_uses_operator_rule(
     text: str, shapes: list[tuple[int, ...]], rule: str, of: str
 ) -> None:
     found = verdict(case(text, *shapes, of=of))
@@ -83,7 +83,7 @@ def test_another_place_of_a_tie_is_as_right() -> None:
     assert verdict(asked, Last()).status is Status.PASSED
 
 
-def test_arguments_go_by_the_names_that_torch_gives_them() -> None:
+def test_arguments_are_bound_by_torch_names() -> None:
     left, right = np.ones((2, 3), np.float32), np.full((2, 3), 2.0, np.float32)
     found = bound(operators.get("add"), "torch.add(input1, other=input0, alpha=3)", [left, right])
     assert [array is wanted for array, wanted in zip(found.inputs, [right, left], strict=True)] == [True, True]
@@ -93,7 +93,7 @@ def test_arguments_go_by_the_names_that_torch_gives_them() -> None:
     assert (found.attributes["normalized_shape"], found.attributes["eps"]) == ((3,), 1e-3)
 
 
-def test_what_the_catalogue_has_no_word_for_is_not_bound() -> None:
+def test_unknown_catalogue_argument_is_not_bound() -> None:
     with pytest.raises(CannotBind, match="has no dim"):
         bound(operators.get("rms_norm"), "torch.sum(input0, dim=3)", [np.ones(3, np.float32)])
     found = verdict(case("torch.softmax(input0, -1, dtype=torch.float16)", ROWS, of="float32"))
@@ -101,7 +101,7 @@ def test_what_the_catalogue_has_no_word_for_is_not_bound() -> None:
     assert says(str(found.measures[0]), "torch_calls.the_catalogue_rule_cannot")
 
 
-def test_operators_in_place_have_the_rule_of_the_others() -> None:
+def test_in_place_operator_uses_same_rule() -> None:
     assert operators.get("torch.add_").rule == operators.get("add").rule
     rule = operators.get("torch.Tensor.sigmoid_").rule
     assert rule is not None

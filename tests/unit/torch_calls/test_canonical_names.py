@@ -183,7 +183,7 @@ def test_documented_aliases_are_one_operator() -> None:
 
 
 @pytest.mark.parametrize("name", ["torch.getitem", "torch.Tensor.__getitem__", "torch.Tensor.getitem"])
-def test_a_mask_that_chooses_nothing_is_the_fault_of_the_case(name: str) -> None:
+def test_mask_without_true_is_bad_case(name: str) -> None:
     found = why_not_run(case(f"{name}(input0, input1)", tensor(8), tensor(8, "bool", "zeros")), TorchBackend())
     assert found is not None
     assert found.reason is Reason.BAD_CASE

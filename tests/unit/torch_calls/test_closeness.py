@@ -25,7 +25,7 @@ PRODUCTS = case("torch.cumprod(input0, 0)", tensor(60, fill="uniform", low=1.5, 
 
 @pytest.mark.parametrize("of", [POWERS, PRODUCTS], ids=["exp2", "cumprod"])
 @pytest.mark.parametrize("place", [0, 1, 20, 59])
-def test_one_wrong_element_beside_much_larger_ones_is_found(of: TestCase, place: int) -> None:
+def test_wrong_element_among_larger_ones_fails(of: TestCase, place: int) -> None:
     """The largest is 2^59, and a rounding of it is as large as the element 2^35."""
     assert verdict(of).status is Status.PASSED
     found = verdict(of, element(place, lambda value: value * 2))
@@ -43,7 +43,7 @@ def test_one_wrong_element_beside_much_larger_ones_is_found(of: TestCase, place:
         "torch.nn.functional.grid_sample(input0, input2, align_corners=False)",
     ],
 )
-def test_terms_that_cancel_on_the_way_leave_what_was_rounded(text: str, kind: str) -> None:
+def test_cancellation_leaves_rounding_errors(text: str, kind: str) -> None:
     """``x - tanh(x)`` of a small x in 16 bits: tanh(x) is rounded, and more is not left."""
     pictures, places = tensor((2, 3, 8, 9), kind), tensor((2, 5, 6, 2), kind, "uniform", low=-0.9, high=0.9)
     shown = (pictures, tensor((2, 3, 8, 9), kind, "uniform", low=0.1, high=1.0), places)
@@ -51,12 +51,12 @@ def test_terms_that_cancel_on_the_way_leave_what_was_rounded(text: str, kind: st
     assert found.status is Status.PASSED, found
 
 
-def test_what_a_rounding_of_a_step_does_not_explain_is_wrong() -> None:
+def test_error_beyond_step_rounding_fails() -> None:
     of = case("torch.nn.functional.tanhshrink(input0)", tensor(200, "bfloat16"))
     assert verdict(of, Wrong(lambda outputs: [outputs[0] * outputs[0].dtype.type(1.2)])).reason is Reason.VALUE
 
 
-def test_answers_that_any_number_would_pass_for_are_suspect() -> None:
+def test_undecidable_results_are_suspect() -> None:
     """One rounding of 1e8 is a whole period."""
     of = case("torch.special.bessel_j0(input0)", tensor(50, fill="uniform", low=1e8, high=2e8))
     assert verdict(of, zeros()).status is Status.SUSPECT
@@ -65,7 +65,7 @@ def test_answers_that_any_number_would_pass_for_are_suspect() -> None:
     assert says(found.message, "torch_calls.any_output_between_passes")
 
 
-def test_beside_a_jump_one_of_its_sides_is_right_and_what_lies_between_is_doubted() -> None:
+def test_value_between_sides_of_jump_is_doubted() -> None:
     of = case("torch.frac(input0)", tensor(60, fill="arange", start=1))
     assert verdict(of).status is Status.PASSED
     half = verdict(of, Wrong(lambda outputs: [outputs[0] + np.float32(0.5)]))
@@ -102,7 +102,7 @@ def test_a_label_that_decides_is_no_measured_number() -> None:
     assert found.status is Status.PASSED, found
 
 
-def test_a_wrong_answer_to_labels_is_found_or_doubted() -> None:
+def test_wrong_label_result_fails_or_is_doubted() -> None:
     assert verdict(hinge(), Wrong(lambda outputs: [outputs[0] * outputs[0].dtype.type(0.5)])).reason is Reason.VALUE
     assert verdict(hinge(), element(1, lambda _: 20.0)).status is Status.SUSPECT
 
@@ -123,7 +123,7 @@ def nudged(by: float) -> Wrong:
     return Wrong(lambda outputs: [np.asarray(outputs[0] + outputs[0].dtype.type(by))])
 
 
-def test_terms_that_cancel_had_to_come_out_as_little() -> None:
+def test_cancelled_terms_have_to_be_small() -> None:
     found = verdict(mean(*CANCELS), nudged(0.01))
     assert found.status is Status.PASSED, found
     assert verdict(mean(*CANCELS), nudged(0.5)).reason is Reason.VALUE
@@ -142,7 +142,7 @@ def test_what_no_other_inputs_change_either_stays_doubted() -> None:
 
 
 @pytest.mark.parametrize(("answer", "status"), [(0.007, Status.PASSED), (0.01, Status.SUSPECT), (0.0, Status.SUSPECT)])
-def test_an_answer_that_is_nearer_to_the_truth_than_half_of_it_is_not_doubted(answer: float, status: Status) -> None:
+def test_result_within_half_of_value_is_not_doubted(answer: float, status: Status) -> None:
     """The truth is 1/192; 8 roundings of the terms are more than that."""
     found = verdict(ONE_CLASS, Wrong(lambda outputs: [np.full_like(outputs[0], answer)]))
     assert found.status is status, found
@@ -156,7 +156,7 @@ def test_an_answer_that_is_nearer_to_the_truth_than_half_of_it_is_not_doubted(an
         ("torch.linspace(4.3, input0, 50, dtype=torch.{})", ("int64", [-3]), "bfloat16", False),
     ],
 )
-def test_a_call_that_states_its_dtype_rounds_to_it_on_the_way(
+def test_explicit_dtype_rounds_intermediate_values(
     text: str, given: tuple[str, list[float]], kind: str, grad: bool
 ) -> None:
     """Near the middle, where end and start cancel, steps in 16 bits are far off; torch documents that it takes them."""
@@ -167,7 +167,7 @@ def test_a_call_that_states_its_dtype_rounds_to_it_on_the_way(
     assert verdict(of, zeros()).reason is not None
 
 
-def test_the_gradient_of_a_sign_has_elements_that_can_be_read() -> None:
+def test_gradient_of_sign_is_readable() -> None:
     of = case("torch.sgn(input0)", tensor((3, 4)), grad=True)
     found = verdict(of)
     assert found.status is Status.PASSED, found
@@ -203,14 +203,14 @@ def test_products_that_cancel_leave_roundings_of_products(unit: float, term: flo
     assert lost <= 3.0 * (term * 1.5e6 + unit * 100.0)
 
 
-def test_a_small_element_of_an_inverse_is_off_by_roundings_of_the_largest() -> None:
+def test_small_inverse_element_has_error_of_largest() -> None:
     matrix = double([1.0, 1e-6], [0.0, 1.0])
     lost = off(lambda: torch.linalg.pinv(matrix), SINGLE)
     assert lost[0, 1] >= 0.5 * SINGLE
     assert lost.max() <= 4.0 * SINGLE
 
 
-def test_elements_of_other_results_are_off_by_roundings_of_their_own() -> None:
+def test_elements_of_other_results_have_own_error() -> None:
     values = double([1.0 / 3.0, 1e-6 / 3.0])
     lost = off(lambda: values.exp() - 1.0, SINGLE)
     assert off(lambda: values.tan(), SINGLE)[0, 1] <= 2.0 * SINGLE * 1e-6
@@ -244,7 +244,7 @@ def off_tiny(value: float, least: float = LEAST) -> float:
 
 
 @pytest.mark.parametrize("value", [1.1e-40, 1e-42 / 3.0, -1.1e-40])
-def test_a_tiny_number_is_off_by_half_of_the_smallest(value: float) -> None:
+def test_subnormal_error_is_half_smallest_number(value: float) -> None:
     assert 0.5 <= off_tiny(value) <= 1.5
     assert off_tiny(value, least=0.0) <= 2.0 * SINGLE * abs(value) / LEAST
 
@@ -255,11 +255,11 @@ def test_what_the_dtype_holds_is_not_off_tiny(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [1e-60, 1e-290])
-def test_what_is_lost_altogether_is_off_by_all_that_it_is(value: float) -> None:
+def test_underflowed_value_is_off_by_itself(value: float) -> None:
     assert 0.0 < off_tiny(value) <= 1.5 * value / LEAST
 
 
-def test_numbers_that_are_not_tiny_are_off_by_what_they_were() -> None:
+def test_normal_numbers_keep_their_error() -> None:
     assert off_tiny(1.0 / 3.0) == off_tiny(1.0 / 3.0, least=0.0) > 0.0
 
 
@@ -271,7 +271,7 @@ def test_numbers_that_are_not_tiny_are_off_by_what_they_were() -> None:
         ("torch.nn.functional.cosine_similarity(input0, input1, eps=1e-45)", 2),
     ],
 )
-def test_sums_of_tiny_squares_lose_what_torch_loses_and_no_more(text: str, count: int) -> None:
+def test_tiny_square_sums_lose_as_in_torch(text: str, count: int) -> None:
     """Squares of 1e-21 have three digits in float32, and results around 1 do not have more."""
     of = case(text, *[tensor((5, 4), fill="uniform", low=1e-21, high=2e-21)] * count)
     found = verdict(of)

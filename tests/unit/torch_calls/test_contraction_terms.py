@@ -54,7 +54,7 @@ def judged(asked: TestCase, driver: TorchBackend) -> Verdict:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_exact_sum_is_right_and_one_that_lost_a_term_is_not(name: str) -> None:
+def test_sum_without_a_term_fails(name: str) -> None:
     asked = case(f"{name}(input0, input1, offs=input2)", A, B, ENDS)
     assert judged(asked, TorchBackend()).status is Status.PASSED
     assert judged(asked, Exact()).status is Status.PASSED
@@ -70,7 +70,7 @@ def test_an_exact_sum_is_right_and_one_that_lost_a_term_is_not(name: str) -> Non
         (((12, 8), (3, 8, 4)), [4, 8, 12]),
     ],
 )
-def test_each_way_to_group_passes_against_itself_backward_too(shapes: Any, ends: list[int] | None) -> None:
+def test_grouped_products_pass_against_themselves(shapes: Any, ends: list[int] | None) -> None:
     operands = [tensor(shape) for shape in shapes]
     offsets = [tensor(3, "int32", "data", values=ends)] if ends else []
     text = f"torch._grouped_mm(input0, input1{', input2' if ends else ''})"
@@ -85,7 +85,7 @@ def test_rows_of_no_group_have_no_right_answer(ends: list[int], reason: Reason) 
     assert judged(asked, TorchBackend()).reason is reason
 
 
-def test_a_bias_which_torch_refuses_has_no_right_answer() -> None:
+def test_refused_bias_has_no_expected_result() -> None:
     asked = case("torch._grouped_mm(input0, input1, input2, input3)", A, B, ENDS, tensor((3, 16)))
     assert judged(asked, TorchBackend()).reason in {Reason.UNSUPPORTED, Reason.REFERENCE_FAILED}
 
@@ -142,7 +142,7 @@ def test_what_rounding_does_not_explain_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_complex_multiple_is_as_large_as_its_magnitude(name: str) -> None:
+def test_complex_factor_counts_by_magnitude(name: str) -> None:
     form = f"torch.{name}(input0, input1, input2, beta=0.6+0.8j, alpha=0.3-0.4j)"
     given = [tensor(shape, "complex64") for shape in SHAPES[name]]
     assert verdict(case(form, *given)).status is Status.PASSED
@@ -218,7 +218,7 @@ def test_blocks_are_the_result(text: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("small_blocks")
-def test_what_cannot_be_cut_is_made_in_one_piece(text: str, shapes: list[tuple[int, ...]]) -> None:
+def test_contraction_without_split_is_one_block(text: str, shapes: list[tuple[int, ...]]) -> None:
     assert in_blocks(torch_call(text), drawn(shapes), [torch.Tensor.abs_]) is None
 
 
@@ -292,14 +292,14 @@ def test_results_that_are_off_fail(text: str) -> None:
     assert complex_verdict(text, driver=off(share)).reason is Reason.VALUE
 
 
-def test_the_rule_says_that_it_is_not_the_catalogues() -> None:
+def test_rule_text_names_missing_catalogue_rule() -> None:
     found = complex_verdict("torch.exp(input0)").measures[0].rule
     assert found is not None
     assert found.name == "close"
     assert says(found.text, "torch_calls.its_ceiling_for_exp")
 
 
-def test_the_terms_bound_the_error_of_products_that_cancel() -> None:
+def test_terms_bound_error_of_cancelling_products() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(20_000) + 1j * rng.standard_normal(20_000) for _ in range(2))
     a, b = a.astype(np.complex64), b.astype(np.complex64)

@@ -71,7 +71,7 @@ def test_another_sign_of_both_vectors_is_as_right() -> None:
     ("text", "vectors"),
     [("torch.ops.aten._linalg_eigh.default(input0)", 1), ("torch.ops.aten._linalg_svd.default(input0)", 0)],
 )
-def test_another_sign_is_as_right_where_torchs_dispatcher_was_captured(text: str, vectors: int) -> None:
+def test_other_sign_passes_for_aten_calls(text: str, vectors: int) -> None:
     signs = np.array([1, -1, -1, 1, -1], np.float32)
 
     def turned(outputs: Outputs) -> Outputs:
@@ -92,7 +92,7 @@ def test_another_phase_of_both_vectors_is_as_right() -> None:
     assert asked("torch.linalg.svd(input0)", COMPLEX, turned).status is Status.PASSED
 
 
-def test_another_sign_of_q_and_r_is_as_right() -> None:
+def test_other_sign_of_q_and_r_passes() -> None:
     signs = np.array([-1, 1, -1, 1], np.float32)
     found = asked("torch.linalg.qr(input0)", TALL, lambda given: [given[0] * signs, given[1] * signs[:, None]])
     assert found.status is Status.PASSED, found.message
@@ -144,7 +144,7 @@ WRONG = [
     ("torch.linalg.svd(input0)", SQUARE, rolled, "singular values do not descend"),
     ("torch.linalg.svd(input0)", TALL, only(0, lambda u: u[::-1]), "of matrix [0] is "),
     ("torch.svd(input0, compute_uv=False)", SQUARE, only(1, one_off(2, 0.999)), "of singular values the error is "),
-    ("torch.svd(input0, compute_uv=False)", SQUARE, only(0, lambda u: u + 1), "should be zeros"),
+    ("torch.svd(input0, compute_uv=False)", SQUARE, only(0, lambda u: u + 1), "expected zeros"),
     ("torch.ops.aten._linalg_svd.default(input0)", SQUARE, only(0, lambda u: -u), "A - U·S·Vᴴ is "),
     (
         "torch.ops.aten._linalg_svd.default(input0, False, False)",
@@ -215,7 +215,7 @@ def test_zeros_are_the_factors_of_nothing_else() -> None:
         assert found.status is Status.FAILED
 
 
-def test_the_triangle_that_is_not_named_is_not_looked_at() -> None:
+def test_unused_triangle_is_ignored() -> None:
     """eigh of a matrix that is not symmetric: each triangle stands for another matrix."""
     lower, upper = (case(f"torch.linalg.eigh(input0, UPLO='{each}')", SQUARE) for each in "LU")
     assert verdict(lower).status is verdict(upper).status is Status.PASSED
@@ -260,7 +260,7 @@ def test_random_matrices_of_many_sizes_pass_by_far() -> None:
         assert verdict(case(text, tensor((48, 48)))).status is Status.PASSED
 
 
-def test_a_fault_is_raised_for_no_more_than_it_says() -> None:
+def test_fault_names_violated_property_only() -> None:
     """The hook alone, on exact factors and on ones that are not."""
     from optest.torch.calls.decompositions import as_right
 

@@ -31,7 +31,7 @@ EMPTY = tensor((0, 4))
         ),
     ],
 )
-def test_an_input_that_is_stated_without_elements_says_that_it_is_meant(asked: TestCase, note: str) -> None:
+def test_explicit_empty_input_is_accepted(asked: TestCase, note: str) -> None:
     found = verdict(asked)
     assert (found.status, found.message) == (Status.PASSED, note)
     assert {measure.compared for measure in found.measures} == {0}

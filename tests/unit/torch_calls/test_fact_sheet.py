@@ -66,7 +66,7 @@ def test_spellings_share_a_record(name: str, others: list[str]) -> None:
     assert [other for other in others if facts_of(other) is not facts_of(name)] == []
 
 
-def test_an_operator_of_someone_elses_library_has_no_record() -> None:
+def test_foreign_operator_has_no_facts() -> None:
     assert facts_of("torch.ops.mylib.add.default") == PLAIN
 
 

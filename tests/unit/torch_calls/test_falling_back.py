@@ -58,7 +58,7 @@ def made(name: str, under_test: DeviceUnderTest) -> list[Any]:
 
 
 @pytest.mark.usefixtures("library")
-def test_an_output_that_comes_back_on_the_cpu_is_a_fall_back() -> None:
+def test_output_on_cpu_is_a_fall_back() -> None:
     with refusal(Fault, "torch_calls.came_back_on_the_cpu") as raised:
         made("on_cpu", asked("torch.ops.optest_devices.on_cpu"))
     assert raised.value.reason is Reason.FALLBACK
@@ -66,7 +66,7 @@ def test_an_output_that_comes_back_on_the_cpu_is_a_fall_back() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_call_that_is_named_may_and_it_is_told() -> None:
+def test_allowed_call_falls_back_with_note() -> None:
     under_test = asked("torch.ops.optest_devices.on_cpu", may_fall_back=True)
     [found] = made("on_cpu", under_test)
     assert found.tolist() == [[1.0] * 4] * 3
@@ -77,7 +77,7 @@ def test_a_call_that_is_named_may_and_it_is_told() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_device_that_says_so_is_believed_every_time() -> None:
+def test_fall_back_warning_is_seen_every_time() -> None:
     for _ in range(2):
         with refusal(Fault, "torch_calls.meta_had_the_cpu") as raised:
             made("warns", asked("torch.ops.optest_devices.warns"))
@@ -89,7 +89,7 @@ def test_other_warnings_are_passed_on() -> None:
         warnings.warn("something else on the CPU", stacklevel=1)
 
 
-def test_the_cpu_itself_has_nothing_to_fall_back_to() -> None:
+def test_cpu_does_not_fall_back() -> None:
     with kept_on_device(DeviceUnderTest("torch.f", torch.device("cpu"))):
         warnings.warn("will fall back to run on the CPU", stacklevel=1)
 
@@ -101,7 +101,7 @@ def test_another_device_is_no_fall_back() -> None:
     assert raised.value.reason is Reason.WRONG_DEVICE
 
 
-def test_what_a_call_itself_moves_to_the_cpu_may_lie_there() -> None:
+def test_explicit_move_to_cpu_passes() -> None:
     require_on_device(torch.empty(3), asked("torch.to"), is_for_the_host=True)
     require_on_device(3, asked("torch.Tensor.size"), is_for_the_host=False)
 
@@ -116,7 +116,7 @@ def falls_back(compiler: str) -> TorchBackend:
     return driver
 
 
-def test_a_listed_call_passes_with_a_note_and_another_one_fails() -> None:
+def test_only_listed_call_may_fall_back() -> None:
     driver = falls_back("optest_never_compiles")
     listed, other = (verdict(case(f"torch.{name}(input0)"), driver) for name in ("sin", "exp"))
     assert listed.status is Status.PASSED, listed
@@ -143,7 +143,7 @@ def test_what_falls_back_is_still_judged() -> None:
         ("interpreter", lambda graph: torch.fx.Interpreter(graph).run),
     ],
 )
-def test_a_compiler_that_hands_back_its_graph_has_compiled_nothing(way: str, hand_back: Any) -> None:
+def test_returned_graph_is_a_fall_back(way: str, hand_back: Any) -> None:
     name = f"optest_hands_back_{way}"
     torch._dynamo.register_backend(lambda graph, _: hand_back(graph), name=name)
     driver = TorchBackend()
@@ -156,7 +156,7 @@ def test_a_compiler_that_hands_back_its_graph_has_compiled_nothing(way: str, han
     assert FELL_BACK in [check.name for check in allowed.checks]
 
 
-def test_a_compiler_may_change_its_graph_and_hand_it_back() -> None:
+def test_changed_graph_may_be_returned() -> None:
     def passes(graph: Any, _: Any) -> Any:
         for node in graph.graph.nodes:
             if node.op == "call_function" and node.target is torch.exp:

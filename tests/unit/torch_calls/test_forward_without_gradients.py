@@ -44,7 +44,7 @@ def notes(found: Verdict) -> str:
 def test_results_without_a_gradient_are_judged(name: str) -> None:
     found = verdict(CALLS[name])
     assert found.status is Status.PASSED, found
-    assert re.search("gives no gradient|cannot differentiate|is given nothing", notes(found))
+    assert re.search("gives no gradient|cannot differentiate|has no floating input", notes(found))
     assert verdict(CALLS[name], Wrong(first_wrong)).reason is Reason.VALUE
 
 
@@ -57,7 +57,7 @@ def test_compiled_results_without_a_gradient_are_judged(name: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("mode", NORMS)
-def test_a_norm_with_running_statistics_is_differentiated_by_its_other_inputs(mode: str) -> None:
+def test_running_statistics_have_no_gradient(mode: str) -> None:
     found = verdict(NORMS[mode])
     assert found.status is Status.PASSED, found
     assert torch_call(NORMS[mode].attributes["call"]).constant == (1, 2)
@@ -81,7 +81,7 @@ class Detached(TorchBackend):
         return [outputs[0], torch.zeros(1, dtype=torch.bool).numpy(), 0 * outputs[-1]]
 
 
-def test_a_device_that_forgets_what_its_results_depend_on_is_found() -> None:
+def test_missing_dependency_of_result_fails() -> None:
     asked = case("torch.nn.functional.silu(input0)", ROWS, grad=True)
     assert verdict(asked).status is Status.PASSED
     found = verdict(asked, Detached())
@@ -95,7 +95,7 @@ def test_a_gradient_where_torch_has_none_is_wrong() -> None:
     assert verdict(CALLS["argmax"], Wrong(invents)).reason is Reason.VALUE
 
 
-def test_a_way_back_that_fails_is_no_call_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_backward_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch on the CPU can: so the device has to."""
     asked = case("torch.nn.functional.silu(input0)", ROWS, grad=True)
 

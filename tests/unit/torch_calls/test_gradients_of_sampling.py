@@ -68,7 +68,7 @@ def test_gradients_of_a_volume_pass() -> None:
 
 
 @pytest.mark.heavy
-def test_a_position_is_off_by_roundings_of_the_sum_with_one() -> None:
+def test_sampling_position_error_includes_unit_offset() -> None:
     """In the middle it is 0 and knows no rounding of itself, but 1 + 0 on its way to 50 elements does."""
     picture = torch.linspace(-1.0, 1.0, 101, dtype=torch.float64).square().expand(1, 1, 3, 101).clone()
     grid = torch.full((1, 1, 1, 2), 0.5e-9, dtype=torch.float64, requires_grad=True)
@@ -186,9 +186,7 @@ def test_gradients_of_another_sampling_are_wrong(how: tuple[str, str, bool], wro
     ("share", "status"),
     [(1.0, Status.PASSED), (21.0 / 41.5, Status.PASSED), pytest.param(0.75, Status.SUSPECT, marks=pytest.mark.heavy)],
 )
-def test_at_the_border_of_a_cell_each_of_both_gradients_is_right_and_what_lies_between_is_doubted(
-    share: float, status: Status
-) -> None:
+def test_gradient_between_cell_sides_is_doubted(share: float, status: Status) -> None:
     """The fourth of five elements, where the slope is 21 before and 41.5 behind."""
     rows = [[0.0, 1.0, 4.0, 9.0, 16.0], [1.0, 3.0, 7.0, 20.0, 50.0], [0.0, 2.0, 5.0, 8.0, 1.0]]
     of = case(

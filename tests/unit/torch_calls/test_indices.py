@@ -126,7 +126,7 @@ def embedding(fill: Fill) -> TestCase:
         (Fill(kind="arange", parameters={"start": 270}), 273),
     ],
 )
-def test_a_fill_that_reaches_past_the_end_is_a_fault_of_the_case(fill: Fill, value: int) -> None:
+def test_fill_beyond_end_is_bad_case(fill: Fill, value: int) -> None:
     with pytest.raises(
         Fault, match=f"reaches {value}, but holds positions in dimension 0 of input1.*high: 272"
     ) as raised:
@@ -134,8 +134,8 @@ def test_a_fill_that_reaches_past_the_end_is_a_fault_of_the_case(fill: Fill, val
     assert raised.value.reason is Reason.BAD_CASE
 
 
-def test_a_fill_that_begins_too_low_is_told_where_to_begin() -> None:
-    with pytest.raises(Fault, match=r"reaches -1, .*; state low: 0 and high: 272"):
+def test_low_fill_message_names_lower_bound() -> None:
+    with pytest.raises(Fault, match=r"reaches -1, .*; set low: 0 and high: 272"):
         require_legal_positions(embedding(Fill(kind="randint", parameters={"low": -1, "high": 5})))
 
 
@@ -173,7 +173,7 @@ def test_a_class_that_is_ignored_is_legal() -> None:
     require_legal_positions(losses([0, -1, 8, 1], ", None, None, -1"))
 
 
-def test_ones_are_too_large_where_there_is_one_place() -> None:
+def test_ones_exceed_single_position() -> None:
     case = embedding(Fill(kind="ones"))
     require_legal_positions(case)
     (narrow,) = specs(("float32", (1, 3)))
@@ -241,8 +241,8 @@ CALLS = [
 
 @pytest.mark.parametrize("text", CALLS)
 @pytest.mark.parametrize("fill", NOWHERE, ids=str)
-def test_a_mask_that_is_false_everywhere_is_a_fault_of_the_case(text: str, fill: Fill) -> None:
-    with pytest.raises(Fault, match=r"input1 is filled by .*but is False everywhere") as raised:
+def test_all_false_mask_is_bad_case(text: str, fill: Fill) -> None:
+    with pytest.raises(Fault, match=r"input1, the mask of .*False everywhere") as raised:
         require_chosen_elements(masked_case(text, fill))
     assert raised.value.reason is Reason.BAD_CASE
 
@@ -289,7 +289,7 @@ def test_the_queries_beside_it_are_judged(kind: str, is_added: bool) -> None:
 
 
 @pytest.mark.parametrize("is_added", [False, True])
-def test_gradients_around_a_query_without_a_key_are_numbers(is_added: bool) -> None:
+def test_query_without_key_has_finite_gradients(is_added: bool) -> None:
     asked = attention("some", "float32", is_added=is_added, grad=True)
     assert verdict(asked).status is Status.PASSED
     assert verdict(asked, element(0, lambda was: was * 0 + math.nan, output=2)).reason is Reason.NAN
@@ -298,11 +298,11 @@ def test_gradients_around_a_query_without_a_key_are_numbers(is_added: bool) -> N
 @pytest.mark.parametrize(
     "text", ["torch.where(input1, input0, input2)", "torch.logical_not(input1)", "torch.any(input1)"]
 )
-def test_where_false_is_an_answer_it_is_no_fault(text: str) -> None:
+def test_all_false_mask_with_result_is_accepted(text: str) -> None:
     require_chosen_elements(masked_case(text, Fill(kind="zeros")))
 
 
-def test_a_generator_of_ones_own_and_an_expected_refusal_are_left_alone() -> None:
+def test_generator_and_expected_refusal_are_not_checked() -> None:
     asked = masked_case(CALLS[0], Fill(kind="zeros"))
     require_chosen_elements(dataclasses.replace(asked, generator="somewhere:Masks"))
     require_chosen_elements(dataclasses.replace(asked, expects_error=ExpectedError()))
@@ -312,7 +312,7 @@ def test_a_generator_of_ones_own_and_an_expected_refusal_are_left_alone() -> Non
 def test_it_is_said_before_anything_runs() -> None:
     found = why_not_run(masked_case(CALLS[0], Fill(kind="zeros")), TorchBackend())
     assert found is not None
-    assert (found.reason, "is False everywhere" in found.message) == (Reason.BAD_CASE, True)
+    assert (found.reason, "False everywhere" in found.message) == (Reason.BAD_CASE, True)
 
 
 ROWS = tensor((4, 6))
@@ -348,10 +348,10 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_position_beyond_the_end_is_told_before_the_call(text: str) -> None:
+def test_literal_position_beyond_end_is_bad_case(text: str) -> None:
     found = why_not_run(case(text, ROWS), TorchBackend())
     assert found is not None
-    assert (found.reason, "the call states the position" in found.message) == (Reason.BAD_CASE, True)
+    assert (found.reason, "the position in dimension" in found.message) == (Reason.BAD_CASE, True)
 
 
 @pytest.mark.parametrize("text", RIGHT)
@@ -361,13 +361,13 @@ def test_a_position_within_is_none_of_its_business(text: str) -> None:
     assert verdict(of).status is Status.PASSED
 
 
-def test_a_call_that_should_be_refused_for_it_is_run() -> None:
+def test_expected_index_error_is_run() -> None:
     of = case("torch.getitem(input0, 4)", ROWS, expects_error=ExpectedError(type="IndexError", match="index 4"))
     assert why_not_run(of, TorchBackend()) is None
     assert verdict(of).status is Status.PASSED
 
 
-def test_what_is_no_subscript_of_a_tensor_holds_none() -> None:
+def test_other_arguments_hold_no_positions() -> None:
     assert literals_of("torch.getitem([input0, input0], 7)", [ROWS[0]]) == []
     assert literals_of("torch.add(input0, 99)", [ROWS[0]]) == []
     assert literals_of("torch.getitem(input0)", [ROWS[0]]) == []

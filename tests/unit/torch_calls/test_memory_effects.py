@@ -44,11 +44,11 @@ def test_a_copy_is_no_view(text: str) -> None:
     assert verdict(of, by("aot_eager")).status is Status.PASSED
     copies = compiler_that(f"optest_copies_{next(NAMES)}", lambda _, results: [each.clone() for each in results])
     found = verdict(of, copies)
-    assert (found.reason, "should be a view of input0" in found.message) == (Reason.STATE, True)
+    assert (found.reason, "expected a view of input0" in found.message) == (Reason.STATE, True)
 
 
 @pytest.mark.parametrize("text", ["torch.getitem(input0, [0, 2])", "torch.nn.functional.unfold(input1, 2)"])
-def test_what_is_no_view_on_the_cpu_may_be_a_copy(text: str) -> None:
+def test_copy_passes_if_cpu_copies(text: str) -> None:
     assert verdict(case(text, ROWS, tensor((1, 1, 4, 4)))).status is Status.PASSED
 
 
@@ -63,7 +63,7 @@ def test_two_results_have_memory_of_their_own_each() -> None:
     of = case("torch.aminmax(input0)", tensor((4, 6), fill="ones"))
     assert verdict(of).status is Status.PASSED
     found = verdict(of, compiler_that("optest_one_for_two", lambda _, results: [results[0], results[0]]))
-    assert (found.reason, "output0 and output1 are the same memory" in found.message) == (Reason.STATE, True)
+    assert (found.reason, "output0 and output1 share memory" in found.message) == (Reason.STATE, True)
 
 
 def test_views_of_one_input_share_its_memory() -> None:
@@ -71,7 +71,7 @@ def test_views_of_one_input_share_its_memory() -> None:
     assert verdict(case("torch.broadcast_tensors(input0, input0)", ROWS)).status is Status.PASSED
 
 
-def test_the_sign_of_a_zero_is_what_copysign_is_about() -> None:
+def test_copysign_compares_sign_of_zero() -> None:
     signs = [tensor(3, "float32", "data", values=values) for values in ([0.0, 1.0, 2.0], [-1.0, -1.0, 1.0])]
     of = case("torch.copysign(input0, input1)", *signs)
     assert verdict(of).status is Status.PASSED
@@ -108,7 +108,7 @@ def test_a_lost_memory_format_is_told() -> None:
     assert told(found) == ["output0 has the strides [120, 30, 6, 1], torch on the CPU gives it [120, 1, 24, 4]"]
 
 
-def test_it_fails_where_the_case_asks_for_the_same() -> None:
+def test_different_strides_fail_on_request() -> None:
     wanted = case("torch.relu(input0)", IMAGES)
     wanted.attributes["same_strides"] = True  # type: ignore[index]
     found = verdict(wanted, loses_layout("optest_no_layout_in_case"))
@@ -138,7 +138,7 @@ def test_strides_that_lead_nowhere_are_not_told() -> None:
     assert (found.status, told(found)) == (Status.PASSED, [])
 
 
-def test_where_torch_without_values_has_other_strides_the_cpu_decides() -> None:
+def test_cpu_strides_decide_over_inferred_ones() -> None:
     """Its kernels for convolutions may choose channels last, which tensors without values do not know."""
     weights, text = tensor((8, 4, 3, 3)), "torch.nn.functional.conv2d(input0, input1)"
     assert told(verdict(case(text, IMAGES, weights), by("aot_eager"))) == []
@@ -187,7 +187,7 @@ def instead(name: str, change: Callable[[Sequence[Any]], Any]) -> TorchBackend:
     return by(name)
 
 
-def test_a_result_that_is_not_put_into_out_is_found() -> None:
+def test_result_outside_out_fails() -> None:
     driver = instead("optest_no_out", lambda given: (given[0] + given[1],))
     found = verdict(case("torch.add(input0, input1, out=input2)", LONG_ROWS, LONG_ROWS, LONG_ROWS), driver)
     assert found.reason is Reason.STATE, found
@@ -203,7 +203,7 @@ def test_operators_of_python_that_write_nothing_are_found() -> None:
     assert found.reason is Reason.VALUE, found
 
 
-def test_the_last_tensor_of_a_list_is_looked_at() -> None:
+def test_last_tensor_of_list_is_compared() -> None:
     driver = instead("optest_first_of_list", lambda given: (given[0].add_(1), given[1]))
     found = verdict(case("torch._foreach_add_([input0, input1], 1.0)", LONG_ROWS, ROW), driver)
     assert found.reason is Reason.VALUE, found
@@ -248,7 +248,7 @@ NORM = "torch.nn.functional.batch_norm(input0, input1, input2"
         ("torch.nn.functional.embedding_bag(input0, input1, max_norm=1.0)", (1,)),
     ],
 )
-def test_inputs_that_are_changed_where_the_call_asks_for_it(text: str, changed: tuple[int, ...]) -> None:
+def test_requested_input_changes_are_known(text: str, changed: tuple[int, ...]) -> None:
     assert torch_call(text).mutates == changed
 
 
@@ -277,7 +277,7 @@ def test_running_statistics_that_stay_are_found(stated: Tolerance | None) -> Non
     assert "input2 afterwards" in found.message
 
 
-def test_running_statistics_have_a_rule_of_their_own_where_nothing_is_stated() -> None:
+def test_running_statistics_use_close_rule_by_default() -> None:
     found = verdict(case(f"{NORM}, training=True)", *NORM_INPUTS))
     assert found.status is Status.PASSED, found
 
@@ -289,7 +289,7 @@ def test_what_is_made_float64_is_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch.linalg.norm", "torch.masked.norm"])
-def test_another_operator_of_the_same_name_has_no_rule_of_the_catalogue(name: str) -> None:
+def test_same_name_elsewhere_gets_no_catalogue_rule(name: str) -> None:
     rule = operators.get(name).rule
     assert rule is not None
     assert rule != operators.get("norm").rule
@@ -321,12 +321,12 @@ EMBEDDED = case(CLIPPED, TABLE_PLACES, tensor((6, 16)))
 
 
 @pytest.mark.parametrize("output", [0, 1])
-def test_a_wrong_element_of_what_is_returned_or_changed_is_found(output: int) -> None:
+def test_wrong_returned_or_changed_element_fails(output: int) -> None:
     found = verdict(EMBEDDED, element(7, lambda value: value * np.float32(1.001), output))
     assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, ["output0", "input1 afterwards"][output])
 
 
-def test_a_weight_that_stays_or_is_clipped_where_nothing_is_taken_is_found() -> None:
+def test_wrongly_clipped_weight_fails() -> None:
     assert verdict(EMBEDDED, Wrong(lambda outputs: [outputs[0], outputs[1] * np.float32(2)])).reason is Reason.VALUE
     assert verdict(EMBEDDED, element(4 * 16 + 3, lambda value: value * np.float32(0.5), 1)).reason is Reason.VALUE
 

@@ -38,7 +38,7 @@ def test_the_limit_follows_the_memory_that_is_left(monkeypatch: pytest.MonkeyPat
         assert memory_needed.default_limit() == limit
 
 
-def test_what_is_left_is_some_of_what_the_machine_has() -> None:
+def test_available_memory_is_part_of_total() -> None:
     left = available_bytes()
     assert left is not None
     assert 2**20 < left <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -29,7 +29,7 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("text", "given"), CALLS)
-def test_a_tolerance_of_the_file_lets_no_bit_change(text: str, given: tuple[Any, ...]) -> None:
+def test_file_tolerance_does_not_apply_to_moves(text: str, given: tuple[Any, ...]) -> None:
     asked = case(text, *given, stated=LOOSE)
     assert verdict(asked).status is Status.PASSED
     assert verdict(asked, element(0, lambda was: was * 1.001)).status is Status.FAILED

@@ -32,7 +32,7 @@ def test_what_is_no_operator_is_not_found(name: str) -> None:
     "name",
     ["torch.abs.__class__.__base__.__subclasses__", "torch.load.__call__", "torch.linalg.__setattr__"],
 )
-def test_nothing_is_reached_through_what_a_name_is_made_of(name: str) -> None:
+def test_names_do_not_reach_other_modules(name: str) -> None:
     with pytest.raises(NoSuchCallable):
         find(name)
 
@@ -65,7 +65,7 @@ ONE_OF_THEM = "torch.add", "torch.add_", "torch.Tensor.add", "torch.getitem", "t
 NONE_OF_THEM = "torch.zeros", "torch.arange", "torch.ops.vendor.view", "torch.nonsense"
 
 
-def test_every_form_of_an_operator_is_one_that_torch_declares() -> None:
+def test_every_form_counts_as_one_operator() -> None:
     count, others = declared_operators([*ONE_OF_THEM, *NONE_OF_THEM, "torch.nn.functional.linear"])
     assert others == sorted(NONE_OF_THEM)
     assert 500 < count < 2000

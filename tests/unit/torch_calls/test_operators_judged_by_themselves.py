@@ -78,13 +78,13 @@ def test_an_independent_reference_judges_it() -> None:
     assert against(as_registered).status is Status.PASSED
 
 
-def test_no_rule_is_borrowed_by_the_tail_of_a_name() -> None:
+def test_name_suffix_selects_no_rule() -> None:
     (measure,) = against(as_registered).measures
     assert measure.rule is not None
     assert measure.rule.name == "close"
 
 
-def test_no_operator_of_torch_is_proposed_for_one_of_ones_own() -> None:
+def test_foreign_name_gets_no_aten_proposal() -> None:
     with pytest.raises(NoSuchCallable, match="OPTEST_PLUGINS") as found:
         find("torch.ops.optest_nowhere.softmax")
     assert "torch.softmax" not in str(found.value)
@@ -100,7 +100,7 @@ def test_torchs_own_operators_are_judged() -> None:
 @pytest.mark.parametrize(
     "text", ["torch.topk(input0, 3)", "torch.softmax(input0, -1)", "torch.Tensor.mul_(input0, 0.5)"]
 )
-def test_a_call_of_torch_has_its_outputs_from_the_references(text: str, grad: bool) -> None:
+def test_call_allocates_reference_outputs(text: str, grad: bool) -> None:
     """Several of them, of several dtypes and shapes, with gradients and notes behind them."""
     found = execute([case(text, tensor((4, 8), "bfloat16"), grad=grad)], NumpyBackend()).verdicts[0]
     assert found.status is Status.PASSED

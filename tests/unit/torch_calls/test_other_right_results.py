@@ -90,7 +90,7 @@ def test_what_is_added_up_counts_whole() -> None:
     assert judged(added, LastAlone()).status is Status.FAILED
 
 
-def test_one_value_for_each_place_has_to_stand_there() -> None:
+def test_single_write_has_to_remain() -> None:
     class Turned(TorchBackend):
         def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
             return super().run(case, [inputs[0], inputs[1], np.ascontiguousarray(inputs[2][::-1])])
@@ -100,7 +100,7 @@ def test_one_value_for_each_place_has_to_stand_there() -> None:
 
 
 @pytest.mark.parametrize("text", ["torch.setitem(input0, input1, 7)", "torch.setitem(input0, input1, 7.0)"])
-def test_a_number_at_one_place_twice_has_to_stand_there(text: str) -> None:
+def test_equal_collided_writes_have_to_remain(text: str) -> None:
     class Missed(TorchBackend):
         def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
             found = super().run(case, inputs)
@@ -137,7 +137,7 @@ def test_only_numbers_that_fit_have_one_answer(place: int, kind: str) -> None:
 @pytest.mark.parametrize(
     "text", ["torch.Tensor.long(input0)", "torch.ops.aten._to_copy.default(input0, dtype=torch.int64)"]
 )
-def test_the_largest_integers_are_not_held_by_a_float(text: str) -> None:
+def test_largest_integers_exceed_float(text: str) -> None:
     last = case(text, of([1.0, 2.0**63, -(2.0**63)]))
     assert verdict(last, element(1, lambda was: was ^ 1)).status is Status.PASSED
     assert verdict(last, element(2, lambda was: was ^ 1)).reason is Reason.VALUE
@@ -149,7 +149,9 @@ def test_a_pass_where_no_number_fits_is_suspect() -> None:
 
     found = verdict(case(BYTES, of([300.0, -1000.0])), Wrong(zeros))
     assert found.status is Status.SUSPECT, found
-    assert found.message.startswith("output0: no number lies within int8, and torch leaves open what becomes of others")
+    assert found.message.startswith(
+        "output0: no number is within int8, and torch does not define the conversion of others"
+    )
 
 
 def test_integers_and_bool_have_one_answer() -> None:
@@ -216,7 +218,7 @@ def test_another_number_fails(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [each for each in OF_NUMBERS if "fmod" not in each])
-def test_now_the_one_reading_and_now_the_other_fails(text: str) -> None:
+def test_mixed_promotions_fail(text: str) -> None:
     """Where the catalogue has a rule: torch.testing's tolerance sees no such difference."""
     formula = OF_NUMBERS[text]
 
@@ -260,7 +262,7 @@ def test_torch_itself_rounds_a_tensor_without_dimensions(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 @pytest.mark.parametrize("text", ["torch.truediv(0.3, input0)", "torch.Tensor.__rtruediv__(input0, 0.3)"])
-def test_a_number_is_divided_or_multiplied_by_the_rounded_reciprocal(text: str, kind: str) -> None:
+def test_quotient_may_use_rounded_reciprocal(text: str, kind: str) -> None:
     """As torch's own method does it, and as its compiler does."""
     assert number_verdict(text, kind).status is Status.PASSED
     assert number_verdict(text, kind, Computed(lambda x, wide, narrow: wide / x)).status is Status.PASSED
@@ -283,7 +285,7 @@ X = np.array([1.0, 3.0, -0.7], dtype=np.float32)
         ("torch.mul(input0, 1e300)", X.astype(np.float64) * 1e300),
     ],
 )
-def test_a_number_is_rounded_to_what_torch_computes_in(call: str, wanted: np.ndarray) -> None:
+def test_number_is_rounded_to_compute_dtype(call: str, wanted: np.ndarray) -> None:
     (found,) = expected([X], {"call": call})
     np.testing.assert_allclose(np.asarray(found.values), wanted, rtol=1e-15)
 
@@ -295,7 +297,7 @@ def test_16_bit_tensors_are_computed_in_float32_too() -> None:
     np.testing.assert_allclose(np.asarray(found.values), wanted, rtol=1e-15)
 
 
-def test_float64_keeps_the_number_and_sizes_are_no_operands() -> None:
+def test_float64_and_sizes_keep_their_number() -> None:
     (wide,) = expected([X.astype(np.float64)], {"call": "torch.mul(input0, 1.702)"})
     np.testing.assert_array_equal(np.asarray(getattr(wide, "values", wide)), X.astype(np.float64) * 1.702)
     image = np.ones((1, 1, 10), dtype=np.float32)

@@ -74,7 +74,7 @@ def notes(of: Verdict) -> list[str]:
 
 
 @pytest.mark.parametrize("more", [{}, {"grad": True}])
-def test_a_reference_that_is_not_in_float64_says_so(more: dict[str, Any]) -> None:
+def test_narrow_reference_adds_note(more: dict[str, Any]) -> None:
     found = verdict(plain_case("torch.ops.optest_reference.single(input0)", **more))
     assert found.status is Status.SUSPECT, found  # it is its own reference
     told = notes(found)
@@ -88,7 +88,7 @@ def test_one_that_is_has_nothing_to_say(text: str, kind: str) -> None:
     assert (found.status, notes(found)) == (Status.PASSED, [])
 
 
-def test_for_parity_it_is_what_torch_says_in_the_dtype_of_the_case() -> None:
+def test_parity_reference_uses_case_dtype() -> None:
     array = np.linspace(0.1, 3, 35, dtype=np.float32).reshape(5, 7)
     attributes = {"call": "torch.special.i0(input0)", "grad": True}
     wide, narrow = expected([array], attributes), expected_in_own_dtype([array], attributes)
@@ -102,7 +102,7 @@ def test_for_parity_it_is_what_torch_says_in_the_dtype_of_the_case() -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize("text", ["torch.special.i0(input0)", "torch.exp(input0)", "torch.t(input0)"])
-def test_a_device_passes_by_it_and_a_wrong_one_does_not(text: str, kind: str) -> None:
+def test_only_correct_device_passes_reference(text: str, kind: str) -> None:
     [asked] = compared_in_own_dtype([plain_case(text, kind, grad=True)])
     assert verdict(asked).status is Status.PASSED
 
@@ -110,7 +110,7 @@ def test_a_device_passes_by_it_and_a_wrong_one_does_not(text: str, kind: str) ->
     assert verdict(asked, off).status is Status.FAILED
 
 
-def test_the_key_stays_and_what_is_stated_goes_before_it() -> None:
+def test_explicit_attribute_precedes_key() -> None:
     plain = plain_case("torch.sin(input0)")
     stated = dataclasses.replace(plain, reference="somewhere:reference")
     native = TestCase(descriptor=operators.get("exp"), inputs=())
@@ -155,7 +155,7 @@ def test_they_are_those_of_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
-def test_a_function_that_the_catalogue_does_not_know_is_judged(kind: str) -> None:
+def test_function_outside_catalogue_is_compared(kind: str) -> None:
     asked = unknown_case("torch.lgamma(input0)", kind)
     found = verdict(asked)
     assert found.status is Status.PASSED, found
@@ -188,7 +188,7 @@ def test_a_stated_tolerance_is_not_widened_by_it() -> None:
     assert verdict(strict, scaled(1.002)).reason is Reason.VALUE
 
 
-def test_results_that_zeros_would_be_close_to_are_looked_at_with_a_smaller_atol() -> None:
+def test_small_results_use_smaller_atol() -> None:
     asked = unknown_case("torch.special.i1(input0)", low=1e-9, high=1e-6)
     assert verdict(asked).status is Status.PASSED
     assert verdict(asked, scaled(1.001)).reason is Reason.VALUE
@@ -208,7 +208,7 @@ def test_a_rule_of_the_catalogue_goes_before_it() -> None:
     }
 
 
-def test_a_dtype_of_which_torch_says_nothing_needs_a_tolerance() -> None:
+def test_dtype_without_default_needs_tolerance() -> None:
     found = verdict(unknown_case("torch.Tensor.xlogy(input0, input0)", "float8_e5m2"))
     assert found.status is not Status.PASSED
     assert close_tolerance(dtype("float8_e5m2")) is None
@@ -242,7 +242,7 @@ def test_a_call_is_right_against_itself(call: str, strides: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("strides", [GAPS, REPEATED, OVERLAP])
-def test_a_view_that_torch_refuses_is_the_cases_fault(strides: tuple[int, ...]) -> None:
+def test_refused_view_is_bad_case(strides: tuple[int, ...]) -> None:
     """A reference that is given a dense tensor would blame the backend."""
     found = verdict(case("torch.Tensor.view(input0, 24)", tensor((4, 6), strides=strides)))
     assert found.reason is Reason.BAD_CASE

@@ -52,7 +52,7 @@ def test_a_second_result_within_the_rule_passes() -> None:
     assert judged("optest_rounded", "torch.exp(input0)", rounded).status is Status.PASSED
 
 
-def test_a_second_call_in_place_begins_with_the_same_values() -> None:
+def test_second_in_place_call_gets_same_values() -> None:
     assert judged("optest_in_place", "torch.add_(input0, 1.0)", lambda n, _, results: results).status is Status.PASSED
 
 
@@ -67,7 +67,7 @@ def test_a_second_call_that_raises_is_found() -> None:
     assert says(found.message, "torch_calls.optest_broken_compiled_raises")
 
 
-def test_results_that_the_second_call_writes_over_are_found() -> None:
+def test_second_call_overwriting_results_fails() -> None:
     kept: list[torch.Tensor] = []
 
     def into_one_buffer(n: int, _: Any, results: Any) -> Any:
@@ -80,7 +80,7 @@ def test_results_that_the_second_call_writes_over_are_found() -> None:
     assert says(found.message, "torch_calls.both_results_are_the")
 
 
-def test_the_memory_of_the_first_inputs_is_not_what_the_second_call_reads() -> None:
+def test_second_call_uses_other_input_memory() -> None:
     first: list[torch.Tensor] = []
 
     def of_first(n: int, given: Sequence[Any], results: Any) -> Any:
@@ -151,7 +151,7 @@ def test_one_operand_that_a_compiler_keeps_is_found() -> None:
     "text",
     ["torch.sign(input0)", "torch.argmax(input0)", "torch.zeros_like(input0)", "torch.nn.functional.normalize(input0)"],
 )
-def test_results_that_do_not_depend_on_the_size_of_values_pass(text: str) -> None:
+def test_results_independent_of_magnitude_pass(text: str) -> None:
     assert verdict(case(text, ROWS), by("aot_eager")).status is Status.PASSED
 
 
@@ -161,7 +161,7 @@ def refuses_other_values(n: int, _: Any, results: Any) -> Any:
     return results
 
 
-def test_other_values_that_torch_takes_may_not_be_refused() -> None:
+def test_refusal_of_legal_values_fails() -> None:
     found = judged("optest_refuses_others", "torch.exp(input0)", refuses_other_values)
     assert found.reason is Reason.RAISED, found
     assert says(found.message, "torch_calls.with_half_the_values_of_input")
@@ -194,7 +194,7 @@ POSITIONS = tensor(6, "int64", "data", values=[0, 2, 2, 1, 0, 1])
         ("torch.mul(input0, input1)", tensor(40, "complex64"), FIRST_OF["half"]),
     ],
 )
-def test_integers_masks_and_complex_numbers_that_a_compiler_keeps_are_found(text: str, other: Any, how: str) -> None:
+def test_kept_integers_masks_and_complex_fail(text: str, other: Any, how: str) -> None:
     kept: list[torch.Tensor] = []
 
     def compiler(graph: Any, _: Any) -> Any:
@@ -208,11 +208,11 @@ def test_integers_masks_and_complex_numbers_that_a_compiler_keeps_are_found(text
     torch._dynamo.register_backend(compiler, name=name)
     found = verdict(case(text, ROWS, other), by(name))
     assert found.reason is Reason.STATE, found
-    assert found.message.startswith(f"with {how}, what {name} compiled yields what it yielded before")
+    assert found.message.startswith(f"with {how}, the code compiled by {name} returns its first results")
     assert verdict(case(text, ROWS, other), by("aot_eager")).status is Status.PASSED
 
 
-def test_integers_that_a_compiler_keeps_are_found_where_results_are_integers() -> None:
+def test_kept_integer_results_fail() -> None:
     kept: list[Any] = []
 
     def of_first_values(_: Sequence[Any], results: Any) -> Any:
@@ -241,14 +241,14 @@ def test_inputs_that_a_later_call_changes_are_found(call: int) -> None:
     assert found.message == f"{how[call]}: input0 was changed on the device"
 
 
-def test_results_that_are_wrong_after_calls_with_other_values_are_found() -> None:
+def test_wrong_last_call_fails() -> None:
     found = judged("optest_tired", "torch.exp(input0)", lambda n, _, results: tuple(each + (n > 2) for each in results))
     assert found.reason is Reason.NONDETERMINISTIC, found
     assert found.message.startswith("called again with the first values, after calls with other ones: output0: 120 of")
 
 
 @pytest.mark.parametrize("text", ["torch.exp(input0)", "torch.add(input0, input1)", "torch.add(input0, 1.0)"])
-def test_results_that_the_third_call_writes_over_are_found(text: str) -> None:
+def test_third_call_overwriting_results_fails(text: str) -> None:
     buffers: dict[int, torch.Tensor] = {}
     calls: list[None] = []
 
@@ -265,7 +265,7 @@ def test_results_that_the_third_call_writes_over_are_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "uint16", "uint64"])
-def test_numbers_that_torch_has_few_functions_for_are_judged(kind: str) -> None:
+def test_unsigned_and_float8_inputs_are_compared(kind: str) -> None:
     numbers = tensor(8, kind, "data", values=[0, 1, 2, 3, 4, 5, 6, 7])
     assert verdict(case("torch.Tensor.float(input0)", numbers), by("aot_eager")).status is Status.PASSED
     wrong = compiler_that(f"optest_off_by_one_{kind}", lambda _, results: tuple(each + 1 for each in results))
@@ -300,7 +300,7 @@ def test_offsets_are_not_put_in_the_reverse_order(function: str) -> None:
     assert changed_values(call, 0, offsets.float()) is not None
 
 
-def test_one_of_several_results_that_a_compiler_keeps_is_found() -> None:
+def test_single_kept_result_fails() -> None:
     kept: list[torch.Tensor] = []
 
     def largest_of_first(_: Sequence[Any], results: Any) -> Any:
@@ -313,7 +313,7 @@ def test_one_of_several_results_that_a_compiler_keeps_is_found() -> None:
 
 
 @pytest.mark.parametrize("kept_on_the_way", ["there", "back"])
-def test_gradients_of_values_that_a_compiler_keeps_are_found(kept_on_the_way: str) -> None:
+def test_kept_gradients_fail(kept_on_the_way: str) -> None:
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
@@ -337,7 +337,7 @@ def test_gradients_of_values_that_a_compiler_keeps_are_found(kept_on_the_way: st
     assert says(found.message, "torch_calls.with_half_the_values")
 
 
-def test_results_of_two_calls_may_be_parts_of_one_block() -> None:
+def test_results_may_share_an_allocation() -> None:
     block = torch.zeros(16, 3, 40)
     calls: list[None] = []
 

@@ -32,7 +32,7 @@ NAMES = itertools.count()
         (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "torch.get_num_threads() was "),
     ],
 )
-def test_settings_that_a_compiled_call_changes_are_told_and_put_back(change: Callable[[], Any], told: str) -> None:
+def test_changed_settings_fail_and_are_restored(change: Callable[[], Any], told: str) -> None:
     def changing(_: Any, results: Any) -> Any:
         change()
         return results
@@ -42,7 +42,7 @@ def test_settings_that_a_compiled_call_changes_are_told_and_put_back(change: Cal
     assert told in found.message
 
 
-def test_coarser_products_that_a_compiler_allows_itself_are_no_pass() -> None:
+def test_changed_matmul_precision_fails() -> None:
     """Torch's switch widens the rule of products, and is the user's."""
 
     def coarse(given: Any, _: Any) -> Any:
@@ -56,7 +56,7 @@ def test_coarser_products_that_a_compiler_allows_itself_are_no_pass() -> None:
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: torch.manual_seed(0)])
-def test_random_numbers_that_a_compiled_call_draws_are_found(draw: Callable[[], Any]) -> None:
+def test_random_draw_of_compiled_call_fails(draw: Callable[[], Any]) -> None:
     def drawing(_: Any, results: Any) -> Any:
         draw()
         return results
@@ -68,7 +68,7 @@ def test_random_numbers_that_a_compiled_call_draws_are_found(draw: Callable[[], 
     assert says(found.message, "torch_calls.drew_random_numbers_of")
 
 
-def test_calls_that_draw_for_other_values_may_draw_for_all() -> None:
+def test_conditionally_random_call_may_draw() -> None:
     """What is above 0 rrelu gives back; a compiler may draw the slopes of the others all the same."""
 
     def drawing(_: Any, results: Any) -> Any:

@@ -55,7 +55,7 @@ def timed(of: Any, driver: TorchBackend, options: BenchOptions = QUICK) -> Bench
     return execution.benchmark
 
 
-def test_a_call_of_the_catalogue_is_timed_as_it_is_compiled() -> None:
+def test_catalogue_call_is_timed_compiled() -> None:
     compiler = Counted("optest_counted_relu")
     (relu,) = cases(op="relu", dtype="float32", shape="input0=8")
     found = timed(relu, by("optest_counted_relu"))
@@ -64,7 +64,7 @@ def test_a_call_of_the_catalogue_is_timed_as_it_is_compiled() -> None:
     assert compiler.calls > found.time.calls
 
 
-def test_the_compiled_call_is_what_is_timed_and_is_compiled_before() -> None:
+def test_compiled_call_is_timed_without_compilation() -> None:
     compiler = Counted("optest_counted")
     found = timed(MATMUL, by("optest_counted"))
     assert found.time is not None
@@ -101,12 +101,12 @@ def test_what_is_compiled_is_compared_with_eager_torch() -> None:
     "text", ["torch.add_(input0, input1)", "torch.setitem(input0, 0, 1.0)", "torch.mul(input0, input1)"]
 )
 @pytest.mark.parametrize("compiler", ["eager", "aot_eager"])
-def test_a_call_in_place_may_be_timed_on_what_it_made(text: str, compiler: str) -> None:
+def test_in_place_call_is_timed_on_changed_inputs(text: str, compiler: str) -> None:
     of = case(text, tensor((4, 8)), tensor((4, 8))) if "input1" in text else case(text, tensor((4, 8)))
     assert timed(of, by(compiler)).time is not None
 
 
-def test_a_compiler_that_goes_wrong_after_many_calls_is_found() -> None:
+def test_late_wrong_result_of_compiler_fails() -> None:
     graphs = 0
 
     def tires(graph: Any, _: Any) -> Any:

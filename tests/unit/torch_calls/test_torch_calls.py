@@ -60,13 +60,13 @@ def test_any_dotted_name_is_found_without_a_table(name: str) -> None:
         ("torch.nonsense.add", None),
     ],
 )
-def test_what_torch_does_not_have_is_said_with_what_was_meant(name: str, hint: str | None) -> None:
+def test_unknown_name_proposes_existing_one(name: str, hint: str | None) -> None:
     with pytest.raises(NoSuchCallable, match=f"has no torch.*{f'did you mean {hint}' if hint else ''}"):
         find(name)
 
 
 @pytest.mark.parametrize("name", ["abs", "F.relu", "torch.F.relu", "numpy.add", "os.system", "torch"])
-def test_a_name_that_is_not_torchs_is_said_to_be_none(name: str) -> None:
+def test_foreign_function_is_no_operator(name: str) -> None:
     with pytest.raises(NoSuchCallable, match=f"op is '{name}', expected a dotted name of torch's; "):
         find(name)
 
@@ -74,11 +74,11 @@ def test_a_name_that_is_not_torchs_is_said_to_be_none(name: str) -> None:
 @pytest.mark.parametrize(
     ("op", "call", "said"),
     [
-        ("torch.add", "torch.mul(input0, input1)", "op is torch.add, but `call` is one of torch.mul"),
+        ("torch.add", "torch.mul(input0, input1)", "the function of `call` is torch.mul, expected the op, torch.add"),
         ("torch.add", "numpy.add(input0, input1)", "op is 'numpy.add', expected a dotted name of torch's"),
     ],
 )
-def test_a_call_is_one_of_the_operator_whose_rules_hold(op: str, call: str, said: str) -> None:
+def test_call_has_to_match_op(op: str, call: str, said: str) -> None:
     (case,) = cases(op=op, dtype="float32,float32", shape=("input0=2", "input1=2"), attr=(f"call={call}",))
     with pytest.raises(Fault, match=said) as caught:
         call_of(case)
@@ -87,9 +87,9 @@ def test_a_call_is_one_of_the_operator_whose_rules_hold(op: str, call: str, said
         why_no_operator(case)
 
 
-def test_an_operator_that_another_process_registered_is_told_with_what_makes_it_known_here() -> None:
+def test_unregistered_operator_message_names_plugins() -> None:
     call = {"call": "torch.ops.optest_nobodys.twice(input0)"}
-    with pytest.raises(Fault, match=r"has no torch\.ops\.optest_nobodys\.twice; .*OPTEST_PLUGINS names") as caught:
+    with pytest.raises(Fault, match=r"has no torch\.ops\.optest_nobodys\.twice; .*set OPTEST_PLUGINS") as caught:
         expected([np.ones(2, np.float32)], call)
     assert caught.value.reason is Reason.BAD_CASE
 
@@ -211,7 +211,7 @@ class Wrong(TorchBackend):
         return self._change(list(super().run(case, inputs)), inputs)
 
 
-def test_a_dropped_product_of_many_is_found_although_the_files_tolerance_allows_it() -> None:
+def test_dropped_product_fails_despite_file_tolerance() -> None:
     """5e-3 of a sum of 4096 products between 0 and 1 is five of them."""
 
     def dropped(_: list[Any], inputs: Any) -> list[Any]:
@@ -225,20 +225,20 @@ def test_a_dropped_product_of_many_is_found_although_the_files_tolerance_allows_
     assert verdict(asked, Wrong(dropped)).reason is Reason.VALUE
 
 
-def test_what_is_changed_in_place_is_judged_beside_what_is_returned() -> None:
+def test_changed_input_and_result_are_compared() -> None:
     asked = case("torch.add_(input0, input1)", HALF, HALF, stated=LOOSE)
     untouched = Wrong(lambda outputs, inputs: [outputs[0], inputs[0]])
     found = verdict(asked, untouched)
     assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, "output1")
 
 
-def test_an_output_too_many_or_too_few_is_found() -> None:
+def test_wrong_number_of_outputs_fails() -> None:
     asked = case("torch.chunk(input0, 2, dim=1)", HALF)
     assert verdict(asked, Wrong(lambda outputs, _: outputs[:1])).reason is Reason.MISSING_OUTPUT
     assert verdict(asked, Wrong(lambda outputs, _: [*outputs, outputs[0]])).reason is Reason.EXTRA_OUTPUT
 
 
-def test_the_dtype_of_an_output_is_that_of_the_call() -> None:
+def test_output_dtype_is_that_of_call() -> None:
     array = np.ones((2, 3), np.float32)
     [found] = expected([array], {"call": "torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float16)"})
     assert isinstance(found, Unrounded)
@@ -253,7 +253,7 @@ def test_terms_of_a_contraction_are_its_own() -> None:
     assert (found.absolute.item(), found.squared.item(), found.count) == (4 + 10 + 18, 16 + 100 + 324, 3)
 
 
-def test_each_result_of_a_contraction_has_its_own_terms() -> None:
+def test_every_contraction_result_has_terms() -> None:
     """The gradients of a convolution: over kernel and channels, over batch and places, over batch and places."""
     above, given, weight = np.full((2, 4, 5), -2.0), np.full((2, 3, 7), 3.0), np.full((4, 3, 3), -1.0)
     text = (
@@ -279,7 +279,7 @@ def test_strides_reach_the_call() -> None:
     assert (accepted.reason, "torch on the CPU accepts" in accepted.message) == (Reason.NOT_REFUSED, True)
 
 
-def test_a_text_that_torch_does_not_say_is_no_refusal() -> None:
+def test_other_error_text_is_no_refusal() -> None:
     asked = case(
         "torch.view(input0, 32, -1, 2880)", HALF, expects_error=ExpectedError(type="RuntimeError", match="view")
     )
@@ -318,7 +318,7 @@ def test_random_results_are_not_compared() -> None:
         "torch.Tensor.__repr__(input0)",
     ],
 )
-def test_what_is_said_of_dtypes_is_of_the_dtypes_as_they_are(text: str) -> None:
+def test_dtype_messages_name_case_dtypes(text: str) -> None:
     assert verdict(case(text, HALF)).status is Status.PASSED
 
 
@@ -341,12 +341,12 @@ def test_addresses_and_memory_are_no_results(name: str, told: str) -> None:
     assert told in (TorchBackend().unsupported(case(f"{name}(input0)", HALF)) or "")
 
 
-def test_an_unknown_name_is_an_error_of_its_case() -> None:
+def test_unknown_name_is_bad_case() -> None:
     with refusal(Fault, "torch_calls.did_you_mean_torch"):
         TorchBackend().unsupported(case("torch.softmaxx(input0)", HALF))
 
 
-def test_a_call_that_a_trace_swept_up_is_left_out() -> None:
+def test_traced_setting_is_skipped() -> None:
     assert "not an operator" in (TorchBackend().unsupported(case("torch.no_grad()")) or "")
 
 
@@ -362,7 +362,7 @@ def test_which_rules_judge() -> None:
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("function", ["torch.quantize_per_tensor", "torch.ops.aten.quantize_per_tensor.default"])
-def test_what_is_quantised_is_compared_as_the_numbers_that_its_levels_stand_for(function: str) -> None:
+def test_quantised_result_is_compared_dequantised(function: str) -> None:
     asked = torch_kit.case(f"{function}(input0, 0.1, 0, torch.qint8)", tensor((3, 4)))
     found = verdict(asked)
     assert found.status is Status.PASSED, found

@@ -34,14 +34,12 @@ MIXED = (tensor((2, 4), "bfloat16"), tensor((3, 4)))
         ("torch.matmul(input0, input1)", (tensor((2, 3), "float16"), tensor((3, 2)))),
     ],
 )
-def test_what_torch_on_the_cpu_refuses_as_well_is_a_bad_case(
-    compiler: str | None, grad: bool, text: str, given: Any
-) -> None:
+def test_dtypes_refused_on_cpu_are_bad_case(compiler: str | None, grad: bool, text: str, given: Any) -> None:
     found = verdict(case(text, *given, grad=grad), by(compiler) if compiler else None)
     dtypes = " and ".join(spec.dtype.name for spec, _ in given)
     assert found.reason is Reason.BAD_CASE, found
     assert found.message.startswith(f"torch on the CPU refuses {text} of {dtypes}: RuntimeError: ")
-    assert found.message.endswith("state one dtype for these tensors, or expects_error if the call should be refused")
+    assert found.message.endswith("set one dtype for these tensors, or expects_error if the call should be refused")
 
 
 class Mixing(TorchBackend):
@@ -74,11 +72,11 @@ def strict() -> TorchBackend:
         case("torch.add(input0, input1)", tensor((3, 4), "float16"), tensor((3, 4), "float16")),
     ],
 )
-def test_a_device_that_refuses_what_the_cpu_takes_stays_one_that_failed(strict: TorchBackend, asked: TestCase) -> None:
+def test_refusal_by_device_only_fails(strict: TorchBackend, asked: TestCase) -> None:
     assert verdict(asked, strict).reason is Reason.RAISED
 
 
-def test_a_refusal_that_is_expected_is_none_of_the_case() -> None:
+def test_expected_refusal_is_no_bad_case() -> None:
     expected = ExpectedError(type="RuntimeError", match="same dtype")
     assert verdict(case(LINEAR, *MIXED, expects_error=expected)).status is Status.PASSED
 
@@ -113,18 +111,18 @@ def test_a_refused_call_is_a_bad_case(text: str, words: str) -> None:
 def test_memory_that_nobody_has_written_is_not_compared(text: str) -> None:
     tensors = [tensor((2, 3))] if "input0" in text else []
     assert why_no_operator(case(text, *tensors)) == (
-        f"{text.partition('(')[0]} returns memory that nobody has written, so no result is the right one"
+        f"{text.partition('(')[0]} returns uninitialised memory, so no result is the right one"
     )
     assert why_no_operator(case("torch.zeros_like(input0)", tensor((2, 3)))) is None
 
 
-def test_a_kernel_that_the_cpu_has_not_got_is_no_fault_of_the_case() -> None:
+def test_missing_cpu_kernel_is_no_bad_case() -> None:
     found = verdict(case("torch.linalg.cholesky(input0)", tensor((2, 2), "float16")))
     assert found.reason is Reason.REFERENCE_FAILED
 
 
 @pytest.mark.parametrize("compiler", [None, "aot_eager"])
-def test_a_change_in_place_of_repeated_elements_is_a_bad_case(compiler: str | None) -> None:
+def test_in_place_on_repeated_elements_is_bad_case(compiler: str | None) -> None:
     repeated = case("torch.add_(input0, 1.0)", tensor((3, 4), strides=(0, 1)))
     found = verdict(repeated, by(compiler) if compiler else None)
     assert found.reason is Reason.BAD_CASE, found
@@ -167,7 +165,7 @@ def test_another_type_or_text_is_another_refusal(kind: str, match: str, reason: 
     assert found.reason is reason
 
 
-def test_words_of_the_compiler_around_the_error_are_not_its_text() -> None:
+def test_compiler_wrapper_text_does_not_match() -> None:
     """The compiler's own exception quotes code, hints and what it was doing."""
     from optest.torch.calls.refusals import refusal_within
 
@@ -195,7 +193,7 @@ def test_what_cannot_be_traced_is_no_refusal() -> None:
     assert refusal_within(plain) is plain
 
 
-def test_a_call_that_cannot_be_traced_does_not_pass_as_refused() -> None:
+def test_untraceable_call_is_no_refusal() -> None:
     from optest.spec import Fault
     from optest.torch.calls.compiled import compiled
     from optest.torch.calls.device_under_test import DeviceUnderTest
@@ -248,7 +246,7 @@ def test_other_words_of_anyone_else_are_another_refusal() -> None:
     assert in_words_of_eager_torch(ValueError("shapes differ"), eager, call, arrays) is None
 
 
-def test_what_torch_logs_of_a_refusal_stays_off_the_terminal() -> None:
+def test_refusal_log_is_suppressed() -> None:
     """Traced without values, a kernel that refuses is logged with its whole traceback, beside being raised."""
     heard: list[logging.LogRecord] = []
 

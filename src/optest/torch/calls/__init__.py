@@ -1,1 +1,1 @@
-"""Calls of torch's own functions by their names: found, made on a device, and made once more for what is expected."""
+"""Torch functions called by name: look them up, execute them on a device, and compute the expected results."""

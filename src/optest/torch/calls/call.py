@@ -1,4 +1,4 @@
-"""One call of torch made on given tensors: what it yields as a flat list, and which of its inputs it writes into."""
+"""A torch call that can be executed on tensors: flat results, and the inputs that it writes into."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ CPU, _META = torch.device("cpu"), torch.device("meta")
 
 @dataclass(frozen=True, slots=True)
 class TorchCall:
-    """A call of torch: the function, the arguments, and the inputs that it changes."""
+    """A parsed call, its function, and the numbers of inputs with a special role.
+
+    ``mutates`` are inputs that it writes into and that count as outputs; ``beside`` are the last of these, which are no
+    result, such as running statistics. ``into`` are inputs that receive its results (``out=``). ``constant`` are
+    floating inputs without a gradient, such as running statistics.
+    """
 
     call: Call
     function: Callable[..., Any]
     mutates: tuple[int, ...]
     beside: tuple[int, ...] = ()
-    """Those of them that are no result of it, such as running statistics; they stand last among them."""
-
     into: tuple[int, ...] = ()
-    """Inputs that it is given to put its results into, which it returns: ``out=``."""
-
     constant: tuple[int, ...] = ()
-    """Inputs that torch takes no gradient of though they are floating: running statistics."""
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """All inputs that the call writes into."""
+        """Numbers of all inputs that the call writes into."""
         return (*self.mutates, *self.into)
 
     @property
     def is_for_the_host(self) -> bool:
-        """Whether the call itself puts its result on the CPU: by name, or as it has neither a device nor a tensor."""
+        """Whether the call puts its result on the CPU: by a device argument, or without a device and tensors."""
         devices = [value for value in self.call.values() if isinstance(value, Device)]
         if not devices:
             return not self.call.tensors()
@@ -63,45 +63,41 @@ class TorchCall:
         *,
         dtypes: Mapping[torch.dtype, torch.dtype] | None = None,
     ) -> Callable[[], list[Any]]:
-        """The call on these tensors, ready to be made: whatever it returns, then the inputs that it changed.
+        """Return a function that executes the call on these tensors and lists its results, then ``mutates``.
 
-        Devices in the call are ``device``, save the CPU; ``dtypes`` are put in the place of others.
+        Replace devices in the call other than the CPU by ``device``, and dtypes by those that ``dtypes`` maps them to.
         """
-        args, kwargs = self.call.mapped(lambda value: _live(value, tensors, device, dtypes or {}))
+        args, kwargs = self.call.mapped(lambda value: _bound_value(value, tensors, device, dtypes or {}))
         function = in_float64(self.call.function, self.function) if dtypes else self.function
         changed = [tensors[index] for index in self.mutates]
 
-        def make() -> list[Any]:
+        def execute() -> list[Any]:
             return [*leaves_of(function(*args, **kwargs)), *changed]
 
-        return make
+        return execute
 
     def on_copies(
         self, device: torch.device = CPU, *, dtypes: Mapping[torch.dtype, torch.dtype] | None = None
     ) -> Callable[..., list[Any]]:
-        """What makes the call on the tensors that it gets, on copies of those that it changes."""
-
-        def make(*given: torch.Tensor) -> list[Any]:
-            return self.on(self.changeable(given), device, dtypes=dtypes)()
-
-        return make
+        """Return a function of tensors that executes the call, on copies of the tensors that it changes."""
+        return lambda *tensors: self.on(self.changeable(tensors), device, dtypes=dtypes)()
 
     def without_values(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """What the call yields for tensors of these dtypes and layouts, told without computing: on ``meta``."""
-        meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
+        """Execute the call on the meta device, for tensors of these dtypes and strides."""
+        meta = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_META) for t in tensors]
         return self.on(meta, _META)()
 
     def changeable(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The tensors, copies of those that the call changes: in memory of their own with the same strides."""
-        return [_of_its_own(each) if index in self.changes else each for index, each in enumerate(tensors)]
-
-
-def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone() if tensor.is_contiguous() else copied(tensor)  # torch differentiates a clone
+        """Return the tensors, with copies of the same strides for those that the call changes."""
+        # torch differentiates through clone(), but not through copied().
+        return [
+            tensor if index not in self.changes else tensor.clone() if tensor.is_contiguous() else copied(tensor)
+            for index, tensor in enumerate(tensors)
+        ]
 
 
 class OperatorsSeen(DispatchMode):
-    """The operators that reach a kernel of torch while inside; the item of a list of tensors does not."""
+    """Context manager that lists in ``operators`` those that reach torch's dispatcher within the block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,11 +110,11 @@ class OperatorsSeen(DispatchMode):
 
 @lru_cache(maxsize=4096)
 def torch_call(text: str) -> TorchCall:
-    """Read a call.
+    """Parse a call, look up its function, and determine the inputs that it writes into.
 
     Raises:
-        NotLiteral: if the text is none.
-        NoSuchCallable, NotAnOperator: for its function.
+        NotLiteral: if the text is no call.
+        NoSuchCallable, NotAnOperator: if torch has no such function, or it is no operator.
     """
     call = parse_call(text)
     for value in call.values():
@@ -129,39 +125,42 @@ def torch_call(text: str) -> TorchCall:
         changed.add(call.args[0].index)
     into = written_results(call)
     known = facts_of(call.function).changed
-    also_changed, statistics = (written_beside(call), ()) if known is None else _also_changed(call, known)
+    also_changed, statistics = (written_beside(call), ()) if known is None else _changed_statistics(call, known)
     named = set(call.tensors())
     beside = tuple(sorted(({*also_changed} - changed - set(into)) & named))
     return TorchCall(call, find(call.function), (*sorted(changed & named), *beside), beside, into, statistics)
 
 
-def _also_changed(call: Call, known: ChangedInputs) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The inputs that the call changes beside its result: running statistics in training, weights that are clipped; and
-    the statistics that it reads, or changes without a gradient."""
+def _changed_statistics(call: Call, known: ChangedInputs) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the inputs that the call changes in addition to its result, and those that have no gradient.
+
+    Changed inputs are running statistics in training or clipped weights; statistics never have a gradient.
+    """
     try:
-        given = named_arguments(call)
+        arguments = named_arguments(call)
     except CannotBind:
         return (), ()
-    found = tuple(given[name].index for name in known.inputs if isinstance(given.get(name), TensorRef))
-    is_asked = given.get(known.asks, known.default) not in (False, None)
-    return found if is_asked else (), found if known.are_statistics else ()
+    indices = tuple(arguments[name].index for name in known.inputs if isinstance(arguments.get(name), TensorRef))
+    is_requested = arguments.get(known.asks, known.default) not in (False, None)
+    return indices if is_requested else (), indices if known.are_statistics else ()
 
 
 def leaves_of(returned: Any) -> list[Any]:
-    """Tensors and scalars in the order in which tuples, lists and dicts hold them; None is nothing."""
+    """Return the tensors and scalars in nested tuples, lists and dicts, in order, without None."""
     leaves, _ = pytree.tree_flatten(returned)
     return [leaf for leaf in leaves if leaf is not None]
 
 
-def _live(
+def _bound_value(
     value: Any, tensors: Sequence[torch.Tensor], device: torch.device, dtypes: Mapping[torch.dtype, torch.dtype]
 ) -> Any:
+    """Replace references, torch names and devices by tensors, constants (dtypes mapped) and the device or CPU."""
     kind = type(value)
     if kind is TensorRef:
         return tensors[value.index]
     if kind is TorchName:
-        found = constant(value.name)
-        return dtypes.get(found, found) if isinstance(found, torch.dtype) else found
+        known = constant(value.name)
+        return dtypes.get(known, known) if isinstance(known, torch.dtype) else known
     if kind is Device:
         is_host = value.name.startswith("cpu") and device.type != "meta"
         return CPU if is_host else device
@@ -169,51 +168,51 @@ def _live(
 
 
 def values_of_call(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A value that torch is given, in the types of :mod:`optest.spec.calls`: constants of torch by their names.
+    """Convert an argument of a torch call to the types of :mod:`optest.spec.calls`, with ``leaf`` for other values.
 
-    ``leaf`` makes what stands in the place of anything else.
+    Constants of torch become TorchName; lists, tuples and slices are converted recursively.
     """
     if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
         return TorchName(str(value))
     if isinstance(value, (np.number, np.bool_)):
         return value.item()
     if isinstance(value, slice):
-        return slice(*[values_of_call(each, leaf) for each in (value.start, value.stop, value.step)])
+        return slice(*[values_of_call(part, leaf) for part in (value.start, value.stop, value.step)])
     if isinstance(value, (list, tuple)):
-        several = [values_of_call(each, leaf) for each in value]
-        return several if isinstance(value, list) else tuple(several)
+        parts = [values_of_call(part, leaf) for part in value]
+        return parts if isinstance(value, list) else tuple(parts)
     return leaf(value)
 
 
-# Which inputs a call writes into, beside what its name says: ``out=``, and what the schema of an operator declares.
-
-
 def written_results(call: Call) -> tuple[int, ...]:
-    """The inputs that the call is given to put its results into, and returns: ``out=input2``."""
+    """Return the numbers of the inputs that receive the call's results, as in ``out=input2``."""
     schema = _schema(call)
     if schema is not None:
-        found = [index for each, value in _given(call, schema) if each.is_out for index in _tensors_in(value)]
-        return tuple(found) if schema.returns else ()
+        arguments = _bound_arguments(call, schema)
+        indices = [index for argument, value in arguments if argument.is_out for index in _tensors_in(value)]
+        return tuple(indices) if schema.returns else ()
     return tuple(_tensors_in(call.kwargs.get("out")))
 
 
 def written_beside(call: Call) -> tuple[int, ...]:
-    """The inputs that an operator's schema says it writes into, but for the results that it returns."""
+    """Return the numbers of the inputs that the operator's schema declares written, without ``out=`` inputs."""
     schema = _schema(call)
     if schema is None:
         return ()
     results = written_results(call)
     return tuple(
         index
-        for each, value in _given(call, schema)
-        if each.alias_info is not None and each.alias_info.is_write
+        for argument, value in _bound_arguments(call, schema)
+        if argument.alias_info is not None and argument.alias_info.is_write
         for index in _tensors_in(value)
         if index not in results
     )
 
 
 def _schema(call: Call) -> Any:
-    """The schema of an operator of ``torch.ops`` that the arguments fit, None of any other function."""
+    """Return the schema of a ``torch.ops`` operator, or of the aten operator of a function whose fact sheet requests
+    it, that accepts the arguments; None for other functions.
+    """
     name = call.function
     if not name.startswith("torch.ops."):
         word = canonical(name).word
@@ -221,90 +220,88 @@ def _schema(call: Call) -> Any:
             return None
         name = f"torch.ops.aten.{word}"
     try:
-        found: Any = find(name)
+        operator: Any = find(name)
     except (NoSuchCallable, NotAnOperator):
         return None
-    if isinstance(found, torch._ops.OpOverload):
-        return found._schema
-    if not isinstance(found, torch._ops.OpOverloadPacket):
+    if isinstance(operator, torch._ops.OpOverload):
+        return operator._schema
+    if not isinstance(operator, torch._ops.OpOverloadPacket):
         return None
-    return schema_that_takes(call, found)
+    return schema_that_takes(call, operator)
 
 
-def _given(call: Call, schema: Any) -> Iterator[tuple[Any, Any]]:
-    """Every argument that the call states, with its value."""
-    positional = [each for each in schema.arguments if not each.kwarg_only]
+def _bound_arguments(call: Call, schema: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each schema argument that the call passes, with its value."""
+    positional = [argument for argument in schema.arguments if not argument.kwarg_only]
     yield from zip(positional, call.args, strict=False)
-    yield from ((each, call.kwargs[each.name]) for each in schema.arguments if each.name in call.kwargs)
+    yield from ((argument, call.kwargs[argument.name]) for argument in schema.arguments if argument.name in call.kwargs)
 
 
 def _tensors_in(value: Any) -> list[int]:
-    """The inputs that a value is, or holds in lists and tuples."""
     return Call("", (value,)).tensors()
 
 
-# Functions that torch has in 32 and 16 bits alone, made of others here, so that float64 is their truth, too.
+# torch has grouped_mm in 16 and 32 bits only: its reference in float64 is composed of matrix products.
 
-_NAMES = {"self": "one", "input": "one", "mat_a": "one", "mat2": "other", "mat_b": "other"}
+_NAMES = {"self": "left", "input": "left", "mat_a": "left", "mat2": "right", "mat_b": "right"}
 
 
 def in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """What computes ``function`` of that name in float64: itself, where torch has it there."""
+    """Return an equivalent of ``function`` that supports float64: the function itself, except for ``grouped_mm``."""
     return _grouped_mm if facts_of(name).terms == "product of groups" else function
 
 
-def _grouped_mm(*args: Any, **named: Any) -> torch.Tensor:
-    """The product of each group; ``offs`` are the ends of groups in the dimension that the operands have no groups for.
+def _grouped_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Multiply each group of two operands; ``offs`` are the ends of groups in the dimension that is not batched.
 
     Raises:
-        Fault: BAD_CASE where they do not ascend, UNSUPPORTED for a bias, and where elements of the result belong to no
-            group, into which torch writes nothing.
+        Fault: BAD_CASE if ``offs`` descend; UNSUPPORTED for a bias, and for elements outside of all groups, which torch
+            leaves unwritten.
     """
-    named = {_NAMES.get(name, name): value for name, value in named.items()}
-    given = dict(zip(("one", "other", "offs", "bias"), args, strict=False)) | named
-    one, other, offs = given["one"], given["other"], given.get("offs")
-    if given.get("bias") is not None:
-        raise Fault(Reason.UNSUPPORTED, "the product of groups is known here without a bias alone")
+    named = {_NAMES.get(name, name): value for name, value in kwargs.items()}
+    arguments = dict(zip(("left", "right", "offs", "bias"), args, strict=False)) | named
+    left, right, offs = arguments["left"], arguments["right"], arguments.get("offs")
+    if arguments.get("bias") is not None:
+        raise Fault(Reason.UNSUPPORTED, "the reference of grouped_mm supports no bias")
     if offs is None:
-        return one @ other
+        return left @ right
     groups = list(pairwise([0, *offs.tolist()]))
     if any(begin > end for begin, end in groups):
-        raise Fault(Reason.BAD_CASE, "the ends of groups have to ascend")
-    if one.dim() == other.dim():
-        return torch.stack([one[:, begin:end] @ other[begin:end] for begin, end in groups])
-    if groups[-1][1] != (one.shape[0] if one.dim() == 2 else other.shape[1]):
-        raise Fault(Reason.UNSUPPORTED, "the groups end before the operand does, and torch writes nothing behind them")
-    if one.dim() == 2:
-        return torch.cat([one[begin:end] @ other[group] for group, (begin, end) in enumerate(groups)])
-    return torch.cat([one[group] @ other[:, begin:end] for group, (begin, end) in enumerate(groups)], dim=1)
+        raise Fault(Reason.BAD_CASE, f"offs is {offs.tolist()}, expected ascending ends of groups")
+    if left.dim() == right.dim():
+        return torch.stack([left[:, begin:end] @ right[begin:end] for begin, end in groups])
+    size = left.shape[0] if left.dim() == 2 else right.shape[1]
+    if groups[-1][1] != size:
+        message = (
+            f"the last group ends at {groups[-1][1]}, expected {size}: torch leaves the elements behind it unwritten"
+        )
+        raise Fault(Reason.UNSUPPORTED, message)
+    if left.dim() == 2:
+        return torch.cat([left[begin:end] @ right[group] for group, (begin, end) in enumerate(groups)])
+    return torch.cat([left[group] @ right[:, begin:end] for group, (begin, end) in enumerate(groups)], dim=1)
 
 
-# Python numbers among the arguments: operands, and the factors ``alpha`` and ``beta``.
-#
-# Torch rounds an operand to the dtype that it computes in, which is part of what it promises. ``x * 1.702`` with x of
-# float32 is x times the float32 that is nearest to 1.702, and for 16-bit x, too, torch computes in float32. A reference
-# in float64 that took 1.702 itself would find the right answer wrong by more than a rounding.
+# torch rounds a Python number to the dtype that it computes in: ``x * 1.702`` with x in float32, float16 or bfloat16 is
+# x times the float32 nearest to 1.702. A float64 reference with 1.702 itself would be off by more than a rounding.
+_FLOAT32 = ("float32", "float16", "bfloat16", "complex64")
 
 
 def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
-    """The call with numbers in float32, if that is what its tensors make torch compute in."""
+    """Return the call with its Python floats rounded to float32, if torch computes it in float32; else unchanged."""
     if not any(isinstance(value, (float, complex)) for value in call.call.values()):
         return call
     if not facts_of(call.call.function).scalars:
         return call
-    floating = [each for each in (dtype_of(array.dtype) for array in inputs) if each.is_inexact]
-    if not floating or any(each.name not in _FLOAT32 for each in floating):
+    floating = [entry for entry in (dtype_of(array.dtype) for array in inputs) if entry.is_inexact]
+    if not floating or any(entry.name not in _FLOAT32 for entry in floating):
         return call
-    args, kwargs = call.call.mapped(_rounded)
+    args, kwargs = call.call.mapped(_rounded_to_float32)
     return replace(call, call=Call(call.call.function, tuple(args), kwargs))
 
 
-_FLOAT32 = ("float32", "float16", "bfloat16", "complex64")
-
-
-def _rounded(value: Any) -> Any:
+def _rounded_to_float32(value: Any) -> Any:
     if type(value) is complex:
-        return complex(_rounded(value.real), _rounded(value.imag))
+        return complex(_rounded_to_float32(value.real), _rounded_to_float32(value.imag))
     if type(value) is not float:
         return value
     with np.errstate(over="ignore"):
@@ -312,13 +309,13 @@ def _rounded(value: Any) -> Any:
     return rounded if np.isfinite(rounded) else value
 
 
-# ``torch.addmm(c, a, b, beta=2, alpha=-0.5)`` is β·c + α·a·b. The error terms of such a sum are made by the call
-# itself, on magnitudes, squares and ones. The factors are in every term, so they become such, too.
+# ``torch.addmm(c, a, b, beta=2, alpha=-0.5)`` is β·c + α·a·b. Its error terms are computed by the call itself on
+# magnitudes, squares and ones; the factors are in every term and have to be converted, too.
 _FACTORS = ("alpha", "beta")
 
 
 def with_alpha_beta_to_power(call: TorchCall, power: int) -> TorchCall:
-    """The call with ``|factor| ** power`` in the place of each factor; 0 counts terms."""
+    """Return the call with each factor replaced by ``|factor| ** power``; with power 0 it counts terms."""
     if not any(name in call.call.kwargs for name in _FACTORS):
         return call
     kwargs: dict[str, Any] = {

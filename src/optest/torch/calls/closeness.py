@@ -1,4 +1,4 @@
-"""Masks of right results for calls of torch without a rule, by :mod:`optest.core.closeness`."""
+"""Masks of correct results for torch calls without a tolerance rule, by :mod:`optest.core.closeness`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _FAILS = (*NO_KERNEL, Fault)
 
 
 def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
-    """Return a mask for each output, results first and then gradients; None if it is unknown."""
-    if any(dtype_of(each.dtype).is_float and each.dtype.itemsize == 1 for each in inputs):
-        return [None] * len(actual)  # torch moves and converts numbers of 8 bits, which has one right result
+    """Return a mask of correct elements for each output, results before gradients; None for an undecided output."""
+    # torch only moves and converts floats of 8 bits, which has exact results.
+    if any(dtype_of(array.dtype).is_float and array.dtype.itemsize == 1 for array in inputs):
+        return [None] * len(actual)
     call = torch_call(attributes["call"])
     has_gradients = bool(attributes.get("grad")) and has_floating_input(call, inputs)
     for make in (gradients_of, results_of) if has_gradients else (results_of,):
-        with suppress(*_FAILS):  # where nothing is differentiated, there are results alone
+        with suppress(*_FAILS):  # without gradients, compare only the results
             rounded = RoundedCall.of(TorchEvaluation(call, inputs, make), inputs, actual)
             return as_close_as_roundings_allow(rounded, actual, _FAILS, with_gradients=make is gradients_of)
     return [None] * len(actual)

@@ -1,7 +1,7 @@
-"""Descriptors of torch's own callables, ``torch.nn.functional.softmax``: one for any dotted name, without a table.
+"""Operator descriptors for any dotted torch name, such as ``torch.nn.functional.softmax``, without a table.
 
-The call itself is the attribute ``call`` (see :mod:`optest.spec.calls`); torch is asked for the rest when a case runs.
-What is known of some functions before that is in their records (:mod:`optest.torch.fact_sheet`).
+The call itself is the attribute ``call`` (see :mod:`optest.spec.calls`); torch is consulted when a case runs. Facts
+that are needed before that are in :mod:`optest.torch.fact_sheet`.
 """
 
 from __future__ import annotations
@@ -24,45 +24,42 @@ _ATTRIBUTES = (
     Attribute(name="grad", type="bool", default=None),
     Attribute(name="same_strides", type="bool", default=None),
 )
+# Tolerance of results whose condition torch.testing's tolerance does not consider.
 SPREAD = "or 8 times what one rounding of every input changes"
-"""Of results that torch.testing's tolerance does not know the condition of."""
-
 _HOOKS = "optest.torch.calls.reference"
 _DECOMPOSITIONS = "optest.torch.calls.decompositions"
 _CONVERSIONS = "optest.torch.calls.other_right_results:conversions_out_of_range"
 _COLLISIONS = "optest.torch.calls.other_right_results:one_of_collided_writes"
 _READINGS = "optest.torch.calls.other_right_results:right_by_other_promotion"
+# Ulp of float32 for functions outside the catalogue: most of its own ceilings are at most that.
 _CEILING = 4.0
-"""In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
 _CLOSENESS = "optest.torch.calls.closeness:as_close_as_inputs_allow"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueTerms:
-    """The error terms of a call, as the operator of the catalogue gives them, else that torch.testing's defaults hold.
-
-    A call in place yields its result twice: as what it returns and as what it changed.
-    """
+    """Error terms of a call from the catalogue's operator, or a CLOSE rule (torch.testing's defaults) without them."""
 
     operator: OperatorDescriptor
     is_in_place: bool = False
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        found = self._of_one_call(inputs, attributes["call"])
-        if isinstance(found, Rule):
-            return found
+        terms = self._terms_or_rule(inputs, attributes["call"])
+        if isinstance(terms, Rule):
+            return terms
+        # An in-place call yields its result twice: as its return value and as the changed input.
         in_place = self.is_in_place or parse_call(attributes["call"]).kwargs.get("inplace") is True
-        return [*found, *found] if in_place else found
+        return [*terms, *terms] if in_place else terms
 
     def do_not_hold(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
-        """Whether torch.testing's defaults judge the call in place of the operator's rule."""
-        if _why_not_of_complex(self.operator, inputs):
+        """Return whether torch.testing's defaults replace the operator's rule for this call."""
+        if _why_ceiling_fails(self.operator, inputs):
             return True
         has_terms = self.operator.terms is not None
         return has_terms and isinstance(_bound_or_why_not(self.operator, attributes["call"], inputs), str)
 
-    def _of_one_call(self, inputs: Sequence[Any], text: str) -> Any:
-        if why := _why_not_of_complex(self.operator, inputs):
+    def _terms_or_rule(self, inputs: Sequence[Any], text: str) -> Any:
+        if why := _why_ceiling_fails(self.operator, inputs):
             return _close_because(why)
         if self.operator.terms is None:
             return [None]
@@ -73,22 +70,22 @@ class CatalogueTerms:
 
 
 def _close_because(why: str) -> Rule:
-    return Rule(kind=RuleClass.CLOSE, formula=f"{SPREAD}; the catalogue's rule cannot be asked: {why}")
+    return Rule(kind=RuleClass.CLOSE, formula=f"{SPREAD}; the catalogue's rule does not apply: {why}")
 
 
-def _why_not_of_complex(operator: OperatorDescriptor, inputs: Sequence[Any]) -> str:
-    """Why the operator's ceilings do not hold for these inputs, nothing where they do."""
+def _why_ceiling_fails(operator: OperatorDescriptor, inputs: Sequence[Any]) -> str:
+    """Return the reason why the operator's ceiling in ulp does not hold for complex inputs; "" if it does."""
     is_ceiling = operator.rule is not None and operator.rule.kind in (RuleClass.ULP, RuleClass.COMPOSED)
     if not is_ceiling or facts_of(f"torch.{operator.name}").ceiling_holds_for_complex:
         return ""
-    if all(each.dtype.kind != "c" for each in inputs):
+    if all(array.dtype.kind != "c" for array in inputs):
         return ""
-    return f"its ceiling for {operator.name} is that of real numbers"
+    return f"its ceiling for {operator.name} holds for real numbers only"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueAlternatives:
-    """What else is right of a call's results, as the operator of the catalogue says."""
+    """Masks of alternative correct results of a call, from the catalogue's operator."""
 
     operator: OperatorDescriptor
 
@@ -101,9 +98,10 @@ class CatalogueAlternatives:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """What else is right of a call: of its results what the catalogue's operator says, else what rounded inputs give.
+    """Masks of alternative correct outputs of a call.
 
-    Gradients are always looked at again so; results only where nothing else is known of the call.
+    For results: those of the catalogue's operator, of conversions out of range, of collided writes, and of the other
+    promotion of Python numbers; without a rule, closeness under rounded inputs. For gradients: the latter.
     """
 
     known: CatalogueAlternatives | None
@@ -115,7 +113,7 @@ class Alternatives:
 
     @property
     def tells(self) -> bool:
-        """Whether the formula of the operator's rule is about alternatives."""
+        """Whether the formula of the operator's rule describes alternatives."""
         return self.known is not None
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:
@@ -126,47 +124,41 @@ class Alternatives:
             masks = list(load_object(_CLOSENESS)(inputs, attributes, actual))
         results = list(actual[:count])
         if not is_close:
-            found = [None] if self.known is None else list(self.known(inputs, attributes, results))
+            known = [None] if self.known is None else list(self.known(inputs, attributes, results))
             if self.converts:
-                found = list(load_object(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
-            masks[:count] = (found * count)[:count]  # a call in place yields its result twice
+                known = list(load_object(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
+            masks[:count] = (known * count)[:count]  # an in-place call yields its result twice
+        further = [load_object(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)]
         if self.collisions is not None:
-            several = load_object(_COLLISIONS)(inputs, attributes["call"], self.collisions, results)
-            masks[:count] = [one if other is None else other for one, other in zip(masks, several, strict=False)]
-        readings = load_object(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
-        masks[:count] = [one if other is None else other for one, other in zip(masks, readings, strict=False)]
+            further.insert(0, load_object(_COLLISIONS)(inputs, attributes["call"], self.collisions, results))
+        for replacements in further:
+            masks[:count] = [old if new is None else new for old, new in zip(masks, replacements, strict=False)]
         return masks
 
 
 def _number_of_results(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> int:
-    """How many outputs are the call's own; behind them stand which inputs have a gradient, and the gradients.
-
-    Where torch differentiates nothing, there are no others.
-    """
+    """Return how many outputs precede the gradients' mask and the gradients; all of them if there are no gradients."""
     if not attributes.get("grad"):
         return len(actual)
     entry_of = load_object("optest.numerics:dtype_of")
     named = set(parse_call(attributes["call"]).tensors())
     floating: int = sum(entry_of(inputs[index].dtype).is_inexact for index in named)
-    place = len(actual) - 1 - floating
-    exists = actual[place] if place >= 0 else None
-    has_gradients = exists is not None and exists.dtype == bool and exists.shape == (floating,)
-    return place if has_gradients else len(actual)
+    position = len(actual) - 1 - floating
+    mask = actual[position] if position >= 0 else None
+    has_gradients = mask is not None and mask.dtype == bool and mask.shape == (floating,)
+    return position if has_gradients else len(actual)
 
 
 def _bound_or_why_not(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Any:
-    """The call as one of the catalogue's operator, else why it is none.
-
-    Torch is asked for the names of arguments, so what asks it is loaded when a case runs.
-    """
-    try:
+    """Return the call bound to the catalogue operator's inputs and attributes, or the reason why it cannot be."""
+    try:  # binding imports torch, so load it only when a case runs
         return load_object("optest.torch.calls.binding:bound")(operator, text, inputs)
     except ValueError as error:
         return str(error)
 
 
 class Catalogue(Protocol):
-    """The operators that optest knows by name."""
+    """Mapping of names to the operators of optest's catalogue."""
 
     def __contains__(self, name: str) -> bool: ...
 
@@ -175,33 +167,33 @@ class Catalogue(Protocol):
 
 @lru_cache(maxsize=4096)
 def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDescriptor:
-    """The descriptor of a callable of torch, whether or not this torch has it.
+    """Return the descriptor of a torch name, whether or not this torch has it.
 
-    Where nothing else is known of it, the rule of the operator of that name in ``catalogue`` judges it, and where there
-    is none, what torch.testing allows for the dtype of the output.
+    Its rule comes from the fact sheet, else from the operator of that name in ``catalogue``, else it is CLOSE:
+    torch.testing's tolerance for the dtype of the output.
     """
     spelled = canonical(name)
     facts = facts_of(name)
-    if facts.factors is not None:  # whose results are looked at together
+    if facts.factors is not None:  # factors are checked together: their product has to be the matrix
         rule = Rule(kind=RuleClass.COMPOSED, formula=facts.factors.formula, stands=True)
         budgets, as_right = f"{_DECOMPOSITIONS}:budgets", f"{_DECOMPOSITIONS}:as_right"
-        return _OF_A_CALL(name=name, rule=rule, terms=budgets, alternatives=as_right)
-    own = _RULES[facts.rule]
-    is_catalogued = own is None and catalogue is not None and spelled.operator in catalogue
+        return _call_descriptor(name=name, rule=rule, terms=budgets, alternatives=as_right)
+    rule_of_facts = _RULES[facts.rule]
+    is_catalogued = rule_of_facts is None and catalogue is not None and spelled.operator in catalogue
     known = catalogue.get(spelled.operator) if is_catalogued and catalogue is not None else None
-    rule = own or (CLOSE if known is None or known.rule is None else known.rule)
+    rule = rule_of_facts or (CLOSE if known is None or known.rule is None else known.rule)
     terms: Any = f"{_HOOKS}:terms" if facts.rule is RuleClass.ACCUMULATE else None
-    of_known: CatalogueTerms | None = None
+    catalogue_terms: CatalogueTerms | None = None
     if known is not None and (known.terms is not None or rule.kind is RuleClass.ULP):
-        terms = of_known = CatalogueTerms(known, spelled.is_in_place)
-    return _OF_A_CALL(
+        terms = catalogue_terms = CatalogueTerms(known, spelled.is_in_place)
+    return _call_descriptor(
         name=name,
         terms=terms,
         rule=rule,
         alternatives=Alternatives(
             None if known is None or known.alternatives is None else CatalogueAlternatives(known),
             is_close=rule is CLOSE,
-            terms=of_known,
+            terms=catalogue_terms,
             ulps=rule.ulp if rule.kind is RuleClass.ULP else _CEILING,
             converts=facts.rule is RuleClass.EXACT,
             collisions=facts.collisions,
@@ -212,7 +204,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     )
 
 
-_OF_A_CALL = partial(
+_call_descriptor = partial(
     OperatorDescriptor,
     category=CATEGORY,
     signature="*input -> *output",

@@ -1,4 +1,4 @@
-"""A case that is a call of torch, asked of a device or a compiler: once, or again and again as a benchmark does."""
+"""Execute the torch call of a case on a device or by a compiler: once for its results, or repeatedly for timing."""
 
 from __future__ import annotations
 
@@ -31,34 +31,33 @@ from optest.torch.tensors import as_array, copied
 
 
 def call_of(case: TestCase) -> TorchCall:
-    """The call of a case.
+    """Return the parsed call of a case.
 
     Raises:
-        Fault: BAD_CASE if torch has no such function, the text is no call, or it is a call of another operator.
+        Fault: BAD_CASE if torch has no such function, the text is no call, or its function is not the case's op.
     """
     try:
-        return _call_of_its_operator(case)
+        return _parse_call(case)
     except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
         raise Fault(Reason.BAD_CASE, str(error)) from None
 
 
-def _call_of_its_operator(case: TestCase) -> TorchCall:
+def _parse_call(case: TestCase) -> TorchCall:
     call = torch_call(case.attributes["call"])
-    called = call.call.function
-    if called != case.descriptor.name:
-        message = f"op is {case.descriptor.name}, but `call` is one of {called}: whose rules would hold?"
-        raise Fault(Reason.BAD_CASE, message)
+    function = call.call.function
+    if function != case.descriptor.name:
+        raise Fault(Reason.BAD_CASE, f"the function of `call` is {function}, expected the op, {case.descriptor.name}")
     return call
 
 
 def why_no_operator(case: TestCase) -> str | None:
-    """Why there is nothing to test in a call: a trace swept it up, or it has no one right result. None if there is.
+    """Return the reason to skip a call that is no operator or has no unique correct result; None to run it.
 
     Raises:
-        Fault: BAD_CASE for a name that torch does not have, and for data that cannot be right.
+        Fault: BAD_CASE for a name that torch does not have, positions out of range, or a mask that selects nothing.
     """
     try:
-        call = _call_of_its_operator(case)
+        call = _parse_call(case)
     except NotAnOperator as error:
         return f"not an operator: {error}"
     except (NoSuchCallable, NotLiteral) as error:
@@ -71,25 +70,31 @@ def why_no_operator(case: TestCase) -> str | None:
 def answer(
     case: TestCase, inputs: Sequence[Array], place: Callable[[int, Array], torch.Tensor], target: DeviceUnderTest
 ) -> list[Array]:
-    """Make the call on the device and return all that it yields; ``place`` puts an input there, by its number.
+    """Execute the call on the device and return its outputs; ``place(number, array)`` copies an input to the device.
+
+    Check inputs, memory, strides and devices of the results, and later calls of compiled code.
 
     Raises:
-        Fault: WRONG_DEVICE, COMPILE, FALLBACK; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for what it does to memory.
+        Fault: WRONG_DEVICE, COMPILE, FALLBACK; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for memory; SHAPE, DTYPE.
     """
     call = call_of(case)
     tensors = [place(index, array) for index, array in enumerate(inputs)]
+
+    def reload(index: int) -> torch.Tensor:
+        return place(index, inputs[index])
+
     upstream: Draw | None = None
     with kept_on_device(target):
         if case.expects_error is not None:
             leaves = _results_of_refused(call, inputs, tensors, target, case.expects_error)
         elif case.attributes.get("grad"):
             leaves, upstream = _with_gradients_if_any(call, inputs, tensors, target)
-            require_inputs_unchanged(call, tensors, tensors, lambda index: place(index, inputs[index]))
+            require_inputs_unchanged(call, tensors, tensors, reload)
         else:
-            given = call.changeable(tensors)
-            leaves = _results(call, given, target, refuses=False)
-            require_inputs_unchanged(call, tensors, given, lambda index: place(index, inputs[index]))
-            require_memory_as_on_cpu(call, inputs, given, leaves)
+            passed = call.changeable(tensors)
+            leaves = _results(call, passed, target, refuses=False)
+            require_inputs_unchanged(call, tensors, passed, reload)
+            require_memory_as_on_cpu(call, inputs, passed, leaves)
             if target.compiler is not None or target.device.type != "cpu":
                 must_be_same = target.same_strides or bool(case.attributes.get("same_strides"))
                 compare_strides(call, inputs, leaves, target, must_be_same=must_be_same)
@@ -97,7 +102,7 @@ def answer(
     for leaf in leaves:
         require_on_device(leaf, target, is_for_the_host=call.is_for_the_host)
     try:
-        found = [as_array(leaf) for leaf in leaves]
+        results = [as_array(leaf) for leaf in leaves]
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
     if case.expects_error is None and target.compiled is not None:
@@ -106,22 +111,22 @@ def answer(
                 call=call,
                 inputs=inputs,
                 tensors=tensors,
-                again=lambda index: place(index, inputs[index]),
+                reload=reload,
                 leaves=leaves,
-                results=found,
+                results=results,
                 target=target,
                 compiled=target.compiled,
                 upstream=upstream,
             )
         )
-    return found
+    return results
 
 
 def _results(call: TorchCall, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, refuses: bool) -> list[Any]:
     with torch.no_grad():
         if target.compiler is None:
             return call.on(tensors, target.device)()
-        return compiled(lambda *given: call.on(given, target.device)(), tensors, target, refuses=refuses)
+        return compiled(lambda *args: call.on(args, target.device)(), tensors, target, refuses=refuses)
 
 
 def _results_of_refused(
@@ -131,52 +136,54 @@ def _results_of_refused(
     target: DeviceUnderTest,
     expected: ExpectedError,
 ) -> list[Any]:
-    """What a call yields that torch on the CPU refuses as it is ``wanted``; whatever refuses it, too, is raised."""
-    # It may be asked to resize an output, which memory of NumPy's would refuse for another reason.
-    given = [copied(each) for each in tensors]
+    """Return the results of a call that should be refused, or raise the refusal.
+
+    A compiled call's refusal gets eager torch's text as well, if both refuse for the same reason.
+    """
+    # Copies, since torch cannot resize memory of NumPy: a wrong reason for a refusal.
+    copies = [copied(tensor) for tensor in tensors]
     try:
-        return _results(call, given, target, refuses=True)
+        return _results(call, copies, target, refuses=True)
     except REFUSALS as refusal:
         if target.compiler is None:
             raise
-        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, expected), call, inputs)
-        if same is None:
+        in_eager_words = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, expected), call, inputs)
+        if in_eager_words is None:
             raise
-        raise same from None
+        raise in_eager_words from None
 
 
 def _with_gradients_if_any(
     call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
 ) -> tuple[list[Any], Draw | None]:
-    """What the call yields, and its gradients for what comes from above, unless torch on the CPU has none, either."""
+    """Return results and gradients, and the upstream gradients; only results and None if torch on the CPU cannot
+    differentiate the call, either.
+    """
     if not has_floating_input(call, inputs):
         return _results(call, call.changeable(tensors), target, refuses=False), None
     try:
         upstream = upstream_gradients(call, inputs)
         make = call.on_copies(target.device)
         if target.compiler is None:
-            found = differentiated(call, make, tensors, upstream)
+            derivative = differentiated(call, make, tensors, upstream)
         else:
-            found = differentiated_by(
+            derivative = differentiated_by(
                 make,
                 tensors,
                 target,
-                lambda function, given: differentiated(call, function, given, upstream),
-                lambda other: other.outputs(tensors, target.device),
+                lambda function, args: differentiated(call, function, args, upstream),
+                lambda result: result.outputs(tensors, target.device),
             )
-        return found.outputs(tensors, target.device), upstream
+        return derivative.outputs(tensors, target.device), upstream
     except (*NO_KERNEL, Fault):
         if can_be_differentiated(call, inputs):
             raise
     return _results(call, call.changeable(tensors), target, refuses=False), None
 
 
-# A call made ready to be called again and again: compiled where a compiler is asked.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyCall:
-    """``call`` is what is timed. ``outputs`` makes it once more on the values that the inputs had at first."""
+    """A call to be timed; ``outputs`` repeats it on the original inputs, ``what`` describes compiler and gradients."""
 
     call: Callable[[], object]
     outputs: Callable[[], list[Any]]
@@ -186,70 +193,69 @@ class ReadyCall:
 def ready_call(
     case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
 ) -> ReadyCall:
-    """Compile the call, if a compiler is asked, and call it once.
-
-    A call in place goes on with what it made of its inputs, as nothing else would be the call alone.
+    """Prepare the call for timing; with a compiler, compile it by executing it once.
 
     Raises:
-        Fault: COMPILE, FALLBACK, UNSUPPORTED as for an answer.
+        Fault: BAD_CASE, COMPILE, FALLBACK, UNSUPPORTED as for :func:`answer`.
     """
+    # An in-place call continues with its changed inputs: to restore them would add to its time.
     call = call_of(case)
     before = {index: tensors[index].clone() for index in call.changes}
 
-    def restored() -> None:
+    def restore() -> None:
         for index, values in before.items():
             tensors[index].copy_(values)
 
-    make, outputs = _ways(case, call, inputs, tensors, target)
-    restored()
+    timed, outputs = _timed_and_checked(case, call, inputs, tensors, target)
+    restore()
 
-    def once_more() -> list[Any]:
-        restored()
+    def repeat() -> list[Any]:
+        restore()
         return outputs()
 
-    return ReadyCall(call=make, outputs=once_more, what=_what(case, target))
+    return ReadyCall(call=timed, outputs=repeat, what=_setup_text(case, target))
 
 
-def _ways(
+def _timed_and_checked(
     case: TestCase, call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
 ) -> tuple[Callable[[], object], Callable[[], list[Any]]]:
-    """The call as it is timed, and as it is judged."""
+    """Return the call to be timed, and one that lists its outputs for the comparison; both with gradients if set."""
     if case.attributes.get("grad"):
-        above = _remembered(upstream_gradients(call, inputs))
-        make = back = call.on_copies(target.device)
+        upstream = _cached(upstream_gradients(call, inputs))
+        execute = call.on_copies(target.device)
         if target.compiler is not None:
-            back = compiled_function(
-                make, tensors, target, lambda function: differentiated(call, function, tensors, above)
+            execute = compiled_function(
+                execute, tensors, target, lambda function: differentiated(call, function, tensors, upstream)
             )
         return (
-            lambda: differentiated(call, back, tensors, above),
-            lambda: differentiated(call, back, tensors, above).outputs(tensors, target.device),
+            lambda: differentiated(call, execute, tensors, upstream),
+            lambda: differentiated(call, execute, tensors, upstream).outputs(tensors, target.device),
         )
     if target.compiler is None:
         ready = call.on(tensors, target.device)
         return ready, ready
     function = compiled_function(
-        lambda *given: call.on(given, target.device)(), tensors, target, lambda function: function(*tensors)
+        lambda *args: call.on(args, target.device)(), tensors, target, lambda function: function(*tensors)
     )
     return (lambda: function(*tensors)), (lambda: list(function(*tensors)))
 
 
-def _remembered(draw: Draw) -> Draw:
-    """Gradients from above are drawn once: drawing them may take longer than the call."""
+# To draw upstream gradients may take longer than the call.
+def _cached(draw: Draw) -> Draw:
     drawn: dict[int, torch.Tensor] = {}
 
-    def again(number: int, output: torch.Tensor) -> torch.Tensor:
+    def cached(number: int, output: torch.Tensor) -> torch.Tensor:
         if number not in drawn:
             drawn[number] = draw(number, output)
         return drawn[number]
 
-    return again
+    return cached
 
 
-def _what(case: TestCase, target: DeviceUnderTest) -> str:
-    """Empty for the plain call, which the backend's name says."""
-    way = "" if target.compiler is None else f" compiled by {target.compiler}"
+def _setup_text(case: TestCase, target: DeviceUnderTest) -> str:
+    """Describe device, compiler and gradients of a timed call; "" for a plain call."""
+    mode = "" if target.compiler is None else f" compiled by {target.compiler}"
     if target.fallbacks:
-        way = f" eager, since {target.compiler} fell back"
+        mode = f" eager, since {target.compiler} fell back"
     gradients = " with gradients" if case.attributes.get("grad") else ""
-    return f"torch:{target.device}{way}{gradients}" if way or gradients else ""
+    return f"torch:{target.device}{mode}{gradients}" if mode or gradients else ""

@@ -1,4 +1,4 @@
-"""The device under test and its compiler: whether it answered itself, and which random numbers it drew."""
+"""The device under test and its compiler: detect fall-backs to the CPU or eager torch and draws of random numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from optest.torch.tensors import copied
 
 @dataclass(slots=True)
 class Compilation:
-    """Every compilation of a call, that of its way back too, which begins when the call is over."""
+    """Record of all compilations of a call, including the backward graph, which torch compiles after the call."""
 
     seconds: float = 0.0
     was_begun: bool = False
@@ -30,8 +30,8 @@ class Compilation:
     _backward_failures: list[BaseException] = field(default_factory=list)
 
     def failed_by(self, error: BaseException) -> bool:
-        """Whether the error ended the compilation of a backward graph, which torch does not wrap as it does others."""
-        return any(error is each for each in self._backward_failures)
+        """Return whether the error ended the compilation of a backward graph, which torch does not wrap."""
+        return any(error is failure for failure in self._backward_failures)
 
     def _begin(self, _: Any) -> None:
         self.was_begun = True
@@ -47,23 +47,28 @@ class Compilation:
 
 
 @contextmanager
-def watched(found: Compilation) -> Iterator[None]:
-    """Note the compilations within."""
-    from torch._dynamo import callback  # which a run that compiles nothing does not wait for
+def watched(compilation: Compilation) -> Iterator[None]:
+    """Record compilations within the block in ``compilation``."""
+    from torch._dynamo import callback  # a slow import, needed only by runs that compile
 
     handler = callback.callback_handler
-    handler.register_start_callback(found._begin)
-    handler.register_end_callback(found._end)
+    handler.register_start_callback(compilation._begin)
+    handler.register_end_callback(compilation._end)
     try:
         yield
     finally:
-        handler.remove_start_callback(found._begin)
-        handler.remove_end_callback(found._end)
+        handler.remove_start_callback(compilation._begin)
+        handler.remove_end_callback(compilation._end)
 
 
 @dataclass(slots=True)
 class DeviceUnderTest:
-    """The device and compiler for one call of ``name``; ``may_fall_back`` lets it be answered otherwise."""
+    """Device and compiler for one call of the operator ``name``, with the records of that call.
+
+    ``may_fall_back`` accepts execution by the CPU or eager torch; ``same_strides`` requires the strides that torch on
+    the CPU gives. ``compiled`` repeats the compiled call; None without a compiler or after a fall-back. ``further`` are
+    repetitions with the first values whose results differ in their bits: a description and the results.
+    """
 
     name: str
     device: torch.device
@@ -71,74 +76,63 @@ class DeviceUnderTest:
     may_fall_back: bool = False
     synchronize: Callable[[], None] = lambda: None
     same_strides: bool = False
-    """Whether results have to have the strides that torch on the CPU gives them."""
-
     compilation: Compilation = field(default_factory=Compilation)
     fallbacks: list[str] = field(default_factory=list)
     notes: list[Check] = field(default_factory=list)
     compiled: Callable[[Sequence[torch.Tensor]], list[Any]] | None = None
-    """What has been compiled, to be called again; None where no compiler is asked, or where it fell back."""
-
     further: list[tuple[str, list[Array]]] = field(default_factory=list)
-    """How it was called again with the first values, and what it yielded: where its bits are not those of the first."""
 
     def fell_back(self, message: str, **details: Any) -> None:
-        """Keep a fall-back for the record where it is allowed.
-
-        Raises:
-            Fault: FALLBACK where it is not.
-        """
+        """Record a fall-back, or raise Fault FALLBACK if it is not allowed."""
         if not self.may_fall_back:
             raise Fault(Reason.FALLBACK, message, details=details)
         self.fallbacks.append(message)
 
     def checks(self) -> list[Check]:
-        """What there is to be told beside the values."""
+        """Return the notes on this call: its fall-backs, then its other notes."""
         return [
             *(
-                Check(name=FELL_BACK, state=CheckState.NOTE, detail=f"{each}; --allow-fallback names {self.name}")
-                for each in self.fallbacks
+                Check(name=FELL_BACK, state=CheckState.NOTE, detail=f"{reason}; --allow-fallback names {self.name}")
+                for reason in self.fallbacks
             ),
             *self.notes,
         ]
 
 
-# Whether a call was answered by the device that was asked, not by the CPU in its place.
-
-_SAYS_SO = re.compile(r"\b(fall(s|ing)?|fell)[ -]?back\b.*\bCPU\b", re.IGNORECASE | re.DOTALL)
-"""What torch and its devices warn of when a kernel is missing and the CPU computes in its place."""
+# The warning of torch and its devices when a kernel is missing and the CPU computes instead.
+_CPU_FALLBACK = re.compile(r"\b(fall(s|ing)?|fell)[ -]?back\b.*\bCPU\b", re.IGNORECASE | re.DOTALL)
 
 
 @contextmanager
 def kept_on_device(target: DeviceUnderTest) -> Iterator[None]:
-    """Listen to the warnings within; those that are about something else are passed on.
+    """Capture warnings within the block, record a fall-back to the CPU in ``target``, and emit the other warnings.
 
     Raises:
-        Fault: FALLBACK if the device had the CPU compute.
+        Fault: FALLBACK if a device other than the CPU warned of one and ``target`` may not fall back.
     """
-    once = not torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # or only the first case of a process hears of it
+    was_always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # by default torch warns only once per process
     try:
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
     finally:
-        torch.set_warn_always(not once)
-    messages = [str(each.message) for each in heard if _SAYS_SO.search(str(each.message))]
-    for each in heard:
-        if str(each.message) not in messages:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        torch.set_warn_always(was_always)
+    messages = [str(w.message) for w in caught if _CPU_FALLBACK.search(str(w.message))]
+    for warning in caught:
+        if str(warning.message) not in messages:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if messages and target.device.type != "cpu":
-        target.fell_back(f"{target.device} had the CPU compute: {messages[0].strip().splitlines()[0]}")
+        target.fell_back(f"{target.device} fell back to the CPU: {messages[0].strip().splitlines()[0]}")
 
 
 def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bool) -> None:
-    """Raise where an output lies elsewhere; ``is_for_the_host`` of a call that itself moves something to the CPU.
+    """Check that an output is on the target's device, or on the CPU if the call itself moves it there.
 
     Raises:
-        Fault: FALLBACK for the CPU, WRONG_DEVICE for another device.
+        Fault: WRONG_DEVICE if it is on another device, FALLBACK if it is on the CPU and ``target`` may not fall back.
     """
-    if not isinstance(leaf, torch.Tensor) or _place(leaf.device) == _place(target.device):
+    if not isinstance(leaf, torch.Tensor) or _device_index(leaf.device) == _device_index(target.device):
         return
     if leaf.device.type != "cpu":
         message = f"an output is on {leaf.device}, expected on {target.device}"
@@ -147,38 +141,35 @@ def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bo
         target.fell_back(f"an output came back on the CPU, expected on {target.device}", device=str(leaf.device))
 
 
-def _place(device: torch.device) -> tuple[str, int]:
+def _device_index(device: torch.device) -> tuple[str, int]:
     return device.type, device.index or 0
-
-
-# Random numbers that a call draws though torch's own draws none: what a model draws next is not what it would be.
 
 
 @contextmanager
 def random_numbers_kept(who: str, unless: Callable[[], bool]) -> Iterator[None]:
-    """While inside, torch's random numbers may not be drawn, ``unless`` it is in the nature of the call.
+    """Check that the block draws no random numbers of torch, unless ``unless()`` is true; restore the generator.
 
     Raises:
-        Fault: STATE, where nothing else is raised.
+        Fault: STATE, if the block raises nothing itself.
     """
-    found = torch.get_rng_state()
-    torch.rand(1)  # or who seeds them each time would leave them as the first call did
+    original = torch.get_rng_state()
+    torch.rand(1)  # code that seeds the generator each time would leave the same state as its first call
     before = torch.get_rng_state()
     try:
         yield
         is_kept = torch.equal(before, torch.get_rng_state())
     finally:
-        torch.set_rng_state(found)
+        torch.set_rng_state(original)
     if not is_kept and not unless():
         raise Fault(
             Reason.STATE,
-            f"{who} drew random numbers of torch, or seeded them, though the call needs none: what a model draws next "
-            "is not what it would draw",
+            f"{who} drew random numbers of torch or seeded its generator, though the call needs none: later random "
+            "numbers of the model change",
         )
 
 
 def may_draw(call: TorchCall, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether torch makes the call of an operator that draws for some values: ``rrelu`` does so for negative ones."""
+    """Return whether the call runs an operator that may draw random numbers, as ``rrelu`` for negative values."""
     with torch.no_grad(), torch.random.fork_rng(devices=()), OperatorsSeen() as seen:
-        call.on([copied(each.detach()).to(CPU) for each in tensors])()
-    return any(torch.Tag.nondeterministic_seeded in each.tags for each in seen.operators)
+        call.on([copied(tensor.detach()).to(CPU) for tensor in tensors])()
+    return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in seen.operators)

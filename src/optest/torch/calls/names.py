@@ -1,4 +1,4 @@
-"""Dotted names to what torch calls so: functions, packets of ``torch.ops``, methods and operators of a tensor."""
+"""Look up dotted torch names: functions, packets of ``torch.ops``, and methods and operators of a tensor."""
 
 from __future__ import annotations
 
@@ -15,39 +15,48 @@ from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical, misnamed
 from optest.torch.fact_sheet import facts_of
 
 
+# Compilers trace this statement, but not ``operator.setitem``.
 def _setitem(target: Any, key: Any, value: Any) -> None:
-    """The statement that models write; compilers trace it, but not ``operator.setitem``."""
     target[key] = value
 
 
 def _operators_of_python() -> dict[str, Callable[..., Any]]:
-    """What Python's module ``operator`` has and tensors take, by its names there: ``and_``, ``imul``, ``index``."""
-    found: dict[str, Callable[..., Any]] = {"index": operator.index}
+    """Return the functions of Python's module ``operator`` that tensors support, by name: ``and_``, ``imul``."""
+    functions: dict[str, Callable[..., Any]] = {"index": operator.index}
     for word in dir(operator):
         spelled = canonical(f"torch.{word}")
-        is_taken = not spelled.is_in_place or hasattr(torch.Tensor, f"__{word}__")
-        if not word.startswith("_") and spelled.operator in OPERATORS_OF_PYTHON and is_taken:
-            found[word] = getattr(operator, word)
-    return {**found, "setitem": _setitem}
+        is_supported = not spelled.is_in_place or hasattr(torch.Tensor, f"__{word}__")
+        if not word.startswith("_") and spelled.operator in OPERATORS_OF_PYTHON and is_supported:
+            functions[word] = getattr(operator, word)
+    return {**functions, "setitem": _setitem}
 
 
 _OPERATORS = _operators_of_python()
-_OF_TENSORS = ("torch", "torch.Tensor")
+_TENSOR_MODULES = ("torch", "torch.Tensor")
+# Modules in which a close name is searched.
+_HOMES = (
+    "torch", "torch.nn.functional", "torch.Tensor", "torch.special", "torch.linalg", "torch.fft", "torch.ops.aten",
+)  # fmt: skip
+# Other modules would give a case file access to everything that they import: ``torch.os.system``.
+_OPERATOR_MODULES = (
+    "torch", "torch.functional", "torch.nn", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft",
+    "torch.sparse", "torch.nested", "torch.masked", "torch.signal", "torch.signal.windows", "torch._VF", "torch._C",
+    "torch._C._nn", "torch._C._special", "torch._C._linalg", "torch._C._fft", "torch._C._sparse", "torch._C._nested",
+    "torch._C._VariableFunctions",
+)  # fmt: skip
 
 
 class NoSuchCallable(LookupError):
-    """A name that is nothing of torch's; the message proposes another one."""
+    """Error for a name that torch does not have; the message proposes another one."""
 
 
 class NotAnOperator(LookupError):
-    """A name of torch's that computes nothing: a context manager, a setting, a call that logs."""
+    """Error for a torch name that is no operator: a context manager, a setting, a function that logs."""
 
 
 @lru_cache(maxsize=4096)
 def find(name: str) -> Callable[..., Any]:
-    """Return what ``torch.X.Y`` names: that itself, else the method ``torch.Tensor.Y``, else Python's operator ``Y``.
-
-    ``torch.__eq__`` is the method of a tensor, though the module, too, can be compared.
+    """Return the callable ``torch.X.Y``, else the method ``torch.Tensor.Y``, else Python's operator ``Y``.
 
     Raises:
         NoSuchCallable: if torch has nothing of that name.
@@ -58,162 +67,143 @@ def find(name: str) -> Callable[..., Any]:
     home, _, last = name.rpartition(".")
     if why := facts_of(name).no_operator:
         raise NotAnOperator(f"{name} {why}")
-    is_of_tensors = home == "torch" and last.startswith("__")
-    found = None if is_of_tensors and canonical(name).operator in OPERATORS_OF_PYTHON else _walk(name)
-    if found is not None:
-        if inspect.isclass(found):
-            raise NotAnOperator(f"{name} is a class{' for with statements' * hasattr(found, '__enter__')}")
-        if callable(found):
-            _require_operator(name, found)
-            return found  # type: ignore[no-any-return]
-    if home in _OF_TENSORS:
+    # torch.__eq__ means the method of a tensor, not that of the module.
+    is_special = home == "torch" and last.startswith("__")
+    value = None if is_special and canonical(name).operator in OPERATORS_OF_PYTHON else _resolve(name)
+    if value is not None:
+        if inspect.isclass(value):
+            raise NotAnOperator(f"{name} is a class{' for with statements' * hasattr(value, '__enter__')}")
+        if callable(value):
+            _require_operator(name, value)
+            return value  # type: ignore[no-any-return]
+    if home in _TENSOR_MODULES:
         method = getattr(torch.Tensor, last, None)
         if callable(method):
             return method  # type: ignore[no-any-return]
         if last in _OPERATORS:
             return _OPERATORS[last]
-    if found is not None:
-        raise NotAnOperator(f"{name} is {type(found).__name__}, which cannot be called")
-    raise NoSuchCallable(_unknown(name))
+    if value is not None:
+        raise NotAnOperator(f"{name} is {type(value).__name__}, which cannot be called")
+    raise NoSuchCallable(_unknown_name_message(name))
 
 
 @lru_cache(maxsize=4096)
 def constant(name: str) -> Any:
-    """Return the dtype, layout, memory format or number that torch calls so.
+    """Return the dtype, layout, memory format or number of that torch name.
 
     Raises:
-        NoSuchCallable: if there is none; a function is no constant, so no file of cases can hand one to another.
+        NoSuchCallable: if torch has no such constant; functions and modules are none.
     """
     try:
-        found = _walk(name)
+        value = _resolve(name)
     except NotAnOperator:
-        found = None
-    if found is None or callable(found) or inspect.ismodule(found):
+        value = None
+    # A case file must not pass one function to another.
+    if value is None or callable(value) or inspect.ismodule(value):
         raise NoSuchCallable(f"torch {torch.__version__} has no constant {name}")
-    return found
+    return value
 
 
-def _walk(name: str) -> Any:
-    found: Any = torch
+def _resolve(name: str) -> Any:
+    """Return the object of a dotted name; None if it does not exist, or has special names outside Tensor and torch.ops.
+
+    Raises:
+        NotAnOperator: if the name leads through a module that holds no operators.
+    """
+    value: Any = torch
     parts = name.split(".")[1:]
     if any(part.startswith("__") for part in parts[:-1]):
         return None
     try:
         for part in parts:
-            if part.startswith("__") and not (found is torch.Tensor or (inspect.ismodule(found) and _is_of_ops(found))):
-                return None  # ``torch.load.__call__`` would load, whoever refuses ``torch.load``
-            if inspect.ismodule(found) and found.__name__ not in _HOLD_OPERATORS and not _is_of_ops(found):
-                raise NotAnOperator(f"{name} is no operator: {found.__name__} holds none")
-            found = getattr(found, part)
-    except (AttributeError, RuntimeError):  # torch.ops raises what its loader raises
+            is_ops = inspect.ismodule(value) and _is_of_ops(value)
+            if part.startswith("__") and value is not torch.Tensor and not is_ops:
+                return None  # ``torch.load.__call__`` would load a file although ``torch.load`` is refused
+            if inspect.ismodule(value) and value.__name__ not in _OPERATOR_MODULES and not is_ops:
+                raise NotAnOperator(f"{name} is no operator: {value.__name__} contains none")
+            value = getattr(value, part)
+    except (AttributeError, RuntimeError):  # torch.ops passes on RuntimeError of its loader
         return None
-    return found
-
-
-_HOLD_OPERATORS = (
-    "torch", "torch.functional", "torch.nn", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft",
-    "torch.sparse", "torch.nested", "torch.masked", "torch.signal", "torch.signal.windows", "torch._VF", "torch._C",
-    "torch._C._nn", "torch._C._special", "torch._C._linalg", "torch._C._fft", "torch._C._sparse", "torch._C._nested",
-    "torch._C._VariableFunctions",
-)  # fmt: skip
-"""Through other modules a file of cases would reach whatever they import: ``torch.os.system``."""
+    return value
 
 
 def _is_of_ops(module: Any) -> bool:
     return str(module.__name__).startswith("torch.ops") or module is torch.ops
 
 
-def _require_operator(name: str, found: Any) -> None:
-    """Refuse what is no operator though it stands beside them: a file of cases could load, save or set things.
-
-    Raises:
-        NotAnOperator: for such a function.
-    """
+def _require_operator(name: str, function: Any) -> None:
+    """Raise NotAnOperator if a function of torch's operator modules loads, saves, sets or imports instead."""
     home, _, last = name.rpartition(".")
     if "from_file" in name.split("."):
         raise NotAnOperator(f"{name} opens a file and writes to it")
     if home.startswith("torch.ops.profiler"):
-        raise NotAnOperator(f"{name} records what is called and computes nothing")
-    if home.startswith("torch.ops") and not type(found).__module__.startswith("torch._ops"):
+        raise NotAnOperator(f"{name} records calls and computes nothing")
+    if home.startswith("torch.ops") and not type(function).__module__.startswith("torch._ops"):
         raise NotAnOperator(f"{name} is no operator of torch.ops")
-    has_to_be_listed = home == "torch._C" or (home == "torch" and inspect.isfunction(found))
-    is_unlisted = has_to_be_listed and found not in _overridable()
+    has_to_be_listed = home == "torch._C" or (home == "torch" and inspect.isfunction(function))
+    is_unlisted = has_to_be_listed and function not in _overridable()
     if is_unlisted or home == "torch.ops" or (home == "torch" and last == "import_ir_module"):
         raise NotAnOperator(f"{name} is no operator")
-    if inspect.isbuiltin(found) and last.startswith("set_"):
-        raise NotAnOperator(f"{name} sets something and computes nothing")
-    if not str(getattr(found, "__module__", None) or "torch").startswith("torch"):
-        raise NotAnOperator(f"{name} is not of torch's own")
+    if inspect.isbuiltin(function) and last.startswith("set_"):
+        raise NotAnOperator(f"{name} changes a setting and computes nothing")
+    if not str(getattr(function, "__module__", None) or "torch").startswith("torch"):
+        raise NotAnOperator(f"{name} is not defined by torch")
 
 
 @lru_cache(maxsize=1)
 def _overridable() -> frozenset[Any]:
-    """What torch takes for operators: what a tensor of another kind may do differently."""
-    return frozenset(each for several in torch.overrides.get_overridable_functions().values() for each in several)
+    """Return the functions that a tensor subclass can override, which are torch's operators."""
+    return frozenset(function for group in torch.overrides.get_overridable_functions().values() for function in group)
 
 
-def _unknown(name: str) -> str:
+def _unknown_name_message(name: str) -> str:
+    """Return "torch VERSION has no NAME" with the closest existing name, or how to register a user-defined operator."""
     if canonical(name).is_foreign:
-        # An operator of torch's that is called so is another one, so what is proposed is of the same namespace.
+        # Propose names of the same namespace only: an aten operator of that name is another operator.
         namespace, _, word = canonical(name).operator.partition("::")
         near = nearest(word, sorted(_registered(namespace)))
-        meant = f"; did you mean torch.ops.{namespace}.{near}?" if near and near != word else f"; {_OF_ONES_OWN}"
-        return f"torch {torch.__version__} has no {name}{meant}"
+        advice = f"did you mean torch.ops.{namespace}.{near}?"
+        if not near or near == word:
+            advice = "for a user-defined operator, set OPTEST_PLUGINS to the module that registers it"
+        return f"torch {torch.__version__} has no {name}; {advice}"
     home, _, last = name.rpartition(".")
-    owner = _walk(home) if home != "torch" else torch
+    owner = _resolve(home) if home != "torch" else torch
     if owner is None:
-        listed = (*_listed("torch.nn.functional"), *_listed("torch.linalg"), *_listed("torch.special"))
+        modules = ("torch.nn.functional", "torch.linalg", "torch.special")
+        listed = [f"{module}.{word}" for module in modules for word in sorted(_public_names(_resolve(module)))]
         return f"torch {torch.__version__} has no {home}" + did_you_mean(name, listed, text="; did you mean {}?")
-    known = {each for each in dir(owner) if not each.startswith("_")}
-    if home in _OF_TENSORS:
-        known |= {each for each in dir(torch.Tensor) if not each.startswith("_")} | _OPERATORS.keys()
+    known = _public_names(owner)
+    if home in _TENSOR_MODULES:
+        known |= _public_names(torch.Tensor) | _OPERATORS.keys()
     if home.startswith("torch.ops."):
         known = _registered(home.removeprefix("torch.ops."))
     near = nearest(last, sorted(known))
-    elsewhere = next((each for each in _HOMES if each != home and hasattr(_walk(each), last)), None)
+    elsewhere = next((module for module in _HOMES if module != home and hasattr(_resolve(module), last)), None)
     hint = f"{elsewhere}.{last}" if elsewhere else f"{home}.{near}" if near else None
     return f"torch {torch.__version__} has no {name}" + (f"; did you mean {hint}?" if hint else "")
 
 
+# dir(torch.ops.NAMESPACE) lists only the operators that have been used.
 def _registered(namespace: str) -> set[str]:
-    """The operators of ``torch.ops.NAMESPACE``, whose attributes are made as they are asked for."""
     names = (name.partition("::") for name in torch._C._dispatch_get_all_op_names())
     return {last.partition(".")[0] for home, _, last in names if home == namespace}
 
 
-_OF_ONES_OWN = "an operator of one's own is known where OPTEST_PLUGINS names the module that registers it"
-
-
-_HOMES = (
-    "torch",
-    "torch.nn.functional",
-    "torch.Tensor",
-    "torch.special",
-    "torch.linalg",
-    "torch.fft",
-    "torch.ops.aten",
-)
-
-
-def _listed(home: str) -> list[str]:
-    return [f"{home}.{each}" for each in dir(_walk(home)) if not each.startswith("_")]
-
-
-# How many operators torch has, so that a run can say which share of them it asked for.
-#
-# torch itself lists what a tensor of another kind has to answer (``torch.overrides``); a function, its method and its
-# in-place form are one operator: ``torch.add``, ``torch.Tensor.add``, ``torch.add_`` and ``+``.
+def _public_names(owner: Any) -> set[str]:
+    return {name for name in dir(owner) if not name.startswith("_")}
 
 
 def declared_operators(names: Iterable[str]) -> tuple[int, list[str]]:
-    """The number of torch's operators, and which of these names are not among them (those that make tensors of
-    nothing, operators of ``torch.ops`` that are no aten ones)."""
-    known = _known()
+    """Return the number of torch's operators, and those of ``names`` that are not among them: operators that create
+    tensors, and those of ``torch.ops`` outside aten.
+    """
+    known = _overridable_operators()
     return len(known), sorted(name for name in names if canonical(name).operator not in known)
 
 
+# A function, its method and its in-place form are one operator: torch.add, torch.Tensor.add, torch.add_ and +.
 @lru_cache(maxsize=1)
-def _known() -> frozenset[str]:
+def _overridable_operators() -> frozenset[str]:
     listed = torch.overrides.get_overridable_functions()
     return frozenset(
         name

@@ -1,4 +1,4 @@
-"""Results that are right beside the reference's: what torch leaves undefined, and the other reading of a number."""
+"""Correct results that differ from the reference: undefined behaviour of torch, and its other promotion of numbers."""
 
 from __future__ import annotations
 
@@ -20,34 +20,32 @@ from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Collisions
 from optest.torch.tensors import as_array, on_cpu
 
-_MOST_LOOKED_AT = 1 << 20
+_MAX_ENUMERATED = 1 << 20
 
 
 def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
-    """Why the call has no one right result; None if it has. What is to be refused is asked all the same.
-
-    A stride of 0 is left to torch, which refuses to change such a tensor, save with one value.
-    """
+    """Return the reason why a call has no unique correct result; None if it has one or expects an error."""
     if case.expects_error is not None:
         return None
     facts, args = facts_of(call.call.function), call.call.args
     if facts.is_unwritten:
-        return f"{call.call.function} returns memory that nobody has written, so no result is the right one"
+        return f"{call.call.function} returns uninitialised memory, so no result is the right one"
     is_of_number = facts.sets_one_value == "of a number" and bool(args) and not isinstance(args[-1], TensorRef)
     if not call.changes or facts.sets_one_value == "always" or is_of_number:
         return None
     for index in call.changes:
         spec = case.inputs[index].spec
+        # torch itself refuses to change a tensor with a stride of 0, except to one value.
         if has_overlap(spec) and 0 not in (spec.strides or ()):
             return (
-                f"it changes input{index}, several of whose elements lie in one place (strides "
-                f"{list(spec.strides or ())}): torch leaves open how often each is changed"
+                f"it changes input{index}, whose elements overlap in memory (strides {list(spec.strides or ())}); "
+                "torch does not define the result"
             )
     return None
 
 
 def has_overlap(spec: TensorSpec) -> bool:
-    """Whether two elements of the tensor lie in one place; of very large ones only what their number says."""
+    """Return whether two elements have one address; above 2**20 elements, whether they exceed the memory span."""
     if spec.strides is None or not spec.elements:
         return False
     steps = sorted((stride, size) for size, stride in zip(spec.shape, spec.strides, strict=True) if size > 1)
@@ -59,110 +57,113 @@ def has_overlap(spec: TensorSpec) -> bool:
     else:
         return False
     span = 1 + sum(stride * (size - 1) for stride, size in steps)
-    if spec.elements > span or spec.elements > _MOST_LOOKED_AT:
+    if spec.elements > span or spec.elements > _MAX_ENUMERATED:
         return spec.elements > span
-    places = np.zeros(1, np.int64)
+    offsets = np.zeros(1, np.int64)
     for stride, size in steps:
-        places = np.add.outer(places, np.arange(size) * stride).ravel()
-    return len(np.unique(places)) < prod(size for _, size in steps)
+        offsets = np.add.outer(offsets, np.arange(size) * stride).ravel()
+    return len(np.unique(offsets)) < prod(size for _, size in steps)
 
 
-# Numbers that become integers of a dtype that does not hold them: torch leaves open which, and its kernels differ.
-
-
+# torch does not define the conversion of a number to an integer dtype that cannot hold it, and its kernels differ.
 def conversions_out_of_range(inputs: Sequence[Any], text: str, results: Sequence[Any]) -> list[AsRight | None]:
-    """True where the first tensor of the call has no number that its result could hold; None for other results."""
+    """Return masks that accept any integer if the first input's element exceeds the result's dtype; None for results
+    that convert no floats to integers.
+    """
     tensors = parse_call(text).tensors()
     if not tensors:
         return [None] * len(results)
-    given = np.asarray(inputs[tensors[0]])
-    return [_beyond(given, np.asarray(each)) for each in results]
+    source = np.asarray(inputs[tensors[0]])
+    return [_out_of_range_mask(source, np.asarray(result)) for result in results]
 
 
-def _beyond(given: Array, result: Array) -> AsRight | None:
-    if not dtype_of(given.dtype).is_float or result.dtype.kind not in "iu" or given.shape != result.shape:
+def _out_of_range_mask(source: Array, result: Array) -> AsRight | None:
+    if not dtype_of(source.dtype).is_float or result.dtype.kind not in "iu" or source.shape != result.shape:
         return None
-    whole, limits = np.trunc(widen(given)), np.iinfo(result.dtype)
+    whole, limits = np.trunc(widen(source)), np.iinfo(result.dtype)
     mask = ~((whole >= float(limits.min)) & (whole < float(limits.max) + 1.0))
-    doubt = f"no number lies within {result.dtype}, and torch leaves open what becomes of others" if mask.all() else ""
+    doubt = (
+        f"no number is within {result.dtype}, and torch does not define the conversion of others" if mask.all() else ""
+    )
     return AsRight(mask, doubt)
 
 
-# Several values that a call writes to one place: torch leaves open which of them stays, and devices differ.
-
-
+# torch does not define which of several values written to one element remains, and devices differ.
 def one_of_collided_writes(inputs: Sequence[Any], text: str, known: Collisions, results: Sequence[Any]) -> list[Any]:
-    """True where several values were to be written and one of them stands there; None where no two meet."""
+    """Return masks that accept an element that holds one of several values written to it; None if no writes collide."""
     with suppress(IndexError, KeyError, RuntimeError, TypeError, ValueError):
-        places, values = _written(known.way, _arguments(torch_call(text), on_cpu(inputs), known.arguments))
-        if len(np.unique(places)) < places.size:
-            return [_stays(places, values, np.asarray(each)) for each in results]
+        indices, values = _written_indices(known.way, _arguments(torch_call(text), on_cpu(inputs), known.arguments))
+        if len(np.unique(indices)) < indices.size:
+            return [_mask_of_kept(indices, values, np.asarray(result)) for result in results]
     return [None] * len(results)
 
 
 def _arguments(call: TorchCall, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
 
     def keep(*args: Any, **kwargs: Any) -> tuple[()]:
-        found.update(zip(names, args, strict=False), **kwargs)
+        arguments.update(zip(names, args, strict=False), **kwargs)
         return ()
 
     replace(call, function=keep).on(tensors)()
-    return found
+    return arguments
 
 
-def _written(way: str, given: dict[str, Any]) -> tuple[Array, Array]:
-    """Where each value goes, as the number of an element of the tensor that is written to, and the values."""
-    target = given["input"] if "input" in given else given["self"]
+def _written_indices(way: str, arguments: dict[str, Any]) -> tuple[Array, Array]:
+    """Return the flat index of the element that each value is written to, and the values.
+
+    Raises:
+        ValueError: if the call accumulates or reduces, so that all values count.
+    """
+    target = arguments["input"] if "input" in arguments else arguments["self"]
     numbers = torch.arange(target.numel()).view(target.shape)
-    if given.get("accumulate") or given.get("reduce") is not None:
-        raise ValueError("all of them count")
+    if arguments.get("accumulate") or arguments.get("reduce") is not None:
+        raise ValueError("all values count")
     if way == "slices":
-        places, values = numbers.index_select(given["dim"], given["index"]), given["source"]
+        indices, values = numbers.index_select(arguments["dim"], arguments["index"]), arguments["source"]
     elif way == "elements":
-        places = numbers.gather(given["dim"], given["index"])
-        values = given["src"][tuple(map(slice, places.shape))]
+        indices = numbers.gather(arguments["dim"], arguments["index"])
+        values = arguments["src"][tuple(map(slice, indices.shape))]
     else:
-        key = given["indices"]
+        key = arguments["indices"]
         if way == "dimensions":
-            key = tuple([slice(None) if each is None else each for each in key])
-        places, values = numbers[key], given["values"]
-    values = torch.broadcast_to(torch.as_tensor(values, dtype=target.dtype), places.shape)
-    return places.flatten().numpy(), np.asarray(as_array(values)).reshape(-1)
+            key = tuple([slice(None) if part is None else part for part in key])
+        indices, values = numbers[key], arguments["values"]
+    values = torch.broadcast_to(torch.as_tensor(values, dtype=target.dtype), indices.shape)
+    return indices.flatten().numpy(), np.asarray(as_array(values)).reshape(-1)
 
 
-def _stays(places: Array, values: Array, result: Array) -> Array | None:
+def _mask_of_kept(indices: Array, values: Array, result: Array) -> Array | None:
+    """Return a mask of the elements that several values are written to and that hold one of them bit for bit, or NaN
+    for NaN; None if the dtypes differ.
+    """
     if values.dtype != result.dtype:
         return None
     elements = result.reshape(-1)
-    found = np.zeros(elements.size, dtype=bool)
-    # Values stay bit for bit, NaN for NaN.
-    kept = elements[places]
-    bits = [np.ascontiguousarray(each).view(np.uint8).reshape(-1, kept.dtype.itemsize) for each in (kept, values)]
+    mask = np.zeros(elements.size, dtype=bool)
+    kept = elements[indices]
+    bits = [np.ascontiguousarray(array).view(np.uint8).reshape(-1, kept.dtype.itemsize) for array in (kept, values)]
     is_same = (bits[0] == bits[1]).all(axis=1) | ((kept != kept) & (values != values))
-    found[places[is_same]] = True
-    several = np.bincount(places, minlength=elements.size) > 1
-    return (found & several).reshape(result.shape)
+    mask[indices[is_same]] = True
+    is_collided = np.bincount(indices, minlength=elements.size) > 1
+    return (mask & is_collided).reshape(result.shape)
 
 
-# Numbers beside 16-bit tensors, which torch reads in two ways: ``x + 0.3`` with x of float16.
+# torch promotes a Python number next to a 16-bit tensor in two ways, as in ``x + 0.3`` with x in float16. By its type
+# promotion, 0.3 takes the tensor's dtype: some CPU kernels round it to float16. CUDA kernels and compiled code keep
+# float32. Both are correct and may differ by any number of ulp (a remainder jumps). The reference uses float32; the
+# functions below compute the other result.
 #
-# A number beside a tensor takes the tensor's dtype, says torch's promotion of types, and so do its CPU kernels of some
-# functions: they round 0.3 to float16. Its CUDA kernels, and what its compiler makes, keep 0.3 in float32. Both are
-# right, and what is right by the one may be any number of ulp away from the other (a remainder jumps). The reference
-# has the number in float32; here is the other one.
-#
-# And ``0.3 / x``, which Python hands to x: torch multiplies 0.3 by the reciprocal of x, rounded to 16 bits
-# (``torch.Tensor.__rtruediv__``), while its compiler divides.
-
+# For ``0.3 / x``, torch multiplies 0.3 by the reciprocal of x rounded to 16 bits (``torch.Tensor.__rtruediv__``), while
+# compiled code divides.
 
 Known = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
 
 
 def with_scalars_of_16_bits(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
-    """The call and its inputs with numbers rounded to the dtype of its tensors, among them tensors without dimensions.
+    """Return the call and its inputs with Python numbers and 0-d tensors rounded to the 16-bit dtype of its tensors.
 
-    None where that dtype is none of 16 bits, or rounding changes nothing.
+    None if the tensors have another or several dtypes, or if rounding changes nothing.
     """
     call = torch_call(text).call
     entries = [dtype_of(array.dtype) for array in inputs]
@@ -170,8 +171,8 @@ def with_scalars_of_16_bits(text: str, inputs: Sequence[Any]) -> tuple[str, list
     if facts_of(call.function).scalars != "operands" or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
         return None
     kind = dtype(kinds.pop())
-    args, kwargs = call.mapped(lambda value: _rounded(value, kind))
-    factor = {"alpha": call.kwargs["alpha"]} if "alpha" in call.kwargs else {}  # which is no operand
+    args, kwargs = call.mapped(lambda value: _rounded_to(value, kind))
+    factor = {"alpha": call.kwargs["alpha"]} if "alpha" in call.kwargs else {}  # no operand
     narrow = call_text(replace(call, args=tuple(args), kwargs={**kwargs, **factor}))
     arrays = [
         array if array.ndim or not entry.is_float else widen(round_to(array, kind)).astype(array.dtype)
@@ -182,7 +183,9 @@ def with_scalars_of_16_bits(text: str, inputs: Sequence[Any]) -> tuple[str, list
 
 
 def _with_reciprocal(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
-    """A quotient that the divisor was asked for, as the product with its reciprocal; None for any other call."""
+    """Return a quotient of a number and a 16-bit tensor as a product with the rounded reciprocal, and its inputs; None
+    for other calls.
+    """
     call = torch_call(text).call
     if not facts_of(call.function).may_multiply_by_reciprocal or call.kwargs or len(call.args) != 2:
         return None
@@ -198,46 +201,48 @@ def _with_reciprocal(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] 
     return call_text(Call("torch.mul", (divisor, dividend))), arrays
 
 
-def _rounded(value: Any, kind: DType) -> Any:
+def _rounded_to(value: Any, kind: DType) -> Any:
     return float(widen(round_to(np.asarray(value), kind))) if type(value) is float else value
 
 
 def right_by_other_promotion(
     inputs: Sequence[Any], text: str, actual: Sequence[Any], ulps: float, known: Known | None
 ) -> list[Any]:
-    """One mask for each result: all of it, if it is right with the numbers rounded to 16 bits, else None.
+    """Return an all-True mask for each result that is correct as a whole with numbers rounded to 16 bits, else None.
 
-    ``ulps`` is the ceiling of the function in ulp of float32, and ``known`` says which elements beside the expected
-    ones are right. A result that is right now by the one reading and now by the other is none.
+    ``ulps`` is the function's ceiling in ulp of float32; ``known`` returns masks of alternative correct elements. A
+    result that mixes both promotions is not accepted.
     """
-    nothing: list[Any] = [None] * len(actual)
+    unknown: list[Any] = [None] * len(actual)
     narrow = with_scalars_of_16_bits(text, inputs)
     if narrow is None:
         narrow, known = _with_reciprocal(text, inputs), None
     if narrow is None:
-        return nothing
+        return unknown
     call, arrays = narrow
     try:
-        right = expected(arrays, {"call": call})[: len(actual)]
-        others = nothing if known is None else list(known(arrays, {"call": call}, actual))
+        references = expected(arrays, {"call": call})[: len(actual)]
+        alternatives = unknown if known is None else list(known(arrays, {"call": call}, actual))
     except (Fault, ValueError):
-        return nothing
-    masks = [_within(np.asarray(got), value, ulps) for got, value in zip(actual, right, strict=True)]
-    for place, other in enumerate((others * 2)[: len(masks)]):  # a call in place yields its result twice
-        if other is not None and masks[place] is not None:
-            masks[place] = masks[place] | other
+        return unknown
+    masks = [_mask_within(np.asarray(got), value, ulps) for got, value in zip(actual, references, strict=True)]
+    for index, alternative in enumerate((alternatives * 2)[: len(masks)]):  # an in-place call yields its result twice
+        if alternative is not None and masks[index] is not None:
+            masks[index] = masks[index] | alternative
     return [mask if mask is not None and bool(mask.all()) else None for mask in masks]
 
 
-def _within(got: Array, right: Any, ulps: float) -> Array | None:
-    """Where the output is ``wanted`` up to ``ulps`` of float32 and its own rounding."""
-    if not isinstance(right, Unrounded) or got.shape != np.shape(right.values):
+def _mask_within(got: Array, reference: Any, ulps: float) -> Array | None:
+    """Return a mask of the elements within ``ulps`` of float32 plus their own rounding; None for an unknown reference
+    or another shape.
+    """
+    if not isinstance(reference, Unrounded) or got.shape != np.shape(reference.values):
         return None
     entry = dtype_of(got.dtype)
     with np.errstate(all="ignore"):
-        value, found = np.asarray(right.values), widen(got)
+        value, output = np.asarray(reference.values), widen(got)
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
-        lost = ulps * ulp(size, dtype("float32"))
-        is_near = np.abs(found - value) <= lost + 0.5 * ulp(size + lost, entry)
+        error = ulps * ulp(size, dtype("float32"))
+        is_near = np.abs(output - value) <= error + 0.5 * ulp(size + error, entry)
         rounded = widen(round_to(value, entry))
-        return np.asarray(is_near | (found == rounded) | (np.isnan(found) & np.isnan(value)))
+        return np.asarray(is_near | (output == rounded) | (np.isnan(output) & np.isnan(value)))

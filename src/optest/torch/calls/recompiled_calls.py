@@ -1,9 +1,8 @@
-"""What was compiled is called again: a model does so, and a compiler has state that a first call does not show.
+"""Call compiled code again, as a model does: a compiler may keep state that a first call does not reveal.
 
-The second call gets the same values in other memory. What it yields is judged like the first answer where its bits
-differ, so a result that is drawn together in another order is none the worse for that. Further calls get other values
-of one input: whoever kept the values of the first call is found by that. The last one gets the first values again. No
-call may change its inputs, or the results of the first one.
+The second call gets the same values in other memory; results with other bits are compared like the first ones, since a
+sum may be computed in another order. Further calls get other values of one input, which reveals kept values. The last
+one gets the first values again. No call may change its inputs or the results of the first call.
 """
 
 from __future__ import annotations
@@ -28,69 +27,86 @@ from optest.torch.tensors import as_array, copied, has_memory, is_inexact, memor
 
 _SECOND = "called a second time with the same values"
 _LAST = "called again with the first values, after calls with other ones"
-_MOST_COPIED_BYTES = 1 << 26
-"""Beyond that the second call gets the very tensors of the first one, but for those that it changes."""
-
-_MOST_CHANGED_BYTES = 1 << 22
-"""What a compiler keeps does not depend on sizes, and long calls are not made once more for each input."""
-
+# Above it the second call gets the tensors of the first one, except those that it changes.
+_MAX_COPIED_BYTES = 1 << 26
+# State of a compiler does not depend on sizes, so long calls are not repeated for each input.
+_MAX_CHANGED_BYTES = 1 << 22
+# Compilers of this name in torch keep no result beyond the next call.
 _REPLAYS = "cudagraphs"
-"""Torch's own compilers of this name promise no result beyond the next call."""
+# A result follows its inputs if it changes by this share of its largest element, or this share of its integers change.
+# It is a choice: 1 % is more than a rounding of bfloat16 (1/256), and less than half the input values change in most
+# functions. A result that changes less is inconclusive.
+_FOLLOWS = 0.01
+# torch has few functions for unsigned integers.
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstCall:
-    """A call of what was compiled, and what it yielded: ``leaves`` on the device, ``results`` as arrays."""
+    """First call of compiled code: ``inputs``, the same as ``tensors`` on the device, and its results.
+
+    ``leaves`` are the results on the device, ``results`` the same as arrays. ``reload`` copies an input to the device
+    again. ``upstream`` are the upstream gradients; None if no gradients are tested.
+    """
 
     call: TorchCall
     inputs: Sequence[Array]
     tensors: Sequence[torch.Tensor]
-    """The inputs on the device."""
-
-    again: Callable[[int], torch.Tensor]
-    """Puts an input on the device once more."""
-
+    reload: Callable[[int], torch.Tensor]
     leaves: Sequence[Any]
     results: Sequence[Array]
     target: DeviceUnderTest
     compiled: Callable[[Sequence[torch.Tensor]], list[Any]]
     upstream: Draw | None = None
-    """What its gradients got from above; None where none were asked for."""
+
+    @property
+    def code(self) -> str:
+        """The code under test, as messages name it."""
+        return f"the code compiled by {self.target.compiler}"
 
 
 def require_later_calls_right(first: FirstCall) -> None:
-    """Call what was compiled again, with the same values, with other ones of each input in turn, and with the first.
+    """Call compiled code again with the same values, with other values of one input at a time, and with the first.
 
-    The target keeps what a call with the first values yields where that has other bits than the first results.
+    Append results for the first values whose bits differ to ``first.target.further``.
 
     Raises:
-        Fault: RAISED if a later call raises where torch on the CPU does not, STATE if it writes into the results of the
-            first one, draws random numbers or yields results of other values, since a compiler kept the ones that it
-            first saw; INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
+        Fault: RAISED if a later call raises and torch on the CPU does not; STATE if it writes into the first results,
+            draws random numbers, or returns results of the first values for other ones; INPUT_MUTATED and
+            OUT_OF_BOUNDS if it writes into its inputs.
     """
-    others = _in_other_memory(first)
-    given = first.call.changeable(others)
-    who = f"what {first.target.compiler} compiled"
-    with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
-        leaves = _called(given, _SECOND, first)
-    _require_inputs_unchanged(first, others, given, first.again, _SECOND)
+    with random_numbers_kept(first.code, unless=partial(may_draw, first.call, first.tensors)):
+        leaves, passed = _call_again(first, _SECOND)
     if not _is_replayed(first):
-        _require_results_kept(first, leaves, [*first.tensors, *given])
+        _require_separate_results(first, leaves, [*first.tensors, *passed])
     _keep_if_different(first, first.results, leaves, _SECOND)
-    if _bytes_of(first.tensors) <= _MOST_CHANGED_BYTES:
-        # Each result has to follow the values of each input, and each gradient too, where there are some. Torch on the
-        # CPU computes only where one does not. Nothing is known of inputs that are empty or zero.
-        # Calls below might write into the memory of the first results.
+    if _bytes_of(first.tensors) <= _MAX_CHANGED_BYTES:
+        # Copies, since later calls might write into the memory of the first results.
         kept = [np.array(array) for array in first.results]
         for index in dict.fromkeys(first.call.call.tensors()):
             _require_followed(index, first, kept)
-            _require_results_as_they_were(first, kept)
-        others = _in_other_memory(first)
-        given = first.call.changeable(others)
-        leaves = _called(given, _LAST, first)
-        _require_inputs_unchanged(first, others, given, first.again, _LAST)
-        _require_results_as_they_were(first, kept)
+            _require_results_unchanged(first, kept)
+        leaves, _ = _call_again(first, _LAST)
+        _require_results_unchanged(first, kept)
         _keep_if_different(first, kept, leaves, _LAST)
+
+
+def _call_again(first: FirstCall, how: str) -> tuple[list[Any], list[torch.Tensor]]:
+    """Call compiled code with the first values in other memory; return its results and the tensors that it got.
+
+    Raises:
+        Fault: RAISED if it raises, INPUT_MUTATED or OUT_OF_BOUNDS if it writes into its inputs.
+    """
+    tensors = _in_other_memory(first)
+    passed = first.call.changeable(tensors)
+    try:
+        leaves = first.compiled(passed)
+        first.target.synchronize()
+    except Exception as error:
+        message = f"{how}, {first.code} raises {type(error).__name__}: {first_line(error)}"
+        raise Fault(Reason.RAISED, message) from error
+    _require_inputs_unchanged(first, tensors, passed, first.reload, how)
+    return leaves, passed
 
 
 def require_values_followed(
@@ -101,165 +117,148 @@ def require_values_followed(
     *,
     reverses: bool,
 ) -> None:
-    """Call what was compiled of ``call``, which yielded ``results``, once more with the elements of its inputs in the
-    reverse order, and half of their values; integers stay without ``reverses``.
+    """Repeat a compiled ``call`` with its inputs reversed and halved, and check that its ``results`` follow.
+
+    Without ``reverses``, integer inputs keep their values.
 
     Raises:
-        Fault: STATE if it yields the same again where torch does not, or writes into the results.
+        Fault: STATE if a result stays the same although torch's changes, or the first results are overwritten.
     """
-    others = [copied(each) for each in tensors]
-    for each in others:
-        if each.numel() and (is_inexact(each) or reverses):
-            _reverse(each)  # a quotient, a comparison or a sign does not follow the half of all
-        if each.numel() and is_inexact(each):
-            _halve(each)
+    others = [copied(tensor) for tensor in tensors]
+    for tensor in others:
+        if tensor.numel() and (is_inexact(tensor) or reverses):
+            _reverse(tensor)  # quotients, comparisons and signs do not change if all inputs are halved
+        if tensor.numel() and is_inexact(tensor):
+            _halve(tensor)
     try:
-        plain, changed = ([leaf.cpu() for leaf in call(*given)] for given in (tensors, others))
-    except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
+        plain, changed = ([leaf.cpu() for leaf in call(*args)] for args in (tensors, others))
+    except Exception:  # noqa: BLE001 - torch refuses these values, with any exception
         return
-    who, kept = f"what {target.compiler} compiled", [np.array(as_array(each)) for each in results]
-    again = [as_array(each) for each in target.compiled(others)] if target.compiled else []
-    if not same_bits(kept, [as_array(each) for each in results]):
-        raise Fault(Reason.STATE, f"the results of the first call are written by later calls of {who}")
-    for one, two, expected, other in zip(kept, again, plain, changed, strict=False):
-        if same_bits([one], [two]) and _differ(expected, other) and _is_nearly(one, expected):
-            how = "with other values of its inputs"
-            raise Fault(Reason.STATE, f"{how}, {who} yields what it yielded before: it kept the first results")
+    code, kept = f"the code compiled by {target.compiler}", [np.array(as_array(result)) for result in results]
+    repeated = [as_array(leaf) for leaf in target.compiled(others)] if target.compiled else []
+    if not same_bits(kept, [as_array(result) for result in results]):
+        raise Fault(Reason.STATE, f"a later call of {code} overwrites the results of its first call")
+    for before, after, expected, followed in zip(kept, repeated, plain, changed, strict=False):
+        if same_bits([before], [after]) and _differ(expected, followed) and _is_nearly(before, expected):
+            message = f"with other values of its inputs, {code} returns its first results, which it kept"
+            raise Fault(Reason.STATE, message)
 
 
 def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> None:
-    """Call with other values of one input; nothing is asked where nobody knows which are legal."""
+    """Raise Fault if a result does not follow other values of an input; skip inputs whose legal values are unknown.
+
+    torch on the CPU is executed only if a result has not changed.
+    """
     changed = changed_values(first.call, index, first.tensors[index])
     if changed is None:
         return
     others = _in_other_memory(first)
     changed.put(others[index])
-    before = [copied(each) for each in others]
-    given = first.call.changeable(others)
-    found = _called_with_changed(given, index, changed, first)
-    if found is None:
+    before = [copied(tensor) for tensor in others]
+    passed = first.call.changeable(others)
+    results = _results_for_changed(passed, index, changed, first)
+    if results is None:
         return
-    _require_inputs_unchanged(first, others, given, lambda number: before[number], f"with {changed.how}")
+    _require_inputs_unchanged(first, others, passed, lambda number: before[number], f"with {changed.how}")
     unchanged = {
-        number: one
-        for number, (one, two) in enumerate(zip(kept, found, strict=False))
-        if same_bits([one], [two])
-        and not (first.upstream is not None and one.dtype == np.bool_)  # which gradients there are
+        number: old
+        for number, (old, new) in enumerate(zip(kept, results, strict=False))
+        # The mask of existing gradients does not depend on values.
+        if same_bits([old], [new]) and not (first.upstream is not None and old.dtype == np.bool_)
     }
-    if unchanged and _are_of_changed_values(unchanged, first, index, changed):
-        raise Fault(
-            Reason.STATE,
-            f"with {changed.how}, what {first.target.compiler} compiled yields what it yielded before: it kept the "
-            "values that it was compiled with",
-            details={"input": index},
-        )
+    if unchanged and _should_have_followed(unchanged, first, index, changed):
+        message = f"with {changed.how}, {first.code} returns its first results: it kept the values of compilation"
+        raise Fault(Reason.STATE, message, details={"input": index})
 
 
-def _called_with_changed(
-    given: Sequence[torch.Tensor], index: int, changed: ChangedValues, first: FirstCall
+def _results_for_changed(
+    passed: Sequence[torch.Tensor], index: int, changed: ChangedValues, first: FirstCall
 ) -> list[Array] | None:
-    """What the call yields; None where it refuses values that torch on the CPU refuses, too."""
+    """Return the results for changed values; None if torch on the CPU refuses these values, too.
+
+    Raises:
+        Fault: RAISED if only compiled code raises.
+    """
     try:
-        return [as_array(leaf) for leaf in first.compiled(given)]
+        return [as_array(leaf) for leaf in first.compiled(passed)]
     except Exception as error:
-        if not _is_taken_by_torch(first, index, changed):
+        try:
+            _results_on_cpu(first, index, changed)
+        except Exception:  # noqa: BLE001 - torch refuses these values, with any exception
             return None
-        raise Fault(
-            Reason.RAISED,
-            f"with {changed.how}, what {first.target.compiler} compiled raises {type(error).__name__}: "
-            f"{first_line(error)}; torch does not",
-            details={"input": index},
-        ) from error
+        error_text = f"{type(error).__name__}: {first_line(error)}"
+        message = f"with {changed.how}, {first.code} raises {error_text}; torch on the CPU does not"
+        raise Fault(Reason.RAISED, message, details={"input": index}) from error
 
 
 def _keep_if_different(first: FirstCall, expected: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
-    found = [as_array(leaf) for leaf in leaves]
-    if not same_bits(expected, found):
-        first.target.further.append((how, found))
+    results = [as_array(leaf) for leaf in leaves]
+    if not same_bits(expected, results):
+        first.target.further.append((how, results))
 
 
 def _is_replayed(first: FirstCall) -> bool:
     return _REPLAYS in str(first.target.compiler)
 
 
-def _require_results_as_they_were(first: FirstCall, kept: Sequence[Array]) -> None:
+def _require_results_unchanged(first: FirstCall, kept: Sequence[Array]) -> None:
     if not _is_replayed(first) and not same_bits(kept, first.results):
-        message = f"the results of the first call are written by later calls of what {first.target.compiler} compiled"
-        raise Fault(Reason.STATE, message)
-
-
-def _called(given: Sequence[torch.Tensor], how: str, first: FirstCall) -> list[Any]:
-    try:
-        leaves = first.compiled(given)
-        first.target.synchronize()
-    except Exception as error:
-        message = f"{how}, what {first.target.compiler} compiled raises {type(error).__name__}: {first_line(error)}"
-        raise Fault(Reason.RAISED, message) from error
-    return leaves
+        raise Fault(Reason.STATE, f"a later call of {first.code} overwrites the results of its first call")
 
 
 def _require_inputs_unchanged(
     first: FirstCall,
     placed: Sequence[torch.Tensor],
-    given: Sequence[torch.Tensor],
-    again: Callable[[int], torch.Tensor],
+    passed: Sequence[torch.Tensor],
+    reload: Callable[[int], torch.Tensor],
     how: str,
 ) -> None:
-    """Look at the inputs of another call than the first one."""
+    """Check the inputs after a later call; a Fault's message begins with ``how``."""
     try:
-        require_inputs_unchanged(first.call, placed, given, again)
+        require_inputs_unchanged(first.call, placed, passed, reload)
     except Fault as fault:
         raise Fault(fault.reason, f"{how}: {fault.message}", details=fault.details) from None
 
 
 def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(each.untyped_storage().nbytes() for each in tensors)
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
 
 def _in_other_memory(first: FirstCall) -> Sequence[torch.Tensor]:
-    if _bytes_of(first.tensors) > _MOST_COPIED_BYTES:
+    """Return the inputs of the first call in other memory; the same tensors if they exceed 64 MiB."""
+    if _bytes_of(first.tensors) > _MAX_COPIED_BYTES:
         return first.tensors
     if first.target.device.type != "cpu":
-        return [first.again(index) for index in range(len(first.tensors))]
-    return [copied(each) for each in first.tensors]
+        return [first.reload(index) for index in range(len(first.tensors))]
+    return [copied(tensor) for tensor in first.tensors]
 
 
-def _require_results_kept(first: FirstCall, leaves: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
-    owned = {storage_address(each) for each in inputs} | {0}
-    for each in leaves:
-        if not has_memory(each) or storage_address(each) in owned:
+def _require_separate_results(first: FirstCall, leaves: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
+    """Raise Fault STATE if a result of the second call shares memory with one of the first, except that of inputs."""
+    owned = {storage_address(tensor) for tensor in inputs} | {0}
+    for leaf in leaves:
+        if not has_memory(leaf) or storage_address(leaf) in owned:
             continue
         for number, kept in enumerate(first.leaves):
-            if has_memory(kept) and have_common_memory(kept, each):
-                raise Fault(
-                    Reason.STATE,
-                    f"output{number} of the first call is written by the second call of what {first.target.compiler} "
-                    "compiled: both results are the same memory",
-                )
-
-
-# Other values for an input of what was compiled, and whether torch's own results follow them.
-#
-# Floating and complex inputs get half their values: what is legal stays so, and most results change. Integers and bool
-# get their elements in the reverse order: positions stay within what they index, and as many elements are true.
-
-
-# A result follows its inputs if it changes by this share of the largest one, or so many of its integers change. It is a
-# choice: one in a hundred is more than a rounding of bfloat16 (1/256), and less than what half the values change of
-# most functions. Of a result that changes less, nothing is said.
-_FOLLOWS = 0.01
+            if has_memory(kept) and have_common_memory(kept, leaf):
+                message = f"the second call of {first.code} overwrites output{number} of its first call: both results"
+                raise Fault(Reason.STATE, f"{message} have the same memory")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedValues:
-    """``how`` says which, after "with"; ``put`` writes them into all the memory of a tensor, from its first element."""
+    """Other values for an input: ``how`` describes them after "with", ``put`` writes them into a tensor."""
 
     how: str
     put: Callable[[torch.Tensor], None]
 
 
+# Halved floats stay legal, and most results change. Reversed integers and bools keep positions within their range and
+# the number of true elements.
 def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> ChangedValues | None:
-    """What the input of this number may have in place of its values; None where nobody knows what is legal."""
+    """Return other legal values for an input: halved floats, reversed integers and bools; None if it is empty or its
+    integers have to be ordered.
+    """
     if not tensor.numel():
         return None
     if is_inexact(tensor):
@@ -270,54 +269,41 @@ def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> Changed
 
 
 def _halve(tensor: torch.Tensor) -> None:
-    """Elements that share a place are halved once; torch multiplies no numbers of 8 bits."""
+    # The memory, so that elements with one address are halved once. torch multiplies no floats of 8 bits.
     memory = memory_of(tensor)
     memory.copy_(memory.float().mul_(0.5) if memory.element_size() == 1 else memory * 0.5)
 
 
 def _reverse(tensor: torch.Tensor) -> None:
-    """Gaps between the elements keep what is there, which need not be legal."""
     memory = memory_of(tensor)
-    if memory.dtype in _SIGNED:  # torch has few functions for the others
+    if memory.dtype in _SIGNED:
         memory = memory.view(_SIGNED[memory.dtype])
-    places = torch.arange(len(memory), device=tensor.device).as_strided(tensor.shape, tensor.stride()).unique()
-    memory[places] = memory[places.flip(0)]
+    # Elements only: gaps between them may hold illegal values.
+    indices = torch.arange(len(memory), device=tensor.device).as_strided(tensor.shape, tensor.stride()).unique()
+    memory[indices] = memory[indices.flip(0)]
 
 
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+def _should_have_followed(results: Mapping[int, Array], first: FirstCall, index: int, changed: ChangedValues) -> bool:
+    """Return whether torch on the CPU changes one of these unchanged ``results``, by output number, for other values.
 
-
-def _is_taken_by_torch(first: FirstCall, index: int, other: ChangedValues) -> bool:
-    """Whether torch on the CPU takes the other values, and differentiates the call where gradients are asked for."""
-    try:
-        _by_torch(first, index, other)
-    except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
-        return False
-    return True
-
-
-def _are_of_changed_values(results: Mapping[int, Array], first: FirstCall, index: int, other: ChangedValues) -> bool:
-    """Whether results that did not follow the values of an input are those that torch on the CPU has for other ones.
-
-    ``results`` are they, by their numbers. What is wrong for the first values, too, is no matter of what was kept: the
-    comparison says so. Nothing is known where torch on the CPU has no such kernel.
+    False for results that are wrong for the first values, too, and if torch on the CPU has no such kernel.
     """
     try:
-        plain, changed = _by_torch(first, index, None), _by_torch(first, index, other)
+        plain, followed = _results_on_cpu(first, index, None), _results_on_cpu(first, index, changed)
     except NO_KERNEL:
         return False
     return any(
-        _differ(plain[number], changed[number]) and _is_nearly(array, plain[number])
+        _differ(plain[number], followed[number]) and _is_nearly(array, plain[number])
         for number, array in results.items()
-        if number < min(len(plain), len(changed))
+        if number < min(len(plain), len(followed))
     )
 
 
-def _by_torch(first: FirstCall, index: int, other: ChangedValues | None) -> list[Any]:
-    """What torch on the CPU yields, with other values of one input; its gradients stand behind that."""
+def _results_on_cpu(first: FirstCall, index: int, changed: ChangedValues | None) -> list[Any]:
+    """Return torch's results and gradients on the CPU, with ``changed`` values of one input."""
     call, tensors = first.call, on_cpu(first.inputs)
-    if other is not None:
-        other.put(tensors[index])
+    if changed is not None:
+        changed.put(tensors[index])
     if first.upstream is None:
         with torch.no_grad():
             return call.on(tensors)()
@@ -325,23 +311,25 @@ def _by_torch(first: FirstCall, index: int, other: ChangedValues | None) -> list
 
 
 def _is_nearly(array: Array, expected: torch.Tensor) -> bool:
+    """Return whether an array has the expected shape and values up to the share _FOLLOWS of the largest one."""
     if array.shape != tuple(expected.shape):
         return False
     kind = np.complex128 if expected.is_complex() else np.float64
     return not _differ(expected, torch.from_numpy(array.astype(kind)))
 
 
-def _differ(one: Any, other: Any) -> bool:
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+def _differ(first: Any, second: Any) -> bool:
+    """Return whether two tensors differ in shape, finiteness or by more than _FOLLOWS; False for non-tensors."""
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return False
-    if one.shape != other.shape:
+    if first.shape != second.shape:
         return True
-    if not one.numel():
+    if not first.numel():
         return False
-    if not is_inexact(one):
-        return bool((one != other).double().mean() > _FOLLOWS)
-    if not torch.equal(one.isfinite(), other.isfinite()):
-        return True  # what holds NaN in place of numbers is no result that was kept
-    kind = torch.complex128 if one.is_complex() else torch.float64
-    apart = (one.to(kind) - other.to(kind)).abs().nan_to_num(0.0, 0.0, 0.0).max()
-    return bool(apart > _FOLLOWS * one.to(kind).abs().nan_to_num(0.0, 0.0, 0.0).max())
+    if not is_inexact(first):
+        return bool((first != second).double().mean() > _FOLLOWS)
+    if not torch.equal(first.isfinite(), second.isfinite()):
+        return True
+    kind = torch.complex128 if first.is_complex() else torch.float64
+    difference = (first.to(kind) - second.to(kind)).abs().nan_to_num(0.0, 0.0, 0.0).max()
+    return bool(difference > _FOLLOWS * first.to(kind).abs().nan_to_num(0.0, 0.0, 0.0).max())

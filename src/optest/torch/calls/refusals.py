@@ -1,7 +1,7 @@
-"""Calls that torch refuses: on the CPU, while it traces the call for a compiler, and for tensors of mixed dtypes.
+"""Calls that torch refuses: on the CPU, while tracing for a compiler, and for tensors of mixed dtypes.
 
-``torch.compile`` first makes the call on tensors without values. What torch refuses there comes wrapped in exceptions
-of the compiler's own; that the compiler itself failed comes in such exceptions, too, and is no refusal.
+``torch.compile`` first executes the call on tensors without values and wraps a refusal in exceptions of the compiler.
+Failures of the compiler itself come in such exceptions, too, and are no refusals.
 """
 
 from __future__ import annotations
@@ -22,55 +22,51 @@ from optest.torch.calls.names import NoSuchCallable, NotAnOperator
 from optest.torch.tensors import is_inexact, on_cpu
 
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+# Modules whose exceptions report that a call cannot be traced, not that torch refuses it.
 _TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
-"""Where classes of exceptions live that say what cannot be traced, not what torch refuses."""
-
+# Exceptions with which torch refuses arguments.
 REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What torch refuses arguments with."""
-
+# Exceptions of torch for a missing kernel or derivative; NotImplementedError is a RuntimeError.
 NO_KERNEL = (RuntimeError, TypeError, ValueError)
-"""What torch says where it has no such kernel, or does not differentiate it; NotImplementedError is a RuntimeError."""
-
+# Phrases of torch for a missing kernel or too little memory.
 _LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
-"""What torch says of kernels and of memory that it has not got."""
-
-_OF_THE_CALL = ("more than one element of the written-to tensor", "tensors with non-complex dtypes")
-"""What it says in such words, though the call is wrong: of tensors that it would change in one place several times, and
-of imaginary parts that there are not."""
+# "unsupported operation" and "not implemented" of calls that are wrong: writes into overlapping elements, and the
+# imaginary part of a real tensor.
+_WRONG_CALLS = ("more than one element of the written-to tensor", "tensors with non-complex dtypes")
 
 
 def is_a_lack(error: Exception) -> bool:
-    """Whether an error of torch says that it has no such kernel, or no memory, and nothing of the call."""
+    """Return whether torch's error reports a missing kernel or too little memory, not a wrong call."""
     text = str(error)
-    if any(phrase in text for phrase in _OF_THE_CALL):
+    if any(phrase in text for phrase in _WRONG_CALLS):
         return False
     return isinstance(error, NotImplementedError) or any(lack in text for lack in _LACKS)
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, cut to a line."""
+    """Return the first line of an exception's message."""
     return str(error).strip().partition("\n")[0]
 
 
 def refusal_within(error: BaseException) -> BaseException | None:
-    """The refusal that an error of a compiled call is, or holds as its cause; None where the compiler failed."""
-    found: BaseException | None = error
-    while found is not None and is_of(found, _COMPILER):
-        if isinstance(found, torch._dynamo.exc.BackendCompilerFailed):
+    """Return torch's refusal, which is the error or the cause of the compiler's error; None if the compiler failed."""
+    inner: BaseException | None = error
+    while inner is not None and is_of(inner, _COMPILER):
+        if isinstance(inner, torch._dynamo.exc.BackendCompilerFailed):
             return None
-        outer, found = found, found.__cause__
-        if found is None and outer.__context__ is not None and is_of(outer.__context__, _COMPILER):
-            found = outer.__context__  # one exception of the compiler's made another one of it
-    return None if found is None or is_of(found, _TRACING) else found
+        outer, inner = inner, inner.__cause__
+        if inner is None and outer.__context__ is not None and is_of(outer.__context__, _COMPILER):
+            inner = outer.__context__  # the compiler replaced one of its exceptions by another
+    return None if inner is None or is_of(inner, _TRACING) else inner
 
 
 def is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
-    """Whether the class of an error, or one that it is derived from, is of one of the modules."""
+    """Return whether the error's class or one of its bases is defined in one of the modules, given by prefix."""
     return any(kind.__module__.startswith(modules) for kind in type(error).__mro__)
 
 
 def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], expected: ExpectedError) -> None:
-    """Whoever is under test, torch on the CPU has to refuse the call as the case says.
+    """Check that torch on the CPU refuses the call with the expected error.
 
     Raises:
         Fault: NOT_REFUSED, WRONG_ERROR; BAD_CASE if torch has no such function.
@@ -83,7 +79,7 @@ def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], expected: Ex
 
 
 def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], expected: ExpectedError) -> Exception:
-    """The error of torch on the CPU, which has to refuse the call as the case says: its refusal is torch's own.
+    """Return the error of torch on the CPU, which has to be the expected one.
 
     Raises:
         Fault: NOT_REFUSED, WRONG_ERROR.
@@ -96,48 +92,39 @@ def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], expected: ExpectedE
     if expected.type not in [kind.__name__ for kind in type(error).__mro__]:
         message = f"torch on the CPU refuses the call with {raised!r}, but the case expects {expected.type}"
     elif not expected.matches(raised):
-        message = f"torch on the CPU says {raised!r}, but the case expects {expected.required_text()}"
+        message = f"torch on the CPU reports {raised!r}, but the case expects {expected.required_text()}"
     else:
         return error
     raise Fault(Reason.WRONG_ERROR, message, details={"exception": raised, **_BY_REFERENCE})
 
 
+# The reference contradicts the case: the case is wrong, not the device.
 _BY_REFERENCE = {"contradicted_by": "torch on the CPU"}
-"""The reference says otherwise than the case, so no device has to change."""
 
 
 def in_words_of_eager_torch(
     refusal: Exception, eager: Exception, call: TorchCall, inputs: Sequence[Array]
 ) -> Exception | None:
-    """The refusal of a compiled call with the text of torch on the CPU before its own, None where that is not the same.
+    """Return ``eager`` with the text of both errors, if a compiled call's ``refusal`` comes from torch's tracing.
 
-    Torch without a compiler has other words, and sometimes another type, for some refusals where tensors have no
-    values: of a view that needs a copy it says ValueError there. What says exactly these is torch itself, before any
-    compiler was asked.
+    None if torch, tracing the call without a compiler, refuses it with another type or text.
     """
+    # Without values, torch has other texts and sometimes types: ValueError for a view that needs a copy.
     from torch._subclasses import FakeTensorMode
 
     mode = FakeTensorMode()
     with refusals_unlogged(), mode:
-        traced = _refusal(call, [mode.from_tensor(each) for each in on_cpu(inputs)])
+        traced = _refusal(call, [mode.from_tensor(tensor) for tensor in on_cpu(inputs)])
     if type(traced) is not type(refusal) or str(traced) != str(refusal):
         return None
-    return type(eager)(f"{eager} (while it is traced, torch says: {refusal})")
+    return type(eager)(f"{eager} (torch's message while tracing: {refusal})")
 
 
-# Tensors whose dtypes torch does not take together: the reference, made in float64, does not show that.
-#
-# Torch multiplies no bfloat16 matrix by a float32 one. With both in float64 it does, so such a case has expected values
-# though its data is wrong; a device may take it all the same, and is judged then.
-
-
+# torch multiplies no bfloat16 matrix by a float32 one, but the float64 reference hides that. A device may accept such
+# a case, and its results are compared then.
 @contextmanager
 def mixed_dtypes_refused(case: TestCase, inputs: Sequence[Array]) -> Iterator[None]:
-    """While inside, a device that refuses dtypes which torch on the CPU does not take together, either, is right.
-
-    Raises:
-        Fault: BAD_CASE, in torch's words on the CPU; whatever else is raised inside.
-    """
+    """Within the block, turn a refusal into Fault BAD_CASE if torch on the CPU refuses these dtypes together, too."""
     try:
         yield
     except (Fault, *REFUSALS) as error:
@@ -151,13 +138,15 @@ def mixed_dtypes_refused(case: TestCase, inputs: Sequence[Array]) -> Iterator[No
         raise Fault(
             Reason.BAD_CASE,
             f"torch on the CPU refuses {call_text(call.call)} of {' and '.join(dtypes)}: "
-            f"{type(refusal).__name__}: {str(refusal).strip()}; state one dtype for these tensors, or expects_error if "
+            f"{type(refusal).__name__}: {str(refusal).strip()}; set one dtype for these tensors, or expects_error if "
             "the call should be refused",
         ) from error
 
 
 def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[list[str], Exception] | None:
-    """The dtypes and what torch on the CPU says of them; None where one dtype for all would not be taken, either."""
+    """Return the dtypes that torch on the CPU refuses only together, and its error; None if it accepts them, has no
+    kernel, or refuses their common dtype, too.
+    """
     tensors = on_cpu(inputs)
     kinds = dict.fromkeys(tensors[index].dtype for index in call.call.tensors() if is_inexact(tensors[index]))
     if len(kinds) < 2:
@@ -167,14 +156,15 @@ def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[
         return None
     try:
         common = reduce(torch.promote_types, kinds)
-    except RuntimeError:  # of float8, which has none
+    except RuntimeError:  # float8 dtypes have no common dtype
         return None
-    if _refusal(call, [each.to(common) if is_inexact(each) else each for each in on_cpu(inputs)]) is not None:
+    if _refusal(call, [t.to(common) if is_inexact(t) else t for t in on_cpu(inputs)]) is not None:
         return None
     return [str(kind).removeprefix("torch.") for kind in kinds], refusal
 
 
 def _refusal(call: TorchCall, tensors: Sequence[torch.Tensor]) -> Exception | None:
+    """Execute the call and return its error, None without one."""
     try:
         with torch.no_grad():
             call.on(tensors)()
@@ -183,19 +173,17 @@ def _refusal(call: TorchCall, tensors: Sequence[torch.Tensor]) -> Exception | No
     return None
 
 
-# What torch logs while it traces a call that it refuses: the refusal is raised as well, and a verdict says it.
-
 _LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
-_TEXT = "failed while attempting to run meta for"
 
 
 def _is_no_refusal(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith(_TEXT)
+    return not str(record.msg).startswith("failed while attempting to run meta for")
 
 
+# torch logs a refusal while tracing and raises it as well; the verdict reports it.
 @contextmanager
 def refusals_unlogged() -> Iterator[None]:
-    """Keep off the terminal that a kernel without values raised; whatever else torch logs is logged."""
+    """Within the block, suppress torch's log records of refused calls without values, and only these."""
     _LOGGER.addFilter(_is_no_refusal)
     try:
         yield

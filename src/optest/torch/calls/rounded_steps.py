@@ -1,11 +1,10 @@
-"""A call of torch whose every step is off by a rounding: what an honest arithmetic may make of it, tried in float64.
+"""Execute a torch call in float64 with a rounding error in every step, to sample the results of correct arithmetic.
 
-What a call computes on its way has to be rounded, too. Where terms cancel, that is all that is left of them, though no
-input is far off: ``x - tanh(x)`` of a small x. A step is what torch itself takes apart: an operator, or the operators
-that its decomposition has; gradients that torch leaves whole may be those of an operator that it takes apart. Of a sum
-of products the terms are rounded as well, in float32 at least, and they may cancel; what LAPACK makes of a matrix is
-off by roundings of its largest element; a recurrence rounds once a step. Below the normal numbers of a dtype there are
-no relative roundings: a step there is off by half of the smallest number, or by all that it is.
+Intermediate results are rounded, too; if terms cancel, only these errors are left, as in ``x - tanh(x)`` of a small x.
+A step is an operator, or an operator of torch's decomposition; a gradient without decomposition may be that of a
+decomposed operator. In a sum of products the terms are rounded as well, in float32 at least; a result of LAPACK is off
+by roundings of the matrix's largest element; a recurrence rounds once per step. Below the normal numbers of a dtype, a
+step is off by half of the smallest number, or by its whole value.
 """
 
 from __future__ import annotations
@@ -31,37 +30,38 @@ from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
 from optest.torch.tensors import WIDE, as_array, is_inexact, widened
 
+# Unit roundoff of the coarsest arithmetic that may add products: float32, for 16 bits, too.
 _ACCUMULATED = 2.0**-24
-"""Unit roundoff of the coarsest arithmetic that may add up products: float32, for 16 bits too."""
-
+# Half of the smallest float32.
 _LEAST = 2.0**-150
-"""Half of the smallest number of that arithmetic."""
+# torch's codes of interpolation and padding modes of grid_sample.
+_NEAREST = 1
+_BORDER, _REFLECTION = 1, 2
 
 
 @lru_cache(maxsize=4096)
 def _facts(func: Any) -> Facts:
-    """What is known of an operator as torch's dispatcher hands it on."""
     return facts_of(f"torch.ops.{func.namespace}.{func.overloadpacket.__name__}")
 
 
 @lru_cache(maxsize=8)
 def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]] | None:
-    """What makes the gradients of an operator in the steps back through its decomposition; called as torch calls it.
+    """Return a function with the signature of the operator's backward that differentiates its decomposition.
 
-    None where nobody takes the operator apart.
+    None if there is no decomposition.
     """
     steps = torch._decomp.decomposition_table.get(getattr(torch.ops.aten, forward).default, _STEPS.get(forward))
     if steps is None:
         return None
 
-    def gradients(above: torch.Tensor, *given: Any) -> list[torch.Tensor | None]:
-        *arguments, needed = given
-        operands = [each.detach().requires_grad_() for each in arguments[: len(needed)]]
-        with _seen_by_autograd(), torch.enable_grad():
+    def gradients(upstream: torch.Tensor, *args: Any) -> list[torch.Tensor | None]:
+        *arguments, needed = args
+        operands = [operand.detach().requires_grad_() for operand in arguments[: len(needed)]]
+        with _autograd_enabled(), torch.enable_grad():
             result = steps(*operands, *arguments[len(needed) :])
-        sources = [each for each, is_needed in zip(operands, needed, strict=True) if is_needed]
-        found = iter(torch.autograd.grad(result, sources, above, materialize_grads=True))
-        return [next(found) if is_needed else None for is_needed in needed]
+        sources = [operand for operand, is_needed in zip(operands, needed, strict=True) if is_needed]
+        computed = iter(torch.autograd.grad(result, sources, upstream, materialize_grads=True))
+        return [next(computed) if is_needed else None for is_needed in needed]
 
     return gradients
 
@@ -69,21 +69,21 @@ def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]] | No
 def _sampled_in_3d(
     picture: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
 ) -> torch.Tensor:
-    """``grid_sampler_3d`` out of sums and products, as torch documents ``grid_sample``.
+    """Compute ``grid_sampler_3d`` from sums and products, as torch documents ``grid_sample``.
 
     ``picture`` has the shape (N, C, D, H, W), ``grid`` (N, d, h, w, 3) with the last axis of the picture first; the
-    result has (N, C, d, h, w). Two neighbours along each axis, or the nearest one (``interpolation`` 1).
+    result has (N, C, d, h, w). Uses two neighbours along each axis, or the nearest one (``interpolation`` 1).
     """
     elements = picture.movedim(1, -1)
     batch = torch.arange(len(picture), device=picture.device).reshape(-1, 1, 1, 1)
     axes = []
     for size, position in zip(elements.shape[1:4], grid.flip(-1).unbind(-1), strict=True):
-        place = _place_of(position, size, padding, align_corners)
-        low = place.floor()
+        at = _element_position(position, size, padding, align_corners)
+        low = at.floor()
         axes.append(
-            [(place.round(), torch.ones_like(place))]
+            [(at.round(), torch.ones_like(at))]
             if interpolation == _NEAREST
-            else [(low, low + 1.0 - place), (low + 1.0, place - low)]
+            else [(low, low + 1.0 - at), (low + 1.0, at - low)]
         )
     total = elements.new_zeros(())
     for neighbours in product(*axes):
@@ -103,26 +103,26 @@ _NEAREST = 1
 _BORDER, _REFLECTION = 1, 2
 
 
-def _place_of(position: torch.Tensor, size: int, padding: int, align_corners: bool) -> torch.Tensor:
-    """A position from -1 to 1 in elements of an axis, as the padding moves it."""
-    place = (position + 1.0) * (size * 0.5 - 0.5 if align_corners else size * 0.5)
+def _element_position(position: torch.Tensor, size: int, padding: int, align_corners: bool) -> torch.Tensor:
+    """Convert positions from -1 to 1 to element coordinates of an axis, clamped or reflected by the padding."""
+    at = (position + 1.0) * (size * 0.5 - 0.5 if align_corners else size * 0.5)
     low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
-    place = place if align_corners else place - 0.5
+    at = at if align_corners else at - 0.5
     if padding == _REFLECTION:
-        distance = (place - low).abs()
-        turns = (distance / span).floor() if span else torch.zeros_like(distance)
-        rest = distance - turns * span
-        place = torch.where(turns.remainder(2.0) == 1.0, span - rest, rest) + low if span else torch.zeros_like(place)
-    return place.clamp(0.0, size - 1.0) if padding in (_BORDER, _REFLECTION) else place
+        distance = (at - low).abs()
+        reflections = (distance / span).floor() if span else torch.zeros_like(distance)
+        rest = distance - reflections * span
+        at = torch.where(reflections.remainder(2.0) == 1.0, span - rest, rest) + low if span else torch.zeros_like(at)
+    return at.clamp(0.0, size - 1.0) if padding in (_BORDER, _REFLECTION) else at
 
 
+# Operators without a decomposition in torch 2.13.
 _STEPS: Mapping[str, Callable[..., torch.Tensor]] = {"grid_sampler_3d": _sampled_in_3d}
-"""Operators that torch 2.13 has no decomposition of, in steps of torch."""
 
 
+# torch excludes autograd below the operators of a backward pass.
 @contextmanager
-def _seen_by_autograd() -> Iterator[None]:
-    """While inside, torch can differentiate, as it does not below the operators of a way back."""
+def _autograd_enabled() -> Iterator[None]:
     key = torch._C.DispatchKey.AutogradFunctionality
     was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
     torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
@@ -133,12 +133,11 @@ def _seen_by_autograd() -> Iterator[None]:
 
 
 class RoundedSteps(DispatchMode):
-    """Within, every result that a dtype of this ``unit`` roundoff does not hold is off by up to three halves of it.
+    """Mode that changes every inexact result within the block by up to three halves of the ``unit`` roundoff.
 
-    ``least`` is half of the smallest number of that dtype, and 0 if nothing is ever so small. What an operator is taken
-    apart into is computed in float32 at least, and has its smallest numbers. Up or down is drawn by ``name``; ``share``
-    makes all of it less. Where an operator's decomposition leaves out what its gradient needs, ``takes_apart`` has to
-    be False; then every operator is one step.
+    ``least`` is half of the dtype's smallest number, or 0 to ignore underflow; steps of a decomposition use at most
+    that of float32. ``name`` seeds the directions, ``share`` scales all errors. With ``takes_apart`` False every
+    operator is one step, for operators whose decomposition omits what their gradient needs.
     """
 
     def __init__(
@@ -164,37 +163,38 @@ class RoundedSteps(DispatchMode):
                     with self:
                         return parts(*args, **kwargs)
                 except REFUSALS:
-                    self._step = step  # torch takes it apart for compilers alone
+                    self._step = step  # some decompositions work only for compilers
                 finally:
                     self._least = least
-        found = func(*args, **kwargs)
-        is_made = not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves((args, kwargs)))
-        if facts.has_exact_result or is_made:
-            return found
-        if facts.is_sum_of_products and func._overloadname == "default" and found.is_floating_point():
-            # what the roundings of its terms leave does not cancel as the terms do
-            scattered = func(*(each.abs().square() for each in args)).sqrt()
-            found = found + min(self._unit, _ACCUMULATED) * torch.from_numpy(self._drawn(found)) * scattered
-        off = partial(self._one_off, times=sqrt(_in_a_row(facts, args)), is_of_matrix=facts.is_backward_stable)
+        result = func(*args, **kwargs)
+        is_creation = not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
+        if facts.has_exact_result or is_creation:
+            return result
+        if facts.is_sum_of_products and func._overloadname == "default" and result.is_floating_point():
+            # The roundings of terms do not cancel as the terms do.
+            scattered = func(*(operand.abs().square() for operand in args)).sqrt()
+            result = result + min(self._unit, _ACCUMULATED) * torch.from_numpy(self._drawn(result)) * scattered
+        times = sqrt(_successive_roundings(facts, args))
+        perturb = partial(self._perturb, times=times, is_of_matrix=facts.is_backward_stable)
         returns = func._schema.returns
-        if not isinstance(found, (tuple, list)):
-            return off(found, returns[0] if returns else None)
-        promised = returns if len(returns) == len(found) else [returns[0] if returns else None] * len(found)
-        return type(found)(map(off, found, promised))
+        if not isinstance(result, (tuple, list)):
+            return perturb(result, returns[0] if returns else None)
+        schemas = returns if len(returns) == len(result) else [returns[0] if returns else None] * len(result)
+        return type(result)(map(perturb, result, schemas))
 
-    def _one_off(self, value: Any, promised: Any, *, times: float, is_of_matrix: bool) -> Any:
+    def _perturb(self, value: Any, schema: Any, *, times: float, is_of_matrix: bool) -> Any:
+        """Return a result with ``times`` the rounding error, written results in place; views and exact values as is."""
         if not isinstance(value, torch.Tensor) or not is_inexact(value):
             return value
-        shared = None if promised is None else promised.alias_info
+        shared = None if schema is None else schema.alias_info
         if shared is not None and not shared.is_write:
             return value  # a view
         if is_of_matrix and value.dim() > 1 and value.numel() and shared is None:
             off = times * self._unit * torch.from_numpy(self._drawn(value))
             return value + off * value.abs().amax((-2, -1), keepdim=True)
-        # Multiply by a factor that makes each value off by a rounding in the drawn direction.
         wide = value.detach().resolve_conj().resolve_neg()
         components = (wide.real, wide.imag) if wide.is_complex() else (wide,)
-        parts = [each.to(torch.float64).reshape(-1).numpy() for each in components]
+        parts = [component.to(torch.float64).reshape(-1).numpy() for component in components]
         drawn = self._drawn(value)
         factor = torch.from_numpy(off_by_a_rounding(parts, drawn, times * self._unit, self._unit, self._least))
         return value * factor if shared is None else value.mul_(factor)
@@ -206,44 +206,44 @@ class RoundedSteps(DispatchMode):
         return drawn
 
 
-def _in_a_row(facts: Facts, args: Sequence[Any]) -> int:
-    """How many roundings each result of an operator has behind it, one after the other."""
+def _successive_roundings(facts: Facts, args: Sequence[Any]) -> int:
+    """Return how many successive roundings lead to a result: the matrix size for LAPACK, the steps of a recurrence."""
     if facts.is_backward_stable:
         return max(1, *map(int, args[0].shape[-2:]))
     return max(1, int(args[0].shape[0])) if facts.rounds_at_every_step else 1
 
 
-# The call as the sampler of :mod:`optest.core.rounded_calls` evaluates it.
-
-
 @dataclass(frozen=True, slots=True)
 class TorchEvaluation:
-    """A call of torch, with the function that evaluates it: to results, or to gradients for upstream gradients."""
+    """A call to evaluate for :mod:`optest.core.rounded_calls`; ``make`` is ``results_of`` or ``gradients_of``."""
 
     call: TorchCall
     inputs: Sequence[Any]
     make: Callable[[TorchCall, Sequence[torch.Tensor], Draw], list[Array]]
 
     def __call__(self, arrays: Sequence[Array], rounding: Rounding | None) -> list[Array]:
+        """Evaluate the call on ``arrays`` in float64, with errors in its steps and upstream gradients if requested."""
         tensors = widened(arrays)
         call, draw = with_rounded_scalars(self.call, self.inputs), upstream_gradients(self.call, self.inputs)
         if rounding is None:
             return self.make(call, tensors, draw)
 
-        def above(output_number: int, output: torch.Tensor) -> torch.Tensor:
-            off = torch.from_numpy(roundings(f"{rounding.name}/above{output_number}", output.shape))
-            return draw(output_number, output) * (1.0 + rounding.share * rounding.unit * off)
+        def upstream(number: int, output: torch.Tensor) -> torch.Tensor:
+            errors = torch.from_numpy(roundings(f"{rounding.name}/above{number}", output.shape))
+            return draw(number, output) * (1.0 + rounding.share * rounding.unit * errors)
 
         with RoundedSteps(
             rounding.unit, rounding.name, share=rounding.share, takes_apart=rounding.takes_apart, least=rounding.least
         ):
-            return self.make(call, tensors, above)
+            return self.make(call, tensors, upstream)
 
 
 def results_of(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
+    """Execute the call in float64 and return its results as arrays."""
     with torch.no_grad():
-        return [as_array(each) for each in call.on(tensors, dtypes=WIDE)()]
+        return [as_array(leaf) for leaf in call.on(tensors, dtypes=WIDE)()]
 
 
 def gradients_of(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
-    return [as_array(each) for each in in_float64(call, tensors, draw).outputs(tensors)]
+    """Return results, the mask of existing gradients and the gradients as arrays, in float64."""
+    return [as_array(output) for output in in_float64(call, tensors, draw).outputs(tensors)]

@@ -1,4 +1,4 @@
-"""What a function that torch was asked for is called in a file of cases, and which calls compute nothing."""
+"""Dotted torch names for recorded calls, and the calls that become no case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optest.torch.tensors import tensors_of
 
 
 class NamedCall(NamedTuple):
-    """A dotted name of torch's and the arguments in its order."""
+    """A dotted torch name and the arguments in that function's order."""
 
     name: str
     args: tuple[Any, ...]
@@ -26,16 +26,16 @@ class NamedCall(NamedTuple):
 
 
 class NoCase(ValueError):
-    """A call that is no case; the message says why, as the end of "left out: "."""
+    """A call that becomes no case; the message is a verb phrase that follows "left out, as they"."""
 
 
 class Unwritten(NoCase):
-    """A call whose result is new memory, with whatever lies there."""
+    """A call that returns uninitialised memory, such as ``torch.empty``."""
 
 
 SETTINGS = "compute nothing"
 
-# Python's words that torch has a function under another name for, which says more.
+# Operator names of Python whose torch function has another name.
 _WORDS = {"pos": "positive", "mod": "remainder", "div": "truediv", "idiv": "itruediv", "and": "and_", "or": "or_"}
 
 _PROPERTIES = {
@@ -47,46 +47,46 @@ _TORCH_HOMES = ("torch.functional", "torch._C._VariableFunctions", "torch._VF")
 
 
 def named_torch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NamedCall:
-    """The call as a model makes it.
+    """Return the public torch name and the arguments of a call that ``__torch_function__`` received.
 
     Raises:
-        NoCase: for what is no operator: a property, a setting, a context manager.
+        NoCase: if the call is no operator: a property, a setting, a context manager.
     """
-    full = _resolved(function)
-    home, _, last = full.rpartition(".")
+    name = _resolved(function)
+    module, _, last = name.rpartition(".")
     if last in ("__get__", "__set__", "__delete__"):
-        return _property(home.rpartition(".")[2], last, args)
-    _require_computing(full)
-    if home == "torch.Tensor":
+        return _property(module.rpartition(".")[2], last, args)
+    _require_computing(name)
+    if module == "torch.Tensor":
         if last.startswith("__"):
-            # Name a method between underscores by its function: torch.add for __add__, torch.iand. What is reflected
-            # and commutes keeps its order, so that the tensor stays first.
-            spelled = canonical(full)
+            # Name a special method by its function: torch.add for __add__. A reflected operator that commutes keeps
+            # its argument order, so that the tensor stays first.
+            spelled = canonical(name)
             if spelled.operator not in OPERATORS_OF_PYTHON or spelled.operator == "contains":
                 raise NoCase(SETTINGS)
-            word = full.rpartition(".")[2].strip("_")
+            word = name.rpartition(".")[2].strip("_")
             if spelled.is_reflected:
                 word = word[1:]
                 if spelled.operator == "sub":
                     word = "rsub"
-                elif not facts_of(full).commutes:
+                elif not facts_of(name).commutes:
                     args = args[::-1]
-            full = f"torch.{_WORDS.get(word, word)}"
-            _require_known(full)
-            return NamedCall(full, args, kwargs)
-        if facts_of(full).is_captured_as_function and canonical(full).operator == last and not kwargs:
+            name = f"torch.{_WORDS.get(word, word)}"
+            _require_known(name)
+            return NamedCall(name, args, kwargs)
+        if facts_of(name).is_captured_as_function and canonical(name).operator == last and not kwargs:
             return NamedCall(f"torch.{last}", args, kwargs)
-    if home in _TORCH_HOMES and callable(getattr(torch, last, None)):
-        full = f"torch.{last}"
-    _require_known(full)
-    return _without_defaults(NamedCall(full, args, kwargs), function)
+    if module in _TORCH_HOMES and callable(getattr(torch, last, None)):
+        name = f"torch.{last}"
+    _require_known(name)
+    return _without_defaults(NamedCall(name, args, kwargs), function)
 
 
 def named_aten(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NamedCall:
-    """The call as torch's dispatcher sees it: ``torch.ops.aten.add.Tensor``.
+    """Return the name of a dispatched call, as ``torch.ops.aten.add.Tensor``, with its arguments unchanged.
 
     Raises:
-        NoCase: for what cannot be called by such a name.
+        NoCase: if no operator has that name or it computes nothing.
     """
     name = f"torch.ops.{str(function).removeprefix('torch.ops.')}"
     _require_computing(name)
@@ -96,27 +96,27 @@ def named_aten(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 
 @lru_cache(maxsize=4096)
 def _resolved(function: Callable[..., Any]) -> str:
-    found = resolve_name(function)
-    if found:
-        return f"torch.ops.{found}" if isinstance(function, (OpOverload, OpOverloadPacket)) else str(found)
+    name = resolve_name(function)
+    if name:
+        return f"torch.ops.{name}" if isinstance(function, (OpOverload, OpOverloadPacket)) else str(name)
     module = getattr(function, "__module__", None) or type(function).__module__
     return f"{module}.{getattr(function, '__name__', '?')}"
 
 
-def _property(name: str, how: str, args: tuple[Any, ...]) -> NamedCall:
-    if how != "__get__" or name not in _PROPERTIES:
+def _property(name: str, method: str, args: tuple[Any, ...]) -> NamedCall:
+    if method != "__get__" or name not in _PROPERTIES:
         raise NoCase(SETTINGS)
-    function, more = _PROPERTIES[name]
+    function, extra = _PROPERTIES[name]
     (tensor,) = args[:1]
     if name == "T" and tensor.dim() != 2:
         return NamedCall("torch.permute", (tensor, tuple(reversed(range(tensor.dim())))), {})
-    return NamedCall(function, (tensor, *more), {})
+    return NamedCall(function, (tensor, *extra), {})
 
 
 def _require_computing(name: str) -> None:
     facts = facts_of(name)
     if facts.is_unwritten:
-        raise Unwritten("return memory that nobody has written")
+        raise Unwritten("return uninitialised memory")
     if facts.no_case:
         raise NoCase(facts.no_case)
 
@@ -129,10 +129,8 @@ def _require_known(name: str) -> None:
 
 
 def _without_defaults(call: NamedCall, function: Callable[..., Any]) -> NamedCall:
-    """The call without what it states although it is so anyway, and with tensors at their places.
-
-    Functions of ``torch.nn.functional`` are seen with all that they pass on, which is more than the model said.
-    """
+    """Drop keyword arguments equal to their defaults; make those up to the last tensor positional."""
+    # torch.nn.functional passes every argument on, including those that the model did not write.
     parameters = _parameters(function)
     kwargs = {name: value for name, value in call.kwargs.items() if name != "_stacklevel"}
     if parameters is None:
@@ -142,18 +140,17 @@ def _without_defaults(call: NamedCall, function: Callable[..., Any]) -> NamedCal
         for name, value in kwargs.items()
         if name not in parameters or not _is_default(value, parameters[name].default)
     }
-    # Pass keyword arguments up to the last tensor among them as positional ones, where all between have a default.
     call = call._replace(kwargs=kwargs)
     kwargs, args = dict(call.kwargs), list(call.args)
-    positional = [each for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != len(parameters) or len(args) > len(positional):
         return call
-    rest = positional[len(args) :]
-    holds_tensor = [any(True for _ in tensors_of(kwargs.get(each.name))) for each in rest]
-    last = max((place for place, holds in enumerate(holds_tensor, 1) if holds), default=0)
-    if any(each.name not in kwargs and each.default is each.empty for each in rest[:last]):
+    remaining = positional[len(args) :]
+    holds_tensor = [any(True for _ in tensors_of(kwargs.get(p.name))) for p in remaining]
+    last = max((end for end, holds in enumerate(holds_tensor, 1) if holds), default=0)
+    if any(p.name not in kwargs and p.default is p.empty for p in remaining[:last]):
         return call
-    args += [kwargs.pop(each.name, each.default) for each in rest[:last]]
+    args += [kwargs.pop(p.name, p.default) for p in remaining[:last]]
     return call._replace(args=tuple(args), kwargs=kwargs)
 
 
@@ -161,11 +158,12 @@ def _is_default(value: Any, default: Any) -> bool:
     return type(value) is type(default) and not isinstance(value, torch.Tensor) and bool(value == default)
 
 
+# None for builtins and for *args or **kwargs, whose arguments cannot be reordered.
 @lru_cache(maxsize=1024)
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
     if not inspect.isfunction(function):
         return None
     parameters = inspect.signature(function).parameters
-    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters.values()):
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
         return None
     return parameters

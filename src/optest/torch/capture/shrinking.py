@@ -1,8 +1,7 @@
-"""Calls with smaller tensors: large sizes are divided, all that belong together by the same number.
+"""Shrink the tensors of a captured call: divide a large size and all its multiples by the same number.
 
-A size is divided wherever a multiple of it stands in the call: in other shapes, in strides and offsets, among the
-numbers that the call takes. What is tried is made without values first, so a call that its sizes no longer fit is never
-written; sizes that the call yields have to follow, too, where that is possible.
+Multiples are divided in all shapes, strides, offsets and integer arguments. A candidate is first executed on the meta
+device, so that an invalid call is never written; candidates whose output shapes are divided, too, are preferred.
 """
 
 from __future__ import annotations
@@ -28,12 +27,13 @@ from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import literal, value_of
 from optest.torch.tensors import TORCH_DTYPES
 
+# Smaller numbers may be dimensions, kernel sizes or counts and are not taken for sizes.
 _SMALLEST = 8
-"""Numbers below it may be dimensions, kernel sizes or counts: they are not taken for sizes."""
-
-_MOST_STEPS, _MOST_TRIED = 12, 80
-_KEEPS = 16
-"""A size without a divisor keeps its remainder by this: odd stays odd, and what fits a vector still does."""
+_MAX_STEPS, _MAX_CANDIDATES = 12, 80
+# A size without a usable divisor keeps its remainder by this: an odd size stays odd, a vectorisable one stays so.
+_KEPT_MODULUS = 16
+# Elements up to which a candidate is executed on the CPU, to see whether torch accepts it.
+_MAX_EXECUTED = 1 << 24
 
 Entry = Mapping[str, Any]
 Shapes = list[tuple[int, ...]]
@@ -41,7 +41,7 @@ Shapes = list[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Division:
-    """Multiples of ``base`` are divided by ``by``; with ``instead`` only ``base`` itself is replaced."""
+    """Division of multiples of ``base`` by ``by``; with ``instead`` only ``base`` itself is replaced by that."""
 
     base: int
     by: int
@@ -53,39 +53,43 @@ class _Division:
         return size // self.by if size and size % self.base == 0 else size
 
 
-def shrunk(entry: Entry, limit: int) -> tuple[dict[str, Any], dict[int, int]]:
-    """The keys of a case with sizes of at most ``limit`` where it can be had, and what became of each size."""
+def shrink_entry(entry: Entry, limit: int) -> tuple[dict[str, Any], dict[int, int]]:
+    """Return the case with sizes of at most ``limit``, as far as possible, and the new size of each changed one."""
     current = copy.deepcopy(dict(entry))
     first = _sizes(current)
     became = {size: size for size in first}
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         largest = max(_sizes(current), default=0)
         if largest <= limit:
             break
-        found = _step(current, largest, limit)
-        if found is None:
+        step = _shrink_once(current, largest, limit)
+        if step is None:
             break
-        current, division = found
-        became = {size: division(now) for size, now in became.items()}
-    return current, {size: now for size, now in became.items() if size != now}
+        current, division = step
+        became = {size: division(new) for size, new in became.items()}
+    return current, {size: new for size, new in became.items() if size != new}
 
 
-def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, Any], _Division] | None:
-    """The entry with its largest size made smaller, if it may be."""
-    before = _yields(entry)
-    if before is None or _counts(entry):
+def _shrink_once(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, Any], _Division] | None:
+    """Return the entry with its largest size reduced, and the division; None if no candidate is valid.
+
+    Prefer a candidate whose outputs have divided shapes, else take the first valid one.
+    """
+    before = _output_shapes(entry)
+    if before is None or _depends_on_values(entry):
         return None
     lenient = None
-    together = math.gcd(largest, *[each for each in _numbers(entry) if largest % each == 0])
+    together = math.gcd(largest, *[number for number in _size_arguments(entry) if largest % number == 0])
     for division in _divisions(largest, limit, together):
         for with_numbers in (True, False):
             changed = _changed(entry, division, with_numbers)
-            after = _yields(changed)
-            has_elements = any(0 not in shape for shape in before)  # a slice from 12 to 16 of 8 elements has none
+            after = _output_shapes(changed)
+            # For example, the slice 12:16 of 8 elements is valid, but empty.
+            has_elements = any(0 not in shape for shape in before)
             if after is None or (has_elements and all(0 in shape for shape in after)):
                 continue
             is_divided = after == [tuple(map(division, shape)) for shape in before]
-            if (is_divided or lenient is None) and _is_refused(changed):
+            if (is_divided or lenient is None) and _is_refused_on_cpu(changed):
                 continue
             if is_divided:
                 return changed, division
@@ -93,19 +97,23 @@ def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, An
     return lenient
 
 
-def _counts(entry: Entry) -> bool:
-    """Whether true elements of a mask, or offsets and lengths, have to fit the sizes of other tensors."""
-    if takes_ordered_integers(entry["op"]) and any("int" in each["dtype"] for each in tensor_entries(entry)):
+def _depends_on_values(entry: Entry) -> bool:
+    """Return whether the values of a mask, or of offsets and lengths, have to fit the sizes of other tensors."""
+    if takes_ordered_integers(entry["op"]) and any("int" in tensor["dtype"] for tensor in tensor_entries(entry)):
         return True
-    is_masked = any(each["dtype"] == "bool" for each in list(tensor_entries(entry))[1:])
+    is_masked = any(tensor["dtype"] == "bool" for tensor in list(tensor_entries(entry))[1:])
     return is_masked and facts_of(entry["op"]).mask_must_fit
 
 
 def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
-    """What may be done to ``size``, best first; ``together`` divides it and the numbers that the call takes."""
+    """Yield divisions of ``size``, best first, at last its replacement by a size without a common factor.
+
+    ``together`` is the greatest common divisor of ``size`` and the integer arguments that divide it.
+    """
     least = -(-size // limit)
-    divisors = [each for each in range(2, min(size, 4096) + 1) if size % each == 0]
-    factors = [each for each in divisors if each >= least] + [each for each in reversed(divisors) if each < least]
+    divisors = [d for d in range(2, min(size, 4096) + 1) if size % d == 0]
+    # Prefer the smallest divisor that reaches the limit, so that the case stays as large as possible.
+    factors = [d for d in divisors if d >= least] + [d for d in reversed(divisors) if d < least]
     tried = 0
     for by in factors:
         if size // by < min(limit, _SMALLEST):
@@ -116,62 +124,55 @@ def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
             if base % by or base < max(_SMALLEST, 2 * by):
                 continue
             tried += 1
-            if tried > _MOST_TRIED:
+            if tried > _MAX_CANDIDATES:
                 return
             yield _Division(base, by)
-    kept = size % _KEEPS
-    instead = limit - (limit - kept) % _KEEPS if limit >= max(kept, 1) else limit
+    kept = size % _KEPT_MODULUS
+    instead = limit - (limit - kept) % _KEPT_MODULUS if limit >= max(kept, 1) else limit
     if 0 < instead < size:
         yield _Division(size, 1, instead)
 
 
-def _numbers(entry: Entry) -> Iterator[int]:
-    """The numbers that the call takes, those that may be sizes."""
+def _size_arguments(entry: Entry) -> Iterator[int]:
+    """Yield the absolute integer arguments of the call that are large enough to be sizes."""
     for value in _call(entry).values():
         if type(value) is int and abs(value) >= _SMALLEST:
             yield abs(value)
 
 
 def _sizes(entry: Entry) -> set[int]:
-    """Of its tensors; of what it makes if it takes none."""
-    shapes = [tensor["shape"] for tensor in tensor_entries(entry)] or _yields(entry) or []
+    """Return all sizes of the call's input tensors; of its outputs if it has no inputs."""
+    shapes = [tensor["shape"] for tensor in tensor_entries(entry)] or _output_shapes(entry) or []
     return {size for shape in shapes for size in shape}
 
 
-def _yields(entry: Entry) -> Shapes | None:
-    """The shapes that the call yields, told without values; None if it cannot be made or told."""
+def _output_shapes(entry: Entry) -> Shapes | None:
+    """Return the shapes of the call's outputs, computed without values; None if torch refuses the call."""
     try:
         text = call_text(_call(entry))
-        given = [
-            torch.empty_strided(each["shape"], _strides(each), dtype=_dtype(each), device="meta")
-            for each in tensor_entries(entry)
+        inputs = [
+            torch.empty_strided(tensor["shape"], _strides(tensor), dtype=_dtype(tensor), device="meta")
+            for tensor in tensor_entries(entry)
         ]
         with torch.no_grad():
-            leaves = torch_call(text).without_values(given)
+            leaves = torch_call(text).without_values(inputs)
     except REFUSALS:
         return None
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-_MOST_MADE = 1 << 24
-"""Elements up to which a smaller call is made for once, to see whether torch takes it."""
-
-
-def _is_refused(entry: Entry) -> bool:
-    """Whether torch on the CPU refuses the call, though it can tell its sizes: kernels ask more of them.
-
-    What the CPU has not got, and what is large, is not known to be refused.
-    """
+def _is_refused_on_cpu(entry: Entry) -> bool:
+    """Return whether torch on the CPU refuses the call; False for large calls and for those without a CPU kernel."""
+    # Kernels check more than shape inference does.
     tensors = list(tensor_entries(entry))
     try:
         text = call_text(_call(entry))
-        spans = [TensorSpec(dtype=dtype(each["dtype"]), shape=tuple(each["shape"])).elements for each in tensors]
-        if sum(spans) > _MOST_MADE:
+        if sum(_spec(tensor).elements for tensor in tensors) > _MAX_EXECUTED:
             return False
         with torch.random.fork_rng(devices=()), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
-            torch_call(text).on([_filled(each) for each in tensors])()
+            torch_call(text).on([_example_tensor(tensor) for tensor in tensors])()
     except NotImplementedError:
         return False
     except REFUSALS as error:
@@ -179,25 +180,25 @@ def _is_refused(entry: Entry) -> bool:
     return False
 
 
-def _filled(tensor: Mapping[str, Any]) -> torch.Tensor:
-    """A tensor of that layout: what is written out, the lowest integer that may be drawn, or random numbers."""
+def _example_tensor(tensor: Mapping[str, Any]) -> torch.Tensor:
+    """Return a tensor of that layout: the written data, random numbers, or the lowest integer of the fill's range."""
     kind, shape, strides = _dtype(tensor), tensor["shape"], _strides(tensor)
-    given = tensor.get("init_args")
+    fill = tensor.get("init_args")
     if tensor.get("init") == "data":
-        values = torch.tensor(given, dtype=torch.float64 if kind.is_floating_point else torch.int64)
-        for axis in (each for each, step in enumerate(strides) if not step):
-            values = values.narrow(axis, 0, 1)  # one element stands for all of them
+        values = torch.tensor(fill, dtype=torch.float64 if kind.is_floating_point else torch.int64)
+        for axis in (axis for axis, step in enumerate(strides) if not step):
+            values = values.narrow(axis, 0, 1)  # all elements of an expanded dimension are one
         return torch.empty_strided(values.shape, strides, dtype=kind).copy_(values).expand(shape)
     if kind is torch.bool or kind.is_floating_point or kind.is_complex:
         span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if 0 not in shape else 0
         return torch.rand(span).to(kind).as_strided(shape, strides)
-    return torch.empty_strided(shape, strides, dtype=kind).fill_(given.get("low", 0) if isinstance(given, dict) else 0)
+    return torch.empty_strided(shape, strides, dtype=kind).fill_(fill.get("low", 0) if isinstance(fill, dict) else 0)
 
 
 def _call(entry: Entry) -> Call:
-    """The call; its tensors have the numbers that :func:`tensor_entries` gives them."""
+    """Return the entry as a Call; its tensors are numbered in the order of :func:`tensor_entries`."""
     numbers = itertools.count()
-    args = tuple([_argument(each, numbers) for each in entry.get("inputs", ())])
+    args = tuple([_argument(argument, numbers) for argument in entry.get("inputs", ())])
     kwargs = {
         name: _argument(value, numbers) if isinstance(value, dict) else value_of(value)
         for name, value in entry.get("kwmap", {}).items()
@@ -213,7 +214,7 @@ def _argument(entry: Mapping[str, Any], numbers: Iterator[int]) -> Any:
         case "tensor_list":
             return [TensorRef(next(numbers)) for _ in value]
         case "tuple" | "list":
-            parts = [_argument(each, numbers) for each in value]
+            parts = [_argument(part, numbers) for part in value]
             return tuple(parts) if kind == "tuple" else parts
         case "py":
             return literal(value)
@@ -228,13 +229,17 @@ def _dtype(tensor: Mapping[str, Any]) -> torch.dtype:
     return TORCH_DTYPES[tensor["dtype"]]
 
 
+def _spec(tensor: Mapping[str, Any]) -> TensorSpec:
+    return TensorSpec(dtype=dtype(tensor["dtype"]), shape=tuple(tensor["shape"]))
+
+
 def _changed(entry: Entry, division: _Division, with_numbers: bool) -> dict[str, Any]:
-    """The entry with its sizes, and the numbers that it takes, divided."""
+    """Return a copy of the entry with divided sizes and, if ``with_numbers``, divided integer arguments."""
     changed = copy.deepcopy(dict(entry))
     for tensor in tensor_entries(changed):
         _resize(tensor, division)
     if with_numbers:
-        changed["inputs"] = [_renumbered(each, division) for each in changed.get("inputs", ())]
+        changed["inputs"] = [_renumbered(argument, division) for argument in changed.get("inputs", ())]
         changed["kwmap"] = {
             name: _renumbered({"value": value}, division)["value"] if not isinstance(value, dict) else value
             for name, value in changed.get("kwmap", {}).items()
@@ -249,10 +254,10 @@ def _resize(tensor: dict[str, Any], division: _Division) -> None:
     sizes = [division(size) for size in shape]
     if sizes == shape:
         return
-    # Strides keep their order, as dense as they were; gaps keep their ratio, or are divided as sizes are.
+    # Strides keep their order and density; a gap keeps its ratio to the dimensions within, or is divided like a size.
     steps = [0] * len(shape)
     span, new_span = 1, 1
-    for axis in sorted(range(len(shape)), key=lambda each: (strides[each], shape[each] != 1)):
+    for axis in sorted(range(len(shape)), key=lambda a: (strides[a], shape[a] != 1)):
         if strides[axis] == 0:
             continue
         ratio, rest = divmod(strides[axis], span)
@@ -272,23 +277,26 @@ def _resize(tensor: dict[str, Any], division: _Division) -> None:
 def _offset(
     offset: int, shape: list[int], strides: list[int], sizes: list[int], steps: list[int], division: _Division
 ) -> int:
-    """Where the first element lies: so many steps of each dimension, whole ones and a rest."""
-    found = 0
-    for axis in sorted(range(len(shape)), key=lambda each: -strides[each]):
+    """Return the offset in the new layout of the element that ``offset`` selects in the old one.
+
+    Split the offset into steps of each dimension; complete dimensions scale with their size, the rest is divided.
+    """
+    new_offset = 0
+    for axis in sorted(range(len(shape)), key=lambda a: -strides[a]):
         if strides[axis] == 0:
             continue
         count, offset = divmod(offset, strides[axis])
-        whole, rest = divmod(count, shape[axis])
-        found += (whole * sizes[axis] + min(division(rest), sizes[axis] - 1)) * steps[axis]
-    return found + offset
+        complete, rest = divmod(count, shape[axis])
+        new_offset += (complete * sizes[axis] + min(division(rest), sizes[axis] - 1)) * steps[axis]
+    return new_offset + offset
 
 
 def _forget_values(tensor: dict[str, Any]) -> None:
-    """Values that were written out are drawn from their range instead."""
+    """Replace written data by a random fill: randint over its range for integers, randn for floats."""
     values = np.array(tensor.pop("init_args"))
     del tensor["init"]
     if not values.size:
-        return  # NumPy takes an empty list for floats, whatever the tensor holds
+        return  # NumPy reads an empty list as float64, whatever the tensor holds
     if values.dtype.kind not in "iu":
         tensor["init"] = "randn"
     elif tensor["dtype"] != "bool":
@@ -298,7 +306,7 @@ def _forget_values(tensor: dict[str, Any]) -> None:
 def _renumbered(entry: dict[str, Any], division: _Division) -> dict[str, Any]:
     ((kind, value),) = entry.items()
     if kind in ("tuple", "list"):
-        return {kind: [_renumbered(each, division) for each in value]}
+        return {kind: [_renumbered(part, division) for part in value]}
     if kind == "py":
         return {"py": text_of(_divided(literal(value), division))}
     if kind == "value":
@@ -310,28 +318,27 @@ def _divided(value: Any, division: _Division) -> Any:
     if type(value) is int:
         return int(math.copysign(division(abs(value)), value)) if abs(value) >= _SMALLEST else value
     if isinstance(value, (list, tuple)):
-        return type(value)([_divided(each, division) for each in value])
+        return type(value)([_divided(part, division) for part in value])
     if isinstance(value, slice):
-        return slice(*[_divided(each, division) for each in (value.start, value.stop, value.step)])
+        return slice(*[_divided(part, division) for part in (value.start, value.stop, value.step)])
     return value
 
 
 def _keep_positions_within(entry: Entry) -> None:
-    """Positions in a dimension that became smaller are taken modulo its size."""
+    """Bring the call's index tensors into the range of the smaller dimensions: data modulo the size, fills clipped."""
     tensors = list(tensor_entries(entry))
     try:
         text = call_text(_call(entry))
     except REFUSALS:
         return
-    specs = [TensorSpec(dtype=dtype(each["dtype"]), shape=tuple(each["shape"])) for each in tensors]
-    for positions in positions_of(text, specs):
+    for positions in positions_of(text, [_spec(tensor) for tensor in tensors]):
         tensor, size = tensors[positions.index], positions.high + 1
         if size <= 0:
             continue
         if tensor.get("init") == "data":
-            found = np.array(tensor["init_args"])
-            tensor["init_args"] = np.where((found >= size) | (found < -size), found % size, found).tolist()
+            values = np.array(tensor["init_args"])
+            tensor["init_args"] = np.where((values >= size) | (values < -size), values % size, values).tolist()
         elif tensor.get("init") == "randint":
-            given = tensor["init_args"]
-            low = min(given["low"], size - 1)
-            tensor["init_args"] = {"low": max(low, positions.low), "high": max(min(given["high"], size), low + 1)}
+            bounds = tensor["init_args"]
+            low = min(bounds["low"], size - 1)
+            tensor["init_args"] = {"low": max(low, positions.low), "high": max(min(bounds["high"], size), low + 1)}

@@ -1,4 +1,4 @@
-"""What a user names to be captured: ``FILE.py``, ``FILE.py:FUNCTION``, ``module:function`` or ``hf:CLASS``."""
+"""Targets of a capture: ``FILE.py``, ``FILE.py:FUNCTION``, ``module:function`` or ``hf:CLASS``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from optest.torch.models.transformers_models import transformers_model
 
 
 class Target(NamedTuple):
-    """Something to run; ``stem`` is a name for its model."""
+    """A callable to capture; ``stem`` is the default name of its model."""
 
     stem: str
     run: Callable[[], object]
@@ -33,59 +33,60 @@ _TRY = "run it without optest first"
 
 
 @contextmanager
-def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
-    """Yield the target with whatever it needs loaded; files beside a script can be imported meanwhile.
+def open_target(name: str, config: Mapping[str, Any]) -> Iterator[Target]:
+    """Load and yield the target; within the block, a script's folder is importable and ``sys.argv`` is the script's.
 
     Raises:
         UsageError: if there is no such file or function, it needs arguments, or its code raises while it loads.
         Unavailable: if it needs a package that is not installed.
     """
-    if what.startswith("hf:"):
-        name = what.removeprefix("hf:")
-        with model_code(what):
-            model, inputs = transformers_model(name, config)
-            given = inputs()
-        yield Target(stem=name, run=torch.no_grad()(lambda: model(**given)))
+    if name.startswith("hf:"):
+        class_name = name.removeprefix("hf:")
+        with model_code(name):
+            model, inputs = transformers_model(class_name, config)
+            arguments = inputs()
+        yield Target(stem=class_name, run=torch.no_grad()(lambda: model(**arguments)))
         return
     if config:
-        raise UsageError(f"--config goes with hf:CLASS, but {what} builds its model itself")
-    file, function = _parts(what)
-    if file is not None and function is None:
-        path = _existing(file, what)
-        with _beside(path):
+        raise UsageError(f"--config applies only to hf:CLASS, but {name} builds its model itself")
+    file, attribute = _split_name(name)
+    if file is not None and attribute is None:
+        path = _script_path(file, name)
+        with _run_as_script(path):
             yield Target(stem=path.stem, run=lambda: run_file(path))
         return
-    with named_object(what) as found:
-        stem = Path(file).stem if file else what.rpartition(":")[0].rpartition(".")[2]
-        yield Target(stem=stem, run=_without_arguments(found, what))
+    with named_object(name) as function:
+        stem = Path(file).stem if file else name.rpartition(":")[0].rpartition(".")[2]
+        yield Target(stem=stem, run=_require_no_arguments(function, name))
 
 
 @contextmanager
-def named_object(what: str) -> Iterator[Any]:
-    """Yield what ``FILE.py:NAME`` or ``module:NAME`` is; files beside a script can be imported meanwhile.
+def named_object(name: str) -> Iterator[Any]:
+    """Load and yield the object that ``FILE.py:NAME`` or ``module:NAME`` names; within the block, the file's folder
+    is importable.
 
     Raises:
         UsageError: if there is no such file or name, or the code raises while it loads.
         Unavailable: if it needs a package that is not installed.
     """
-    file, function = _parts(what)
+    file, attribute = _split_name(name)
     if file is None:
-        with model_code(what):
-            found = load_object(what)
-        yield found
+        with model_code(name):
+            value = load_object(name)
+        yield value
         return
-    if function is None:
-        raise UsageError(f"{what} is a script; name a function of it: {what}:build")
-    path = _existing(file, what)
-    with _beside(path):
-        with model_code(what):
+    if attribute is None:
+        raise UsageError(f"{name} is a script, expected one of its functions; write {name}:FUNCTION")
+    path = _script_path(file, name)
+    with _run_as_script(path):
+        with model_code(name):
             module = load_file(path)
-        yield _attribute(module, function, file)
+        yield _find_attribute(module, attribute, file)
 
 
 @contextmanager
-def _beside(script: Path) -> Iterator[None]:
-    """While inside, imports and arguments are those of ``python model.py``, and not those of optest."""
+def _run_as_script(script: Path) -> Iterator[None]:
+    """Put the script's folder on ``sys.path`` and the script into ``sys.argv``, as ``python model.py`` does."""
     folder = str(script.parent.resolve())
     sys.path.insert(0, folder)
     arguments, sys.argv = sys.argv, [str(script)]
@@ -93,85 +94,82 @@ def _beside(script: Path) -> Iterator[None]:
         yield
     finally:
         sys.argv = arguments
-        if folder in sys.path:  # the script's own code may have taken it away
+        if folder in sys.path:  # the script may have removed it
             sys.path.remove(folder)
 
 
-def _parts(what: str) -> tuple[str | None, str | None]:
-    """File and function; no file for ``module:function``."""
-    file, colon, function = what.rpartition(":")
+def _split_name(target: str) -> tuple[str | None, str | None]:
+    """Split a target into file and function; the file is None for ``module:function``, the function for a script."""
+    file, colon, function = target.rpartition(":")
     if colon and file.endswith(".py"):
         return file, function
-    if what.endswith(".py") or "/" in what or Path(what).is_file():
-        return what, None
+    if target.endswith(".py") or "/" in target or Path(target).is_file():
+        return target, None
     if not colon:
         raise UsageError(
-            f"{what!r} is nothing that can be captured\n"
-            "  name a script (model.py), a function of one (model.py:forward) or of a module (package.model:forward), "
-            "or hf:CLASS"
+            f"{target!r} cannot be captured, expected a script (model.py), a function of a script (model.py:forward) "
+            "or module (package.model:forward), or hf:CLASS"
         )
     return None, function
 
 
-def _existing(file: str, what: str) -> Path:
+def _script_path(file: str, target: str) -> Path:
     path = Path(file)
     if path.is_dir():
-        raise UsageError(f"{file} is a folder; name a file of it: {file.rstrip('/')}/model.py:forward")
+        raise UsageError(f"{file} is a folder, expected a script; write {file.rstrip('/')}/model.py:forward")
     if not path.is_file():
         known = sorted(path.parent.glob("*.py")) if path.parent.is_dir() else []
-        near = nearest(path.name, [each.name for each in known])
+        near = nearest(path.name, [file.name for file in known])
         hint = f"; did you mean {path.parent / near}?" if near else ""
-        raise UsageError(f"there is no file {file}{hint}\n  wanted by {what!r}")
+        raise UsageError(f"there is no file {file}{hint}\n  named by {target!r}")
     if path.suffix not in ("", ".py"):
-        raise UsageError(f"{file} is no file of Python; name the script that runs the model")
+        raise UsageError(f"{file} is no Python file, expected the script that runs the model")
     return path
 
 
-def _attribute(module: Any, function: str, file: str) -> Any:
-    found = module
-    for part in function.split("."):
-        if not hasattr(found, part):
-            own = [name for name, each in vars(module).items() if inspect.isroutine(each) and name[0] != "_"]
-            listed = f"; it has {', '.join(own)}" if own else ""
-            hint = did_you_mean(part, own, listed, text="; did you mean {}?")
-            raise UsageError(f"{file} has no {function}{hint}")
-        found = getattr(found, part)
-    return found
+def _find_attribute(module: Any, dotted: str, file: str) -> Any:
+    value = module
+    for part in dotted.split("."):
+        if not hasattr(value, part):
+            functions = [name for name, member in vars(module).items() if inspect.isroutine(member) and name[0] != "_"]
+            listed = f"; it has {', '.join(functions)}" if functions else ""
+            hint = did_you_mean(part, functions, listed, text="; did you mean {}?")
+            raise UsageError(f"{file} has no {dotted}{hint}")
+        value = getattr(value, part)
+    return value
 
 
-def _without_arguments(found: Any, what: str) -> Callable[[], object]:
-    if not callable(found):
-        raise UsageError(f"{what} is {type(found).__name__}, expected a function that takes no arguments")
-    name = re.sub(r".*[:.]", "", what)
-    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+def _require_no_arguments(function: Any, target: str) -> Callable[[], object]:
+    """Return ``function`` if it can be called without arguments, and raise UsageError otherwise."""
+    if not callable(function):
+        raise UsageError(f"{target} is {type(function).__name__}, expected a function that takes no arguments")
+    name = re.sub(r".*[:.]", "", target)
+    if isinstance(function, type) and issubclass(function, torch.nn.Module):
         raise UsageError(
-            f"{what} is a class, whose call builds a model and does not run it\n"
+            f"{target} is a class: a call builds the model and does not run it\n"
             f"  write a function that does both: def captured(): return {name}(...)(torch.randn(...))"
         )
-    function: Callable[[], object] = found
+    checked: Callable[[], object] = function
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return function
-    needed = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
+    except (TypeError, ValueError):  # builtins and C functions may have no signature
+        return checked
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if needed:
         raise UsageError(
-            f"{what} takes {', '.join(needed)}, but capture calls it without arguments\n"
-            f"  write a function that makes them: def captured(): return {name}(...)"
+            f"{target} takes {', '.join(needed)}, but capture calls it without arguments\n"
+            f"  write a function that creates them: def captured(): return {name}(...)"
         )
-    return function
+    return checked
 
 
 @contextmanager
-def model_code(what: str) -> Iterator[None]:
-    """Run code of the user's; what it raises is said with its line, and SystemExit without a status ends it.
+def model_code(target: str) -> Iterator[None]:
+    """Within the block, turn exceptions of user code into UsageError with the user's lines; SystemExit with status
+    0 or None ends the block without an error. Restore the working directory.
 
     Raises:
-        UsageError: for whatever the code raises, and if it closes standard output.
+        UsageError: if the code raises, exits with another status or closes standard output.
     """
     try:
         with directory_kept():
@@ -180,30 +178,32 @@ def model_code(what: str) -> Iterator[None]:
         raise
     except SystemExit as error:
         if error.code not in (None, 0):
-            raise UsageError(f"{what} ended with status {error.code}; nothing was written\n  {_TRY}") from None
+            raise UsageError(f"{target} ended with status {error.code}; nothing was written\n  {_TRY}") from None
     except BaseException as error:  # border: a model may raise anything
-        text = f"{what} raised {type(error).__name__}: {error}"
+        text = f"{target} raised {type(error).__name__}: {error}"
         remedy = _TRY
         if "relative import" in str(error):
-            remedy = f"a script is no module of its package; name a function of it: {what}:NAME"
+            remedy = f"a script cannot use relative imports; capture one of its functions: {target}:NAME"
         elif isinstance(error, TypeError) and "missing" in str(error):
-            remedy = f"write a function that makes its inputs: def captured(): return {what.rpartition(':')[2]}(...)"
-        raise UsageError(f"{text}{_frames(error)}\n  nothing was written; {remedy}") from error
+            function = target.rpartition(":")[2]
+            remedy = f"write a function that creates its inputs: def captured(): return {function}(...)"
+        raise UsageError(f"{text}{_traceback_text(error)}\n  nothing was written; {remedy}") from error
     if getattr(sys.stdout, "closed", False):
-        raise UsageError(f"{what} closed standard output; nothing was written")
+        raise UsageError(f"{target} closed standard output; nothing was written")
 
 
-_CALLS_MODELS = Path(__file__).parents[1] / "models" / "foreign.py"
-_NOT_THE_MODEL = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__, str(_CALLS_MODELS))
+# Frames of optest and of torch are left out of a model's traceback.
+_MODEL_CALLER = Path(__file__).parents[1] / "models" / "foreign.py"
+_NOT_MODEL_FILES = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__, str(_MODEL_CALLER))
 
 
-def _frames(error: BaseException) -> str:
-    """The last lines of the model's own code, nearest last."""
+def _traceback_text(error: BaseException) -> str:
+    """Return the last three traceback lines of the model's code, innermost last; a syntax error's line."""
     if isinstance(error, SyntaxError):
         return f"\n  at {error.filename}:{error.lineno}: {(error.text or '').strip()}"
     frames = [
-        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_NOT_THE_MODEL)
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_MODEL_FILES)
     ]
     return "".join(
-        f"\n  at {shown_path(each.filename)}:{each.lineno}, in {each.name}: {each.line}" for each in frames[-3:]
+        f"\n  at {shown_path(frame.filename)}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in frames[-3:]
     )

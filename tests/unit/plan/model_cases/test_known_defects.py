@@ -71,7 +71,7 @@ DEFECTS: dict[str, list[tuple[str, str]]] = {
         (HERE, "test_a_wrong_number_that_is_no_tensor_is_found"),
     ],
     "10 an unknown op ends the whole session": [
-        (CALLS, "test_an_unknown_name_is_an_error_of_its_case"),
+        (CALLS, "test_unknown_name_is_bad_case"),
         (CALLS, "test_any_dotted_name_is_found_without_a_table"),
     ],
     "11a a key without dtype, stride and keywords": [(SHARED, "test_what_changes_the_call_is_executed_for_itself")],
@@ -102,14 +102,14 @@ DEFECTS: dict[str, list[tuple[str, str]]] = {
     ],
     "16 a failed compilation falls back to eager": [
         (COMPILED, "test_what_is_not_compiled_is_a_fall_back"),
-        (COMPILED, "test_a_compiler_that_fails_is_told_from_the_call"),
+        (COMPILED, "test_compiler_failure_differs_from_call_error"),
     ],
     "17 the reference shares its buffers with what is tested": [
-        (CALLS, "test_what_is_changed_in_place_is_judged_beside_what_is_returned"),
+        (CALLS, "test_changed_input_and_result_are_compared"),
         (HERE, "test_what_the_device_writes_into_its_inputs_never_reaches_the_reference"),
     ],
     "18 one flat tolerance for all": [
-        (CALLS, "test_a_dropped_product_of_many_is_found_although_the_files_tolerance_allows_it"),
+        (CALLS, "test_dropped_product_fails_despite_file_tolerance"),
         (CALLS, "test_which_rules_judge"),
     ],
     "19 an xfail hides what passes, and crashes": [
