@@ -273,7 +273,7 @@ def test_upstream_scenes_run_where_its_package_is_installed(folder: Path, words:
     assert names == {"TestTwo[a2a3sim]", "TestThree[a2a3sim]"}, output
     assert "test_run" not in output
     assert ("test_by_hand PASSED" in output) == ("pytest" in words)
-    note = "not run here, but by pytest: test_by_hand (test_two.py)"
+    note = "only pytest runs test_by_hand (test_two.py)"
     assert output.count(note) == ("pytest" not in words), output
 
 

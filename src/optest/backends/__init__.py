@@ -1,7 +1,4 @@
-"""Who makes the actual outputs: the driver protocol and the manager that finds a driver by name or kind.
-
-No driver is imported before it is asked for; the stub is found by its name alone.
-"""
+"""The driver protocol, and the manager that finds drivers by name or kind and imports them on first use."""
 
 from __future__ import annotations
 
@@ -16,15 +13,7 @@ from optest.backends.capabilities import Capability
 from optest.backends.command_abilities import HasVariants, compared_variants
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import Registry, load_extension
-from optest.spec import (
-    DTYPES,
-    BackendTarget,
-    Check,
-    Fault,
-    Numerics,
-    Reason,
-    TestCase,
-)
+from optest.spec import DTYPES, BackendTarget, Check, Fault, Numerics, Reason, TestCase
 
 __all__ = [
     "BackendDriver",
@@ -46,11 +35,11 @@ class BackendDriver:
     """Executes one case on one kind of device.
 
     A driver sets ``kind`` (``cpu``, ``gpu``, ``npu`` …), ``name`` and ``chips``, and implements :meth:`run`
-    or ``run_into``. With ``chips`` empty no chip can be asked for; ``("*",)`` takes any. What it may be able to do
-    beside that (timed calls, scripts, options …) stands in :mod:`optest.backends.abilities`.
+    or ``run_into``. Empty ``chips`` accept no chip, ``("*",)`` any. :mod:`optest.backends.abilities` has the
+    optional methods (timed calls, scripts, options …).
 
-    To say why no outputs could be made, raise :class:`Fault` with a :class:`Reason` (``UNSUPPORTED``,
-    ``COMPILE``, ``OUT_OF_MEMORY``, ``DEVICE_LOST`` …). Anything else that is raised becomes ``RAISED``.
+    If no outputs can be computed, raise :class:`Fault` with a :class:`Reason` (``UNSUPPORTED``, ``COMPILE``,
+    ``OUT_OF_MEMORY``, ``DEVICE_LOST`` …). Any other exception becomes ``RAISED``.
     """
 
     api: ClassVar[int] = 1
@@ -59,48 +48,48 @@ class BackendDriver:
     chips: tuple[str, ...] = ()
     numerics: Numerics = Numerics()
     isolated: bool = True
-    """Run in a worker process unless the user says otherwise."""
+    """Run in a worker process by default."""
     is_reference: bool = False
-    """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
+    """The driver runs the references themselves, so its passes are no evidence about a kernel."""
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
         """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts.
 
-        A driver that writes into buffers that optest owns defines ``run_into(case, inputs, outputs)`` in its place.
+        A driver that writes into buffers of optest defines ``run_into(case, inputs, outputs)`` instead.
         """
         raise Fault(
             Reason.UNSUPPORTED,
             f"backend {self.name} writes into buffers of optest, but the shapes of the outputs are not known; "
-            "state them under `shapes:`",
+            "add them under `shapes:`",
         )
 
     def numerics_of(self, case: TestCase) -> Numerics:  # noqa: ARG002 - part of the protocol
-        """What is declared of the arithmetic that answers ``case``."""
+        """Return the declared arithmetic of the implementation that runs ``case``."""
         return self.numerics
 
     def accepts_chip(self, chip: str) -> bool:
         return "*" in self.chips or chip in self.chips
 
     def unsupported(self, case: TestCase) -> str | None:  # noqa: ARG002 - part of the protocol
-        """Why this driver cannot run ``case``, or None; such a case is skipped as UNSUPPORTED."""
+        """Return why this driver cannot run ``case``, or None; such a case is skipped as UNSUPPORTED."""
         return None
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - part of the protocol
-        """What this driver looked at, beside the values, while it last ran ``case``; for the report."""
+        """Return the checks other than of values that the last run of ``case`` did, for the report."""
         return ()
 
     def device(self) -> str | None:
-        """The device that outputs come from, for the report: ``cpu``, ``cuda:0``."""
+        """Return the device that computes the outputs (``cpu``, ``cuda:0``), for the report."""
         return None
 
     def versions(self) -> Mapping[str, str]:
-        """Versions of what computes the outputs, for the report."""
+        """Return the versions of the software that computes the outputs, for the report."""
         return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Builtin:
-    """What has to be known of a built-in driver before it is imported."""
+    """Properties of a built-in driver that are known before it is imported; ``by_name_only`` excludes it from kinds."""
 
     name: str
     path: str
@@ -133,41 +122,34 @@ class BackendManager:
     def __init__(self, builtins: Sequence[_Builtin] = ()) -> None:
         self._registry: Registry[BackendDriver] = Registry("backend")
         self._factories: set[str] = set()
-        self._made_by: dict[str, str] = {}
-        self._own = {each.name for each in builtins}
-        self._lazy: dict[str, str | Callable[[], BackendDriver]] = {each.name: each.path for each in builtins}
-        self._kinds = {each.name: each.kind for each in builtins}
-        self._by_name_only = {each.name for each in builtins if each.by_name_only}
+        self._factory_names: dict[str, str] = {}
+        self._built_in = {builtin.name for builtin in builtins}
+        self._lazy: dict[str, str | Callable[[], BackendDriver]] = {builtin.name: builtin.path for builtin in builtins}
+        self._kinds = {builtin.name: builtin.kind for builtin in builtins}
+        self._by_name_only = {builtin.name for builtin in builtins if builtin.by_name_only}
 
     def register(self, driver: BackendDriver, *, replace: bool = False) -> BackendDriver:
-        """Add a driver instance and return it.
-
-        Raises:
-            UsageError: for something that is no driver or has a defect, or if the name is taken.
-        """
-        _require_sound(driver)
+        """Register a driver and return it; raise UsageError if it is invalid or its name is taken."""
+        _require_valid_driver(driver)
         if driver.name in self._lazy:
             if not replace:
                 raise UsageError(f"backend {driver.name!r} is registered already; pass replace=True to override it")
             del self._lazy[driver.name]
         self._registry.register(driver.name, driver, replace=replace)
         self._kinds[driver.name] = driver.kind
-        self._own.discard(driver.name)
+        self._built_in.discard(driver.name)
         return driver
 
     def register_path(self, name: str, path: str) -> None:
-        """Add a driver that is imported when it is asked for: a class or an instance at ``module:attribute``.
-
-        Raises:
-            UsageError: if the name is taken.
-        """
+        """Register ``module:attribute``, a driver to import on first use; raise UsageError if the name is taken."""
         if name in self._lazy or name in self._registry:
             raise UsageError(f"backend {name!r} is registered already")
         self._lazy[name] = path
 
     def register_factory(self, name: str, factory: Callable[[], BackendDriver]) -> None:
-        """Add a function that makes a driver when it is asked for, by ``name`` or by the driver's own name; in place of
-        an earlier function of that name, as of a module that is imported again.
+        """Register a function that creates a driver on first use; both ``name`` and the driver's name select it.
+
+        It replaces an earlier factory of that name, since a module may be imported again.
 
         Raises:
             UsageError: if another backend has the name.
@@ -181,16 +163,16 @@ class BackendManager:
         return tuple(dict.fromkeys((*self._lazy, *self._registry.names())))
 
     def get(self, name: str) -> BackendDriver:
-        """Return the driver called ``name``.
+        """Return the driver called ``name``; import or create it if necessary.
 
         Raises:
             UnknownName: with the nearest known name.
             Unavailable: if it needs a package that is not installed.
-            UsageError: if what is found under the name is no sound driver of that name.
+            UsageError: if the object under the name is no valid driver of that name.
         """
-        self._make_for(name)
+        self._create_pending_drivers(name)
         if name in self._factories & self._lazy.keys():
-            return self._make(name)
+            return self._create_driver(name)
         if name in self._lazy:
             path = str(self._lazy[name])
             try:
@@ -198,9 +180,9 @@ class BackendManager:
             except Unavailable as error:
                 raise Unavailable(f"backend {name}", error.remedy) from None
             driver = loaded() if isinstance(loaded, type) else loaded
-            _require_sound(driver)
+            _require_valid_driver(driver)
             if driver.name != name:
-                raise UsageError(f"backend {name!r} is registered for a driver that calls itself {driver.name!r}")
+                raise UsageError(f"backend {name!r} is registered for a driver whose name is {driver.name!r}")
             del self._lazy[name]
             self._registry.register(name, driver)
             self._kinds[name] = driver.kind
@@ -208,99 +190,91 @@ class BackendManager:
             raise UnknownName("backend", name, self.names())
         return self._registry.get(name)
 
-    def _make_for(self, name: str) -> None:
-        """Make the drivers of all factories if nobody has ``name``, which one of them may have for its own."""
+    def _create_pending_drivers(self, name: str) -> None:
+        """Create the drivers of all factories if ``name`` is unknown: it may be the name of one of these drivers."""
         if name not in self._lazy and name not in self._registry:
-            for each in sorted(self._factories & self._lazy.keys()):
-                self._make(each)
+            for factory in sorted(self._factories & self._lazy.keys()):
+                self._create_driver(factory)
 
-    def _make(self, name: str) -> BackendDriver:
-        """The driver of a factory, known by the factory's name and by its own.
-
-        Raises:
-            UsageError: if it makes none that is sound, or one of a name that is taken.
-        """
+    def _create_driver(self, name: str) -> BackendDriver:
+        """Call a factory, register its driver under both names and return it; raise UsageError if it is invalid."""
         factory = self._lazy[name]
         assert callable(factory)
         driver = factory()
-        _require_sound(driver)
-        of_others = driver.name in self.names() and self._made_by.get(driver.name) != name
-        is_shipped = driver.name in self._own and type(driver) is type(self.get(driver.name))
-        if driver.name != name and of_others and not is_shipped:
+        _require_valid_driver(driver)
+        is_taken = driver.name in self.names() and self._factory_names.get(driver.name) != name
+        is_shipped = driver.name in self._built_in and type(driver) is type(self.get(driver.name))
+        if driver.name != name and is_taken and not is_shipped:
             raise UsageError(
-                f"suite {name!r} tests a driver called {driver.name!r}, and so is another one that is registered\n"
-                "  which of the two runs would be a guess: give them different names"
+                f"suite {name!r} tests a driver called {driver.name!r}, and so does another registered suite\n"
+                "  it is ambiguous which of them to run: give them different names"
             )
-        self._made_by[driver.name] = name
+        self._factory_names[driver.name] = name
         del self._lazy[name]
-        for each in (name, driver.name):
-            self._registry.register(each, driver, replace=True)
-            self._kinds[each] = driver.kind
+        for alias in (name, driver.name):
+            self._registry.register(alias, driver, replace=True)
+            self._kinds[alias] = driver.kind
         return driver
 
     def kind_of(self, name: str) -> str:
-        """The kind of a backend, without importing a built-in one."""
+        """Return the kind of a backend, without importing a built-in one."""
         return self._kinds.get(name) or self.get(name).kind
 
     def source_of(self, name: str) -> str:
-        """``built in``, or the module of the driver."""
-        return "built in" if name in self._own else type(self.get(name)).__module__
+        """Return ``built in``, or the module of the driver's class."""
+        return "built in" if name in self._built_in else type(self.get(name)).__module__
 
     def drivers(self) -> tuple[BackendDriver, ...]:
-        """Every driver, imported. Raises ``Unavailable`` for the first that cannot be."""
+        """Import and return every driver; raise ``Unavailable`` for the first one that is not installed."""
         return tuple(self.get(name) for name in self.names())
 
     def select(self, name: str, chip: str | None = None) -> BackendDriver:
-        """Return the driver for a name or kind (``ascend`` or ``npu``) that has ``chip``.
+        """Return the driver for a name or kind (``ascend`` or ``npu``) that accepts ``chip``; a user's before ours.
 
         Raises:
             UnknownName: for an unknown backend or chip, listing the known ones.
-            UsageError: if several drivers of a kind would do.
+            UsageError: if several drivers of a kind accept it.
             Unavailable: if the driver needs a package that is not installed.
         """
-        self._make_for(name)
+        self._create_pending_drivers(name)
         drivers = [self.get(name)] if name in self.names() else self._of_kind(name)
-        able = [driver for driver in drivers if chip is None or driver.accepts_chip(chip)]
-        able = [driver for driver in able if driver.name not in self._own] or able
-        if not able:
-            known = [each for driver in drivers for each in driver.chips]
+        candidates = [driver for driver in drivers if chip is None or driver.accepts_chip(chip)]
+        candidates = [driver for driver in candidates if driver.name not in self._built_in] or candidates
+        if not candidates:
+            known = [chip for driver in drivers for chip in driver.chips]
             raise UnknownName(f"chip of backend {name}", chip or "", known or ("(it takes no chip)",))
-        if len(able) > 1:
-            listed = ", ".join(driver.name for driver in able)
+        if len(candidates) > 1:
+            listed = ", ".join(driver.name for driver in candidates)
             raise UsageError(f"backend kind {name!r} is {listed}; name one of them")
-        return able[0]
+        return candidates[0]
 
     def _of_kind(self, kind: str) -> list[BackendDriver]:
-        """Every driver of ``kind`` that may be chosen by it."""
+        """Return all drivers of ``kind``, without those that are selected by name only; raise UnknownName if none."""
         for name in self.names():
-            if name not in self._kinds:  # registered by path, so its kind is known when it is loaded
-                with suppress(Unavailable):  # a framework that is missing here is no matter of the other backends
+            if name not in self._kinds:  # registered by path: its kind is known once it is imported
+                with suppress(Unavailable):  # a missing framework does not concern the other backends
                     self.get(name)
-        names = [name for name, each in self._kinds.items() if each == kind and name not in self._by_name_only]
+        names = [name for name, of_kind in self._kinds.items() if of_kind == kind and name not in self._by_name_only]
         if not names:
-            kinds = {each for name, each in self._kinds.items() if name not in self._by_name_only}
+            kinds = {of_kind for name, of_kind in self._kinds.items() if name not in self._by_name_only}
             raise UnknownName("backend", kind, (*self.names(), *sorted(kinds)))
         return [self.get(name) for name in names]
 
     def target(self, driver: BackendDriver, chip: str | None = None, variant: str | None = None) -> BackendTarget:
-        """Return the target of a driver; without a variant its compiler, or its default if its variants are compared.
-
-        Raises:
-            UnknownName: for a variant that it does not have.
-        """
+        """Return the target of a driver; without ``variant`` its last compared variant, else its compiler or None."""
         known = driver.variants if isinstance(driver, HasVariants) else ()
         if variant is not None and variant not in known:
-            hint = "a compiler of your own: --compile-backend NAME" * (driver.name == "torch")
-            raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",), hint=hint)
+            hint = "for your compiler use --compile-backend NAME" * (driver.name == "torch")
+            raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(no variant)",), hint=hint)
         chosen = variant or next(iter(compared_variants(driver)[-1:]), getattr(driver, "compiler", None))
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)
 
 
-def _require_sound(driver: object) -> None:
-    """Raise UsageError for what would otherwise show up as a wrong choice or a strange error much later."""
+def _require_valid_driver(driver: object) -> None:
+    """Raise UsageError for an attribute that would otherwise cause a wrong selection or a late, unclear error."""
     if not isinstance(driver, BackendDriver):
-        what = f"the class {driver.__name__}" if isinstance(driver, type) else f"a {type(driver).__name__}"
-        raise UsageError(f"backend is {what}, expected an instance of a class derived from BackendDriver")
+        actual = f"the class {driver.__name__}" if isinstance(driver, type) else f"a {type(driver).__name__}"
+        raise UsageError(f"backend is {actual}, expected an instance of a class derived from BackendDriver")
     title = type(driver).__name__
     if not driver.name:
         raise UsageError(f"backend driver {title} has no name; set the class attribute `name`")
@@ -319,15 +293,14 @@ def _require_sound(driver: object) -> None:
 
 
 def declared_numerics(driver: BackendDriver, case: TestCase) -> Numerics:
-    """What ``driver`` declares of the arithmetic that answers ``case``, its processor by its kind if it states none."""
-    stated = driver.numerics_of(case)
-    return stated if stated.processor is not None else _with_processor(stated, driver.kind == "cpu")
+    """Return the arithmetic that ``driver`` declares for ``case``; its kind sets a missing processor."""
+    numerics = driver.numerics_of(case)
+    return numerics if numerics.processor is not None else _with_processor(numerics, driver.kind == "cpu")
 
 
-@cache
-def _with_processor(stated: Numerics, is_cpu: bool) -> Numerics:
-    """The same object for the same declaration, since laws are remembered for it."""
-    return replace(stated, processor="cpu" if is_cpu else "accelerator")
+@cache  # one object per declaration, since laws are cached by it
+def _with_processor(numerics: Numerics, is_cpu: bool) -> Numerics:
+    return replace(numerics, processor="cpu" if is_cpu else "accelerator")
 
 
 _FLOATS = tuple(entry.name for entry in DTYPES if entry.is_float)
@@ -343,12 +316,13 @@ _CHOICES: dict[str, tuple[str | bool | None, ...]] = {
 }
 
 
-def wrong_numerics(stated: Mapping[str, Any]) -> str | None:
-    """What is wrong with stated fields of :class:`Numerics`, the first in words: a slip would decide verdicts."""
-    for name, value in stated.items():
+def wrong_numerics(fields: Mapping[str, Any]) -> str | None:
+    """Describe the first unknown field or value of :class:`Numerics`, None if all are valid."""
+    # A misspelt value would otherwise select other tolerances silently.
+    for name, value in fields.items():
         if name not in _CHOICES:
             hint = did_you_mean(name, _CHOICES, f"known: {', '.join(_CHOICES)}")
-            return f"numerics.{name}, which is none; {hint}"
+            return f"numerics.{name}, which is no field of numerics; {hint}"
         if value not in _CHOICES[name]:
             return f"numerics.{name} = {value!r}, expected one of {', '.join(map(repr, _CHOICES[name]))}"
     return None

@@ -1,8 +1,8 @@
-"""What a driver may be able to do beside running a case: one small protocol for each ability, and the nouns they take.
+"""Optional abilities of drivers: one small protocol each, and the types of their arguments and results.
 
-A driver has an ability if its class defines the method; it inherits nothing for it. Who asks uses ``isinstance``, or a
-function where a driver without the ability has a plain answer, too. Here is what is asked while a
-case runs; ``worker_abilities`` has what is asked for its process, ``command_abilities`` what commands and reports ask.
+A driver has an ability if its class defines the method; no base class is needed. Test it with ``isinstance``, or call
+the function with the default. Here are the abilities for running a case; ``worker_abilities`` has those for worker
+processes, ``command_abilities`` those for commands and reports.
 """
 
 # mypy: disable-error-code="empty-body"
@@ -19,11 +19,11 @@ from optest.spec import Reason, TensorSpec, TestCase, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
-    """A case made ready to be called again and again: what a benchmark times, and nothing around it.
+    """A case prepared for repeated calls, of which a benchmark times nothing else.
 
-    ``call`` computes the outputs once more from inputs that are where the backend wants them. ``synchronize`` returns
-    when the device has done all that was called. ``outputs`` calls once more and returns the outputs, as ``run`` does,
-    so that what was timed can be judged. ``what`` says what is called, where the backend's name alone would mislead.
+    ``call`` computes the outputs again from inputs that are in the backend's memory. ``synchronize`` returns when the
+    device is idle. ``outputs`` calls once more and returns the outputs, as ``run`` does, so that they can be compared.
+    ``what`` describes the call if the backend's name would mislead.
     """
 
     call: Callable[[], object]
@@ -34,13 +34,13 @@ class PreparedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FurtherAnswer:
-    """Another answer to the same case: the same call under other circumstances, judged by the same rule.
+    """Additional outputs for the same case, from the same call under other conditions; compared by the same rule.
 
-    ``outputs`` by name or in order, with other bits than those that ``run`` returned. ``how`` says what was different
-    ("with 2 threads"). ``reason`` is what it is called when this answer leaves the rule and the first one does not;
-    None keeps the reason of the comparison. ``inputs`` are those that had other values than the case's, by name; what
-    is expected is asked of the reference once more, and nothing where it refuses. ``premise`` is asked where the answer
-    leaves the rule, with the first one's comparison: why that shows nothing of the backend, "" where it does.
+    ``outputs`` are by name or in order, with other bits than those of ``run``. ``how`` is the difference in the
+    conditions ("with 2 threads"). ``reason`` is the reason of a failure if only these outputs leave the tolerance; None
+    keeps the comparison's reason. ``inputs`` are those with other values than the case's, by name: the reference is run
+    again on them, and nothing is compared if it rejects them. ``premise`` is called with the comparison of the first
+    outputs if these leave the tolerance: it returns why that is inconclusive, or "".
     """
 
     outputs: Any
@@ -52,11 +52,11 @@ class FurtherAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptInput:
-    """One input of the case, as a script gets at it.
+    """One input of a case in a generated script.
 
-    ``name`` is the variable to bind (``input0``). ``source`` is an expression for a NumPy array: the tensor itself if
-    it is dense, else its one-dimensional storage; element types that NumPy lacks come as unsigned integers of their
-    bits. ``spec`` has the layout, ``array`` the values.
+    ``name`` is its variable (``input0``). ``source`` is an expression for a NumPy array: the tensor if it is dense,
+    else its one-dimensional storage; dtypes that NumPy lacks are unsigned integers with the same bits. ``spec`` has the
+    layout, ``array`` the values.
     """
 
     name: str
@@ -66,12 +66,12 @@ class ScriptInput:
 
     @property
     def is_numpys(self) -> bool:
-        """Whether NumPy has the element type; others need ml_dtypes for :attr:`array_source`."""
+        """Whether NumPy has the dtype; others need ml_dtypes for :attr:`array_source`."""
         return bool(self.array.dtype.isbuiltin == 1)
 
     @property
     def array_source(self) -> str:
-        """An expression for the array as ``run`` gets it, in its element type and strides."""
+        """Expression for the array as ``run`` receives it, in its dtype and strides."""
         text = self.source if self.is_numpys else f"{self.source}.view(ml_dtypes.{self.spec.dtype.name})"
         if self.spec.is_dense:
             return text
@@ -82,12 +82,11 @@ class ScriptInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What to import, the lines that end with the outputs, and an expression for each output.
+    """Imports, lines that compute the outputs, and an expression for each output.
 
-    An output expression is anything that takes an index and gives what ``float`` or ``int`` takes. ``needs`` are the
-    packages beside the standard library; ``arrays`` are saved with the inputs, for ``saved["name"]`` in the lines.
-    ``numpy`` and ``Path`` are imported as ``np`` and ``Path`` already, ``ml_dtypes`` where a line uses it. The frame
-    around it (saved tensors, what is compared with what) is put there by :mod:`optest.api.scripts`.
+    An output expression can be indexed; its elements convert by ``float`` or ``int``. ``needs`` are required packages;
+    ``arrays`` are saved with the inputs, as ``saved["name"]``. ``np``, ``Path`` and, if a line uses it, ``ml_dtypes``
+    are imported by :mod:`optest.api.scripts`, which writes the code before and after.
     """
 
     imports: Sequence[str] = ()
@@ -98,7 +97,7 @@ class Script:
 
 
 class ProgramNode(NamedTuple):
-    """An operation of a captured program with the names of the values that it takes and makes, "" for one left out."""
+    """An operation of a captured program with the names of its inputs and outputs; "" for one that is left out."""
 
     operation: str
     inputs: Sequence[str]
@@ -109,7 +108,7 @@ class ProgramNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A call as it is captured before it runs; ``is_optimized`` if nodes that no output needs should be gone."""
+    """A call captured before it runs; ``is_optimized`` if nodes that no output needs must be gone."""
 
     nodes: Sequence[ProgramNode]
     inputs: Mapping[str, TensorSpec]
@@ -119,10 +118,9 @@ class Program:
 
 
 class Ability(type):
-    """Whoever has the one member that such a class declares is an instance of it, as of a protocol of ``typing``.
+    """Metaclass: ``isinstance(x, C)`` tests whether x has the one member that C declares, like a runtime protocol."""
 
-    That one walks the whole class each time, which costs some 10 µs, and a case is asked about six abilities.
-    """
+    # A protocol of `typing` walks the whole class at each test, which takes some 10 µs; a case tests six abilities.
 
     def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
         super().__init__(name, bases, body)
@@ -141,94 +139,87 @@ class WritesOutputs(metaclass=Ability):
 
 class KeepsGolden(metaclass=Ability):
     def golden(self, case: TestCase) -> Sequence[Any] | None:
-        """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
+        """Return the stored expected outputs for exactly this case, in order; None to run the reference.
 
-        Asked before the generator's own and the reference's. Raise :class:`Fault` for ones that are stale or broken.
+        They precede those of the generator and the reference. Raise :class:`Fault` if they are stale or invalid.
         """
 
 
 class InfersShapes(metaclass=Ability):
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
-        """Dtype and shape of each output of ``case``, in order, told without computing one.
-
-        Raises:
-            Fault: UNSUPPORTED where they depend on values; as ``run`` does. Any other exception refuses the call.
-        """
+        """Return dtype and shape of each output uncomputed; raise Fault UNSUPPORTED if they depend on values."""
 
 
 class CapturesPrograms(metaclass=Ability):
     def captured_program(self, case: TestCase, values: Callable[[], Sequence[Any]]) -> Program:
-        """The program of ``case``; nothing is computed. A capture that needs arrays gets inputs by ``values``, and is
-        made of other ones, too. Raise ``Fault``: UNSUPPORTED where nothing is captured."""
+        """Return the program of ``case`` without running it; raise ``Fault`` UNSUPPORTED if it cannot be captured.
+
+        A capture that needs arrays gets the inputs by ``values``; it is repeated with others.
+        """
 
 
 class MeasuresCompilation(metaclass=Ability):
     def compile_s(self) -> float | None:
-        """Seconds that the last run spent in a compiler, which are no part of its run time; None if there is none."""
+        """Return the seconds of the last run spent in a compiler, which its run time excludes; None if unknown."""
 
 
 class GivesFurtherAnswers(metaclass=Ability):
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
-        """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
+        """Return the additional outputs with other bits from the last run of ``case``; each is compared, too."""
 
 
 class JudgesItself(metaclass=Ability):
     def own_verdict(self, case: TestCase) -> Verdict:
-        """What a test that compares by itself says of ``case``, which it has just run. It counts where optest expects
-        nothing; a pass rests on ``Evidence.EXTERNAL_REPORT``."""
+        """Return the verdict of a test that compares by itself, after it ran ``case``.
+
+        It counts if optest has no expected outputs; a pass has ``Evidence.EXTERNAL_REPORT``.
+        """
 
 
 class Blames(metaclass=Ability):
     def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
-        """Call the case once more under circumstances that tell what the wrong answer is due to.
-
-        Raises:
-            Fault: for what the wrong answer is due to; the verdict is this, then.
-        """
+        """Call the case again to find the cause of a wrong output; raise it as Fault, which becomes the verdict."""
 
 
 class PreparesCalls(metaclass=Ability):
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> AbstractContextManager[PreparedCall] | None:
-        """The case as a call that can be timed by itself, for ``--bench``; None where there is none.
+        """Return the case as a call that can be timed, for ``--bench``; None if it cannot.
 
-        Whatever belongs to no call (copies to a device, descriptors, workspaces) is done on entering and undone on
+        Work outside of the call (copies to a device, descriptors, workspaces) is done on entering and undone on
         leaving.
         """
 
 
 class WritesScripts(metaclass=Ability):
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
-        """Python lines that do without optest what ``run`` does, or why there are none, in words.
+        """Return Python lines that replace ``run`` in a script without optest, or the reason why that is not possible.
 
-        ``may_run`` is False for a case that crashed or hung: nothing of it may be tried here then.
-        """
+        ``may_run`` is False for a case that crashed or hung: then nothing of it may be run here."""
 
 
 def guards_memory(driver: object) -> bool:
-    """Whether a driver says ``guards_memory = True``: foreign code gets copies that it makes and watches, and what it
-    returns is nobody else's. It is optest's own, is handed the inputs themselves and leaves them as they are."""
+    """Return whether a driver sets ``guards_memory = True``: it is part of optest, gets the inputs without a copy and
+    leaves them unchanged. It copies and guards them for foreign code, and returns arrays of its own."""
     return bool(getattr(driver, "guards_memory", False))
 
 
 def writes_outputs(driver: object, case: TestCase) -> bool:
-    """Whether ``run_into`` is called for the case: if there is one, unless the driver's ``runs_into`` says no."""
+    """Return whether ``run_into`` is called for the case: if the driver has it and its ``runs_into(case)`` is true."""
     return isinstance(driver, WritesOutputs) and bool(getattr(driver, "runs_into", lambda _: True)(case))
 
 
 def mutated_inputs(driver: object, case: TestCase) -> Collection[str]:
-    """The names of inputs that a call may change: the operator's, and those that the driver's ``writes_inputs`` names,
-    in which it makes the outputs."""
-    own: Collection[str] = getattr(driver, "writes_inputs", lambda _: ())(case)
-    return {*case.descriptor.mutates, *own} if own else case.descriptor.mutates
+    """Return the names of inputs that a call may change: the operator's and the driver's ``writes_inputs``."""
+    written: Collection[str] = getattr(driver, "writes_inputs", lambda _: ())(case)
+    return {*case.descriptor.mutates, *written} if written else case.descriptor.mutates
 
 
 def reads_inputs(driver: object) -> bool:
-    """Whether kernels may read beside the arrays that ``run`` gets: they are called once more with other numbers there.
-    A driver that copies its inputs elsewhere says ``reads_inputs = False``."""
+    """Return whether kernels may read outside of the arrays that ``run`` gets, so that a second call with other numbers
+    there is useful. A driver that copies its inputs elsewhere sets ``reads_inputs = False``."""
     return bool(getattr(driver, "reads_inputs", True))
 
 
 def margin_bytes(driver: object) -> int:
-    """How much memory of its own is on each side of an input, and watched on each side of an output: ``margin_bytes``,
-    a page if the driver says nothing."""
+    """Return the bytes of guard memory on each side of an input and output: ``margin_bytes`` of a driver, or a page."""
     return int(getattr(driver, "margin_bytes", 1 << 12))

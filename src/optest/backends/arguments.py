@@ -1,4 +1,4 @@
-"""Assignment of a case's inputs to the signature of its operator, and to the parameters of a function."""
+"""Assignment of a case's inputs to its operator's signature, and to the parameters of a function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ _SAME = (
     "keepdim keepdims; eps epsilon variance_epsilon; num_groups groups; normalized_shape shape norm_shape; "
     "kernel_size kernel ksize; stride strides; padding pad pads; dilation dilations; k topk top_k; negative_slope slope"
 )
+# Names that functions use for tensors and attributes of operators, in addition to a descriptor's aliases.
 OTHER_NAMES = {first: tuple(rest) for first, *rest in (names.split() for names in _SAME.split(";"))}
-"""Names that functions have for tensors and attributes of operators, in addition to the aliases of a descriptor."""
 
 
 def at_their_places(case: TestCase, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """Return ``inputs`` in the order of the signature, with None for an optional input that the case leaves out."""
+    """Return ``inputs`` in the order of the signature, with None for an optional input that the case leaves out.
+
+    Variadic inputs, and those that share a name, keep their order.
+    """
     signature = case.descriptor.tensors
     by_name = {argument.name: tensor for argument, tensor in zip(case.inputs, inputs, strict=True)}
     if signature.is_variadic or len(by_name) != len(inputs):
@@ -33,11 +36,11 @@ def at_their_places(case: TestCase, inputs: Sequence[Tensor]) -> list[Tensor | N
 
 
 class Schema(str):
-    """Type of a parameter in a framework's schema; unlike an annotation of Python it is always true."""
+    """Type of a parameter in a framework's schema, as text."""
 
     def accepts(self, value: Any, default: Any, *, is_dtype: bool) -> bool:
-        """Return whether the value of an attribute has this type and, if it is a tuple, the length of the default, if
-        that is not empty."""
+        """Return whether the value of an attribute has this type; a tuple also needs the length of a non-empty default
+        or one element."""
         if value is None or is_dtype:
             return ("int" if is_dtype else "Optional") in self or (value is None and default is not EMPTY)
         words = {bool: ("bool",), int: ("int", "number", "float"), float: ("number", "float"), str: ("str",)}
@@ -46,13 +49,16 @@ class Schema(str):
         return not is_long and self.removeprefix("Optional[").startswith(words.get(type(value), ("List[int]",)))
 
 
+# The number of spatial dimensions in the name of an operator, as in `conv2d`.
 _SPATIAL = re.compile(r"(\d)d(?:_|$)")
-"""The number of spatial dimensions in the name of an operator, as in ``conv2d``."""
 
 
 def value_taken(case: TestCase, attribute: Attribute, parameter: inspect.Parameter) -> tuple[Any, bool]:
-    """Return the value of an attribute in the form that a function's parameter has by its default or annotation, an int
-    in place of equal numbers, or one number for each spatial dimension; and whether it has such a form."""
+    """Return an attribute's value in the form of a function's parameter, and whether it fits.
+
+    By the parameter's default or annotation, a list of equal numbers becomes an int, a single number one for each
+    spatial dimension. Values that are no lists of ints are returned as they are.
+    """
     value, default = case.attributes[attribute.name], parameter.default
     if "ints" not in attribute.type or isinstance(parameter.annotation, Schema) or value is None or value == ():
         return value, True
@@ -67,29 +73,29 @@ def value_taken(case: TestCase, attribute: Attribute, parameter: inspect.Paramet
 
 
 def names_of(name: str, aliases: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names under which a function may take a tensor or an attribute, the operator's own first."""
+    """Return the names under which a function may take a tensor or an attribute, the operator's name first."""
     return (name, *aliases, *OTHER_NAMES.get(name, ()))
 
 
-def bound_arguments(
+def bind_arguments(
     case: TestCase, parameters: Mapping[str, inspect.Parameter], outputs: Collection[str], ignored: Collection[str]
 ) -> dict[str, Any] | str:
     """Assign the tensors and attributes of a case to the parameters of a function.
 
-    Tensors are matched by the operator's names; by other names, such as ``w`` or ``gamma`` for ``weight``, only if
-    then every parameter is matched; the rest in order. ``outputs`` are parameters for outputs, ``ignored`` attributes
-    that the function does not take.
+    Tensors match by the operator's names; by other names, such as ``w`` or ``gamma`` for ``weight``, only if that
+    matches every parameter without a default; the rest in order. ``outputs`` are parameters for outputs, ``ignored``
+    attributes that the function does not take.
 
     Returns:
         By parameter the index of an input, a list of indices, the name of an attribute or, for ``**keywords``, a
         tuple of names; or the reason why the function cannot take the case, as text.
     """
-    kinds = {each.kind: name for name, each in parameters.items()}
-    waiting = {name for name, each in parameters.items() if each.default is None or each.default is EMPTY}
+    kinds = {parameter.kind: name for name, parameter in parameters.items()}
+    needed = {name for name, parameter in parameters.items() if parameter.default is None or parameter.default is EMPTY}
     args, keywords = kinds.get(inspect.Parameter.VAR_POSITIONAL, ""), kinds.get(inspect.Parameter.VAR_KEYWORD, "")
     free = [name for name in parameters if name not in (args, keywords, *outputs)]
-    fixed = [each for each in case.descriptor.tensors.inputs if not each.variadic]
-    names = [each.name for each in fixed]
+    fixed = [item for item in case.descriptor.tensors.inputs if not item.variadic]
+    names = [item.name for item in fixed]
     bound: dict[str, Any] = {}
     rank = case.inputs[0].spec.rank if case.inputs else 0
     for attribute in case.descriptor.attributes:
@@ -107,31 +113,33 @@ def bound_arguments(
             if not has_form and kind in (int, "int"):
                 return f"takes no {parameter} of {value!r}"
             free.remove(parameter)
-            given = implied if value is None else taken
-            is_usual = given is None or value is default or (type(default) is type(given) and default == given)
-            # the default of a function that is compared with another one is part of its result
-            is_own = case.descriptor.category == "function" and value == attribute.default and not attribute.is_required
-            if default is EMPTY or not (is_usual or is_own):
+            passed = implied if value is None else taken
+            is_usual = passed is None or value is default or (type(default) is type(passed) and default == passed)
+            # The default of a function under comparison is part of its result.
+            is_usual |= (
+                case.descriptor.category == "function" and value == attribute.default and not attribute.is_required
+            )
+            if default is EMPTY or not is_usual:
                 bound[parameter] = attribute.name
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)
         elif not attribute.is_default(value, rank) and (implied is None or value != implied):
-            may_be_told = re.match("bool|int", attribute.type) and not attribute.names_dimensions
-            remedy = f": add it, or ignores=({attribute.name!r},) if shapes tell it" if may_be_told else ""
+            is_derivable = re.match("bool|int", attribute.type) and not attribute.names_dimensions
+            remedy = f": add it, or ignores=({attribute.name!r},) if it follows from the shapes" if is_derivable else ""
             return f"takes no {attribute.name}, which is {value!r} here{remedy}"
 
     indices = {name: names.index(name) for name in free if name in names}
     aliased = dict(indices)
     for name in [name for name in names if name not in free]:
-        parameter = next((each for each in names_of(name) if each in free and each not in aliased), "")
+        parameter = next((alias for alias in names_of(name) if alias in free and alias not in aliased), "")
         aliased |= {parameter: names.index(name)} if parameter else {}
-    indices = aliased if waiting.intersection(free) <= aliased.keys() else indices
+    indices = aliased if needed.intersection(free) <= aliased.keys() else indices
     in_order = [name for name in free if name not in indices and parameters[name].kind is not KEYWORD_ONLY]
     left = [index for index in range(len(names)) if index not in indices.values()]
     for index in left[:]:
         for name in in_order:
             is_tensor = "Tensor" in kind if isinstance(kind := parameters[name].annotation, Schema) else True
-            if is_tensor and (name in waiting or not fixed[index].optional):
+            if is_tensor and (name in needed or not fixed[index].optional):
                 indices[name] = index
                 left.remove(index)
                 del in_order[: in_order.index(name) + 1]
@@ -157,7 +165,7 @@ def bound_arguments(
     declared = f"@optest.kernel({case.descriptor.name!r}, out={tuple(missing)})".replace("'", '"')
     remedy = f"; if it writes its result into {', '.join(missing)}: {declared}"
     is_for_outputs = not outputs and len(missing) == len(case.descriptor.tensors.outputs)
-    is_for_outputs &= not any(each in names_of(name) for name in names for each in missing)
+    is_for_outputs &= not any(parameter in names_of(name) for name in names for parameter in missing)
     remedy = remedy if is_for_outputs else ": give it a default, or wrap the function"
     return f"needs {missing[0]}, which is left out here{remedy}" if missing else bound
 
@@ -166,11 +174,7 @@ EMPTY, KEYWORD_ONLY = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 def refuse_unfit(case: TestCase) -> None:
-    """Say why the operator has no outputs for the case's dtypes, shapes and attributes.
-
-    Raises:
-        UnfitArguments: for inputs that the operator is not defined for.
-    """
+    """Raise UnfitArguments if the operator is not defined for the case's dtypes or its inference rejects the shapes."""
     descriptor = case.descriptor
     if not descriptor.admits([entry.name for entry in case.dtypes]):
         raise UnfitArguments(f"{descriptor.name} is not defined for {', '.join(entry.name for entry in case.dtypes)}")

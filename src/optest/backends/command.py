@@ -1,6 +1,6 @@
-"""Commands as a backend: inputs go into files, a program runs, outputs come from files it wrote.
+"""Backends that run a command: inputs are written into files, the outputs are read from the files that it writes.
 
-One driver under two names: ``command`` for any program, ``ascend`` (kind ``npu``) for Ascend run scripts.
+The driver has two names: ``command`` for any program, ``ascend`` (kind ``npu``) for Ascend run scripts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, form
 from optest.store import path_of
 
 _TAIL_BYTES = 8192
+# For cleanup, beyond the time limit of the case.
 _CLEANUP_S = 30.0
-"""How long cleanup may take, beyond the case's deadline."""
 
 
 class CommandBackendDriver(BackendDriver):
@@ -49,7 +49,7 @@ class CommandBackendDriver(BackendDriver):
     reads_inputs = False
     chips: tuple[str, ...] = ("*",)
     runs_programs = True
-    isolated = False  # the foreign code has processes of its own, under a guard
+    isolated = False  # each command has its own process, which is guarded
     keeps_deadline = True
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class CommandBackendDriver(BackendDriver):
         return ("runs the commands that a plan names; needs nothing itself",)
 
     def golden(self, case: TestCase) -> Sequence[Any] | None:
-        """Golden files to compare with: refused when stale, unless the plan also says where to dump new ones.
+        """Return the golden outputs of a case, None without them or if ``golden.dump`` will replace stale ones.
 
         Raises:
             Fault: BAD_CASE for golden files that are missing, of another case or of another size.
@@ -90,13 +90,13 @@ class CommandBackendDriver(BackendDriver):
             shape = format_shape(file.spec.shape)
             message = (
                 f"golden file {job.path(file)} of {file.tensor} ({file.dtype}[{shape}]) {state.value}, expected "
-                f"the expected output of {case.key}; name it under golden.dump to have it made from the reference"
+                f"the expected output of {case.key}; name it under golden.dump to create it from the reference"
             )
             raise Fault(Reason.BAD_CASE, message)
         return [read_golden(file, job.path(file)) for file in job.config.golden_load]
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
-        """The same files, commands and environment; nothing is run for it."""
+        """Return a script with the same files, commands and environment; run nothing."""
         try:
             job = self._job(case)
         except Fault as fault:
@@ -105,14 +105,14 @@ class CommandBackendDriver(BackendDriver):
         commands = Commands(
             workdir=job.workdir,
             env=job.env,
-            before=[job.expanded(command) for command in (*config.build, *config.prepare)],
-            command=job.expanded(config.command),
-            cleanup=[job.expanded(command) for command in config.cleanup],
+            before=[job.expand_command(command) for command in (*config.build, *config.prepare)],
+            command=job.expand_command(config.command),
+            cleanup=[job.expand_command(command) for command in config.cleanup],
             timeout_s=case.timeout_s,
         )
         return command_script(
             commands,
-            [(each, file, job.path(file)) for each, file in zip(inputs, config.inputs, strict=True)],
+            [(entry, file, job.path(file)) for entry, file in zip(inputs, config.inputs, strict=True)],
             [(file, job.path(file)) for file in config.outputs],
         )
 
@@ -122,7 +122,7 @@ class CommandBackendDriver(BackendDriver):
             return self._run(job, inputs)
 
     def _run(self, job: _Job, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Run one case in a directory that is ours for as long as it takes."""
+        """Run one case in a locked directory and return its outputs; run the cleanup commands in any case."""
         steps = _Steps(job)
         if job.config.build:
             self._builds.ensure(job.build, job.case, steps.build_fault)
@@ -132,11 +132,11 @@ class CommandBackendDriver(BackendDriver):
             for file, array in zip(job.config.inputs, inputs, strict=True):
                 write_tensor(file, job.path(file), array)
             for command in job.config.prepare:
-                steps.run("prepare", job.expanded(command))
+                steps.run("prepare", job.expand_command(command))
             for file in job.config.outputs:
-                remove_file(file, job.path(file))  # a sample's folder may come with outputs of its own
-            finished = steps.run("command", job.expanded(job.config.command))
-            outputs = [_read(file, job, finished) for file in job.config.outputs]
+                remove_file(file, job.path(file))  # `prepare` may copy a sample's folder with old outputs
+            finished = steps.run("command", job.expand_command(job.config.command))
+            outputs = [_read_output(file, job, finished) for file in job.config.outputs]
         finally:
             steps.clean_up()
             self._checks = {job.case.key: (*steps.checks, *_conversions(job, inputs), *_golden_checks(job))}
@@ -151,7 +151,7 @@ class CommandBackendDriver(BackendDriver):
 
 
 class AscendBackendDriver(CommandBackendDriver):
-    """The same for Ascend run scripts, configured under ``backend_config.ascend``; takes every Ascend chip."""
+    """Runs Ascend run scripts, configured under ``backend_config.ascend``; accepts every Ascend chip."""
 
     name = "ascend"
     kind = "npu"
@@ -163,7 +163,7 @@ class AscendBackendDriver(CommandBackendDriver):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """A case with its configuration, every token replaced."""
+    """A case with its configuration, and the values of the tokens in it."""
 
     case: TestCase
     config: CommandConfig
@@ -175,28 +175,29 @@ class _Job:
         workdir = path_of(case, expand(config.workdir, path_tokens(case)))
         workdir.mkdir(parents=True, exist_ok=True)
         for name in OWN_FILES if config.build else ():
-            path_of(case, name, workdir)
+            path_of(case, name, workdir)  # raises for a link that leads out of the folders that a run may write
         tokens = {**case_tokens(case), "workdir": str(workdir)}
         job = cls(case=case, config=config, workdir=workdir, tokens=tokens)
+        # Paths of files may use the tokens before them only.
         tokens |= {file.tensor: str(job.path(file)) for file in (*config.inputs, *config.outputs)}
         return job
 
     @property
     def build(self) -> Build:
-        commands, env = tuple(map(self.expanded, self.config.build)), tuple(sorted(self.config.env.items()))
+        commands, env = tuple(map(self.expand_command, self.config.build)), tuple(sorted(self.config.env.items()))
         return Build(workdir=self.workdir, commands=commands, env=env)
 
     def path(self, file: TensorFile) -> Path:
-        """Where the file lies, told again at every use: a link may have appeared."""
+        """Return the path of a file, resolved at every use: a link may have appeared."""
         return path_of(self.case, expand(file.path, path_tokens(self.case)), self.workdir)
 
     def golden_path(self, file: TensorFile) -> Path:
-        """The same for a file with another one beside it that vouches for it."""
+        """Return the path of a golden file; check the path of its key file, too."""
         path = self.path(file)
         path_of(self.case, str(key_file(path)))
         return path
 
-    def expanded(self, command: Command) -> Command:
+    def expand_command(self, command: Command) -> Command:
         return tuple(expand(part, self.tokens) for part in command)
 
     @property
@@ -206,34 +207,31 @@ class _Job:
 
 @dataclass(slots=True)
 class _Steps:
-    """The commands of one case, under one deadline."""
+    """Runs the commands of one case under one time limit, and collects notes about them."""
 
     job: _Job
     began: float = field(default_factory=time.monotonic)
     checks: list[Check] = field(default_factory=list)
 
     def run(self, step: str, argv: Command) -> Finished:
-        """Run one command of the step, its tokens replaced.
-
-        Raises:
-            Fault: UNAVAILABLE, DEADLINE, SIGNAL or EXIT_CODE, with the ends of both streams.
-        """
+        """Run a command of ``step`` in the remaining time; raise Fault, with the ends of its output, if it fails."""
         limit = self.job.case.timeout_s
         left_s = None if limit is None else max(0.0, limit - (time.monotonic() - self.began))
         try:
-            finished = self._finished(argv, left_s)
+            finished = self._execute(argv, left_s)
         except CannotStart as error:
             details = {"command": shlex.join(argv), "step": step}
-            raise Fault(Reason.UNAVAILABLE, f"{_called(step)}{error}", status=Status.ERROR, details=details) from error
+            message = f"{_step_prefix(step)}{error}"
+            raise Fault(Reason.UNAVAILABLE, message, status=Status.ERROR, details=details) from error
         if finished.strays and not finished.timed_out:
-            self._note("left nothing running", f"{finished.strays} processes that {step} left behind were killed")
+            self._note("left nothing running", f"{finished.strays} processes left by {step} were killed")
         fault = _fault_of(step, argv, finished, limit)
         if fault is not None:
             raise fault
         return finished
 
     def build_fault(self, argv: Command) -> Fault | None:
-        """Run a build command; a failure of it is COMPILE, whatever it was."""
+        """Run a build command; return None if it succeeds, its DEADLINE fault, or any other fault as COMPILE."""
         try:
             self.run("build", argv)
         except Fault as fault:
@@ -243,11 +241,11 @@ class _Steps:
         return None
 
     def clean_up(self) -> None:
-        """Run every cleanup command, each also after the failure of another; what fails is noted."""
+        """Run every cleanup command, also after a failure; note the failures."""
         for command in self.job.config.cleanup:
-            argv = self.job.expanded(command)
+            argv = self.job.expand_command(command)
             try:
-                finished = self._finished(argv, _CLEANUP_S)
+                finished = self._execute(argv, _CLEANUP_S)
             except CannotStart as error:
                 self._note("cleanup", str(error))
                 continue
@@ -255,7 +253,7 @@ class _Steps:
             if fault is not None:
                 self._note("cleanup", f"{fault.message}\n{fault.details['stderr_tail']}".strip())
 
-    def _finished(self, argv: Command, timeout_s: float | None) -> Finished:
+    def _execute(self, argv: Command, timeout_s: float | None) -> Finished:
         env = environment() | self.job.env
         return run(argv, cwd=self.job.workdir, env=env, timeout_s=timeout_s, tail_bytes=_TAIL_BYTES)
 
@@ -263,39 +261,36 @@ class _Steps:
         self.checks.append(Check(name=name, state=CheckState.NOTE, detail=detail))
 
 
-def _called(step: str) -> str:
+def _step_prefix(step: str) -> str:
     return "" if step == "command" else f"{step}: "
 
 
 def _fault_of(step: str, argv: Command, finished: Finished, timeout_s: float | None) -> Fault | None:
-    """What a command that did not end well amounts to."""
-    fault = partial(Fault, details=_details(step, argv, finished))
+    """Return the fault of a command: DEADLINE, SIGNAL (also of a program that a shell ran) or EXIT_CODE; None for 0."""
+    status, program = finished.returncode, f"{_step_prefix(step)}{argv[0]}"
+    fault = partial(Fault, details=_details_of(step, argv, finished))
     if finished.timed_out:
-        return fault(Reason.DEADLINE, f"{_called(step)}{argv[0]} did not end within {timeout_s:g} s and was killed")
+        return fault(Reason.DEADLINE, f"{program} did not end within {timeout_s:g} s and was killed")
     if finished.signal is not None:
-        return fault(Reason.SIGNAL, f"{_called(step)}{argv[0]} was killed by {signal_name(finished.signal)}")
-    crash = crash_below_a_shell(finished.returncode)
+        return fault(Reason.SIGNAL, f"{program} was killed by {signal_name(finished.signal)}")
+    crash = crash_below_a_shell(status)
     if crash is not None:
-        how = f"exited with status {finished.returncode}, a shell's word for {crash} in a program that it ran"
-        return fault(Reason.SIGNAL, f"{_called(step)}{argv[0]} {how}")
-    if finished.returncode:
-        how = f"exited with status {finished.returncode}{_meaning(finished.returncode)}"
-        return fault(Reason.EXIT_CODE, f"{_called(step)}{argv[0]} {how}")
-    return None
+        return fault(Reason.SIGNAL, f"{program} exited with status {status}: a program that it ran died of {crash}")
+    return fault(Reason.EXIT_CODE, f"{program} exited with status {status}{_meaning_of(status)}") if status else None
 
 
-def _meaning(status: int) -> str:
-    """What a shell means by a status beyond 125."""
+def _meaning_of(status: int) -> str:
+    """Return the meaning that shells give an exit status above 125, in parentheses; "" for other statuses."""
     if status == 126:
-        return " (a shell's word for a program that it cannot execute)"
+        return " (from a shell: the program cannot be executed)"
     if status == 127:
-        return " (a shell's word for a program that it cannot find)"
+        return " (from a shell: the program is not found)"
     if status > 128 and not signal_name(status - 128).startswith("signal "):
-        return f" (a shell's word for {signal_name(status - 128)} in a program that it ran, or the program's own)"
+        return f" (from a shell: a program that it ran died of {signal_name(status - 128)})"
     return ""
 
 
-def _details(step: str, argv: Command, finished: Finished) -> dict[str, Any]:
+def _details_of(step: str, argv: Command, finished: Finished) -> dict[str, Any]:
     details: dict[str, Any] = {
         "command": shlex.join(argv),
         "step": step,
@@ -311,34 +306,34 @@ def _details(step: str, argv: Command, finished: Finished) -> dict[str, Any]:
             details["signal"] = crash
     for stream, written in (("stdout", finished.stdout_bytes), ("stderr", finished.stderr_bytes)):
         if written > _TAIL_BYTES:
-            details[f"{stream}_bytes"] = written  # more than the tail shows
+            details[f"{stream}_bytes"] = written  # the tail is not everything
     if finished.strays:
         details["strays_killed"] = finished.strays
     return details
 
 
-def _read(file: TensorFile, job: _Job, finished: Finished) -> Any:
-    """Read an output; if it is not as it should be, the ends of the command's streams say why."""
+def _read_output(file: TensorFile, job: _Job, finished: Finished) -> Any:
+    """Read an output file; add the ends of the command's stdout and stderr to a fault."""
     try:
         return read_tensor(file, job.path(file))
     except Fault as fault:
-        details = {**_details("command", job.expanded(job.config.command), finished), **fault.details}
+        details = {**_details_of("command", job.expand_command(job.config.command), finished), **fault.details}
         raise Fault(fault.reason, fault.message, details=details) from None
 
 
 def _conversions(job: _Job, inputs: Sequence[Any]) -> list[Check]:
-    """A note for every input that is another number in its file than for the reference."""
+    """Return a note for every input that is written in another dtype than the reference gets."""
     checks = []
     for file, array in zip(job.config.inputs, inputs, strict=True):
-        given = dtype_of(array.dtype)
-        if given is not file.dtype:
-            detail = f"{file.tensor} is {given}, but was written as {file.dtype}; the reference saw {given}"
+        generated = dtype_of(array.dtype)
+        if generated is not file.dtype:
+            detail = f"{file.tensor} was written as {file.dtype}; the reference got it as {generated}"
             checks.append(Check(name="inputs as generated", state=CheckState.NOTE, detail=detail))
     return checks
 
 
 def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:
-    """Write the reference's outputs where a golden file is missing or stale, but never over a user's own."""
+    """Write the reference's outputs to golden files that are missing or stale; never overwrite a user's file."""
     if not job.config.golden_dump:
         return
     origin = Origin.of(job.case)
@@ -352,7 +347,7 @@ def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:
 
 
 def _golden_checks(job: _Job) -> list[Check]:
-    """A note for every golden file that nothing ties to this case's inputs."""
+    """Return a note for every golden file without a key file: it may belong to other inputs."""
     if not job.config.golden_load:
         return []
     origin, unvouched = Origin.of(job.case), GoldenState.UNVOUCHED

@@ -1,4 +1,4 @@
-"""What ``backend_config.command`` (or ``.ascend``) may say, read once and with everything that is wrong with it."""
+"""Reader of ``backend_config.command`` (or ``.ascend``) that collects all errors of the section."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _OTHER_NAMES = {
     "pre_run": "call it 'prepare'",
     "post_run": "call it 'cleanup'",
     "cmd": "call it 'command'",
-    "timeout": "it belongs to the case, beside 'backend_config'",
-    "retries": "it belongs to the case, beside 'backend_config'",
+    "timeout": "it belongs to the case, next to 'backend_config'",
+    "retries": "it belongs to the case, next to 'backend_config'",
     "cwd": "call it 'workdir'",
     "environment": "call it 'env'",
 }
@@ -36,7 +36,7 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFile:
-    """One tensor of the case and the file it is exchanged in: raw, little-endian, row-major, without a header."""
+    """A tensor of the case and the file that it is exchanged in: raw, little-endian, row-major, without a header."""
 
     tensor: str
     spec: TensorSpec
@@ -50,7 +50,7 @@ class TensorFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandConfig:
-    """A section as it was read, tokens not yet replaced."""
+    """A section as read, with tokens not yet replaced."""
 
     workdir: str = "."
     command: Command = ()
@@ -65,7 +65,7 @@ class CommandConfig:
 
 
 def read_config(case: TestCase, section: str) -> tuple[CommandConfig, list[str]]:
-    """Return ``backend_config.<section>`` of a case, and what is wrong with it; without problems it can be run."""
+    """Return ``backend_config.<section>`` of a case, and its errors; with errors it cannot run."""
     reader = _Reader(case, section)
     return reader.config(), reader.problems
 
@@ -74,9 +74,9 @@ class _Reader(SectionReader):
     def __init__(self, case: TestCase, section: str) -> None:
         super().__init__(case, section, "'command' and other keys")
         self.case_tokens = tuple(case_tokens(case))
-        # Tokens that stand for the absolute paths of files.
+        # These tokens are replaced by the absolute paths of files.
         outputs = [f"output{index}" for index in range(len(case.outputs or case.descriptor.tensors.outputs))]
-        self.all_tokens = (*self.case_tokens, "workdir", *(each.path for each in case.inputs), *outputs)
+        self.all_tokens = (*self.case_tokens, "workdir", *(argument.path for argument in case.inputs), *outputs)
 
     def config(self) -> CommandConfig:
         self.unknown_keys(self.section, _KEYS, others=_OTHER_NAMES)
@@ -85,22 +85,20 @@ class _Reader(SectionReader):
         outputs = self._files("outputs", self.section.get("outputs"), self._output_specs(), "output/{}.bin")
         owners: dict[str, str] = {}
         for file in (*inputs, *outputs):
-            other = owners.setdefault(normpath(file.path), file.tensor)
-            if other != file.tensor:
-                self.say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
+            owner = owners.setdefault(normpath(file.path), file.tensor)
+            if owner != file.tensor:
+                self.say("", f"has the path {file.path!r} for {owner} and for {file.tensor}; give each its own file")
         load, dump = self._golden(outputs)
-        # What the command reads or writes cannot be what its outputs are compared with.
-        taken = {normpath(file.path): file.tensor for file in (*inputs, *outputs)}
+        # A file that the command reads or writes cannot be the expected output.
         for file in dict.fromkeys((*load, *dump)):
-            if normpath(file.path) in taken:
-                tensor = taken[normpath(file.path)]
-                self.say("golden", f"has the path {file.path!r}, which is the command's own file of {tensor}")
+            if tensor := owners.get(normpath(file.path)):
+                self.say("golden", f"has the path {file.path!r}, which the command uses for {tensor}; choose another")
         workdir = self._text("workdir", self.section.get("workdir", "."), self.case_tokens)
         path = Path(self.case.base_dir, workdir)
         if "{" not in workdir and not isdir(path):
-            self.say("workdir", f"is {workdir!r}, but there is no directory {str(path)!r}")
-        self._within_reach(workdir, (*inputs, *outputs, *load, *dump))
-        _promised(self)
+            self.say("workdir", f"is {workdir!r}, but {str(path)!r} is no directory")
+        self._require_allowed_paths(workdir, (*inputs, *outputs, *load, *dump))
+        _read_promises(self)
         return CommandConfig(
             workdir=workdir,
             command=self._command(),
@@ -115,18 +113,19 @@ class _Reader(SectionReader):
         )
 
     def _text(self, key: str, value: Any, tokens: Sequence[str] = ()) -> str:
-        """A path, argument or value of the environment, with its tokens checked against ``tokens``, else all."""
+        """Return a path, argument or environment value as text; report unknown tokens (not in ``tokens``, else all)."""
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             self.say(key, f"is {value!r}, expected a string")
             return ""
         for problem in problems_of(str(value), tokens or self.all_tokens):
             self.say(key, problem)
         if "{chip}" in str(value) and self.case.backend.chip is None:
-            self.say(key, f"{value!r}: {{chip}} is used, but no chip is set; set `chip:` or --chip")
+            self.say(key, f"{value!r}: {{chip}} is used, but no chip is selected; add `chip:` or --chip")
         return str(value)
 
-    def _within_reach(self, workdir: str, files: Sequence[TensorFile]) -> None:
-        """Paths of an untrusted plan stay in its folder; they are looked at again whenever they are used."""
+    def _require_allowed_paths(self, workdir: str, files: Sequence[TensorFile]) -> None:
+        """Report a path of an untrusted plan that leaves its folder."""
+        # A link may appear later, so paths are checked again at each use.
         if not self.case.allowed_folders or self.problems:
             return
         tokens = path_tokens(self.case)
@@ -135,15 +134,15 @@ class _Reader(SectionReader):
             for file in files:
                 path_of(self.case, expand(file.path, tokens), folder)
         except Fault as fault:
-            self.say("", f"has a path that is not taken: {fault.message}")
+            self.say("", f"has a path that is not allowed: {fault.message}")
 
     def _command(self) -> Command:
         if "command" not in self.section:
             self.say("command", "is missing; it should be a list such as [bash, run.sh]")
             return ()
-        return self._one_command("command", self.section["command"])
+        return self._read_command("command", self.section["command"])
 
-    def _one_command(self, key: str, value: Any) -> Command:
+    def _read_command(self, key: str, value: Any) -> Command:
         if isinstance(value, str):
             try:
                 words = shlex.split(value)
@@ -151,7 +150,7 @@ class _Reader(SectionReader):
                 words = [value]
             plain = re.compile(r"[\w./][\w./=+-]*")
             listed = ", ".join(word if plain.fullmatch(word) else repr(word) for word in words)
-            self.say(key, f"is {value!r}, expected a list, since no shell reads it: [{listed}]")
+            self.say(key, f"is {value!r}, expected a list, since it is not run by a shell: [{listed}]")
             return ()
         if not isinstance(value, (list, tuple)) or not value:
             self.say(key, f"is {value!r}, expected a list such as [bash, run.sh]")
@@ -163,11 +162,11 @@ class _Reader(SectionReader):
         if value is None or value == []:
             return ()
         if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
-            return tuple(self._one_command(f"{key}[{index}]", each) for index, each in enumerate(value))
+            return tuple(self._read_command(f"{key}[{index}]", part) for index, part in enumerate(value))
         if isinstance(value, (list, tuple)) and any(isinstance(part, (list, tuple)) for part in value):
             self.say(key, "mixes words and lists, expected one command or a list of commands")
             return ()
-        return (self._one_command(key, value),)
+        return (self._read_command(key, value),)
 
     def _env(self) -> dict[str, str]:
         value = self.section.get("env", {})
@@ -184,7 +183,7 @@ class _Reader(SectionReader):
             names = self.case.descriptor.tensors.outputs
             self.problems.append(
                 f"case {self.case.id}: the shapes of the outputs are not known, but a file has to be read; "
-                f"state them under `shapes:`, as {', '.join(f'output{index}' for index in range(len(names)))}"
+                f"add them under `shapes:`, as {', '.join(f'output{index}' for index in range(len(names)))}"
             )
             return {}
         return {f"output{index}": spec for index, spec in enumerate(self.case.outputs)}
@@ -192,23 +191,24 @@ class _Reader(SectionReader):
     def _files(
         self, key: str, value: Any, specs: Mapping[str, TensorSpec], default: str, *, partly: bool = False
     ) -> tuple[TensorFile, ...]:
-        """The file of every tensor in ``specs``; one that is not mentioned has the ``default`` path, or none."""
-        stated: dict[str, Mapping[str, Any]] = {}
+        """Return the file of every tensor in ``specs``. A tensor without an entry gets the ``default`` path, or no file
+        if ``partly``."""
+        entries: dict[str, Mapping[str, Any]] = {}
         for where, name, entry in self.entries(key, value):
             tensor = self.tensor(where, name, specs)
             if tensor is None:
                 continue
-            if tensor in stated:
+            if tensor in entries:
                 self.say(where, f"names {name!r}, which has a file already")
-            stated[tensor] = entry
+            entries[tensor] = entry
         return tuple(
-            self._file(key, tensor, spec, stated.get(tensor, {}), default)
+            self._file(key, tensor, spec, entries.get(tensor, {}), default)
             for tensor, spec in specs.items()
-            if tensor in stated or not partly
+            if tensor in entries or not partly
         )
 
     def entries(self, key: str, value: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """``(where, tensor's name, {path, dtype})`` for each entry of either form."""
+        """Return ``(location, tensor name, {path, dtype})`` for each entry of a list or map of files."""
         if value is None:
             return []
         if isinstance(value, Mapping):
@@ -233,11 +233,12 @@ class _Reader(SectionReader):
             if isinstance(tensor, str):
                 entries.append((where, tensor, entry))
             else:
-                self.say(where, "has no tensor, but should name one, such as input0")
+                self.say(where, "has no tensor; name one, such as input0")
         return entries
 
     def tensor(self, where: str, name: str, specs: Mapping[str, TensorSpec] | None = None) -> str | None:
-        """The positional name of a tensor; with ``specs`` of one of these."""
+        """Return the positional name of a tensor (``input0``); None, with a problem, if it is unknown or not in
+        ``specs``."""
         signature = self.case.descriptor.tensors
         try:
             side, index = signature.locate(name)
@@ -253,23 +254,24 @@ class _Reader(SectionReader):
         where = f"{key}.{tensor}"
         path = self._text(f"{where}.path", entry.get("path", default.format(tensor)), self.case_tokens)
         kind = spec.dtype
-        stated = entry.get("dtype")
-        if stated is not None:
+        name = entry.get("dtype")
+        if name is not None:
             try:
-                kind = dtype(stated) if isinstance(stated, str) else kind
+                kind = dtype(name) if isinstance(name, str) else kind
             except UnknownName as error:
                 self.say(f"{where}.dtype", f"is not known: {error}")
-            if not isinstance(stated, str):
-                self.say(f"{where}.dtype", f"is {stated!r}, expected the name of a dtype")
+            if not isinstance(name, str):
+                self.say(f"{where}.dtype", f"is {name!r}, expected the name of a dtype")
         if key != "inputs" and kind is not spec.dtype:
             self.say(
                 f"{where}.dtype",
-                f"is {kind}, but {self.case.descriptor.name} gives {spec.dtype} here; "
-                "the case's `dtypes:` decide what is computed",
+                f"is {kind}, but {self.case.descriptor.name} returns {spec.dtype} here; "
+                "the dtype follows from the case's `dtypes:`",
             )
         return TensorFile(tensor=tensor, spec=spec, path=path, dtype=kind)
 
     def _golden(self, outputs: Sequence[TensorFile]) -> tuple[tuple[TensorFile, ...], tuple[TensorFile, ...]]:
+        """Return the golden files to compare with and those to create; one list or map is for both."""
         value = self.section.get("golden")
         specs = {file.tensor: file.spec for file in outputs}
         if not isinstance(value, Mapping) or not set(value) & {"load", "dump"}:
@@ -287,94 +289,94 @@ class _Reader(SectionReader):
 
 
 def why_outside(case: TestCase, section: str) -> str | None:
-    """Why the case is outside of what the section ``promises``, None if it is inside or nothing is promised.
+    """Return why the case is outside of the section's ``promises``; None if it is inside, or without promises.
 
-    A promised command gets what it depends on by tokens and files: attributes without one have to have their defaults,
-    and no optional input is there beside those named. A case without one of these, or without the size of a token
-    (``{shape0[1]}`` of a vector), is none for it.
+    A promised command depends on tokens and files only: attributes without a token must have their defaults, and no
+    optional input may be given except those that the section names. A case without an input that a token names, or
+    without the dimension of a token (``{shape0[1]}`` of a vector), is outside.
     """
-    stated: Any = case.backend_config.get(section, {})
-    if not isinstance(stated, Mapping) or "promises" not in stated:
+    section_value: Any = case.backend_config.get(section, {})
+    if not isinstance(section_value, Mapping) or "promises" not in section_value:
         return None
     reader = _Reader(case, section)
-    capability, ignored = _promised(reader)
+    capability, ignored = _read_promises(reader)
     files = [reader.tensor(where, name) for where, name, _ in reader.entries("inputs", reader.section.get("inputs"))]
     if reader.problems:
-        return None  # told as what is wrong with the section
+        return None  # `problems` of the driver reports them
     if outside := capability.lacks(case):
         return outside
-    used = {*filter(None, files), *(token for text in _texts(stated) for token in tokens_of(text))}
+    used = {*filter(None, files), *(token for text in _texts(section_value) for token in tokens_of(text))}
     for attribute in case.descriptor.attributes:
         value = case.attributes.get(attribute.name, attribute.default)
         names = (attribute.name, *attribute.aliases)
-        is_taken = any(name in ignored or f"attr:{name}" in used for name in names)
-        if not is_taken and not attribute.is_default(value, case.inputs[0].spec.rank if case.inputs else 0):
-            shown = [*value] if isinstance(value, tuple) else value
-            return f"the command takes no {{attr:{attribute.name}}}, which is {shown!r} here"
-    optional = {each.name for each in case.descriptor.tensors.inputs if each.optional}
-    beside = [each for each in case.inputs if each.name in optional and each.path not in used]
-    if beside and any(token.startswith("input") for token in used):
-        return f"the command takes no {{{beside[0].path}}}, the optional {beside[0].name}"
+        is_used = any(name in ignored or f"attr:{name}" in used for name in names)
+        if not is_used and not attribute.is_default(value, case.inputs[0].spec.rank if case.inputs else 0):
+            value = [*value] if isinstance(value, tuple) else value
+            return f"the command takes no {{attr:{attribute.name}}}, which is {value!r} here"
+    optional = {parameter.name for parameter in case.descriptor.tensors.inputs if parameter.optional}
+    unused = [argument for argument in case.inputs if argument.name in optional and argument.path not in used]
+    if unused and any(token.startswith("input") for token in used):
+        return f"the command takes no {{{unused[0].path}}}, the optional {unused[0].name}"
     missing = sorted(token for token in used - {*case_tokens(case)} if _OF_A_SIZE.fullmatch(token))
     missing = [token for token in missing if token not in {argument.path for argument in case.inputs}]
-    return f"the command takes {{{missing[0]}}}, which the case has not" if missing else None
+    return f"the command takes {{{missing[0]}}}, which the case does not have" if missing else None
 
 
-def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
-    """What ``promises`` says, and the attributes that the program sees from the shapes."""
-    stated = reader.section.get("promises", {})
-    if not isinstance(stated, Mapping):
-        reader.say("promises", f"is {stated!r}, expected a map with {', '.join(_PROMISES)}")
+def _read_promises(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
+    """Return the capability in ``promises``, and the attributes that the program derives from the shapes."""
+    promises = reader.section.get("promises", {})
+    if not isinstance(promises, Mapping):
+        reader.say("promises", f"is {promises!r}, expected a map with {', '.join(_PROMISES)}")
         return Capability(), ()
-    reader.unknown_keys(stated, _PROMISES, inside="promises")
-    lists = {name: stated.get(name, ()) for name in ("dtypes", "ranks", "layouts", "ignores")}
+    reader.unknown_keys(promises, _PROMISES, inside="promises")
+    lists = {name: promises.get(name, ()) for name in ("dtypes", "ranks", "layouts", "ignores")}
     lists = {name: [value] if isinstance(value, (str, int)) else value for name, value in lists.items()}
     known = {"dtypes": dtype_names(), "layouts": LAYOUTS}
     for name, values in lists.items():
         kind = int if name == "ranks" else str
-        if not isinstance(values, (list, tuple)) or not all(type(each) is kind for each in values):
-            reader.say(f"promises.{name}", f"is {stated[name]!r}, expected a list of {kind.__name__}")
+        if not isinstance(values, (list, tuple)) or not all(type(value) is kind for value in values):
+            reader.say(f"promises.{name}", f"is {promises[name]!r}, expected a list of {kind.__name__}")
             lists[name] = ()
-        odd = [each for each in lists[name] if name in known and each not in known[name]]
-        for each in odd:
-            hint = did_you_mean(each, known[name], f"known: {', '.join(known[name])}")
-            reader.say(f"promises.{name}", f"has {each!r}; {hint}")
-        lists[name] = () if odd else lists[name]
+        unknown = [value for value in lists[name] if name in known and value not in known[name]]
+        for value in unknown:
+            hint = did_you_mean(value, known[name], f"known: {', '.join(known[name])}")
+            reader.say(f"promises.{name}", f"has {value!r}; {hint}")
+        lists[name] = () if unknown else lists[name]
     for name in ("broadcasts", "promotes", "refuses"):
-        if not isinstance(stated.get(name, False), bool):
-            reader.say(f"promises.{name}", f"is {stated[name]!r}, expected true or false")
+        if not isinstance(promises.get(name, False), bool):
+            reader.say(f"promises.{name}", f"is {promises[name]!r}, expected true or false")
     capability = Capability(
         dtypes=tuple(lists["dtypes"]),
         ranks=tuple(lists["ranks"]),
-        layouts=tuple(lists["layouts"]) or ("dense",),  # files are dense: another layout is the same case again
-        broadcasts=bool(stated.get("broadcasts", True)),
-        promotes=bool(stated.get("promotes", True)),
-        refuses=bool(stated.get("refuses", False)),
+        layouts=tuple(lists["layouts"]) or ("dense",),  # files are dense: another layout would be the same case again
+        broadcasts=bool(promises.get("broadcasts", True)),
+        promotes=bool(promises.get("promotes", True)),
+        refuses=bool(promises.get("refuses", False)),
     )
     return capability, tuple(lists["ignores"])
 
 
-def _texts(stated: Any) -> Iterator[str]:
-    """Every text of a section that tokens may stand in."""
-    if isinstance(stated, str):
-        yield stated
-    elif isinstance(stated, (Mapping, list, tuple)):
-        for each in stated.values() if isinstance(stated, Mapping) else stated:
-            yield from _texts(each)
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every string in nested maps and lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 def file_dtypes(files: Any) -> dict[str, str]:
-    """The dtypes that a list or map of files states, by tensor; what is malformed is left to :func:`read_config`."""
+    """Return the dtypes in a list or map of files, by tensor; without malformed entries (see :func:`read_config`)."""
     if isinstance(files, Mapping):
-        files = [{"tensor": name, **each} for name, each in files.items() if isinstance(each, Mapping)]
+        files = [{"tensor": name, **entry} for name, entry in files.items() if isinstance(entry, Mapping)]
     if not isinstance(files, (list, tuple)):
         return {}
-    stated = ((each.get("tensor"), each.get("dtype")) for each in files if isinstance(each, Mapping))
-    return {name: text for name, text in stated if isinstance(name, str) and isinstance(text, str)}
+    pairs = ((entry.get("tensor"), entry.get("dtype")) for entry in files if isinstance(entry, Mapping))
+    return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
 
 
 def case_tokens(case: TestCase) -> dict[str, str]:
-    """The tokens that depend on the case alone, with their values; these may stand in paths too."""
+    """Return the tokens that depend on the case only, with their values; paths may contain them, too."""
     kinds = [entry.name for entry in case.dtypes] or [spec.dtype.name for spec in case.outputs]
     shapes = {argument.path.removeprefix("input"): argument.spec.shape for argument in case.inputs}
     return {
@@ -385,9 +387,9 @@ def case_tokens(case: TestCase) -> dict[str, str]:
         **{f"rank{index}": str(len(shape)) for index, shape in shapes.items()},
         **{f"numel{index}": str(prod(shape)) for index, shape in shapes.items()},
         **{
-            f"attr:{name}": _word(case.attributes.get(each.name, each.default))
-            for each in case.descriptor.attributes
-            for name in (each.name, *each.aliases)
+            f"attr:{name}": _attribute_text(case.attributes.get(attribute.name, attribute.default))
+            for attribute in case.descriptor.attributes
+            for name in (attribute.name, *attribute.aliases)
         },
         "case": case.id,
         "chip": case.backend.chip or "",
@@ -396,14 +398,14 @@ def case_tokens(case: TestCase) -> dict[str, str]:
     }
 
 
-def _word(value: Any) -> str:
-    """An attribute as one word: 1 and 0 for bools, lists with commas."""
+def _attribute_text(value: Any) -> str:
+    """Return an attribute as one word: 1 or 0 for a bool, "none" for None, a list joined with commas."""
     if isinstance(value, (list, tuple)):
-        return ",".join(map(_word, value))
+        return ",".join(map(_attribute_text, value))
     return str(int(value)) if isinstance(value, bool) else "none" if value is None else str(value)
 
 
 def path_tokens(case: TestCase) -> dict[str, str]:
-    """The same as parts of a path: the name of a case may hold slashes and brackets."""
+    """Return the tokens with the case name as part of a path: it may contain slashes and brackets."""
     tokens = case_tokens(case)
     return tokens | {"case": re.sub(r"[^\w.+=,-]+", "_", tokens["case"]).strip("._") or "case"}

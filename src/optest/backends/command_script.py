@@ -1,4 +1,4 @@
-"""A command's case as a Python script: writes the files, runs the commands, reads the outputs; NumPy is enough."""
+"""A case of a command as a Python script: write the files, run the commands, read the outputs. It needs only NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optest.numerics import numpy_dtype, round_to, widen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """What runs for one case, tokens replaced: ``before`` are build and prepare, in order."""
+    """The commands of one case with tokens replaced: ``before`` are build and prepare, in order."""
 
     workdir: Path
     env: Mapping[str, str]
@@ -31,18 +31,21 @@ def command_script(
     inputs: Sequence[tuple[ScriptInput, TensorFile, Path]],
     outputs: Sequence[tuple[TensorFile, Path]],
 ) -> Script:
-    """The script; files that the command does not get as the tensor lies in memory are saved as their bytes."""
+    """Return the script. An input whose file differs from the tensor's memory (dtype, layout) is saved as bytes."""
     arrays: dict[str, Any] = {}
-    made = [_shown(path, commands) for _, path in outputs]
+    output_paths = [_relative_path(path, commands) for _, path in outputs]
     run = f"subprocess.run({{}}, check=True, timeout={commands.timeout_s})"
     lines = [
         f"os.chdir({str(commands.workdir)!r})",
-        f"for file in {[_shown(path, commands) for _, _, path in inputs] + made}:",
+        f"for file in {[_relative_path(path, commands) for _, _, path in inputs] + output_paths}:",
         "    Path(file).parent.mkdir(parents=True, exist_ok=True)",
-        *(f"{_source(each, file, arrays)}.tofile({_shown(path, commands)!r})" for each, file, path in inputs),
+        *(
+            f"{_input_source(entry, file, arrays)}.tofile({_relative_path(path, commands)!r})"
+            for entry, file, path in inputs
+        ),
         *(f"os.putenv({name!r}, {value!r})" for name, value in commands.env.items()),
         *(run.format(list(command)) for command in commands.before),
-        f"for old in {made}:",
+        f"for old in {output_paths}:",
         "    Path(old).unlink(missing_ok=True)",
     ]
     if commands.cleanup:
@@ -50,35 +53,37 @@ def command_script(
         lines += [f"    subprocess.run({list(command)})" for command in commands.cleanup]
     else:
         lines.append(run.format(list(commands.command)))
-    lines += [f"output{place} = {_read(file, _shown(path, commands))}" for place, (file, path) in enumerate(outputs)]
+    reads = [_read_source(file, _relative_path(path, commands)) for file, path in outputs]
+    lines += [f"output{index} = {read}" for index, read in enumerate(reads)]
     exotic = any(not _is_numpys(file) for file, _ in outputs)
     return Script(
         imports=("import os", "import subprocess", *(("import ml_dtypes",) if exotic else ())),
         lines=lines,
-        outputs=[f"output{place}" for place in range(len(outputs))],
+        outputs=[f"output{index}" for index in range(len(outputs))],
         needs=("ml_dtypes",) if exotic else (),
         arrays=arrays,
     )
 
 
-def _shown(path: Path, commands: Commands) -> str:
-    """Relative to the working directory where the file lies in it."""
+def _relative_path(path: Path, commands: Commands) -> str:
+    """Return the path relative to the working directory if the file is in it, else unchanged."""
     return str(path.relative_to(commands.workdir)) if path.is_relative_to(commands.workdir) else str(path)
 
 
-def _source(each: ScriptInput, file: TensorFile, arrays: dict[str, Any]) -> str:
-    if file.dtype is each.spec.dtype and each.spec.is_dense and file.dtype.bits != 4:
-        return each.source
-    array = each.array if file.dtype is each.spec.dtype else round_to(widen(each.array), file.dtype)
-    arrays[f"{each.name}.file"] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return f'saved["{each.name}.file"]'
+def _input_source(entry: ScriptInput, file: TensorFile, arrays: dict[str, Any]) -> str:
+    """Return the expression for the content of an input file; save its bytes in ``arrays`` if it is not the tensor."""
+    if file.dtype is entry.spec.dtype and entry.spec.is_dense and file.dtype.bits != 4:
+        return entry.source
+    array = entry.array if file.dtype is entry.spec.dtype else round_to(widen(entry.array), file.dtype)
+    arrays[f"{entry.name}.file"] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return f'saved["{entry.name}.file"]'
 
 
 def _is_numpys(file: TensorFile) -> bool:
     return numpy_dtype(file.dtype).isbuiltin == 1
 
 
-def _read(file: TensorFile, path: str) -> str:
+def _read_source(file: TensorFile, path: str) -> str:
     if _is_numpys(file):
         return f'np.fromfile({path!r}, "{file.dtype.name}").reshape({file.spec.shape})'
     carrier = f"uint{8 * file.dtype.itemsize_bytes}"

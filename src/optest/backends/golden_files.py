@@ -1,4 +1,4 @@
-"""Golden files: expected values that a command keeps, and what vouches that they belong to a case."""
+"""Golden files: expected values that a command stores, and key files that show which case they belong to."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from optest.store import path_of
 
 
 class GoldenState(Enum):
-    """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to.
+    """State of a golden file; a ``.key`` file next to it names the case that it belongs to.
 
-    The first word of a ``.key`` file is the case key. Those that optest writes have further ones: the reference that
-    made the values, the digest of the golden file's bytes, and one of what the values follow from beside the key.
+    The first word of a ``.key`` file is the case key. Files of optest have further words: the reference that computed
+    the values, the digest of the golden file's bytes, and one of the other files that the values depend on.
     """
 
     MISSING = "does not exist"
     STALE = "belongs to another case, seed or reference, or to other inputs"
-    CHANGED = "is not what its .key file vouches for: its bytes have changed"
-    UNVOUCHED = "has no .key file, so nothing shows that it belongs to these inputs"
+    CHANGED = "has changed since its .key file was written"
+    UNVOUCHED = "has no .key file, so it may belong to other inputs"
     FRESH = "belongs to this case"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What golden values were made from: case key, reference, and a digest of the files that the key does not tell."""
+    """Origin of golden values: case key, reference, and a digest of the files that the key does not cover."""
 
     key: str
     reference: str
@@ -48,18 +48,15 @@ def golden_state(path: Path, origin: Origin) -> GoldenState:
         return GoldenState.MISSING
     if not key_file(path).is_file():
         return GoldenState.UNVOUCHED
-    vouched, made_by, digest, outside, *_ = (*key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
-    if vouched != origin.key or (made_by and (made_by, outside) != (origin.reference, origin.outside)):
+    # A key file of a user may have one word: then only the case key is compared.
+    key, reference, digest, outside, *_ = (*key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
+    if key != origin.key or (reference and (reference, outside) != (origin.reference, origin.outside)):
         return GoldenState.STALE
     return GoldenState.CHANGED if digest and digest != digest_of_file(path) else GoldenState.FRESH
 
 
 def read_golden(file: TensorFile, path: Path) -> Array:
-    """Read expected values; floats in the file's dtype, which tells that they are rounded.
-
-    Raises:
-        Fault: BAD_CASE for a file of another size.
-    """
+    """Return expected values, rounded floats in the file's dtype; raise Fault BAD_CASE for a file of the wrong size."""
     try:
         values = read_tensor(file, path)
     except Fault as fault:
@@ -68,30 +65,30 @@ def read_golden(file: TensorFile, path: Path) -> Array:
 
 
 def write_golden(file: TensorFile, path: Path, array: Array, origin: Origin) -> None:
-    """Write expected values and, beside them, what they belong to."""
+    """Write expected values, and their origin into the key file."""
     write_tensor(file, path, array)
     words = f"{origin.key} {origin.reference} {digest_of_file(path)} {origin.outside}".strip()
     key_file(path).write_text(f"{words}\n", encoding="utf-8")
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the hexadecimal BLAKE2b digest, of 16 bytes, of the content of a file."""
+    """Return the BLAKE2b digest of the content of a file: 16 bytes, as hexadecimal text."""
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def key_file(path: Path) -> Path:
-    """What vouches for a golden file, beside it."""
+    """Return the path of the key file of a golden file, which is next to it."""
     return path.with_name(f"{path.name}.key")
 
 
 def _digest_of_files(case: TestCase) -> str:
-    """A digest of the files that expected values follow from beside the case key, data and foreign code; empty for a
-    case whose key says everything."""
+    """Return a digest of the data files and user code that expected values depend on in addition to the case key; "" if
+    there are none."""
     fills = [argument.fill for argument in case.inputs if argument.fill.kind == "file"]
     data = [path_of(case, str(fill.parameters.get("path", ""))) for fill in fills]
     hooks = (case.generator, case.reference or case.descriptor.reference)
     modules = [_module_of(hook) for hook in hooks if hook is not None]
-    code = [file_of_module(each) for each in modules if each and each.partition(".")[0] != "optest"]
+    code = [file_of_module(module) for module in modules if module and module.partition(".")[0] != "optest"]
     files = [path for path in (*data, *map(Path, filter(None, code))) if path.is_file()]
     if not files:
         return ""

@@ -1,4 +1,4 @@
-"""The references as a backend: what a case's reference yields, rounded once to the declared output dtypes."""
+"""The references as a backend: outputs of the case's reference, rounded once to the declared output dtypes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Reference = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
 
 class NumpyBackend(BackendDriver):
-    """Answers with the case's own reference: shows that plan, generator and rules work, never that a kernel does."""
+    """Runs the case's reference: a pass shows that plan, generator and rules work, and nothing about a kernel."""
 
     name = "numpy"
     kind = "cpu"
@@ -37,15 +37,11 @@ class NumpyBackend(BackendDriver):
     numerics = Numerics(accumulator="float64")
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return one array for each output, rounded to the dtype that is declared or follows from the inputs.
-
-        Raises:
-            UnfitArguments: for inputs that the operator is not defined for.
-        """
+        """Return the reference's outputs, rounded to their dtypes; raise UnfitArguments if it is undefined."""
         refuse_unfit(case)
-        outputs = _answered(case, inputs)
+        outputs = _run_reference(case, inputs)
         if len(case.outputs) == len(outputs):
-            return [round_to(_values(each), spec.dtype) for each, spec in zip(outputs, case.outputs, strict=True)]
+            return [round_to(_values(output), spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
         return [
             round_to(*output)
             if isinstance(output, Unrounded)
@@ -55,7 +51,7 @@ class NumpyBackend(BackendDriver):
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
-        """The reference itself, which computes in float64 whatever the dtype; rounding is not part of the call."""
+        """Yield the reference as a timed call, which computes in float64 for every dtype and does not round."""
         yield PreparedCall(
             call=lambda: reference_outputs(case, inputs),
             outputs=lambda: self.run(case, inputs),
@@ -63,10 +59,10 @@ class NumpyBackend(BackendDriver):
         )
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
-        """The user's own reference, called by its import path; optest's own cannot be had without optest."""
+        """Return a script that calls the user's reference by its import path; a built-in one needs optest."""
         path = _reference_of_case(case)
         if not isinstance(path, str) or path.startswith("optest."):
-            return f"backend {self.name} answers with references of optest itself"
+            return f"backend {self.name} runs references of optest, which need optest"
         if not all(numpy_dtype(spec.dtype).isbuiltin == 1 for spec in case.outputs):
             return "only optest rounds to an output dtype that NumPy lacks"
         if not _is_literal(dict(case.attributes)):
@@ -75,7 +71,7 @@ class NumpyBackend(BackendDriver):
 
     def unsupported(self, case: TestCase) -> str | None:
         if _reference_of_case(case) is None:
-            return f"operator {case.descriptor.name} has no reference, which is what backend {self.name} answers with"
+            return f"operator {case.descriptor.name} has no reference, which backend {self.name} needs"
         return None
 
     def device(self) -> str | None:
@@ -89,8 +85,8 @@ class NumpyBackend(BackendDriver):
 
 
 class StubBackend(NumpyBackend):
-    """The references under a name that has to be asked for: optest tests the way from plan to report with it, on any
-    chip name. It is found by its name alone, never by kind or as a fallback."""
+    """The references under a name that must be requested, for tests of the way from plan to report on any chip name;
+    never selected by kind or as a default."""
 
     name = "stub"
     kind = "stub"
@@ -106,16 +102,16 @@ def _is_literal(value: Any) -> bool:
 
 
 def reference_script(path: str, case: TestCase, inputs: Sequence[ScriptInput]) -> Script:
-    """Lines that import a reference, call it and round what it yields."""
+    """Return a script that imports a reference, calls it and rounds its outputs."""
     module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
-    places = at_their_places(case, [each.name for each in inputs])
-    exotic = not all(each.is_numpys for each in inputs)
-    rounded = (f'np.asarray(outputs[{place}]).astype("{spec.dtype.name}")' for place, spec in enumerate(case.outputs))
+    arguments = at_their_places(case, [entry.name for entry in inputs])
+    exotic = not all(entry.is_numpys for entry in inputs)
+    rounded = (f'np.asarray(outputs[{index}]).astype("{spec.dtype.name}")' for index, spec in enumerate(case.outputs))
     return Script(
         imports=(*(("import ml_dtypes",) if exotic else ()), f"import {module}"),
         lines=[
-            *(f"{each.name} = {each.array_source}" for each in inputs),
-            f"outputs = {module}.{name}([{', '.join(str(each) for each in places)}], {dict(case.attributes)!r})",
+            *(f"{entry.name} = {entry.array_source}" for entry in inputs),
+            f"outputs = {module}.{name}([{', '.join(map(str, arguments))}], {dict(case.attributes)!r})",
             "outputs = [outputs] if isinstance(outputs, np.ndarray) else list(outputs)",
         ],
         outputs=tuple(rounded) or ("np.asarray(outputs[0])",),
@@ -124,12 +120,12 @@ def reference_script(path: str, case: TestCase, inputs: Sequence[ScriptInput]) -
 
 
 def reference_outputs(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
-    """What the case's reference yields for ``inputs``, unrounded."""
-    return [_values(each) for each in _answered(case, inputs)]
+    """Return the unrounded outputs of the case's reference for ``inputs``; raise Fault UNSUPPORTED without one."""
+    return [_values(output) for output in _run_reference(case, inputs)]
 
 
-def _answered(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of the case's reference, those that state their dtype with it."""
+def _run_reference(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
+    """Return the outputs of the case's reference, without notes; ``Unrounded`` ones keep their declared dtype."""
     reference = _reference_of_case(case)
     if reference is None:
         raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
@@ -139,12 +135,8 @@ def _answered(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
         return [np.asarray(outputs)]  # a bare array is one output, not one for each row
     if isinstance(outputs, Mapping):
         outputs = outputs.values()
-    values = [each.value if isinstance(each, NamedOutput) else each for each in outputs]
-    return [
-        each if isinstance(each, Unrounded) else np.asarray(each)
-        for each in values
-        if not isinstance(each, ReferenceNote)
-    ]
+    values = [output.value if isinstance(output, NamedOutput) else output for output in outputs]
+    return [x if isinstance(x, Unrounded) else np.asarray(x) for x in values if not isinstance(x, ReferenceNote)]
 
 
 def _values(output: Any) -> Any:
@@ -152,7 +144,7 @@ def _values(output: Any) -> Any:
 
 
 def reference_label(case: TestCase) -> str:
-    """The import path of the case's reference, as one word; ``none`` without one."""
+    """Return the import path of the case's reference without spaces; ``none`` if it has no reference."""
     reference = _reference_of_case(case)
     if reference is None or isinstance(reference, str):
         return reference or "none"
@@ -160,6 +152,7 @@ def reference_label(case: TestCase) -> str:
 
 
 def _reference_of_case(case: TestCase) -> str | Reference | None:
-    """The user's, else the operator's; one of optest's own in its place says what is expected, and answers nothing."""
-    own, stated = case.descriptor.reference, case.reference
-    return (own or stated) if stated is None or stated.startswith("optest.") else stated
+    """Return the case's reference if a user wrote it, else the operator's, else the case's."""
+    # A built-in reference in a case defines expected outputs of the operator's; it is not an implementation.
+    operators, cases = case.descriptor.reference, case.reference
+    return (operators or cases) if cases is None or cases.startswith("optest.") else cases

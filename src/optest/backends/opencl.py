@@ -1,4 +1,4 @@
-"""OpenCL kernels as a backend: a source, the name of a kernel in it, and what its arguments are."""
+"""OpenCL kernels as a backend: a source file, the name of a kernel in it, and its arguments."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from optest.spec import TestCase
 from optest.store import path_of
 
 _KEYS = ("source", "kernel", "arguments", "global", "local", "options", "workdir", "promises")
-_GUARD, _BEHIND_INPUTS = 0xA5, 0x5A
-"""Different, or a kernel that copies what lies behind an input behind an output would write what stands there."""
+# Two values: with one, a kernel that copies the guard behind an input to behind an output would stay undetected.
+_OUTPUT_GUARD, _INPUT_GUARD = 0xA5, 0x5A
 
 
 class OpenClBackend(BackendDriver):
-    """Runs the kernels of ``backend_config.opencl`` on the first OpenCL device, or the one that PYOPENCL_CTX names.
+    """Runs the kernels of ``backend_config.opencl`` on the first OpenCL device, or the one in PYOPENCL_CTX.
 
-    Outputs lie in front of a guard zone and hold optest's poison when the kernel begins.
+    Outputs are poisoned when the kernel begins, and followed by a guard zone.
     """
 
     name = "opencl"
@@ -35,49 +35,46 @@ class OpenClBackend(BackendDriver):
     reads_inputs = False
     runs_programs = True
 
-    def configure(self, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - it takes none
-        """Open the device.
-
-        Raises:
-            Unavailable: without a device.
-        """
+    def configure(self, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - it has no options
+        """Open the device; raise Unavailable without one."""
         self._device  # noqa: B018 - opened by being read
 
     def problems(self, case: TestCase) -> Sequence[str]:
-        return () if why_outside(case, self.name) else _read(case, self.name)[1]
+        return () if why_outside(case, self.name) else _read_section(case, self.name)[1]
 
     def unsupported(self, case: TestCase) -> str | None:
         return why_outside(case, self.name)
 
     def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Call the kernel once.
+        """Run the kernel once and copy its results into ``outputs``.
 
         Raises:
-            Fault: BAD_CASE for a wrong section, COMPILE with the compiler's words, OUT_OF_BOUNDS for a write behind an
-                output, RAISED for what OpenCL says of the call.
+            Fault: BAD_CASE for a wrong section, COMPILE with the compiler's message, OUT_OF_BOUNDS for a write behind a
+                tensor, INPUT_MUTATED, RAISED or OUT_OF_MEMORY for an OpenCL error.
         """
-        section, problems = _read(case, self.name)
+        section, problems = _read_section(case, self.name)
         if problems:
             raise Fault(Reason.BAD_CASE, "\n".join(problems))
         tokens = case_tokens(case)
         with calls_of_opencl():
             kernel = self._kernel(case, section)
-            given = {
-                argument.path: self._device.buffer(array, _BEHIND_INPUTS)
+            sources = {
+                argument.path: self._device.buffer(array, _INPUT_GUARD)
                 for argument, array in zip(case.inputs, inputs, strict=True)
             }
-            written = {f"output{place}": self._device.buffer(array, _GUARD) for place, array in enumerate(outputs)}
-            sizes = [_number(f"global {each!r}", "int", each, tokens) for each in section["global"]]
-            local = [_number(f"local {each!r}", "int", each, tokens) for each in section.get("local", ())]
-            _set_arguments(kernel, section, tokens, {**given, **written})
+            targets = {f"output{n}": self._device.buffer(array, _OUTPUT_GUARD) for n, array in enumerate(outputs)}
+            sizes = [_parse_number(f"global {size!r}", "int", size, tokens) for size in section["global"]]
+            local = [_parse_number(f"local {size!r}", "int", size, tokens) for size in section.get("local", ())]
+            _set_arguments(kernel, section, tokens, {**sources, **targets})
             self._device.enqueue(kernel, sizes, local)
             self._device.queue.finish()
             for argument, array in zip(case.inputs, inputs, strict=True):
-                held = self._device.received(argument.name, given[argument.path], _BEHIND_INPUTS)
+                held = self._device.read_buffer(argument.name, sources[argument.path], _INPUT_GUARD)
                 if held.tobytes() != np.ascontiguousarray(array).tobytes():
                     raise Fault(Reason.INPUT_MUTATED, f"the kernel wrote into input {argument.name}")
-            for (name, buffer), output in zip(written.items(), outputs, strict=True):
-                output[...] = self._device.received(name, buffer, _GUARD).view(output.dtype).reshape(output.shape)
+            for (name, buffer), output in zip(targets.items(), outputs, strict=True):
+                held = self._device.read_buffer(name, buffer, _OUTPUT_GUARD)
+                output[...] = held.view(output.dtype).reshape(output.shape)
 
     def device(self) -> str | None:
         return self._device.device.name.split("-", 1)[0].strip()  # type: ignore[no-any-return]
@@ -87,9 +84,7 @@ class OpenClBackend(BackendDriver):
         return {"pyopencl": cl.VERSION_TEXT, "opencl": device.version.strip(), "driver": device.driver_version}
 
     def doctor(self) -> Sequence[str]:
-        return tuple(
-            f"{each.platform.name.strip()}: {each.name.strip()}" for each in self._device.queue.context.devices
-        )
+        return tuple(f"{x.platform.name.strip()}: {x.name.strip()}" for x in self._device.queue.context.devices)
 
     @cached_property
     def _device(self) -> OpenClDevice:
@@ -102,29 +97,28 @@ class OpenClBackend(BackendDriver):
     def _kernel(self, case: TestCase, section: Mapping[str, Any]) -> Any:
         tokens = case_tokens(case)
         path = Path(path_of(case, section["source"], path_of(case, section.get("workdir", "."))))
-        return self._device.kernel(
-            path, section["kernel"], [expand(each, tokens) for each in section.get("options", ())]
-        )
+        options = [expand(option, tokens) for option in section.get("options", ())]
+        return self._device.kernel(path, section["kernel"], options)
 
 
-def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:
-    """The section, and what is wrong with it."""
-    reader = SectionReader(case, section, "source, kernel, arguments and global")
-    stated = reader.section
-    reader.unknown_keys(stated, _KEYS)
+def _read_section(case: TestCase, name: str) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the section of a case, and the errors in it."""
+    reader = SectionReader(case, name, "source, kernel, arguments and global")
+    section = reader.section
+    reader.unknown_keys(section, _KEYS)
     for key, kind in (("source", str), ("kernel", str), ("arguments", list), ("global", list)):
-        if not isinstance(stated.get(key), (list, tuple) if kind is list else kind):
-            reader.say(key, f"is {stated.get(key)!r}, expected {'a list' if kind is list else 'text'}")
+        if not isinstance(section.get(key), (list, tuple) if kind is list else kind):
+            reader.say(key, f"is {section.get(key)!r}, expected {'a list' if kind is list else 'text'}")
     known = case_tokens(case)
-    tensors = [*(each.path for each in case.inputs), *(f"output{place}" for place in range(len(case.outputs)))]
+    tensors = [*(argument.path for argument in case.inputs), *(f"output{n}" for n in range(len(case.outputs)))]
     for key in ("arguments", "global", "local", "options") if not reader.problems else ():
-        for text in map(str, stated.get(key, ())):
+        for text in map(str, section.get(key, ())):
             for problem in problems_of(text, [*known, *(tensors if key == "arguments" else ())]):
                 reader.say(key, problem)
             word = text.split()[0] if text.split() else ""
             if key == "arguments" and not _is_tensor(text) and word not in NUMBERS:
                 reader.say(key, f"has {text!r}, expected a tensor, or a number: {', '.join(NUMBERS)}")
-    return stated, reader.problems
+    return section, reader.problems
 
 
 def _is_tensor(text: str) -> bool:
@@ -132,31 +126,28 @@ def _is_tensor(text: str) -> bool:
 
 
 def _set_arguments(kernel: Any, section: Mapping[str, Any], tokens: Mapping[str, str], buffers: Any) -> None:
-    """Give the kernel its arguments: a buffer each, or the number of ``int {numel0}``.
-
-    Raises:
-        Fault: BAD_CASE for another number of arguments than the kernel has, or one of another kind.
-    """
-    where, stated = f"kernel {section['kernel']} of {section['source']}", section["arguments"]
-    if kernel.num_args != len(stated):
-        raise Fault(Reason.BAD_CASE, f"{where} takes {kernel.num_args} arguments, but the section has {len(stated)}")
-    for place, text in enumerate(stated):
-        what = f"argument {place + 1} of {where} is {text!r}"
+    """Set a kernel's arguments, buffers or numbers (``int {numel0}``); raise Fault BAD_CASE if they do not match."""
+    where, arguments = f"kernel {section['kernel']} of {section['source']}", section["arguments"]
+    if kernel.num_args != len(arguments):
+        message = f"{where} has {kernel.num_args} arguments, but `arguments` has {len(arguments)}"
+        raise Fault(Reason.BAD_CASE, message)
+    for index, text in enumerate(arguments):
+        subject = f"argument {index + 1} of {where} is {text!r}"
         kind, _, number = str(text).partition(" ")
-        is_tensor, declared = _is_tensor(text), declared_type(kernel, place)
+        is_tensor, declared = _is_tensor(text), declared_type(kernel, index)
         if declared and (declared.endswith("*") != is_tensor or (not is_tensor and declared not in (kind, ""))):
-            raise Fault(Reason.BAD_CASE, f"{what}, but the source has {declared!r} there")
-        value = buffers[tokens_of(text)[0]] if is_tensor else _number(what, kind, number, tokens)
+            raise Fault(Reason.BAD_CASE, f"{subject}, but the source declares {declared!r}")
+        value = buffers[tokens_of(text)[0]] if is_tensor else _parse_number(subject, kind, number, tokens)
         try:
-            kernel.set_arg(place, value)
+            kernel.set_arg(index, value)
         except cl.Error as error:
-            raise Fault(Reason.BAD_CASE, f"{what}, which OpenCL does not take: {error}") from None
+            raise Fault(Reason.BAD_CASE, f"{subject}, which OpenCL rejects: {error}") from None
 
 
-def _number(what: str, kind: str, text: Any, tokens: Mapping[str, str]) -> Any:
-    """The number that a text with tokens is, in the type of OpenCL C that is called ``kind``."""
+def _parse_number(subject: str, kind: str, text: Any, tokens: Mapping[str, str]) -> Any:
+    """Return the number in a text with tokens as the OpenCL type ``kind``; raise Fault BAD_CASE if it is no number."""
     value = expand(str(text), tokens)
     try:
         return NUMBERS[kind](float(value) if kind in ("float", "double") else int(value))
     except (ValueError, OverflowError):
-        raise Fault(Reason.BAD_CASE, f"{what}, which is {value!r} here, expected of type {kind}") from None
+        raise Fault(Reason.BAD_CASE, f"{subject}, which is {value!r} here, expected of type {kind}") from None

@@ -1,4 +1,4 @@
-"""One OpenCL device: kernels of source files, and memory with a guard zone behind it."""
+"""An OpenCL device: kernels from source files, and buffers followed by a guard zone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyopencl as cl
 from optest.backends import Fault, Reason
 from optest.process.state import ProcessState
 
+# The scalar types of OpenCL C, by their names there.
 NUMBERS: dict[str, Any] = {
     "int": np.int32,
     "uint": np.uint32,
@@ -21,12 +22,11 @@ NUMBERS: dict[str, Any] = {
     "float": np.float32,
     "double": np.float64,
 }
-"""The scalar types of OpenCL C, by their names there."""
 _GUARD_BYTES = 1 << 16
 
 
 class OpenClDevice:
-    """A device, or the first one of a context, with a queue that works in order."""
+    """A device, or the first one of a context, with an in-order queue."""
 
     def __init__(self, device: Any, context: Any = None) -> None:
         flags = cl.command_queue_properties.PROFILING_ENABLE
@@ -34,12 +34,8 @@ class OpenClDevice:
         self.device = device
         self._programs: dict[tuple[str, str], Any] = {}
 
-    def built(self, text: str, options: str = "", what: str = "") -> Any:
-        """The program, built once for the same text and options.
-
-        Raises:
-            Fault: COMPILE with the compiler's words.
-        """
+    def program(self, text: str, options: str = "", what: str = "") -> Any:
+        """Return the program of a source text, built once per text and options; raise Fault COMPILE if that fails."""
         key = (text, options)
         if key not in self._programs:
             try:
@@ -49,17 +45,17 @@ class OpenClDevice:
         return self._programs[key]
 
     def kernel(self, path: Path, name: str, options: Sequence[str] = ()) -> Any:
-        """A new object of a kernel in a file.
+        """Return a new kernel object from a source file; its folder is searched for headers.
 
         Raises:
-            Fault: BAD_CASE without the file or the kernel, COMPILE with the compiler's words.
+            Fault: BAD_CASE without the file or the kernel, COMPILE with the compiler's message.
         """
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise Fault(Reason.BAD_CASE, f"the source cannot be read: {error}") from None
         folder = () if " " in str(path.parent) else (f"-I {path.parent}",)  # PoCL takes no quotes
-        program = self.built(text, " ".join(("-cl-kernel-arg-info", *folder, *options)), path.name)
+        program = self.program(text, " ".join(("-cl-kernel-arg-info", *folder, *options)), path.name)
         try:
             return cl.Kernel(program, name)
         except cl.Error:
@@ -67,18 +63,14 @@ class OpenClDevice:
             raise Fault(Reason.BAD_CASE, f"{path.name} has no kernel {name!r}; it has {known}") from None
 
     def buffer(self, array: Any, behind: int) -> Any:
-        """The dense bytes of an array on the device, and a guard zone of bytes ``behind`` them."""
+        """Return a buffer with the dense bytes of an array, and a guard zone filled with ``behind`` after them."""
         guard = np.full(_GUARD_BYTES, behind, np.uint8)
         held = np.concatenate([np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8), guard])
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         return cl.Buffer(self.queue.context, flags, hostbuf=held)
 
-    def received(self, name: str, buffer: Any, behind: int) -> Any:
-        """The bytes of a tensor as the kernels left them.
-
-        Raises:
-            Fault: OUT_OF_BOUNDS if one wrote into the guard zone behind them.
-        """
+    def read_buffer(self, name: str, buffer: Any, behind: int) -> Any:
+        """Return the bytes of a tensor in a buffer; raise Fault OUT_OF_BOUNDS if its guard zone has changed."""
         held = np.empty(buffer.size, np.uint8)
         cl.enqueue_copy(self.queue, held, buffer)
         if not (held[-_GUARD_BYTES:] == behind).all():
@@ -86,36 +78,37 @@ class OpenClDevice:
         return held[:-_GUARD_BYTES]
 
     def enqueue(self, kernel: Any, sizes: Sequence[int], local: Sequence[int]) -> Any:
-        """The event of a call, None without work-items; ``sizes`` grow to multiples of ``local``, as OpenCL 1 wants
-        it, and the kernel looks where it is."""
+        """Enqueue a kernel and return its event, None without work-items; ``sizes`` are rounded up to multiples of
+        ``local``."""
         if local:
-            sizes = [-(-size // each) * each for size, each in zip(sizes, local, strict=True)]
+            # OpenCL 1 needs multiples; the kernel has to test its global id.
+            sizes = [-(-size // group) * group for size, group in zip(sizes, local, strict=True)]
         return None if 0 in sizes else cl.enqueue_nd_range_kernel(self.queue, kernel, sizes, local or None)
 
     def copy(self, to: Any, from_: Any, nbytes: int) -> Any:
         return cl.enqueue_copy(self.queue, to, from_, byte_count=nbytes)
 
     def now_s(self) -> float:
-        """Seconds of the device's own clock, when all that was enqueued has ended."""
+        """Wait until the queue is empty; return the time of the device's clock, in seconds."""
         event = cl.enqueue_marker(self.queue)
         event.wait()
         return float(event.profile.end) * 1e-9
 
 
 def devices_of(*, cpu: bool) -> list[Any]:
-    """The devices of all platforms that are CPUs, or those that are none."""
+    """Return the CPU devices of all platforms, or all others; [] without a platform."""
     try:
         with calls_of_opencl():
-            found = [each for platform in cl.get_platforms() for each in platform.get_devices()]
-    except Fault:  # without a platform
+            devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    except Fault:
         return []
-    return [each for each in found if bool(each.type & cl.device_type.CPU) is cpu]
+    return [device for device in devices if bool(device.type & cl.device_type.CPU) is cpu]
 
 
 @contextmanager
 def calls_of_opencl() -> Iterator[None]:
-    """What OpenCL says of calls as a Fault. Handlers of signals, which compilers install when they are first used, do
-    not stay."""
+    """Turn OpenCL errors in the block into Faults, OUT_OF_MEMORY or RAISED; restore the signal handlers after it."""
+    # Compilers install signal handlers on first use.
     handlers = ProcessState(("actions",))
     try:
         yield
@@ -127,10 +120,10 @@ def calls_of_opencl() -> Iterator[None]:
         handlers.changes()
 
 
-def declared_type(kernel: Any, place: int) -> str:
-    """The type that the source has for an argument, "" where it is none of :data:`NUMBERS` and no pointer."""
+def declared_type(kernel: Any, index: int) -> str:
+    """Return the type of an argument in the source if it is a pointer or in :data:`NUMBERS`, else ""."""
     try:
-        declared = str(kernel.get_arg_info(place, cl.kernel_arg_info.TYPE_NAME))
-    except cl.Error:  # the compiler kept none
+        declared = str(kernel.get_arg_info(index, cl.kernel_arg_info.TYPE_NAME))
+    except cl.Error:  # the compiler kept no types
         return ""
     return declared if declared.endswith("*") or declared in NUMBERS else ""

@@ -1,4 +1,4 @@
-"""Reading ``backend_config.<section>`` of a case: whatever is wrong is collected, and told at once."""
+"""Reader of ``backend_config.<section>`` of a case that collects all errors, to report them together."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from optest.spec import TestCase
 
 
 class SectionReader:
-    """``section`` is empty where it is no map; ``problems`` name the key at which something is wrong."""
+    """Reads a section of a case; ``section`` is empty if it is no map, ``problems`` name the key of each error."""
 
     def __init__(self, case: TestCase, section: str, keys: str) -> None:
-        """``keys`` are the most important ones, as words for whoever wrote something else than a map."""
+        """Read the section; ``keys`` are its main keys as text, for the error if it is no map."""
         self.case = case
         self.where = f"backend_config.{section}"
         self.section: Mapping[str, Any] = {}
         self.problems: list[str] = []
-        stated: Any = case.backend_config.get(section, {})
-        if isinstance(stated, Mapping):
-            self.section = stated
+        section_value: Any = case.backend_config.get(section, {})
+        if isinstance(section_value, Mapping):
+            self.section = section_value
         else:
-            self.say("", f"is {stated!r}, expected a map with {keys}")
+            self.say("", f"is {section_value!r}, expected a map with {keys}")
 
     def say(self, key: str, problem: str) -> None:
         self.problems.append(f"{self.where}{'.' if key else ''}{key} {problem}")
 
     def unknown_keys(
         self,
-        stated: Mapping[Any, Any],
+        mapping: Mapping[Any, Any],
         known: Sequence[str],
         *,
         inside: str = "",
         others: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Tell of keys that are not known; ``others`` are hints for names that people know from elsewhere."""
-        for key in stated:
+        """Add a problem for every unknown key; ``others`` are hints for names that users know from other tools."""
+        for key in mapping:
             if key not in known:
                 listed = f"known: {', '.join(known) or 'none'}"
                 hint = others.get(str(key)) or did_you_mean(str(key), known, listed, text="did you mean {!r}?")

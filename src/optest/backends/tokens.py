@@ -1,4 +1,4 @@
-"""Text with tokens, ``{input0}``, as it stands in a plan's commands. A token is a name and nothing else."""
+"""Texts with tokens, such as ``{input0}``, in the commands of a plan. A token is a name between braces."""
 
 from __future__ import annotations
 
@@ -12,46 +12,41 @@ class BadTemplate(ValueError):
 
 
 def expand(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace every token; ``{{`` and ``}}`` stand for braces.
-
-    Raises:
-        BadTemplate: for a brace without its partner.
-        KeyError: for a token that is not among ``tokens``.
-    """
-    return "".join(tokens[part] if is_token else part for is_token, part in _parts(text))
+    """Replace every token; ``{{`` is a brace. Raise BadTemplate for a single brace, KeyError for an unknown token."""
+    return "".join(tokens[part] if is_token else part for is_token, part in _split_at_tokens(text))
 
 
 def tokens_of(text: str) -> list[str]:
-    """The tokens of a text, none of one whose braces do not match."""
+    """Return the tokens of a text in order, [] if its braces do not match."""
     try:
-        return [part for is_token, part in _parts(text) if is_token]
+        return [part for is_token, part in _split_at_tokens(text) if is_token]
     except BadTemplate:
         return []
 
 
 def problems_of(text: str, known: Iterable[str]) -> list[str]:
-    """What is wrong with ``text``, in words; nothing if :func:`expand` works with tokens of these names."""
+    """Describe each error in ``text``; return [] if :func:`expand` works with the ``known`` tokens."""
     names = list(known)
     try:
-        used = [part for is_token, part in _parts(text) if is_token]
+        used = [part for is_token, part in _split_at_tokens(text) if is_token]
     except BadTemplate as error:
         return [f"{text!r}: {error}"]
-    return [f"{text!r}: {_unknown(name, names)}" for name in used if name not in names]
+    return [f"{text!r}: {_describe_unknown_token(name, names)}" for name in used if name not in names]
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _describe_unknown_token(name: str, known: list[str]) -> str:
     hint = did_you_mean(name, known, text="; did you mean {{{}}}?")
-    listed = ", ".join(f"{{{each}}}" for each in known)
+    listed = ", ".join(f"{{{token}}}" for token in known)
     return f"unknown token {{{name}}}{hint} known: {listed}; write {{{{ and }}}} for braces"
 
 
-def _parts(text: str) -> Iterator[tuple[bool, str]]:
-    """Pairs of (is a token, text or the token's name)."""
+def _split_at_tokens(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of a text as pairs of (is it a token, text or the token's name)."""
     at = 0
     while at < len(text):
         character = text[at]
         if character not in "{}":
-            end = min((place for place in (text.find("{", at), text.find("}", at)) if place >= 0), default=len(text))
+            end = min((index for index in (text.find("{", at), text.find("}", at)) if index >= 0), default=len(text))
             yield False, text[at:end]
             at = end
         elif text.startswith(character * 2, at):

@@ -1,4 +1,4 @@
-"""Whole models as graphs of values: what a reference and a backend offer so that they can be compared inside."""
+"""Whole models as graphs of named values: the interface by which a reference and a backend are compared inside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FRAME = re.compile(r'File "([^"<]+)", line (\d+).*(?:\n(?! *File )\s*(.*))?')
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Nodes by number that make ``outputs`` of ``inputs``; the last one makes the first output."""
+    """Nodes, by number, that compute ``outputs`` from ``inputs``; the last node computes the first output."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -21,103 +21,93 @@ class Region:
 
 
 class ModelGraph(Protocol):
-    """The values of a model, by name, and how to compute them one after another."""
+    """The values of a model, by name, and how to compute them one after another.
+
+    ``makers`` has the number of the node that computes each value.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     makers: Mapping[str, int]
-    """The number of the node that makes a value."""
 
     @property
     def widened(self) -> ModelGraph:
-        """The same in float64."""
+        """The same graph in float64."""
 
     @property
     def perturbed(self) -> ModelGraph:
-        """The same in float64, each sum of products with an error as rounding its partial sums may make."""
+        """The same graph in float64, with an error in each sum of products as large as rounding partial sums causes."""
 
     @property
     def random(self) -> str:
-        """An operator whose results are drawn at random, "" if there is none."""
+        """A random operator in the graph, else ""."""
 
     def dtype_name(self, value: str) -> str:
-        """The dtype of a value, "" where it is no tensor or not known."""
+        """Return the dtype of a value, "" if it is no tensor or unknown."""
 
     def operator(self, number: int) -> str:
-        """What a node computes."""
+        """Return the operator of a node."""
 
     def place_of(self, number: int) -> str:
-        """Where a node is from, in words: the module and the line of code, as far as they are known."""
+        """Return the origin of a node as text: its module and line of code, as far as known."""
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
-        """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
+        """Return the nodes that compute ``outputs`` from the values in ``given`` and, if needed, the graph's inputs."""
 
     def stream(self, region: Region, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Every value of a region, node by node; each is kept until its last reader has run.
-
-        Raises:
-            Fault: UNSUPPORTED for an operator that nobody computes here.
-        """
+        """Yield every value of a region, node by node; raise Fault UNSUPPORTED for an operator it cannot compute."""
 
 
 class ModelProgram(Protocol):
-    """A model as a backend runs it; its text says precision, threads and versions."""
+    """A model as a backend runs it; ``str()`` of it has precision, threads and versions."""
 
     @property
     def graph(self) -> ModelGraph:
-        """The nodes that are run."""
+        """The graph of the nodes that the backend runs."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether :attr:`graph` is what is run; else its nodes are run as the backend runs each alone."""
+        """Whether :attr:`graph` is the optimised graph; else each of its nodes runs as the backend runs it singly."""
 
     @property
     def regions(self) -> Sequence[Region]:
-        """What makes each value that the model has before it is optimised, too, in the order of the nodes."""
+        """The regions between values that also exist before optimisation, in the order of the nodes."""
 
     @property
     def weights(self) -> Sequence[str]:
-        """The values without inputs that the model has before it is optimised, too, as :attr:`regions` have no own."""
+        """The values without inputs that also exist before optimisation and are in none of the :attr:`regions`."""
 
     @property
     def levels(self) -> Sequence[str]:
-        """The variants of the backend, the first of which optimises least."""
+        """The variants of the backend; the first optimises least."""
 
     @property
     def passes(self) -> Sequence[str]:
-        """The passes of the optimizer that change the model, each of which the variant ``LEVEL-PASS`` leaves out."""
+        """The optimiser passes that change the model; the variant ``LEVEL-PASS`` disables one."""
 
     def outputs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """What the backend answers, by the names of the model's outputs."""
+        """Run the backend and return its outputs by name."""
 
     def made(self, region: Region, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the nodes of a region make of ``given``, by themselves."""
+        """Run only the nodes of a region on the ``given`` values, and return its outputs."""
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Values inside the model, each computed from those before it, beginning with ``feeds``."""
+        """Return values inside the model, each computed from those before it, beginning with ``feeds``."""
 
     def unwatched(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs of the whole model, computed by as many threads as :meth:`watched` uses."""
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
-        """Name, dtype and sizes of each input; a size that is open is a name."""
+        """Return name, dtype and sizes of each input; a dynamic size is a name."""
 
     def values(self, feeds: Mapping[str, Any], /) -> Iterable[tuple[str, Any, str, str]]:
-        """Values in the order of execution: name, elements, operator, and where in the model it is from.
-
-        Raises:
-            Fault: UNSUPPORTED where they cannot be seen.
-        """
+        """Yield name, elements, operator and origin of each value as executed; may raise Fault UNSUPPORTED."""
 
     def files(self, feeds: Mapping[str, Any], /) -> Mapping[str, bytes]:
-        """The program itself, by names of files."""
+        """Return the files of the program, by name."""
 
     def profiled(self, feeds: Mapping[str, Any], trace: Path, /) -> list[tuple[str, int, float]]:
-        """Operator, calls and seconds in all, for each kind, in one run after a warm-up; ``trace`` may be written.
-
-        Raises:
-            Fault: UNSUPPORTED where there is no profiler.
-        """
+        """Run once after a warm-up and return operator, calls and total seconds of each kind; may write ``trace``."""
 
 
 def region_of(
@@ -127,7 +117,7 @@ def region_of(
     read_by: Callable[[int], Iterable[str]],
     constants: Collection[str] = (),
 ) -> Region:
-    """The region of ``outputs``, back to ``given`` values, constants, and what no node makes."""
+    """Return the region that computes ``outputs``, back to ``given`` values, ``constants`` and values of no node."""
     numbers, inputs, seen = set[int](), dict[str, None](), set[str]()
     pending = [*outputs]
     while pending:
@@ -145,25 +135,28 @@ def region_of(
 
 
 def regions_of(graph: ModelGraph, known: Collection[str]) -> list[Region]:
-    """What makes the values in ``known`` and the outputs, in the order of the nodes; constants are part of others."""
-    tensors = (each for each in graph.outputs if each in graph.makers and graph.dtype_name(each))
-    wanted, made_by = {*known, *tensors}, dict[int, list[str]]()
+    """Return the regions that compute the ``known`` values and the output tensors, in the order of the nodes.
+
+    A region without inputs is constant; it becomes part of the regions that read it.
+    """
+    tensors = (output for output in graph.outputs if output in graph.makers and graph.dtype_name(output))
+    wanted, values_of = {*known, *tensors}, dict[int, list[str]]()
     for name, number in graph.makers.items():
         if name in wanted:
-            made_by.setdefault(number, []).append(name)
-    found = []
-    for number in sorted(made_by):
-        region = graph.region(made_by[number], wanted.difference(made_by[number]))
+            values_of.setdefault(number, []).append(name)
+    regions = []
+    for number in sorted(values_of):
+        region = graph.region(values_of[number], wanted.difference(values_of[number]))
         if region.inputs:
-            found.append(region)
+            regions.append(region)
         else:
-            wanted.difference_update(made_by[number])
-    return found
+            wanted.difference_update(values_of[number])
+    return regions
 
 
 def place_in(trace: str, module: str) -> str:
-    """The module, and file, line and statement of the innermost frame of a stack trace that is not of torch.nn."""
+    """Return the module, and file, line and statement of the innermost frame outside of torch.nn in a stack trace."""
     frames: list[tuple[str, str, str]] = _FRAME.findall(trace)
-    own = [each for each in frames if "/torch/nn/" not in each[0]] or frames
-    places = [f"{Path(file).name}:{line}" + (f": {code}" if code else "") for file, line, code in own[-1:]]
-    return ", ".join(filter(None, [module, *places]))
+    frames = [frame for frame in frames if "/torch/nn/" not in frame[0]] or frames
+    origin = [f"{Path(file).name}:{line}" + (f": {code}" if code else "") for file, line, code in frames[-1:]]
+    return ", ".join(filter(None, [module, *origin]))

@@ -1,4 +1,4 @@
-"""Abilities of drivers that decide how workers are started and ended: devices, programs, environment, deadlines."""
+"""Optional abilities of drivers that concern worker processes: devices, programs, environment, time limits."""
 
 # mypy: disable-error-code="empty-body"
 
@@ -13,34 +13,30 @@ from optest.spec import TestCase
 
 
 class RunsInForks(metaclass=Ability):
-    """A driver that is loaded and configured has no thread and no device yet: forks of a worker can run its cases, and
-    one that dies is replaced in a tenth of the time."""
+    """A loaded and configured driver has no thread and no open device yet, so that forks of a worker can run cases: a
+    fork that dies is replaced in a tenth of the time."""
 
     def before_fork(self, case: TestCase) -> None:
-        """Do once what every fork would do again for such a case, and what foreign code has no part in.
-
-        Raises:
-            OptestError, Fault: as ``run`` does, which nobody sees here.
-        """
+        """Do the work that every fork would repeat for such a case, without foreign code; errors are ignored here."""
 
 
 class ImportsLate(metaclass=Ability):
     def import_late(self) -> None:
-        """Import what ``run`` does, before forks do: calls nothing of the user's, opens no device, may raise."""
+        """Import the modules that ``run`` needs before forks do. Call no user code, open no device; may raise."""
 
 
 class NeedsEnvironment(metaclass=Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
-        """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
+        """Return variables that a worker needs from its start to run ``cases``; the user's environment has priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """What a case needs of the devices that ``--device`` names.
+    """Devices that a case needs, of those that ``--device`` names.
 
-    ``count`` devices of ``platform``. A process serves one ``runtime`` alone where the platform says so. Cases of level
-    2 with the same ``runtime`` share one worker on each device; one of level 3 has a process and its devices for itself
-    while it runs. Cases of one ``file`` stay on one worker unless devices would idle.
+    ``count`` devices of ``platform``. On some platforms a process serves only one ``runtime``. Cases of level 2 with
+    the same ``runtime`` share one worker on each device; one of level 3 has a process and its devices for itself.
+    Cases of one ``file`` stay on one worker unless devices would idle.
     """
 
     platform: str
@@ -52,14 +48,13 @@ class DeviceRequest:
 
 class NeedsDevices(metaclass=Ability):
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
-        """What ``case`` needs of devices; None if it needs none. A worker is configured with ``device_ids``, the ids
-        that it may use."""
+        """Return the devices that ``case`` needs, or None. A worker is configured with their ids as ``device_ids``."""
 
 
 class PreparesPrograms(metaclass=Ability):
     def prepare(self, case: TestCase) -> None:
-        """Build what ``case`` runs, before a device is held for it: called in the process that starts the workers, by
-        several threads at once; a cache on disk hands it to them.
+        """Build the programs of ``case`` before it gets a device. Called in the process that starts the workers, by
+        several threads at once; a cache on disk passes them to the workers.
 
         Raises:
             Fault: COMPILE, BAD_CASE or UNSUPPORTED: the verdict of the case, which then needs no device.
@@ -68,10 +63,10 @@ class PreparesPrograms(metaclass=Ability):
 
 class EndsRuns(metaclass=Ability):
     def end_run(self, folder: Path) -> None:
-        """Put away what the cases of a run left behind; ``folder`` is that of the run. Called once, when it is over, in
-        the process that started its workers."""
+        """Collect the files that the cases of a run wrote; ``folder`` is the run's. Called once after the run, in the
+        process that started its workers."""
 
 
 def keeps_deadline(driver: object) -> bool:
-    """Whether a driver says ``keeps_deadline = True``: it ends by itself what takes longer than ``case.timeout_s``."""
+    """Return whether a driver sets ``keeps_deadline = True``: it ends ``run`` itself after ``case.timeout_s``."""
     return bool(getattr(driver, "keeps_deadline", False))

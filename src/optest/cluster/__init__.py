@@ -1,1 +1,1 @@
-"""Runs beyond one machine: a session's lanes have their workers on the nodes of a Ray cluster."""
+"""Runs beyond one machine: the workers of a session are on the nodes of a Ray cluster."""

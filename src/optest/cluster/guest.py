@@ -1,4 +1,4 @@
-"""What a cluster brings to optest: its option. Ray is not imported here."""
+"""The integration of clusters: its option. It does not import Ray."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GUEST = Guest(
             group="How to run",
             metavar="ADDRESS|local",
             commands=("run", "check"),
-            help="Run on the Ray cluster at this address (auto finds it), or on one that is started here.",
+            help="Run on the Ray cluster at this address (auto detects it), or on one started here (local).",
         ),
     ),
     machines="optest.cluster.lanes:connect",

@@ -1,4 +1,4 @@
-"""What an actor does on its node: it is the parent of a worker there, as a lane is on a single machine."""
+"""The Ray actor on a node, which is the parent of a worker process there."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from optest.spec import TestCase
 GPU = "GPU"
 
 
-class Place(NamedTuple):
-    """Where an actor is, and the ids of its devices."""
+class Placement(NamedTuple):
+    """The node of an actor, and the ids of its devices."""
 
     node: str
     node_id: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 def resource_of(platform: str) -> str:
-    """The name of Ray's resource that devices of a platform are, "" for a simulation."""
+    """Return the Ray resource for the devices of a platform, "" for a simulation."""
     return "" if not platform_called(platform).is_device else GPU if platform == "cuda" else platform
 
 
@@ -49,8 +49,8 @@ def name_of(node: Mapping[str, Any]) -> str:
 class NodeWorker:
     """A worker on this node and its devices, which both live as long as the actor.
 
-    ``folder`` is where the run is, of which the node has a copy (``is_copied``) or the thing itself; the environment of
-    ``options`` is what the run adds to the node's own.
+    ``folder`` is the run's folder, which the node has as a copy (``is_copied``) or shares. The environment of
+    ``options`` is added to the node's.
     """
 
     folder: str
@@ -59,81 +59,83 @@ class NodeWorker:
     options: WorkerOptions
     request: DeviceRequest | None
 
-    def start(self) -> Place | Broken:
-        """Take the devices and start the worker; what keeps it from starting is an answer."""
+    def start(self) -> Placement | Broken:
+        """Lease the devices and start the worker; return its placement, or the error that prevents it."""
         if not self.is_copied:
             os.chdir(self.folder)
-        options, found = self.options, [os.path.abspath(self._moved(path)) for path in self.import_path]
-        sys.path += [path for path in [*found, os.getcwd()] if path not in sys.path]
+        options, import_path = self.options, [os.path.abspath(self._relocate(path)) for path in self.import_path]
+        sys.path += [path for path in [*import_path, os.getcwd()] if path not in sys.path]
         self._scratch = tempfile.TemporaryDirectory(prefix="optest-")
         here = ray.get_runtime_context().get_node_id()
-        node = next(each for each in ray.nodes() if each["NodeID"] == here)
+        node = next(node for node in ray.nodes() if node["NodeID"] == here)
         try:
             load_extensions(options.plugins)
-            devices, mask = self._devices(node["Resources"])
-            variables = {"PYTHONPATH": os.pathsep.join(found), **self._moved(options.environment), **mask}
-            mine = replace(
+            devices, mask = self._lease_devices(node["Resources"])
+            path = os.pathsep.join(import_path)
+            variables = {"PYTHONPATH": path, **self._relocate(options.environment), **mask}
+            worker_options = replace(
                 options,
                 scratch=Path(self._scratch.name),
-                options=self._moved(options.options) | ({"device_ids": list(devices)} if devices else {}),
+                options=self._relocate(options.options) | ({"device_ids": list(devices)} if devices else {}),
                 environment=environment() | variables,
             )
-            self._worker = WorkerProcess(mine, "worker")
+            self._worker = WorkerProcess(worker_options, "worker")
             self._worker.start()
         except OptestError as error:
             return broken(0, error)
-        return Place(name_of(node), here, devices)
+        return Placement(name_of(node), here, devices)
 
-    def run(self, questions: Sequence[Asked]) -> Iterator[ExecutionResult | Broken]:
-        """Answer one question after the other; the worker goes on with the next ones meanwhile."""
-        batch = [self._cases(each) for each in questions]
-        for place, cases in enumerate(batch, 1):
+    def run(self, requests: Sequence[Asked]) -> Iterator[ExecutionResult | Broken]:
+        """Yield the result of each request; meanwhile the worker continues with the next ones."""
+        batch = [self._read_cases(request) for request in requests]
+        for next_index, cases in enumerate(batch, 1):
             if isinstance(cases, Broken):
                 yield cases
                 continue
             try:
-                yield self._worker.execute(cases, [each for each in batch[place:] if not isinstance(each, Broken)])
+                following = [x for x in batch[next_index:] if not isinstance(x, Broken)]
+                yield self._worker.execute(cases, following)
             except OptestError as error:
                 yield broken(0, error)
                 return
 
     def close(self) -> None:
-        """End the worker before anybody else gets the devices."""
+        """End the worker, before another process gets the devices, and remove its files."""
         self._worker.close()
         self._scratch.cleanup()
 
-    def _cases(self, asked: Asked) -> list[TestCase] | Broken:
+    def _read_cases(self, request: Asked) -> list[TestCase] | Broken:
         try:
-            return cases_of(Asked(1, asked.keys, self._moved(asked.cases)))
+            return cases_of(Asked(1, request.keys, self._relocate(request.cases)))
         except OptestError as error:
             return broken(1, error)
 
-    def _moved(self, value: Any) -> Any:
-        """The same with the folder of the run where it is on this node."""
+    def _relocate(self, value: Any) -> Any:
+        """Return a value in which paths below the run's folder are below this node's copy of it."""
         if isinstance(value, str) and self.is_copied:
             is_below = value == self.folder or value.startswith(self.folder + os.sep)
             return os.getcwd() + value[len(self.folder) :] if is_below else value
         if isinstance(value, Mapping):
-            return {name: self._moved(each) for name, each in value.items()}
+            return {name: self._relocate(item) for name, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(self._moved(each) for each in value)
+            return type(value)(self._relocate(item) for item in value)
         return value
 
-    def _devices(self, resources: Mapping[str, float]) -> tuple[tuple[int, ...], dict[str, str]]:
-        """The ids of the devices that this actor has, and the variable that shows them to the worker.
+    def _lease_devices(self, resources: Mapping[str, float]) -> tuple[tuple[int, ...], dict[str, str]]:
+        """Lease the actor's devices against other processes; return their ids, and the variable that selects them.
 
-        Ray numbers GPUs. Other resources it only counts: the node numbers them, as ``DEVICE_RANGE`` of its ``ray
-        start`` says, or from 0 on. A lease on each holds it against whoever else is on the node.
+        Ray numbers GPUs, but only counts other resources: their ids are those of ``DEVICE_RANGE`` in the environment of
+        the node's ``ray start``, or begin with 0.
         """
         if self.request is None:
             return (), {}
         platform, count = platform_called(self.request.platform), self.request.count
         resource, ids = resource_of(platform.name), tuple(range(count))
         if resource == GPU:
-            named = ray.get_runtime_context().get_accelerator_ids()[GPU]
-            if not all(each.isdecimal() for each in named):
-                return ids, {}  # names as GPU-8932f937, which Ray has put into the mask
-            ids = tuple(map(int, named))
+            names = ray.get_runtime_context().get_accelerator_ids()[GPU]
+            if not all(name.isdecimal() for name in names):
+                return ids, {}  # names such as GPU-8932f937, which Ray has put into the mask
+            ids = tuple(map(int, names))
         elif resource:
             every = f"0-{int(resources[resource]) - 1}"
             ids = parse_devices(environment().get("DEVICE_RANGE", every), "DEVICE_RANGE of the node")

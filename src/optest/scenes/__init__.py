@@ -1,13 +1,5 @@
-"""Scenes: kernels that are compiled, loaded on a platform, run on one or several devices, and held to a golden."""
+"""Scenes: kernels that are compiled, loaded on a platform, run on some devices, and compared with golden outputs."""
 
-from optest.scenes.declaration import (
-    ArgDirection,
-    Scalar,
-    SceneTestCase,
-    TaskArgs,
-    TaskArgsBuilder,
-    Tensor,
-    scene_test,
-)
+from optest.scenes.declaration import ArgDirection, Scalar, SceneTestCase, TaskArgs, TaskArgsBuilder, Tensor, scene_test
 
 __all__ = ["ArgDirection", "Scalar", "SceneTestCase", "TaskArgs", "TaskArgsBuilder", "Tensor", "scene_test"]

@@ -1,4 +1,4 @@
-"""What runs of scenes leave behind: timelines and dumped tensors, a folder for each process, flat in the end."""
+"""Files of scene runs: timelines and dumped tensors, in a folder for each process until the run ends."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SUBFOLDER = "perf_"
 
 
 def folder_of(scene: SceneTestCase, case: TestCase, device_ids: Sequence[int]) -> Path:
-    """Return the folder of a case, whose files may have the names of those that another case writes in this second."""
+    """Return the folder for a case's files: cases may write files of the same name in the same second."""
     worker = f"l2_{scene._scene_runtime}_dev{device_ids[0]}" if scene._scene_level == 2 else "l3"
     return OUTPUTS / f"{_SUBFOLDER}{worker}_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
 
 
 class Recorder(Recording):
-    """The timeline and the tensors of one run of a case, written when it is over."""
+    """Records the timeline and the tensors of one run of a case, and writes them after it."""
 
     def __init__(self, case: TestCase, folder: Path, *, profiles: bool, dumps: bool) -> None:
         self.profiles, self.dumps = profiles, dumps
@@ -39,61 +39,61 @@ class Recorder(Recording):
     def span(self, span: Span) -> None:
         self._spans.append(span)
 
-    def tensor(self, task: str, when: str, place: int, array: Any) -> None:
-        self._tensors[f"{task}/{when}/{place}"] = array
+    def tensor(self, task: str, when: str, index: int, array: Any) -> None:
+        self._tensors[f"{task}/{when}/{index}"] = array
 
     def make_folder(self) -> Path:
-        """The folder of this process, where the runtime itself may write profiles, too."""
+        """Create the folder of the case, also for profiles of the runtime; return its absolute path."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Fault(Reason.BAD_CASE, f"{self._folder} cannot be made: {error.strerror}") from None
+            raise Fault(Reason.BAD_CASE, f"{self._folder} cannot be created: {error.strerror}") from None
         return self._folder.absolute()
 
     def write(self) -> None:
-        """Write ``perf_swimlane_….json``, which Chrome and Perfetto show, and ``tensor_dump_….safetensors``."""
+        """Write the timeline (for Chrome and Perfetto) and the tensors, if any, under names with the time."""
         if not (self._spans or self._tensors):
             return
         scene, case = self._case.descriptor.name.partition(".")[2], self._case.attributes["case"]
         stamp, folder = f"{datetime.now():%Y%m%d_%H%M%S}_{scene}_{case}", self.make_folder()
         if self._spans:
-            path = _unused(folder / f"perf_swimlane_{stamp}.json")
+            path = _unused_path(folder / f"perf_swimlane_{stamp}.json")
             spans = [
-                event(one.name, process=one.device, row=one.row, began_s=one.began_s, took_s=one.ended_s - one.began_s)
-                for one in self._spans
+                event(x.name, process=x.device, row=x.row, began_s=x.began_s, took_s=x.ended_s - x.began_s)
+                for x in self._spans
             ]
             write_atomically(path, trace_of(spans).encode())
         if self._tensors:
-            path = _unused(folder / f"tensor_dump_{stamp}.safetensors")
+            path = _unused_path(folder / f"tensor_dump_{stamp}.safetensors")
             save_tensors(self._tensors, path, self._case.id)
-            index = {name: {"dtype": str(each.dtype), "shape": each.shape} for name, each in self._tensors.items()}
+            index = {name: {"dtype": str(x.dtype), "shape": x.shape} for name, x in self._tensors.items()}
             write_atomically(path.with_suffix(".json"), json.dumps(index, indent=1).encode())
 
 
-def _unused(path: Path, tag: str = "") -> Path:
-    """The path, or one with ``tag`` and a number behind its stem that is not there yet."""
-    numbered = (f"{tag}{number if number > 1 or not tag else ''}" for number in itertools.count(1))
-    others = (path.with_stem(f"{path.stem}__{each}") for each in numbered)
-    return next(each for each in itertools.chain([path], others) if not each.exists())
+def _unused_path(path: Path, tag: str = "") -> Path:
+    """Return ``path`` if no file has it, else a free one with ``tag`` and a number after the stem."""
+    suffixes = (f"{tag}{number if number > 1 or not tag else ''}" for number in itertools.count(1))
+    others = (path.with_stem(f"{path.stem}__{suffix}") for suffix in suffixes)
+    return next(x for x in itertools.chain([path], others) if not x.exists())
 
 
 def collect_outputs(run_folder: Path) -> None:
-    """Bring what the processes of a run wrote into ``outputs``, and write an index of it to the run's folder."""
+    """Move the files of all processes of a run into ``outputs``; list them in ``outputs.json`` of the run's folder."""
     if moved := flatten_perf_subdirs():
-        names = json.dumps([str(each.absolute()) for each in moved], indent=1)
+        names = json.dumps([str(path.absolute()) for path in moved], indent=1)
         write_atomically(run_folder / "outputs.json", names.encode())
 
 
 def flatten_perf_subdirs(outputs: Path = OUTPUTS) -> list[Path]:
-    """Move the files of every ``perf_…`` folder up into ``outputs`` and return where they are; none is overwritten.
+    """Move the files of every ``perf_…`` folder up into ``outputs`` without overwriting; return their new paths.
 
     The first writer keeps the name, the others get the tag of their folder: ``perf_swimlane_…__gw1.json``.
     """
     moved: list[Path] = []
-    for folder in sorted(each for each in outputs.glob(f"{_SUBFOLDER}*") if each.is_dir()):
+    for folder in sorted(path for path in outputs.glob(f"{_SUBFOLDER}*") if path.is_dir()):
         tag = folder.name.removeprefix(_SUBFOLDER)
-        files = sorted(each for each in folder.iterdir() if each.is_file())
-        moved += [file.rename(_unused(outputs / file.name, tag)) for file in files]
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        moved += [file.rename(_unused_path(outputs / file.name, tag)) for file in files]
         if not any(folder.iterdir()):
             folder.rmdir()
     return moved

@@ -1,4 +1,4 @@
-"""``optest ctest``: a build folder's CTest tests as cases; CTest runs them, and its reports become their results."""
+"""``optest ctest``: the CTest tests of a build folder as cases; CTest runs them, and its reports become the results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _Reported: TypeAlias = dict[str, deque[tuple[Verdict, Timings]]]
 _TEST = OperatorDescriptor(name="ctest", signature="-> out", open_attributes=True)
 
 
-def ctest_command(context: CommandContext, *, include_dir: bool, **given: Any) -> int:
-    """As the help of ``optest ctest`` says.
+def ctest_command(context: CommandContext, *, include_dir: bool, **options: Any) -> int:
+    """Run ``optest ctest`` with its options and return the exit status.
 
     Raises:
         UsageError: for a folder, device list, label or regular expression that is wrong.
@@ -44,15 +44,17 @@ def ctest_command(context: CommandContext, *, include_dir: bool, **given: Any) -
     if include_dir:
         context.echo(str(Path(__file__).parent / "include"))
         return 0
-    own = {name: given.pop(name) for name in ("test_dir", "platform", "resource_type", "regex", "timeout")}
-    jobs = given.pop("jobs") or os.cpu_count() or 1
-    driver = CtestDriver(devices=device_ids(given.pop("devices")), jobs=jobs, **own)
+    names = ("test_dir", "platform", "resource_type", "regex", "timeout")
+    ctest_options = {name: options.pop(name) for name in names}
+    jobs = options.pop("jobs") or os.cpu_count() or 1
+    driver = CtestDriver(devices=device_ids(options.pop("devices")), jobs=jobs, **ctest_options)
     facts = {"command": "ctest", "platform": driver.platform, "device": driver.device_list}
-    return context.run(driver.cases(), driver, facts, given)
+    return context.run(driver.cases(), driver, facts, options)
 
 
 def label_arguments(platform: str | None) -> list[str]:
-    """CTest's arguments for the tests whose labels are for a platform; those of ``settings.platforms.why_skipped``."""
+    """Return CTest's arguments that select the tests for a platform by their labels."""
+    # Same labels as `settings.platforms.why_skipped`.
     if not is_device(platform):
         return ["-LE", "^requires_hardware(_.+)?$"]
     return ["-L", f"^requires_hardware(_{re.escape(platform or '')})?$"]
@@ -60,8 +62,8 @@ def label_arguments(platform: str | None) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class CtestDriver(BackendDriver):
-    """CTest in a build folder, with what one run of it is given. It runs all tests when the first result is asked for;
-    the run's folder keeps what it reads and writes."""
+    """CTest in a build folder with the options of one run. The first request for a result runs all tests; CTest's files
+    are in the run's folder."""
 
     name = "ctest"
     kind = "ctest"
@@ -81,13 +83,9 @@ class CtestDriver(BackendDriver):
         return ",".join(map(str, self.devices))
 
     def cases(self) -> list[TestCase]:
-        """The tests as cases, in CTest's order; those of other platforms are skipped, with the reason.
-
-        Raises:
-            OptestError: as :func:`ctest_command`.
-        """
+        """Return all tests as cases, in CTest's order; skip those for other platforms. Raises as `ctest_command`."""
         require_regular(Path(self.test_dir, "CTestTestfile.cmake"))
-        listing = self._listed([])
+        listing = self._list_tests([])
         labels = [label for test in listing["tests"] for label in _property(test, "LABELS", ())]
         known = (*PLATFORMS, *(match[1] for match in map(_LABEL.fullmatch, labels) if match and match[1]))
         if self.platform is not None and self.platform not in known:
@@ -95,7 +93,7 @@ class CtestDriver(BackendDriver):
         if not listing["tests"]:
             how = f" whose name matches {self.regex}" if self.regex else "; does its CMakeLists.txt enable_testing()?"
             raise NothingSelected(f"there is no test in {self.test_dir}{how}")
-        chosen = list(map(_identity, self._listed(label_arguments(self.platform))["tests"]))
+        selected = list(map(_identity, self._list_tests(label_arguments(self.platform))["tests"]))
         target = BackendTarget(name=self.name, kind=self.kind, device=self.platform)
         return [
             TestCase(
@@ -106,37 +104,35 @@ class CtestDriver(BackendDriver):
                 backend=target,
                 backend_config={self.name: {"command": test.get("command", [])}},
                 tags=tuple(_property(test, "LABELS", ())),
-                where=_where(test, listing["backtraceGraph"]),
-                skip=None if _identity(test) in chosen else Skip(reason=self._why_left_out(test)),
+                where=_source_line(test, listing["backtraceGraph"]),
+                skip=None if _identity(test) in selected else Skip(reason=self._skip_reason(test)),
             )
             for test in listing["tests"]
         ]
 
-    def _why_left_out(self, test: Mapping[str, Any]) -> str:
-        stated = [match[1] for match in map(_LABEL.fullmatch, _property(test, "LABELS", ())) if match]
+    def _skip_reason(self, test: Mapping[str, Any]) -> str:
+        """Return why CTest does not run a test on this platform; raise UsageError for labels that contradict."""
+        labels = [match[1] for match in map(_LABEL.fullmatch, _property(test, "LABELS", ())) if match]
         try:
-            whys = [why_skipped((name,) if name else (), self.platform) for name in stated]
+            reasons = [why_skipped((label,) if label else (), self.platform) for label in labels]
         except UsageError as error:
             raise UsageError(f"the labels of test {test['name']} are wrong: {error}") from None
-        return (whys or [why_skipped(None, self.platform)])[0] or "left out by CTest"
+        return (reasons or [why_skipped(None, self.platform)])[0] or "excluded by CTest"
 
-    def _listed(self, arguments: Sequence[str]) -> Any:
+    def _list_tests(self, arguments: Sequence[str]) -> Any:
+        """Return CTest's JSON description of the tests that ``arguments`` select; raise UsageError if it fails."""
         done = self.ctest([*arguments, "--show-only=json-v1"])
         if done.returncode or not done.stdout_tail.lstrip().startswith("{"):
-            said = " ".join((done.stderr_tail.strip() or done.stdout_tail.strip()).partition("\n\n")[0].split())
-            why = "there is no such folder" if not os.path.isdir(self.test_dir) else said or "ctest says nothing"
+            output = " ".join((done.stderr_tail.strip() or done.stdout_tail.strip()).partition("\n\n")[0].split())
+            reason = output or "ctest prints nothing" if os.path.isdir(self.test_dir) else "there is no such folder"
             raise UsageError(
-                f"the tests in {self.test_dir} cannot be listed: {why}\n"
-                "  --test-dir names the folder that CMake built in: cmake -B build && cmake --build build"
+                f"the tests in {self.test_dir} cannot be listed: {reason}\n"
+                "  set --test-dir to the folder that CMake built in: cmake -B build && cmake --build build"
             )
         return json.loads(done.stdout_tail)
 
     def ctest(self, arguments: Sequence[str]) -> Finished:
-        """Run CTest in the build folder.
-
-        Raises:
-            Unavailable: if there is none.
-        """
+        """Run CTest in the build folder and return the finished process; raise ``Unavailable`` if it is missing."""
         names = [] if self.regex is None else ["-R", self.regex]
         command = ["ctest", "--test-dir", self.test_dir, *names, *arguments]
         try:
@@ -153,17 +149,12 @@ class CtestDriver(BackendDriver):
         cases: Sequence[TestCase],
         following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
     ) -> ExecutionResult:
-        """What CTest reports of the test.
-
-        Raises:
-            OptestError: if CTest itself ends without a report.
-        """
+        """Return CTest's results for the cases; the first call runs all tests. Raise OptestError without a report."""
         if self._reported is None:
             self._reported = self._run()
         results = self._reported[cases[0].name]
-        reported = [
-            results.popleft() if results else (_not_run("CTest reported nothing of it"), Timings()) for _ in cases
-        ]
+        missing = (_not_run_verdict("CTest reported no result for it"), Timings())
+        reported = [results.popleft() if results else missing for _ in cases]
         config = cases[0].backend_config[self.name]
         verdicts = tuple(replace(verdict, details={**verdict.details, **config}) for verdict, _ in reported)
         return ExecutionResult(verdicts, reported[0][1])
@@ -172,28 +163,30 @@ class CtestDriver(BackendDriver):
         return None
 
     def _run(self) -> _Reported:
+        """Run all selected tests; return the verdicts and times by name, several for tests of the same name."""
         report, resources = self.folder / "ctest.xml", self.folder / "resources.json"
         slots = [{"id": str(device), "slots": 1} for device in self.devices]
         spec = {"version": {"major": 1, "minor": 0}, "local": [{self.resource_type: slots}]}
         resources.write_text(json.dumps(spec, indent=2) + "\n")
-        # Always with the file: without one CTest runs tests that need devices, and gives them none.
+        # Always with the file: without it CTest runs tests that need devices, but assigns none.
         arguments = ["--resource-spec-file", str(resources), "--output-on-failure", "--output-junit", str(report)]
         arguments += ["-j", str(self.jobs), "--timeout", f"{self.timeout:g}"]
         name = self.platform or ""
         platform = platform_called(name) if name in PLATFORMS else Platform(name=name or "sim")
-        # All of them: a test without RESOURCE_GROUPS may use any device.
+        # All devices: a test without RESOURCE_GROUPS may use any of them.
         with devices_held(platform, self.devices):
             done = self.ctest([*label_arguments(self.platform), *arguments])
         if not report.exists():
-            said = (done.stderr_tail.strip() or done.stdout_tail.strip())[-_TAIL:]
-            raise OptestError(f"ctest ended with {done.returncode} and wrote no report\n{said}")
+            output = (done.stderr_tail.strip() or done.stdout_tail.strip())[-_TAIL:]
+            raise OptestError(f"ctest exited with {done.returncode} and wrote no report\n{output}")
         results: _Reported = defaultdict(deque)
-        # How tests failed, from the list at the end: the JUnit report tells no crash or deadline from other failures.
+        # The list at the end has how tests failed; the JUnit report does not distinguish crashes and time limits.
         failed = done.stdout_tail.rpartition("The following tests FAILED:")[2].splitlines()
         endings = {match[1]: match[2] for line in failed if (match := _ENDING.fullmatch(line))}
         for test in ET.parse(report).getroot().iter("testcase"):
             name = test.get("name", "")
-            results[name].append((_verdict(test, endings.get(name, "")), Timings(run_s=float(test.get("time", 0)))))
+            verdict = _verdict_of(test, endings.get(name, ""))
+            results[name].append((verdict, Timings(run_s=float(test.get("time", 0)))))
         return results
 
     def command_line(self, case: TestCase) -> Sequence[str]:
@@ -208,33 +201,33 @@ class CtestDriver(BackendDriver):
 
 
 def _property(test: Mapping[str, Any], name: str, default: Any) -> Any:
-    return next((each["value"] for each in test["properties"] if each["name"] == name), default)
+    return next((entry["value"] for entry in test["properties"] if entry["name"] == name), default)
 
 
+# Folders of one project may have tests of the same name.
 def _identity(test: Mapping[str, Any]) -> tuple[str, str]:
-    """Folders of one project may have tests of the same name."""
     return test["name"], _property(test, "WORKING_DIRECTORY", "")
 
 
-def _where(test: Mapping[str, Any], graph: Mapping[str, Any]) -> str:
-    """The line that adds the test."""
+def _source_line(test: Mapping[str, Any], graph: Mapping[str, Any]) -> str:
+    """Return FILE:LINE of the CMake call that adds the test, "" if unknown."""
     node = graph["nodes"][test["backtrace"]] if "backtrace" in test else {}
     return f"{os.path.relpath(graph['files'][node['file']])}:{node['line']}" if "line" in node else ""
 
 
 _ENDING = re.compile(r"\s*\d+ - (.+?) \(([^()]+)\)(?:\s{2,}.*)?")
 _FAILED = (Status.FAILED, Reason.EXIT_CODE, "the test failed")
-_LATE = (Status.TIMEOUT, Reason.DEADLINE, "it did not end in time, and CTest ended it")
+_LATE = (Status.TIMEOUT, Reason.DEADLINE, "CTest ended it at its time limit")
 _FAILURES = {"": _FAILED, "Failed": _FAILED, "Timeout": _LATE}
 _OF_SKIPS = ("SKIP_RETURN_CODE", "SKIP_REGULAR_EXPRESSION")
 _MORE_SLOTS = re.compile(r"(\n +1 slot)\1+")
 _NO_TEST_PASSED = re.compile(r"^\[  PASSED  \] 0 tests\.", re.MULTILINE)
 
 
-def _verdict(test: ET.Element, ending: str) -> Verdict:
-    """Of an element of the JUnit report, and the word in the list of those that failed."""
+def _verdict_of(test: ET.Element, ending: str) -> Verdict:
+    """Return the verdict for a test in the JUnit report; ``ending`` is its word in CTest's list of failed tests."""
     output = test.findtext("system-out") or ""
-    why = next((node.get("message", "") for tag in ("failure", "skipped") for node in test.iter(tag)), "").strip()
+    reason = next((node.get("message", "") for tag in ("failure", "skipped") for node in test.iter(tag)), "").strip()
     match test.get("status"):
         case "run" if _NO_TEST_PASSED.search(output):
             return Verdict(status=Status.SKIPPED, message="GoogleTest passed no test: it skipped all, or had none")
@@ -243,15 +236,17 @@ def _verdict(test: ET.Element, ending: str) -> Verdict:
         case "disabled":
             return Verdict(status=Status.SKIPPED, message="disabled in CMake")
         case "fail" if ending == "BAD_COMMAND":
-            return _not_run("its command cannot be started; may the file be executed?")
+            return _not_run_verdict("its command cannot be started; check that the file is executable")
         case "fail":
-            status, reason, said = _FAILURES.get(ending, (Status.CRASHED, Reason.SIGNAL, f"CTest: {ending}"))
-            return Verdict(status=status, reason=reason, message=why or said, details={"stdout_tail": output[-_TAIL:]})
-        case _ if why.startswith(_OF_SKIPS):
-            return Verdict(status=Status.SKIPPED, message=f"the test skipped itself ({why})")
+            status, kind, text = _FAILURES.get(ending, (Status.CRASHED, Reason.SIGNAL, f"CTest: {ending}"))
+            details = {"stdout_tail": output[-_TAIL:]}
+            return Verdict(status=status, reason=kind, message=reason or text, details=details)
+        case _ if reason.startswith(_OF_SKIPS):
+            return Verdict(status=Status.SKIPPED, message=f"the test skipped itself ({reason})")
+    # Not run: CTest prints why, with a line for each missing slot.
     output = _MORE_SLOTS.sub(lambda match: f"{match[1]} × {match[0].count('slot')}", output)
-    return _not_run(output.partition("\n\nResource spec file:")[0].strip() or why)
+    return _not_run_verdict(output.partition("\n\nResource spec file:")[0].strip() or reason)
 
 
-def _not_run(why: str) -> Verdict:
+def _not_run_verdict(why: str) -> Verdict:
     return Verdict(status=Status.ERROR, reason=Reason.UNAVAILABLE, message=f"not run: {why}", details={"not_run": True})

@@ -1,4 +1,4 @@
-"""Runs scenes: the arguments in guarded memory, the runtime's program over them, and what it did to them."""
+"""Driver of scenes: it runs their programs on arguments in guarded memory, and checks the accesses."""
 
 from __future__ import annotations
 
@@ -36,104 +36,101 @@ _CHECKS = (
     Check(name="guard zones", state=CheckState.DONE, detail="64 KiB on each side of every tensor"),
 )
 _WRITTEN = Check(
-    name="outputs written", state=CheckState.DONE, detail="where one has its initial value, by a second run"
+    name="outputs written", state=CheckState.DONE, detail="a second run checks elements that kept their initial value"
 )
+# A tile or a row that is written behind a tensor's end falls into it.
 _GUARD_BYTES = 1 << 16
-"""A tile or a row that is written behind the end falls into it."""
 _PATHS = ("_DIR", "_PATH")
 _SOURCES = frozenset([".py", ".c", ".cc", ".cpp", ".cu", ".cl", ".h", ".hh", ".hpp", ".cuh", ".inc"])
-_made: dict[str, TaskArgs] = {}
-"""The arguments that the generator made for the case that runs next, by its key."""
+# By the key of the case: the arguments generated for the next run, and the outputs whose expected elements are equal.
+_generated: dict[str, TaskArgs] = {}
 _constant: dict[str, list[str]] = {}
-"""Names of the outputs of which the golden has one value only, by the key of the case."""
 
 
 class SceneArguments:
-    """The generator of a scene's arguments and its golden."""
+    """Generator of a scene's arguments and golden outputs."""
 
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[NamedOutput] | None]:  # noqa: ARG002
-        """No inputs, since the driver takes the arguments as they are, and the outputs as ``compute_golden`` has them.
-
-        Raises:
-            Fault: BAD_CASE for arguments that are none, REFERENCE_FAILED for a golden that is none.
-        """
+        """Return no inputs (the driver has the arguments) and the golden outputs; raise Fault if one is invalid."""
         scene, params = scene_of(case), copy.deepcopy(case_of(case).params)
         seed_global_state(case)
-        made = _function(scene, "generate_args", "generate_inputs")(params)
-        if not isinstance(made, TaskArgs):
-            raise Fault(Reason.BAD_CASE, f"generate_args returned {type(made).__name__}, but should return TaskArgs")
-        arrays = _arrays(made)
-        for one, other in itertools.combinations(arrays, 2):  # a runtime gets each by itself: they would be two others
-            if np.may_share_memory(arrays[one], arrays[other]):
-                raise Fault(Reason.BAD_CASE, f"tensors {one} and {other} share memory; give each its own")
-        args = made.clone({name: np.array(array, order="C") for name, array in arrays.items()})
+        built = _method(scene, "generate_args", "generate_inputs")(params)
+        if not isinstance(built, TaskArgs):
+            raise Fault(Reason.BAD_CASE, f"generate_args returned {type(built).__name__}, expected TaskArgs")
+        arrays = _arrays(built)
+        for one, two in itertools.combinations(arrays, 2):  # a runtime gets separate buffers, so writes would not alias
+            if np.may_share_memory(arrays[one], arrays[two]):
+                raise Fault(Reason.BAD_CASE, f"tensors {one} and {two} share memory; copy one of them")
+        args = built.clone({name: np.array(array, order="C") for name, array in arrays.items()})
         directions_of(scene, args)
-        _made.clear()
+        _generated.clear()
         _constant.clear()
-        _made[case.key] = args
-        return (), (_golden(case, params, made, args) if case.attributes["golden"] else None)
+        _generated[case.key] = args
+        return (), (_golden(case, params, built, args) if case.attributes["golden"] else None)
 
 
-def _function(scene: SceneTestCase, name: str, name_in_file: str) -> Callable[..., Any]:
-    """A method of the scene, or what takes its place in the file ``GOLDEN``."""
+def _method(scene: SceneTestCase, name: str, name_in_file: str) -> Callable[..., Any]:
+    """Return a method of the scene, or the function of the file ``GOLDEN`` that replaces it."""
     if not scene.GOLDEN:
         return getattr(scene, name)  # type: ignore[no-any-return]
     file = scene._scene_file.parent / scene.GOLDEN
     return getattr(load_file(file, name=f"optest_golden_{file.stem}"), name_in_file)  # type: ignore[no-any-return]
 
 
-def _golden(case: TestCase, params: Mapping[str, Any], made: TaskArgs, before: TaskArgs) -> list[NamedOutput]:
-    scene, golden = scene_of(case), made.clone()
+def _golden(case: TestCase, params: Mapping[str, Any], built: TaskArgs, before: TaskArgs) -> list[NamedOutput]:
+    """Return the golden outputs, which ``compute_golden`` writes into a copy of the arguments ``built``.
+
+    ``before`` are the same arguments as NumPy arrays.
+
+    Raises:
+        Fault: REFERENCE_FAILED if it raises, changes a shape or dtype, or leaves an OUT or all outputs unchanged.
+    """
+    scene, golden = scene_of(case), built.clone()
     try:
-        _function(scene, "compute_golden", "compute_golden")(golden, params)
+        _method(scene, "compute_golden", "compute_golden")(golden, params)
     except Exception as error:
         raise Fault(Reason.REFERENCE_FAILED, f"compute_golden raised {type(error).__name__}: {error}") from error
     expected, directions = _arrays(golden), directions_of(scene, before)
-    outputs, same = [], list[str]()
-    for name in [each for each, direction in directions.items() if direction is not ArgDirection.IN]:
-        first, value = getattr(before, name), expected[name]
-        if (value.shape, value.dtype) != (first.shape, first.dtype):
-            shapes = [f"{each.dtype}{list(each.shape)}" for each in (value, first)]
-            raise Fault(Reason.REFERENCE_FAILED, f"compute_golden made {name} {shapes[0]}, but it is {shapes[1]}")
-        if value.size and np.all((first == value) | ((first != first) & (value != value))):  # any NaN is equal
-            same.append(name)
+    outputs, unchanged = [], list[str]()
+    for name in [name for name, direction in directions.items() if direction is not ArgDirection.IN]:
+        initial, value = getattr(before, name), expected[name]
+        if (value.shape, value.dtype) != (initial.shape, initial.dtype):
+            actual, generated = (f"{array.dtype}{list(array.shape)}" for array in (value, initial))
+            raise Fault(Reason.REFERENCE_FAILED, f"compute_golden set {name} to {actual}, expected {generated}")
+        if value.size and np.all((initial == value) | ((initial != initial) & (value != value))):  # any NaN is equal
+            unchanged.append(name)
         elif value.size > 1 and np.all((value == value.flat[0]) | (value != value)):
             _constant.setdefault(case.key, []).append(name)
-        outputs.append(NamedOutput(name, value, rule=_rule(case, value)))
-    written = [name for name in same if directions[name] is ArgDirection.OUT]
-    if written or (same and len(same) == sum(bool(each.value.size) for each in outputs)):
+        outputs.append(NamedOutput(name, value, rule=_default_rule(case, value)))
+    never_written = [name for name in unchanged if directions[name] is ArgDirection.OUT]
+    if never_written or (unchanged and len(unchanged) == sum(bool(output.value.size) for output in outputs)):
         raise Fault(
             Reason.REFERENCE_FAILED,
-            f"compute_golden leaves {', '.join(written or same)} as generate_args made it: a kernel that does nothing "
-            "would pass; let it begin with other values",
+            f"compute_golden leaves {', '.join(never_written or unchanged)} as generate_args returns it, so that a "
+            "kernel that does nothing would pass; use other initial values in generate_args",
         )
     return outputs
 
 
-def _rule(case: TestCase, value: Array) -> Rule | None:
-    """What is allowed where nobody states a tolerance (the predecessor's: 1e-5; of 16 bits, 1e-3).
-
-    None where one is stated: a rule beside it would silently take its place where zeros pass by it.
-    """
+def _default_rule(case: TestCase, value: Array) -> Rule | None:
+    """Return the rule for an output: exact for integers, else 1e-5 (16 bits: 1e-3) as in simpler; None if the case has
+    a tolerance."""
     kind = dtype_of(value.dtype)
     if not kind.is_inexact:
         return Rule(kind=RuleClass.EXACT, stands=True)
-    stated = [each.tolerance for each in case.tolerances if each.output is None]
-    if any(each.rtol is not None or each.atol is not None for each in stated):
+    tolerances = [entry.tolerance for entry in case.tolerances if entry.output is None]
+    # A rule next to a tolerance would replace it silently if zeros pass by the rule.
+    if any(tolerance.rtol is not None or tolerance.atol is not None for tolerance in tolerances):
         return None
     allowed = 1e-3 if kind.bits <= 16 else 1e-5
     return Rule(kind=RuleClass.CLOSE, source="optest.scenes", close=(allowed, allowed))
 
 
 def _arrays(args: TaskArgs) -> dict[str, Array]:
-    """The tensors as NumPy arrays, where it is possible over their memory.
-
-    Raises:
-        Fault: BAD_CASE for a value that is none.
-    """
+    """Return the tensors as NumPy arrays, sharing memory if possible; raise Fault BAD_CASE for another type."""
     arrays: dict[str, Array] = {}
+    torch = sys.modules.get("torch")
     for name, value in tensors_of(args).items():
-        torch = sys.modules.get("torch")
         is_of_torch = torch is not None and isinstance(value, torch.Tensor)
         arrays[name] = load_object("optest.torch.tensors:as_array")(value) if is_of_torch else value
         if not isinstance(arrays[name], np.ndarray):
@@ -143,7 +140,7 @@ def _arrays(args: TaskArgs) -> dict[str, Array]:
 
 
 def directions_of(scene: SceneTestCase, args: TaskArgs) -> dict[str, ArgDirection]:
-    """What is done with each tensor, as the ``signature`` in ``CALLABLE`` says; without one all may be written.
+    """Return the direction of each tensor by the ``signature`` in ``CALLABLE``; without one all are INOUT.
 
     Raises:
         Fault: BAD_CASE if the signature does not fit the arguments, or has no output.
@@ -151,21 +148,21 @@ def directions_of(scene: SceneTestCase, args: TaskArgs) -> dict[str, ArgDirectio
     names = args.tensor_names()
     orchestration = scene.CALLABLE.get("orchestration")
     inner = orchestration if isinstance(orchestration, Mapping) else {}
-    stated = scene.CALLABLE.get("signature", inner.get("signature"))
-    if stated is None:
+    signature = scene.CALLABLE.get("signature", inner.get("signature"))
+    if signature is None:
         return dict.fromkeys(names, ArgDirection.INOUT)
-    kinds = directions_in(stated)
+    kinds = directions_in(signature)
     if not len(names) <= len(kinds) <= len(names) + len(args.scalar_names()):
-        text = f"the signature has {len(kinds)} entries, but generate_args makes {len(names)} tensors"
+        text = f"the signature has {len(kinds)} entries, but generate_args returns {len(names)} tensors"
         raise Fault(Reason.BAD_CASE, text)
-    found = dict(zip(names, kinds, strict=False))
-    if set(found.values()) <= {ArgDirection.IN}:
+    directions = dict(zip(names, kinds, strict=False))
+    if set(directions.values()) <= {ArgDirection.IN}:
         raise Fault(Reason.BAD_CASE, "the signature has no output, so that nothing would be compared")
-    return found
+    return directions
 
 
 class SceneDriver(BackendDriver):
-    """Asks the runtime that a scene names. One worker of it is open for each runtime and set of devices."""
+    """Runs scenes on the runtimes that they name; one worker is open for each runtime and set of devices."""
 
     name = "scene"
     kind = "scene"
@@ -188,48 +185,51 @@ class SceneDriver(BackendDriver):
         return (f"{case.descriptor.name} is not a scene; --source scene:FILE runs the scenes of a file",)
 
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
-        scene, stated = scene_of(case), case.attributes
+        scene, attributes = scene_of(case), case.attributes
         return DeviceRequest(
-            platform=stated["platform"],
+            platform=attributes["platform"],
             runtime=scene._scene_runtime,
             count=case_of(case).device_count,
             level=scene._scene_level,
-            file=stated["file"],
+            file=attributes["file"],
         )
 
     def command_line(self, case: TestCase) -> Sequence[str]:
-        stated = case.attributes
-        name = f"{case.descriptor.name.removeprefix(PREFIX)}::{stated['case']}"
-        words = ["run", "--source", f"scene:{stated['file']}", "--platform", stated["platform"], "--case", name]
+        file, platform, case_name = (case.attributes[name] for name in ("file", "platform", "case"))
+        name = f"{case.descriptor.name.removeprefix(PREFIX)}::{case_name}"
+        words = ["run", "--source", f"scene:{file}", "--platform", platform, "--case", name]
         more = {"--manual": "include" * ("manual" in case.tags), "--seed": str(case.seed or "")}
         return [*words, *(word for flag, value in more.items() if value for word in (flag, value))]
 
     def prepare(self, case: TestCase) -> None:
-        with _same_sources(case):
+        with _unchanged_sources(case):
             self._program(case)
 
     def _program(self, case: TestCase) -> Any:
+        """Return the compiled program of a case; raise Fault UNAVAILABLE or BAD_CASE if it cannot be compiled here."""
         try:
             scene: Any = type(scene_of(case))
-            return _built(scene, case.attributes["platform"])
+            return _build_program(scene, case.attributes["platform"])
         except Unavailable as error:
             raise Fault(Reason.UNAVAILABLE, str(error)) from None
         except OptestError as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
 
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - the generator kept them
-        with _same_sources(case):
-            return self._outputs(case)
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - see _generated
+        with _unchanged_sources(case):
+            return self._run(case)
 
-    def _outputs(self, case: TestCase) -> Sequence[Any]:
-        program, scene, args = self._program(case), scene_of(case), _made[case.key]
+    def _run(self, case: TestCase) -> Sequence[Any]:
+        """Run the case and return its outputs; raise Fault if it wrote outside of them or left elements unwritten."""
+        program, scene, args = self._program(case), scene_of(case), _generated[case.key]
         directions, folder = directions_of(scene, args), folder_of(scene, case, self._ids(case))
-        profiles = bool(self._options.get("enable_profiling")) and case.id not in self._recorded  # of the first round
+        # Only the first repetition is profiled.
+        profiles = bool(self._options.get("enable_profiling")) and case.id not in self._recorded
         self._recorded.add(case.id)
         recorder = Recorder(case, folder, profiles=profiles, dumps=bool(self._options.get("dump_tensor")))
-        runtime, beside = RUNTIMES.get(scene._scene_runtime)(), scene._scene_file.parent
+        runtime, scene_folder = RUNTIMES.get(scene._scene_runtime)(), scene._scene_file.parent
         variables = {
-            name: str(beside / value) if name.endswith(_PATHS) else str(value)
+            name: str(scene_folder / value) if name.endswith(_PATHS) else str(value)
             for name, value in scene.RUNTIME_ENV.items()
         }
         if runtime.log_variable and self._options.get("log_level"):
@@ -237,25 +237,27 @@ class SceneDriver(BackendDriver):
         if runtime.profile_variable and recorder.profiles:
             variables[runtime.profile_variable] = str(recorder.make_folder())
         options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
-        guarded, buffers = _guarded(args)
+        guarded, buffers = _guarded_args(args)
         with variables_set(variables):
             self._worker(case).run(program, guarded, options)
         recorder.write()
         for name, buffer in buffers.items():
-            is_read_alone = directions[name] is ArgDirection.IN
-            if change := buffer.mutated(getattr(args, name)) if is_read_alone else buffer.outside():
+            is_input = directions[name] is ArgDirection.IN
+            if change := buffer.mutated(getattr(args, name)) if is_input else buffer.outside():
                 raise change.fault(Reason.INPUT_MUTATED if change.place == "element" else Reason.OUT_OF_BOUNDS)
         outputs = {
-            name: np.array(buffers[name].array) for name, each in directions.items() if each is not ArgDirection.IN
+            name: np.array(buffers[name].array)
+            for name, direction in directions.items()
+            if direction is not ArgDirection.IN
         }
-        # A kernel that leaves elements out would pass where the golden has the initial values: poison shows them.
+        # A kernel that leaves elements out would pass if the golden has their initial values: poison reveals them.
         kept = {
             name: bits(getattr(args, name)) == bits(array)
             for name, array in outputs.items()
             if directions[name] is ArgDirection.OUT and case.attributes["golden"]
         }
         if any(mask.any() for mask in kept.values()):
-            guarded, buffers = _guarded(args, poisoned=kept)
+            guarded, buffers = _guarded_args(args, poisoned=kept)
             with variables_set(variables):
                 self._worker(case).run(program, guarded, replace(options, recording=Recording()))
             require_written({name: (outputs[name], mask & buffers[name].untouched()) for name, mask in kept.items()})
@@ -281,8 +283,8 @@ class SceneDriver(BackendDriver):
         self._close()
         collect_outputs(folder)
 
+    # For workers of this process; a worker process does it when it ends.
     def _close(self) -> None:
-        """The workers of this process; a worker's process does it when it ends."""
         while self._workers:
             self._workers.popitem()[1].close()
 
@@ -290,41 +292,37 @@ class SceneDriver(BackendDriver):
         runtime = scene_of(case)._scene_runtime
         why = f"runtime {runtime} copies the tensors: its kernels write to other memory"
         copies = RUNTIMES.get(runtime)().copies
-        looked_at = [replace(each, state=CheckState.NOT_POSSIBLE, detail=why) if copies else each for each in _CHECKS]
+        checks = [replace(x, state=CheckState.NOT_POSSIBLE, detail=why) if copies else x for x in _CHECKS]
         detail = "elements at wrong positions are not detected: every expected element is the same in "
         notes = [
             Check(name="constant outputs", state=CheckState.NOTE, detail=detail + ", ".join(names))
             for key, names in _constant.items()
             if key == case.key
         ]
-        return [*looked_at, _WRITTEN, *notes]
+        return [*checks, _WRITTEN, *notes]
 
 
 @contextmanager
-def _same_sources(case: TestCase) -> Iterator[None]:
-    """What happens inside is the case's, if the files of the scene are still those of which its identity speaks.
-
-    Raises:
-        Fault: BAD_CASE if they are not, in place of any other error.
-    """
+def _unchanged_sources(case: TestCase) -> Iterator[None]:
+    """After the block, raise Fault BAD_CASE, in place of any other error, if a file of the scene has changed."""
     try:
         yield
     finally:
         scene, error = scene_of(case), sys.exc_info()[1]
         is_interrupted = error is not None and not isinstance(error, Exception)
         if not is_interrupted and digest_of(type(scene)) != case.attributes["sources"]:
-            what = f"{scene._scene_file.name} or a source that it names"
-            raise Fault(Reason.BAD_CASE, f"{what} was changed during the run: what ran is not the case; run it again")
+            files = f"{scene._scene_file.name} or a source that it names"
+            raise Fault(Reason.BAD_CASE, f"{files} changed during the run, so it ran something else; run it again")
 
 
 @lru_cache(maxsize=4096)
-def _built(scene: type[SceneTestCase], platform: str) -> Any:
+def _build_program(scene: type[SceneTestCase], platform: str) -> Any:
     sources = absolute_sources(scene.CALLABLE, scene._scene_file.parent)
     return RUNTIMES.get(scene._scene_runtime)().build(sources, platform, level=scene._scene_level)
 
 
-def _guarded(args: TaskArgs, poisoned: Container[str] = ()) -> tuple[TaskArgs, dict[str, Buffer]]:
-    """The arguments with every tensor in memory between guard zones, some with poison in place of their values."""
+def _guarded_args(args: TaskArgs, poisoned: Container[str] = ()) -> tuple[TaskArgs, dict[str, Buffer]]:
+    """Return arguments with every tensor between guard zones, and their buffers; ``poisoned`` ones have poison."""
     buffers = {}
     for name, array in tensors_of(args).items():
         spec = TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)

@@ -1,4 +1,4 @@
-"""Runtimes for tests that are written by hand: what the fixture ``st_worker`` gives."""
+"""Runtimes for tests that are no scenes: the value of the fixture ``st_worker``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from optest.settings.variables import leases_folder
 
 
 class SceneWorkers:
-    """The runtimes of a platform; each is opened once, on the first use, and serves until :meth:`close`.
+    """The runtimes of a platform; each is opened on its first use, and stays open until :meth:`close`.
 
-    Hardware is leased while a program runs: other processes, and the scenes of this session, wait for that.
+    Hardware is leased while a program runs; other processes, and the scenes of this session, wait.
     """
 
     def __init__(self, platform: str, device_ids: Sequence[int]) -> None:
@@ -34,31 +34,31 @@ class SceneWorkers:
         level: int = 2,
         **config: Any,
     ) -> None:
-        """Build what a scene would name as ``CALLABLE``, with sources from the working directory, and run it once over
-        ``args``, whose tensors are NumPy arrays; outputs are written in place. ``config`` are the keys of a case's.
+        """Build a program as a scene's ``CALLABLE``, with sources relative to the working directory, and run it once.
+
+        The tensors of ``args`` are NumPy arrays; outputs are written in place. ``config`` has the keys of a case's.
 
         Raises:
-            UsageError: for a second runtime where the platform serves one in a process.
+            UsageError: for a second runtime if the platform allows one per process.
             Unavailable: if the runtime cannot run on this platform here.
-            Fault: for whatever keeps the program from its end.
+            Fault: if the program cannot be built or fails.
         """
         if lack := lack_of_runtime(runtime, self.platform):
             raise Unavailable(f"runtime {runtime}", lack)
-        platform, made = platform_called(self.platform), RUNTIMES.get(runtime)()
+        platform, loaded = platform_called(self.platform), RUNTIMES.get(runtime)()
         if platform.one_runtime_per_process and set(self._workers) - {runtime}:
             others = ", ".join(self._workers)
-            raise UsageError(f"{platform.name} serves one runtime in a process: {others} here, so not {runtime}")
+            raise UsageError(f"{platform.name} allows one runtime per process: {others} is open, so not {runtime}")
         leases = Leases(leases_folder(), (platform,), f"{command_of_this_process()} (st_worker)")
         leases.acquire(self.device_ids, len(self.device_ids), say, lambda: False)
         try:
             if runtime not in self._workers:
-                self._workers[runtime] = made.open(self.platform, self.device_ids)
-            program = made.build(absolute_sources(callable, Path()), self.platform, level=level)
+                self._workers[runtime] = loaded.open(self.platform, self.device_ids)
+            program = loaded.build(absolute_sources(callable, Path()), self.platform, level=level)
             self._workers[runtime].run(program, args, RunOptions(config=config, level=level))
         finally:
             leases.release()
 
     def close(self) -> None:
-        """Close every runtime that was opened."""
         while self._workers:
             self._workers.popitem()[1].close()

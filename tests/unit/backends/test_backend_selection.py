@@ -164,7 +164,7 @@ def test_a_path_whose_driver_has_another_name_is_refused(manager: BackendManager
     ("driver", "message"),
     [
         (Nameless(), "has no name"),
-        (OneChip(), "should have a tuple of names"),
+        (OneChip(), "expected a tuple of names"),
         (Idle(), "neither `run` nor `run_into`"),
         (FromTheFuture(), "api = 2"),
         (Flushing(), "numerics.denormals = 'Flush', expected one of 'preserve', 'flush'"),

@@ -74,7 +74,7 @@ def test_a_check_asks_the_stated_operators_alone() -> None:
     backend_manager.register(Stating(), replace=True)
     request = check_request({"backend": "stating"})
     assert {case.descriptor.name for case in request.run.cases} == {"relu"}
-    assert request.lacking[0] == f"{len(DESCRIPTORS) - 1} operators are not among the stated capabilities"
+    assert request.lacking[0] == f"{len(DESCRIPTORS) - 1} operators are not in the driver's capabilities"
     assert all("which the backend lacks" in each for each in request.lacking[1:])
     with refusal(NothingSelected, "backends.softmax_is_not_among"):
         check_request({"backend": "stating", "op": ("softmax",)})
@@ -92,9 +92,9 @@ def test_an_alias_states_the_operator() -> None:
     ("stated", "said"),
     [
         ({"dtypes": ("flaot32",)}, "did you mean float32"),
-        ({"dtypes": "float32"}, "should be a tuple of names"),
+        ({"dtypes": "float32"}, "expected a tuple of names"),
         ({"layouts": ("dens",)}, "did you mean dense"),
-        ({"ranks": 2}, "should be a tuple of numbers"),
+        ({"ranks": 2}, "expected a tuple of numbers"),
     ],
 )
 def test_a_slip_in_a_capability_hides_nothing(stated: dict[str, Any], said: str) -> None:

@@ -47,20 +47,20 @@ def test_the_seeds_configuration_is_read(tmp_path: Path) -> None:
     [
         ({"command": None}, "command is None, expected a list"),
         ({"command": []}, "command is [], expected a list"),
-        ({"command": "bash run.sh -r 'a b'"}, "since no shell reads it: [bash, run.sh, '-r', 'a b']"),
+        ({"command": "bash run.sh -r 'a b'"}, "since it is not run by a shell: [bash, run.sh, '-r', 'a b']"),
         ({"command": ["sh", ["-c"]]}, "command[1] is ['-c'], expected a string"),
         ({"command": ["sh", True]}, "command[1] is True, expected a string"),
         ({"command": ["{inptu0}"]}, "unknown token {inptu0}; did you mean {input0}?"),
         ({"command": ["awk", "{print $1}"]}, "unknown token {print $1}"),
-        ({"command": ["{chip}"]}, "no chip is set"),
+        ({"command": ["{chip}"]}, "no chip is selected"),
         ({"comand": ["x"]}, "comand is an unknown key; did you mean 'command'?"),
         ({"timeout": 3}, "timeout is an unknown key; it belongs to the case"),
         ({"pre_run": []}, "call it 'prepare'"),
-        ({"build": "make"}, "build is 'make', expected a list, since no shell reads it: [make]"),
+        ({"build": "make"}, "build is 'make', expected a list, since it is not run by a shell: [make]"),
         ({"build": ["make", ["x"]]}, "build mixes words and lists"),
         ({"build": [["make"], []]}, "build[1] is [], expected a list"),
         ({"cleanup": {"a": 1}}, "cleanup is {'a': 1}, expected a list"),
-        ({"workdir": "no/such/place"}, "workdir is 'no/such/place', but there is no directory"),
+        ({"workdir": "no/such/place"}, "workdir is 'no/such/place', but"),
         ({"workdir": "{input0}"}, "unknown token {input0}"),
         ({"env": ["A"]}, "env is ['A'], expected a map"),
         ({"env": {"A": "{x}"}}, "env.A '{x}': unknown token {x}"),
@@ -77,7 +77,7 @@ def test_the_seeds_configuration_is_read(tmp_path: Path) -> None:
         ({"inputs": {"input0": "a", "input": "b"}}, "names 'input', which has a file already"),
         ({"inputs": {"input0": "same", "input1": "same"}}, "has the path 'same' for input0 and for input1"),
         ({"outputs": {"out": "input/input0.bin"}}, "has the path 'input/input0.bin' for input0 and for output0"),
-        ({"outputs": {"out": {"path": "o", "dtype": "float16"}}}, "dtype is float16, but add gives float32 here"),
+        ({"outputs": {"out": {"path": "o", "dtype": "float16"}}}, "dtype is float16, but add returns float32 here"),
         ({"outputs": {"out": "{output0}"}}, "unknown token {output0}"),
         ({"golden": {"load": {"out": "g"}, "dumb": {}}}, "golden.dumb is an unknown key; did you mean 'dump'?"),
         ({"golden": {"input0": "g"}}, "golden.input0 names 'input0', but the case has output0 here"),
@@ -97,7 +97,7 @@ def test_all_mistakes_at_once() -> None:
 
 def test_a_case_without_a_section_or_command() -> None:
     assert "command is missing" in problems({})[0]
-    assert "should be a map" in problems("bash run.sh")[0]
+    assert "expected a map" in problems("bash run.sh")[0]
     assert "backend_config.ascend.command is missing" in problems({}, "ascend")[0]
 
 

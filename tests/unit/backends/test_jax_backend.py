@@ -177,7 +177,7 @@ def test_without_jax_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "jax", None)
     manager = type(backend_manager)(())
     manager.register_path("jax", "optest.jax.backend:JaxBackend")
-    manager._own.add("jax")
+    manager._built_in.add("jax")
     with pytest.raises(Unavailable, match=r"pip install jax"):
         manager.get("jax")
 

@@ -109,10 +109,10 @@ def test_a_wrong_kernel_has_its_reason(tmp_path: Path, kernel: str, reason: Reas
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["{input0}", "{output0}"], "kernel relu of kernels.cl takes 3 arguments, but the section has 2"),
+        (["{input0}", "{output0}"], "kernel relu of kernels.cl has 3 arguments, but `arguments` has 2"),
         (["{input0}", "{output0}", "float {numel0}"], "argument 3 of kernel relu of kernels.cl is 'float {numel0}'"),
-        (["{input0}", "{output0}", "{input0}"], "but the source has 'int' there"),
-        (["int {numel0}", "{output0}", "int {numel0}"], "but the source has 'float*' there"),
+        (["{input0}", "{output0}", "{input0}"], "but the source declares 'int'"),
+        (["int {numel0}", "{output0}", "int {numel0}"], "but the source declares 'float*'"),
         (["{input0}", "{output0}", "int {dtype}"], "which is 'float32' here, expected of type int"),
     ],
 )
@@ -132,7 +132,7 @@ def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"kernal": "relu"}, "did you mean 'kernel'?"),
-        ({"arguments": "{input0}"}, "should be a list"),
+        ({"arguments": "{input0}"}, "expected a list"),
         ({"arguments": ["{input0}", "{output0}", "integer {numel0}"]}, "a number: int, uint"),
         ({"arguments": ["{input0}", "{output1}"]}, "unknown token {output1}"),
         ({"global": ["{numels}"]}, "unknown token {numels}"),

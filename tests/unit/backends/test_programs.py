@@ -119,10 +119,10 @@ def test_a_wrong_program_is_found_and_a_right_one_passes(tmp_path: Path) -> None
             {"neg": {"promises": {"dtypes": ["float33"]}}},
             "kernels.yaml:11 $.command.operators.neg.promises.dtypes: promises.dtypes has 'float33'; did you mean",
         ),
-        ({"neg": {"promises": {"refuses": "no"}}}, "should be true or false"),
+        ({"neg": {"promises": {"refuses": "no"}}}, "expected true or false"),
         ({"neg": {"promises": {"rank": [2]}}}, "did you mean 'ranks'?"),
-        ({"neg": {"promises": {"ranks": ["2"]}}}, "should be a list of int"),
-        ({"neg": {"command": "run.sh"}}, "should be a list"),
+        ({"neg": {"promises": {"ranks": ["2"]}}}, "expected a list of int"),
+        ({"neg": {"command": "run.sh"}}, "expected a list"),
         ({"neg": {"command": ["./neg", "{attr:dims}"]}}, "unknown token {attr:dims}"),
     ],
 )

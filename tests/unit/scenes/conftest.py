@@ -16,5 +16,5 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compile_cache(objects: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(compiler, "_cache", lambda: objects)
+    monkeypatch.setattr(compiler, "_cache_folder", lambda: objects)
     return objects

@@ -12,12 +12,12 @@ from texts import refusal
 from optest.errors import Unavailable
 from optest.scenes.runtimes import lack_of_runtime
 from optest.scenes.runtimes.cpp import compiler
-from optest.scenes.runtimes.cpp.compiler import compiled
+from optest.scenes.runtimes.cpp.compiler import compile_source
 from optest.spec import Fault, Reason
 
 pytestmark = [pytest.mark.cxx, pytest.mark.usefixtures("compile_cache")]
 
-cache_folder = compiler._cache.__wrapped__
+cache_folder = compiler._cache_folder.__wrapped__
 KERNEL = '#include "scale.h"\nextern "C" int scaled(int x) { return kScale * x; }\n'
 
 
@@ -44,56 +44,56 @@ def count(calls: Path) -> int:
 
 def test_the_same_text_is_compiled_once(tmp_path: Path, calls: Path) -> None:
     source = written(tmp_path)
-    first = compiled(source, ())
-    assert compiled(source, ()) == first
+    first = compile_source(source, ())
+    assert compile_source(source, ()) == first
     written(tmp_path)  # another time, the same text
-    assert compiled(source, ()) == first
+    assert compile_source(source, ()) == first
     assert count(calls) == 1
 
 
 def test_a_changed_header_is_another_object(tmp_path: Path, calls: Path) -> None:
-    first = compiled(written(tmp_path), ())
-    second = compiled(written(tmp_path, scale=3), ())
+    first = compile_source(written(tmp_path), ())
+    second = compile_source(written(tmp_path, scale=3), ())
     assert first != second
     assert count(calls) == 2
-    assert compiled(written(tmp_path, scale=2), ()) == first
+    assert compile_source(written(tmp_path, scale=2), ()) == first
     assert first.is_file()
 
 
 def test_changed_text_is_another_object(tmp_path: Path, calls: Path) -> None:
-    first = compiled(written(tmp_path), ())
-    assert compiled(written(tmp_path, KERNEL.replace("* x", "+ x")), ()) != first
-    assert compiled(written(tmp_path), ()) == first
+    first = compile_source(written(tmp_path), ())
+    assert compile_source(written(tmp_path, KERNEL.replace("* x", "+ x")), ()) != first
+    assert compile_source(written(tmp_path), ()) == first
     assert count(calls) == 2
 
 
 def test_rebuild_compiles_again(tmp_path: Path, calls: Path) -> None:
     source = written(tmp_path)
-    assert compiled(source, (), rebuild=True) == compiled(source, (), rebuild=True)
+    assert compile_source(source, (), rebuild=True) == compile_source(source, (), rebuild=True)
     assert count(calls) == 2
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"object": "gone.so"}', '{"object": "gone.so", "headers": {}}'])
 def test_a_torn_entry_is_made_again(tmp_path: Path, calls: Path, compile_cache: Path, content: str) -> None:
     source, before = written(tmp_path), {*compile_cache.glob("*.json")}
-    first = compiled(source, ())
+    first = compile_source(source, ())
     (manifest,) = {*compile_cache.glob("*.json")} - before
     manifest.write_text(content)
-    assert compiled(source, ()) == first
+    assert compile_source(source, ()) == first
     assert count(calls) == 2
 
 
 def test_an_object_that_is_gone_is_made_again(tmp_path: Path, calls: Path) -> None:
     source = written(tmp_path)
-    compiled(source, ()).unlink()
-    assert compiled(source, ()).is_file()
+    compile_source(source, ()).unlink()
+    assert compile_source(source, ()).is_file()
     assert count(calls) == 2
 
 
 def test_several_at_once_get_the_same(tmp_path: Path, calls: Path, compile_cache: Path) -> None:
     source, before = written(tmp_path), {*compile_cache.iterdir()}
     with ThreadPoolExecutor(4) as pool:
-        made = {*pool.map(lambda _: compiled(source, ()), range(4))}
+        made = {*pool.map(lambda _: compile_source(source, ()), range(4))}
     assert len(made) == 1
     assert {each.suffix for each in {*compile_cache.iterdir()} - before} == {".so", ".json"}
     assert count(calls) == 1
@@ -103,7 +103,7 @@ def test_compile_errors_have_their_line(tmp_path: Path) -> None:
     with pytest.raises(
         Fault, match=r"(?s)kernel.cpp does not compile:\n.*kernel.cpp:2:\d+: error: .*kNothing"
     ) as caught:
-        compiled(written(tmp_path, KERNEL.replace("kScale", "kNothing")), ())
+        compile_source(written(tmp_path, KERNEL.replace("kScale", "kNothing")), ())
     assert caught.value.reason is Reason.COMPILE
     assert "kNothing * x" in str(caught.value), "the line itself"
 
@@ -111,34 +111,34 @@ def test_compile_errors_have_their_line(tmp_path: Path) -> None:
 def test_link_errors_have_their_line(tmp_path: Path) -> None:
     text = 'int nowhere(int);\nextern "C" int f(int x) { return nowhere(x); }\n'
     with refusal(Fault, "scenes.kernel_cpp_undefined_reference") as caught:
-        compiled(written(tmp_path, text), ())
+        compile_source(written(tmp_path, text), ())
     assert caught.value.reason is Reason.COMPILE
 
 
 def test_a_failed_compilation_leaves_nothing(tmp_path: Path, compile_cache: Path) -> None:
     before = {*compile_cache.iterdir()}
     with pytest.raises(Fault):
-        compiled(written(tmp_path, "int"), ())
+        compile_source(written(tmp_path, "int"), ())
     assert {*compile_cache.iterdir()} == before
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:
     with refusal(Fault, "scenes.gone_cpp_is_not") as caught:
-        compiled(tmp_path / "gone.cpp", ())
+        compile_source(tmp_path / "gone.cpp", ())
     assert caught.value.reason is Reason.BAD_CASE
 
 
 def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with refusal(Unavailable, "scenes.compiler_no_such_compiler"):
-        compiled(written(tmp_path), ())
+        compile_source(written(tmp_path), ())
     assert "no-such-compiler" in str(lack_of_runtime("cpp", "cpusim"))
 
 
 def test_folders_with_spaces(tmp_path: Path, calls: Path) -> None:
     (folder := tmp_path / "a b").mkdir()
-    first = compiled(written(folder), ())
-    assert compiled(written(folder, scale=3), ()) != first
+    first = compile_source(written(folder), ())
+    assert compile_source(written(folder, scale=3), ()) != first
     assert count(calls) == 2
 
 

@@ -294,10 +294,10 @@ def test_a_timeline_has_every_block(run: Runner) -> None:
     ("changes", "message"),
     [
         ({"incores": []}, "no kernel has func_id"),
-        ({"incores": [{"source": "k.cpp"}]}, "func_id is None, expected stated (int)"),
+        ({"incores": [{"source": "k.cpp"}]}, "func_id is None, expected int"),
         ({"incores": [{"func_id": 0, "source": "a"}] * 2}, "two kernels have the same func_id"),
-        ({"orchestration": "o.cpp"}, "orchestration is 'o.cpp', expected stated"),
-        ({"orchestration": {"source": "gone.cpp", "function_name": "f"}}, "source gone.cpp is not there"),
+        ({"orchestration": "o.cpp"}, "orchestration is 'o.cpp', expected Mapping"),
+        ({"orchestration": {"source": "gone.cpp", "function_name": "f"}}, "source gone.cpp does not exist"),
         ({"function_name": "gone"}, 'the source has no function extern "C" gone'),
         ({"signature": ["sideways"]}, "'SIDEWAYS' is no direction"),
     ],

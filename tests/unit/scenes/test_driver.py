@@ -155,7 +155,7 @@ def test_the_output_is_named(folder: Path) -> None:
     ("golden", "text"),
     [
         ("pass", "a kernel that does nothing would pass"),
-        ("args.y = args.x[:3]", "compute_golden made y"),
+        ("args.y = args.x[:3]", "compute_golden set y to"),
         ("raise KeyError('size')", "compute_golden raised KeyError"),
     ],
 )
@@ -168,7 +168,7 @@ def test_wrong_goldens(folder: Path, golden: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("signature", "text"),
     [
-        ("[D.IN]", "the signature has 1 entries, but generate_args makes 2 tensors"),
+        ("[D.IN]", "the signature has 1 entries, but generate_args returns 2 tensors"),
         ("[D.IN, D.OUT, D.OUT, D.OUT]", "the signature has 4 entries"),
         ("[D.IN, D.IN]", "no output"),
     ],
@@ -213,7 +213,7 @@ def test_skip_golden_is_unchecked(folder: Path, where: str) -> None:
     assert [each.status for each in outcome.results] == [Status.UNCHECKED]
     assert outcome.exit_status == 0
     notes = [each for each in read_journal(outcome.directory.journal_path).info.notes if "golden" in each.lower()]
-    said = "not compared, as SKIP_GOLDEN says in the file, and no pass: TestToy[cpusim]::default"
+    said = "not compared, since the file sets SKIP_GOLDEN, and not passed: TestToy[cpusim]::default"
     assert notes == ([said] if where == "class" else [])
 
 

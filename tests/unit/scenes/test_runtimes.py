@@ -120,10 +120,10 @@ class TestCuda:
 @pytest.mark.parametrize(
     ("runtime", "platform", "why"),
     [
-        ("cuda", "cuda", "compiler nvcc is unavailable: install nvcc, or name another one by NVCC"),
-        ("cpp", "cpusim", "compiler g++ is unavailable: install g++, or name another one by CXX"),
+        ("cuda", "cuda", "compiler nvcc is unavailable: install nvcc, or set NVCC to another one"),
+        ("cpp", "cpusim", "compiler g++ is unavailable: install g++, or set CXX to another one"),
         ("cpp", "cuda", "runtime cpp does not run on cuda, but on cpusim, a2a3sim, a5sim"),
-        ("nobody", "cpusim", "runtime nobody is not installed; there are cpp, cuda, opencl, triton"),
+        ("nobody", "cpusim", "runtime nobody is not installed; known: cpp, cuda, opencl, triton"),
     ],
 )
 def test_a_lack_is_explained(runtime: str, platform: str, why: str) -> None:
@@ -174,7 +174,7 @@ def test_a_device_is_counted_among_those_that_the_mask_shows(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "name", "reason", "message"),
     [
-        (None, "f", Reason.BAD_CASE, "source .*kernels.py is not there"),
+        (None, "f", Reason.BAD_CASE, "source .*kernels.py does not exist"),
         ("g = 1", "f", Reason.BAD_CASE, "kernels.py has no function f"),
         ("def f(", "f", Reason.COMPILE, "kernels.py cannot be imported: SyntaxError"),
         ("import no_such_module_at_all", "f", Reason.COMPILE, "ModuleNotFoundError: No module named 'no_such"),

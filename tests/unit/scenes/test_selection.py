@@ -67,12 +67,12 @@ def test_what_is_left(options: dict[str, Any], names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"case": ("large",)}, "--case 'large' matches manual cases alone; add --manual include"),
-        ({"case": ("TestFoo::large",)}, "matches manual cases alone"),
-        ({"case": ("default", "TestFoo::large")}, "--case 'TestFoo::large' matches manual cases alone"),
-        ({"case": ("default",), "manual": "only"}, "only cases that --runtime, --level or --manual leave out"),
-        ({"case": ("TestRing::",), "level": "2"}, "only cases that --runtime, --level or --manual leave out"),
-        ({"case": ("large",), "level": "3"}, "only cases that --runtime, --level or --manual leave out"),
+        ({"case": ("large",)}, "--case 'large' matches only manual cases; add --manual include"),
+        ({"case": ("TestFoo::large",)}, "matches only manual cases"),
+        ({"case": ("default", "TestFoo::large")}, "--case 'TestFoo::large' matches only manual cases"),
+        ({"case": ("default",), "manual": "only"}, "only cases that --runtime, --level or --manual exclude"),
+        ({"case": ("TestRing::",), "level": "2"}, "only cases that --runtime, --level or --manual exclude"),
+        ({"case": ("large",), "level": "3"}, "only cases that --runtime, --level or --manual exclude"),
     ],
 )
 def test_a_case_that_is_named_and_left_out(options: dict[str, Any], message: str) -> None:

@@ -1,8 +1,7 @@
-"""Runtimes of scenes: who builds what a scene's ``CALLABLE`` names, and runs it on the devices of a platform.
+"""Runtimes of scenes: they build the program of a scene's ``CALLABLE``, and run it on the devices of a platform.
 
-A runtime is a plug-in: a class with ``build`` and ``open``, registered by name with :func:`register_runtime` in a
-module that ``OPTEST_PLUGINS`` names or an installed package's entry point ``optest.plugins`` loads.
-"""
+A runtime is a plug-in: a class with ``build`` and ``open`` that a module registers with :func:`register_runtime`. The
+module is named by ``OPTEST_PLUGINS`` or by the entry point ``optest.plugins`` of an installed package."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One piece of work in a timeline: ``row`` is the thread of ``device`` that did it, times are seconds of
-    ``time.monotonic``."""
+    """A piece of work in a timeline, on the thread ``row`` of ``device``; times are seconds of ``time.monotonic``."""
 
     name: str
     device: int
@@ -43,20 +41,19 @@ class Span:
 
 
 class Recording:
-    """What a run may write down, where the user wants it: spans for the timeline, tensors of tasks. This one is for
-    runs of which nobody does."""
+    """Receiver of the spans of a timeline and the tensors of tasks; this base class ignores them."""
 
     profiles = dumps = False
 
     def span(self, span: Span) -> None: ...
 
-    def tensor(self, task: str, when: str, place: int, array: Any) -> None:
-        """A tensor of a task, ``when`` is ``before`` or ``after`` it; ``place`` is that among the task's arguments."""
+    def tensor(self, task: str, when: str, index: int, array: Any) -> None:
+        """Record argument ``index`` of a task; ``when`` is ``before`` or ``after`` the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a program is run: the case's ``config`` and the level; ``recording`` takes timeline and dumps."""
+    """Options of a run: the case's ``config``, the level, and the ``recording`` for timeline and dumps."""
 
     config: Mapping[str, Any]
     level: int
@@ -64,28 +61,27 @@ class RunOptions:
 
 
 class SceneWorker:
-    """A runtime that is loaded on its devices; it runs one program after the other."""
+    """A runtime that is loaded on its devices and runs one program after the other."""
 
     def run(self, program: Any, args: TaskArgs, options: RunOptions) -> None:
-        """Run once. The tensors of ``args`` are NumPy arrays, dense and aligned to 64 bytes; outputs are written in
-        place.
+        """Run once. The tensors of ``args`` are dense NumPy arrays aligned to 64 bytes; write outputs in place.
 
         Raises:
-            Fault: for whatever keeps the program from its end. Anything else that is raised is RAISED.
+            Fault: if the program fails. Any other exception becomes RAISED.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what the worker holds beside memory that ends with the process."""
+        """Release resources other than memory, which ends with the process."""
 
 
 class BaseRuntime:
-    """A runtime by its ``name``, and the platforms on which it runs.
+    """A runtime with its ``name``, and the platforms on which it runs.
 
-    ``config`` are the keys that a case's ``config`` may have, with their defaults; ``log_variable`` is the variable
-    that ``--log-level`` sets, ``profile_variable`` the one with the folder where the runtime itself writes profiles.
+    ``config`` has the keys that a case's ``config`` may have, with defaults. ``log_variable`` is the environment
+    variable that ``--log-level`` sets, ``profile_variable`` the one with the folder for the runtime's own profiles.
     With ``copies`` kernels write to memory that the runtime copies to and from: a write out of bounds, or to an input,
-    does not show in the tensors of the scene.
+    is not visible in the tensors of the scene.
     """
 
     name: str
@@ -96,21 +92,22 @@ class BaseRuntime:
     profile_variable: ClassVar[str] = ""
 
     def lack(self, platform: str) -> str | None:  # noqa: ARG002
-        """Why the runtime cannot work on a platform here (``pip install …``), None if it can."""
+        """Return why the runtime cannot run on a platform here (``pip install …``), None if it can."""
         return None
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> Any:  # noqa: A002 - the seed's name
-        """A program of a scene's ``CALLABLE``, whose sources are absolute paths. Called in several processes: what
-        takes long is kept on disk.
+        """Return the program of a ``CALLABLE``, whose sources are absolute paths.
+
+        Several processes call it: store on disk what takes long.
 
         Raises:
-            Fault: COMPILE with what the compiler says, BAD_CASE for a ``CALLABLE`` that is wrong.
+            Fault: COMPILE with the compiler's message, BAD_CASE for an invalid ``CALLABLE``.
             Unavailable: if the runtime's package or compiler is missing.
         """
         raise NotImplementedError
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> SceneWorker:
-        """Load the runtime; with ``rebuild`` it is compiled from source first."""
+        """Load the runtime on devices and return a worker; with ``rebuild`` compile it from source first."""
         raise NotImplementedError
 
 
@@ -122,44 +119,40 @@ RUNTIMES.register("triton", "optest.scenes.runtimes.triton:TritonRuntime")
 
 
 def register_runtime(name: str, runtime: Callable[[], BaseRuntime] | str, *, replace: bool = False) -> None:
-    """Add a runtime: a class, or the import path of one.
-
-    Raises:
-        UsageError: if the name is taken and ``replace`` is False.
-    """
+    """Register a runtime, a class or its import path; raise UsageError if the name is taken, unless ``replace``."""
     RUNTIMES.register(name, runtime, replace=replace)
 
 
 def lack_of_runtime(name: str, platform: str) -> str | None:
-    """Why scenes of a runtime cannot run on a platform here, None if they can."""
+    """Return why scenes of a runtime cannot run on a platform here, None if they can."""
     if name not in RUNTIMES:
         known = ", ".join(RUNTIMES.names())
-        return f"runtime {name} is not installed; there are {known}; OPTEST_PLUGINS=MODULE loads the plug-in of another"
+        return f"runtime {name} is not installed; known: {known}; load its plug-in by OPTEST_PLUGINS=MODULE"
     try:
-        made = RUNTIMES.get(name)()
+        runtime = RUNTIMES.get(name)()
     except Unavailable as error:
         return f"runtime {name} is unavailable: {error.remedy}"
-    if platform not in made.platforms:
-        return f"runtime {name} does not run on {platform}, but on {', '.join(made.platforms)}"
-    return made.lack(platform)
+    if platform not in runtime.platforms:
+        return f"runtime {name} does not run on {platform}, but on {', '.join(runtime.platforms)}"
+    return runtime.lack(platform)
 
 
 def ordinal(platform: str, device_id: int) -> int:
-    """The number by which a process calls a device: its place among those that the platform's mask shows it."""
+    """Return a device's number within this process: its index in the platform's mask variable, else ``device_id``."""
     variable = platform_called(platform).device_mask
-    shown = [each.strip() for each in environment().get(variable, "").split(",")] if variable else []
-    return shown.index(str(device_id)) if str(device_id) in shown else device_id
+    visible = [text.strip() for text in environment().get(variable, "").split(",")] if variable else []
+    return visible.index(str(device_id)) if str(device_id) in visible else device_id
 
 
-def absolute_sources(callable: Any, folder: Path, found: list[Path] | None = None) -> Any:  # noqa: A002 - the seed's name
-    """``CALLABLE`` with every ``source`` as a path from the folder of its file; these are added to ``found``."""
+def absolute_sources(callable: Any, folder: Path, files: list[Path] | None = None) -> Any:  # noqa: A002 - the seed's name
+    """Return ``CALLABLE`` with every ``source`` as an absolute path, relative to ``folder``; add these to ``files``."""
     if isinstance(callable, (list, tuple)):
-        return [absolute_sources(each, folder, found) for each in callable]
+        return [absolute_sources(item, folder, files) for item in callable]
     if not isinstance(callable, Mapping):
         return callable
-    made = {key: absolute_sources(value, folder, found) for key, value in callable.items()}
-    if isinstance(source := made.get("source"), str):
-        made["source"] = str((folder / source).absolute())
-        if found is not None:
-            found.append(Path(made["source"]))
-    return made
+    resolved = {key: absolute_sources(value, folder, files) for key, value in callable.items()}
+    if isinstance(source := resolved.get("source"), str):
+        resolved["source"] = str((folder / source).absolute())
+        if files is not None:
+            files.append(Path(resolved["source"]))
+    return resolved

@@ -1,4 +1,4 @@
-"""What a scene's ``CALLABLE`` has to state, and the Python function among its sources."""
+"""Validation of a scene's ``CALLABLE``, and import of a Python function among its sources."""
 
 from __future__ import annotations
 
@@ -13,36 +13,25 @@ from optest.spec import Fault, Reason
 
 
 def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
-    """
-    Raises:
-        Fault: BAD_CASE if there is no such entry, or one of another kind.
-    """
+    """Return an entry of ``CALLABLE``; raise Fault BAD_CASE if it is missing or not of type ``kind``."""
     value = mapping.get(key)
     if not isinstance(value, kind) or isinstance(value, bool) or (kind is Sequence and isinstance(value, str)):
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, expected stated ({kind.__name__})")
+        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, expected {kind.__name__}")
     return value
 
 
 def source_in(entry: Mapping[str, Any]) -> tuple[Path, str]:
-    """The file that an entry names, and the function in it.
-
-    Raises:
-        Fault: BAD_CASE if either is not stated, or the file is not there.
-    """
+    """Return the source file and the function name in an entry; raise Fault BAD_CASE without them or the file."""
     path, name = Path(required(entry, "source", str)), required(entry, "function_name", str)
     if not path.is_file():
-        raise Fault(Reason.BAD_CASE, f"source {path} is not there")
+        raise Fault(Reason.BAD_CASE, f"source {path} does not exist")
     return path, name
 
 
 def directions_in(signature: Sequence[Any]) -> list[ArgDirection]:
-    """Return the direction of each tensor; None, and simpler's SCALAR, is a scalar.
-
-    Raises:
-        Fault: BAD_CASE for an entry that is no direction.
-    """
+    """Return the direction of each tensor of a signature, without scalars; raise Fault BAD_CASE for other entries."""
     # By name: the enumeration of an installed simpler has numbers as values.
-    names = [str(getattr(each, "name", each)).upper() for each in signature if each is not None]
+    names = [str(getattr(entry, "name", entry)).upper() for entry in signature if entry is not None]
     if unknown := [name for name in names if name not in (*ArgDirection.__members__, "SCALAR")]:
         known = ", ".join(ArgDirection.__members__)
         raise Fault(Reason.BAD_CASE, f"CALLABLE: signature: {unknown[0]!r} is no direction; known: {known}")
@@ -50,20 +39,17 @@ def directions_in(signature: Sequence[Any]) -> list[ArgDirection]:
 
 
 def require_level_2(runtime: str, level: int) -> None:
-    """
-    Raises:
-        Fault: BAD_CASE for another level.
-    """
+    """Raise Fault BAD_CASE for another level than 2."""
     if level != 2:
-        text = f"runtime {runtime} has one device for a case; it needs level=2, not level={level}"
+        text = f"level is {level}, expected 2: runtime {runtime} has one device for each case"
         raise Fault(Reason.BAD_CASE, text)
 
 
 def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: A002 - the seed's name
-    """The function that ``orchestration`` is, or that it names in a Python source.
+    """Return ``orchestration`` itself if it is a function, else the function that it names in a Python source.
 
     Raises:
-        Fault: BAD_CASE if there is none; COMPILE if the source cannot be imported.
+        Fault: BAD_CASE if there is none, COMPILE if the source cannot be imported.
     """
     function: Any = callable.get("orchestration")
     if isinstance(function, Mapping):

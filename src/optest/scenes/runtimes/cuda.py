@@ -1,4 +1,4 @@
-"""Scenes in CUDA C++: a source holds its kernels, and the function that launches them over tensors on the GPU."""
+"""Scenes in CUDA C++: a source file with kernels, and a function that launches them on tensors of the GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optest.process import command
 from optest.scenes.declaration import TaskArgs
 from optest.scenes.runtimes import BaseRuntime, RunOptions, SceneWorker, ordinal
 from optest.scenes.runtimes.callables import require_level_2, required
-from optest.scenes.runtimes.cpp.compiler import Toolchain, compiled
+from optest.scenes.runtimes.cpp.compiler import Toolchain, compile_source
 from optest.scenes.runtimes.cpp.runtime import call_scene
 from optest.settings import environment
 
@@ -25,7 +25,8 @@ _NVCC = Toolchain(
 
 @cache
 def lack_of_cuda() -> str | None:
-    """Why no kernel can run on a GPU here, None if one can. CUDA is not asked: forks of who has opened it cannot."""
+    """Return why kernels cannot run on a GPU here, None if they can."""
+    # By nvidia-smi: forks of a process that has opened CUDA cannot use it.
     path = shutil.which("nvidia-smi")
     ended = command.run([path, "-L"], cwd="/", env=environment(), timeout_s=30) if path else None
     has_gpu = ended is not None and ended.returncode == 0 and "GPU" in ended.stdout_tail
@@ -33,8 +34,8 @@ def lack_of_cuda() -> str | None:
 
 
 class CudaRuntime(BaseRuntime):
-    """``orchestration`` with ``source`` and ``function_name``: ``extern "C" void f(const optest::Arguments&)``, called
-    with tensors on the GPU; the kernels that it launches have ended when the scene has."""
+    """Calls ``extern "C" void f(const optest::Arguments&)``, the function of ``orchestration``, with tensors on
+    the GPU, and waits for the kernels that it launches."""
 
     name = "cuda"
     platforms = ("cuda",)
@@ -44,9 +45,9 @@ class CudaRuntime(BaseRuntime):
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> tuple[Path, str]:  # noqa: A002, ARG002
         require_level_2(self.name, level)
-        stated = required(callable, "orchestration", Mapping)
-        name = required(stated, "function_name", str)
-        return compiled(Path(required(stated, "source", str)), (_HEADERS,), toolchain=_NVCC), name
+        orchestration = required(callable, "orchestration", Mapping)
+        name = required(orchestration, "function_name", str)
+        return compile_source(Path(required(orchestration, "source", str)), (_HEADERS,), toolchain=_NVCC), name
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
         return _Worker(ordinal(platform, device_ids[0]))

@@ -1,7 +1,7 @@
-"""Scenes of OpenCL kernels: ``oclsim`` is a CPU's OpenCL, as PoCL; ``opencl`` is any other device.
+"""Scenes of OpenCL kernels: platform ``oclsim`` is OpenCL of a CPU, such as PoCL; ``opencl`` any other device.
 
-Without an ``orchestration`` the kernels of ``incores`` are enqueued in order, once each. An ``orchestration`` is a
-Python function that takes a :class:`Graph` and the scene's arguments.
+Without ``orchestration`` each kernel of ``incores`` is enqueued once, in order. ``orchestration`` is a Python function
+of a :class:`Graph` and the scene's arguments.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from optest.spec import Fault, Reason
 
 _Program: TypeAlias = tuple[Mapping[str, Mapping[str, Any]], Callable[["Graph", TaskArgs], Any]]
 _KEYS = {"source", "function_name", "arguments", "global_size", "local_size", "options", "func_id", "core_type"}
-_NOT_A_NUMBER = 0xFF
-_GUARD = 0xA5
+_NAN_BYTE = 0xFF
+_GUARD_BYTE = 0xA5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """A tensor on the device, in front of a guard zone of bytes ``behind`` it."""
+    """A tensor on the device, followed by a guard zone of bytes ``behind``."""
 
     name: str
     buffer: Any
@@ -43,7 +43,7 @@ class Memory:
 
 
 class Graph:
-    """What an orchestration submits its work to; tasks run one after the other."""
+    """Queue to which an orchestration submits tasks; they run one after the other."""
 
     def __init__(self, device: OpenClDevice, kernels: Mapping[str, Mapping[str, Any]], recording: Recording) -> None:
         self._device, self._kernels, self._recording = device, kernels, recording
@@ -51,139 +51,125 @@ class Graph:
         self._tasks: list[tuple[str, Any]] = []
 
     def place(self, name: str, array: Any) -> Memory:
-        behind = _GUARD - len(self._memory) % _GUARD  # a guard zone that is copied behind another tensor is seen
+        behind = _GUARD_BYTE - len(self._memory) % _GUARD_BYTE  # differs, so that a copied guard zone is detected
         buffer = self._device.buffer(array, behind)
         self._memory.append(Memory(name=name, buffer=buffer, shape=array.shape, dtype=array.dtype, behind=behind))
         return self._memory[-1]
 
     def allocate(self, like: Memory) -> Memory:
-        """Memory of the same shape and dtype, whose floats are NaN."""
-        held = np.full(like.size * np.dtype(like.dtype).itemsize, _NOT_A_NUMBER, np.uint8)
-        return self.place(f"allocation {len(self._memory)}", held.view(like.dtype).reshape(like.shape))
+        """Allocate memory of the same shape and dtype, whose floats are NaN."""
+        data = np.full(like.size * np.dtype(like.dtype).itemsize, _NAN_BYTE, np.uint8)
+        return self.place(f"allocation {len(self._memory)}", data.view(like.dtype).reshape(like.shape))
 
     def copy(self, to: Memory, from_: Memory) -> None:
-        """
-        Raises:
-            Fault: RAISED for memory of another size.
-        """
+        """Enqueue a copy; raise Fault RAISED for memory of another size."""
         if to.buffer.size != from_.buffer.size:
-            raise Fault(Reason.RAISED, f"copy: {from_.name} has not as many bytes as {to.name}")
+            raise Fault(Reason.RAISED, f"copy: {from_.name} and {to.name} differ in their number of bytes")
         nbytes = to.size * np.dtype(to.dtype).itemsize
-        self._do("copy", (to, from_), lambda: self._device.copy(to.buffer, from_.buffer, nbytes))
+        self._add_task("copy", (to, from_), lambda: self._device.copy(to.buffer, from_.buffer, nbytes))
 
     def submit(
         self, kernel: str, arguments: Sequence[Any], *, global_size: Sequence[int], local_size: Sequence[int] = ()
     ) -> None:
-        """Enqueue a kernel by its ``function_name``, over memory and numbers.
-
-        Raises:
-            Fault: BAD_CASE for a kernel that there is not, and arguments that are not the kernel's.
-        """
+        """Enqueue a kernel by its ``function_name``; raise Fault BAD_CASE if it is unknown or misses arguments."""
         if kernel not in self._kernels:
             text = f"submit: CALLABLE has no kernel {kernel!r}; it has {', '.join(self._kernels)}"
             raise Fault(Reason.BAD_CASE, text)
         entry = self._kernels[kernel]
-        made = self._device.kernel(*source_in(entry), entry.get("options", ()))
-        if made.num_args != len(arguments):
-            text = f"kernel {kernel} takes {made.num_args} arguments, but gets {len(arguments)}"
+        loaded = self._device.kernel(*source_in(entry), entry.get("options", ()))
+        if loaded.num_args != len(arguments):
+            text = f"kernel {kernel} gets {len(arguments)} arguments, expected {loaded.num_args}"
             raise Fault(Reason.BAD_CASE, text)
-        for place, value in enumerate(arguments):
-            made.set_arg(place, value.buffer if isinstance(value, Memory) else _number(made, kernel, place, value))
-        self._do(kernel, arguments, lambda: self._device.enqueue(made, list(global_size), list(local_size)))
+        for index, value in enumerate(arguments):
+            is_memory = isinstance(value, Memory)
+            loaded.set_arg(index, value.buffer if is_memory else _convert_number(loaded, kernel, index, value))
+        self._add_task(kernel, arguments, lambda: self._device.enqueue(loaded, list(global_size), list(local_size)))
 
-    def _do(self, what: str, arguments: Sequence[Any], enqueue: Callable[[], Any]) -> None:
-        name = f"task {len(self._tasks)} {what}"
+    def _add_task(self, title: str, arguments: Sequence[Any], enqueue: Callable[[], Any]) -> None:
+        """Enqueue a task, and record its tensors before and after it if requested."""
+        name = f"task {len(self._tasks)} {title}"
         self._dump(name, "before", arguments)
         self._tasks.append((name, enqueue()))
         self._dump(name, "after", arguments)
 
     def _dump(self, name: str, when: str, arguments: Sequence[Any]) -> None:
-        tensors = [each for each in arguments if isinstance(each, Memory)]
-        for place, each in enumerate(tensors) if self._recording.dumps else ():
-            self._recording.tensor(name, when, place, self.fetched(each))
+        tensors = [value for value in arguments if isinstance(value, Memory)]
+        for index, memory in enumerate(tensors) if self._recording.dumps else ():
+            self._recording.tensor(name, when, index, self.read(memory))
 
-    def fetched(self, memory: Memory) -> Any:
-        """
-        Raises:
-            Fault: OUT_OF_BOUNDS if something was written behind it.
-        """
-        held = self._device.received(memory.name, memory.buffer, memory.behind)
-        return held.view(memory.dtype).reshape(memory.shape)
+    def read(self, memory: Memory) -> Any:
+        """Return the content of memory as an array; raise Fault OUT_OF_BOUNDS if its guard zone has changed."""
+        data = self._device.read_buffer(memory.name, memory.buffer, memory.behind)
+        return data.view(memory.dtype).reshape(memory.shape)
 
     def finish(self, device_id: int) -> None:
-        """Wait for the end of all tasks, and look at the guard zones and times.
-
-        Raises:
-            Fault: OUT_OF_BOUNDS for a write behind an allocation.
-        """
+        """Wait for all tasks, record their times and check all guard zones; raise Fault OUT_OF_BOUNDS."""
         offset_s = -self._device.now_s() + time.monotonic()
         for name, event in self._tasks if self._recording.profiles else ():
             if event is not None:
-                began_s, ended_s = (float(each) * 1e-9 + offset_s for each in (event.profile.start, event.profile.end))
+                began_s, ended_s = (float(ns) * 1e-9 + offset_s for ns in (event.profile.start, event.profile.end))
                 self._recording.span(Span(name=name, device=device_id, row=0, began_s=began_s, ended_s=ended_s))
-        for each in self._memory:
-            self.fetched(each)
+        for memory in self._memory:
+            self.read(memory)
 
 
-def _number(kernel: Any, name: str, place: int, value: Any) -> Any:
-    """A number in the type that the kernel declares."""
-    declared = declared_type(kernel, place) or f"a type that is none of {', '.join(NUMBERS)}"
+def _convert_number(kernel: Any, name: str, index: int, value: Any) -> Any:
+    """Return a number in the type that the kernel declares; raise Fault BAD_CASE if that is not possible."""
+    declared = declared_type(kernel, index) or f"a type other than {', '.join(NUMBERS)}"
     try:
         return NUMBERS[declared](value)
     except (KeyError, TypeError, ValueError, OverflowError):
-        text = f"argument {place + 1} of kernel {name} is {value!r}, but the source has {declared} there"
+        text = f"argument {index + 1} of kernel {name} is {value!r}, but the source declares {declared}"
         raise Fault(Reason.BAD_CASE, text) from None
 
 
 @lru_cache(maxsize=64)
-def _device(platform: str, place: int) -> OpenClDevice:
-    """
-    Raises:
-        Unavailable: if there is no such device.
-    """
-    found = devices_of(cpu=platform.endswith("sim"))
-    if place >= len(found):
-        raise Unavailable(f"OpenCL device {place}", f"{platform} has {len(found)} devices here")
+def _device(platform: str, index: int) -> OpenClDevice:
+    """Open a device of a platform; raise Unavailable if there is no such device."""
+    devices = devices_of(cpu=platform.endswith("sim"))
+    if index >= len(devices):
+        raise Unavailable(f"OpenCL device {index}", f"{platform} has {len(devices)} devices here")
     with calls_of_opencl():
-        return OpenClDevice(found[place])
+        return OpenClDevice(devices[index])
 
 
 class OpenClRuntime(BaseRuntime):
     """Kernels of ``incores``, each with ``source`` and ``function_name``.
 
-    ``arguments`` names the scene's tensors and scalars that it takes (all, in order), ``global_size`` and
-    ``local_size`` are numbers or names of scalars (as many work-items as its largest tensor has elements).
+    ``arguments`` are the names of the scene's tensors and scalars for the kernel (default: all, in order);
+    ``global_size`` and ``local_size`` are numbers or names of scalars (default: one work-item per element of the
+    kernel's largest tensor).
     """
 
-    name = "opencl"  # its sources are compiled where they run: whoever builds them may not hold the device
+    name = "opencl"  # its sources are compiled when they run: `build` may not open the device
     platforms = ("oclsim", "opencl")
 
     def lack(self, platform: str) -> str | None:
         is_sim = platform.endswith("sim")
         kind = "a CPU; Debian has one: pocl-opencl-icd" if is_sim else "hardware; a CPU is oclsim"
-        return None if devices_of(cpu=is_sim) else f"no OpenCL device that is {kind}"
+        return None if devices_of(cpu=is_sim) else f"no OpenCL device here is {kind}"
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002, ARG002
         require_level_2(self.name, level)
         entries = required(callable, "incores", Sequence)
         for entry in entries:
             if unknown := set(entry) - _KEYS:
-                text = f"CALLABLE: a kernel has {', '.join(sorted(unknown))}, but may have {', '.join(sorted(_KEYS))}"
+                text = f"CALLABLE: a kernel has {', '.join(sorted(unknown))}, expected {', '.join(sorted(_KEYS))}"
                 raise Fault(Reason.BAD_CASE, text)
             source_in(entry)
-        function = orchestration_in_python(callable) if "orchestration" in callable else _in_order(entries)
-        return {each["function_name"]: each for each in entries}, function
+        function = orchestration_in_python(callable) if "orchestration" in callable else _enqueue_in_order(entries)
+        return {entry["function_name"]: entry for entry in entries}, function
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
-        place = 0 if platform.endswith("sim") else ordinal(platform, device_ids[0])  # one CPU is all simulated devices
-        return _Worker(_device(platform, place), device_ids[0])
+        index = 0 if platform.endswith("sim") else ordinal(platform, device_ids[0])  # one CPU is all simulated devices
+        return _Worker(_device(platform, index), device_ids[0])
 
 
-def _in_order(entries: Sequence[Mapping[str, Any]]) -> Callable[[Graph, TaskArgs], None]:
-    """The orchestration of a scene that has none."""
+def _enqueue_in_order(entries: Sequence[Mapping[str, Any]]) -> Callable[[Graph, TaskArgs], None]:
+    """Return an orchestration that submits each kernel once, in order."""
 
     def orchestration(graph: Graph, args: TaskArgs) -> None:
-        known = {each.name: each.value for each in args.specs}
+        known = {spec.name: spec.value for spec in args.specs}
 
         def value(name: Any) -> Any:
             if isinstance(name, str) and name not in known:
@@ -192,10 +178,10 @@ def _in_order(entries: Sequence[Mapping[str, Any]]) -> Callable[[Graph, TaskArgs
             return known[name] if isinstance(name, str) else name
 
         for entry in entries:
-            values = [value(each) for each in entry.get("arguments", known)]
-            largest = max((each.size for each in values if isinstance(each, Memory)), default=1)
-            sizes = [value(each) for each in entry.get("global_size", [largest])]
-            local = [value(each) for each in entry.get("local_size", ())]
+            values = [value(name) for name in entry.get("arguments", known)]
+            largest = max((argument.size for argument in values if isinstance(argument, Memory)), default=1)
+            sizes = [value(size) for size in entry.get("global_size", [largest])]
+            local = [value(size) for size in entry.get("local_size", ())]
             graph.submit(entry["function_name"], values, global_size=sizes, local_size=local)
 
     return orchestration
@@ -213,4 +199,4 @@ class _Worker(SceneWorker):
             orchestration(graph, args.clone({**placed, **numbers_of(args)}))
             graph.finish(self._id)
             for name, memory in placed.items():
-                getattr(args, name)[...] = graph.fetched(memory)
+                getattr(args, name)[...] = graph.read(memory)

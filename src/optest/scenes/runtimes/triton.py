@@ -1,4 +1,4 @@
-"""Scenes of Triton kernels: ``tritonsim`` is its interpreter, ``cuda`` a GPU."""
+"""Scenes of Triton kernels: platform ``tritonsim`` is Triton's interpreter, ``cuda`` a GPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from optest.spec import TensorSpec
 
 
 class TritonRuntime(BaseRuntime):
-    """``orchestration`` with ``source`` and ``function_name``: a function in Python that takes the scene's arguments,
-    with torch tensors on the device, and launches the ``@triton.jit`` functions of its source.
+    """Calls ``orchestration``, a Python function that launches ``@triton.jit`` functions on torch tensors."""
 
-    The source is imported where it runs: Triton decides before whether it interprets.
-    """
+    # `build` does not import the source: Triton reads TRITON_INTERPRET at import, which the worker's device decides.
 
     name = "triton"
     platforms = ("tritonsim", "cuda")
@@ -41,10 +39,7 @@ class TritonRuntime(BaseRuntime):
 
 class _Worker(SceneWorker):
     def __init__(self, gpu: int | None) -> None:
-        """
-        Raises:
-            Unavailable: if Triton was imported already to do the other thing.
-        """
+        # Raises Unavailable if Triton was imported for the other kind of device.
         from optest.torch.triton_kernels import device_for_triton
 
         self._device = device_for_triton(None if gpu is None else f"cuda:{gpu}")

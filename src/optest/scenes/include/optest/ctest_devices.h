@@ -1,4 +1,4 @@
-// Which devices CTest allocated to a test with RESOURCE_GROUPS, as its environment says:
+// Reads which devices CTest allocated to a test with RESOURCE_GROUPS from its environment:
 // CTEST_RESOURCE_GROUP_COUNT, and CTEST_RESOURCE_GROUP_<n>_NPUS = "id:<id>,slots:<slots>;…".
 #ifndef OPTEST_CTEST_DEVICES_H
 #define OPTEST_CTEST_DEVICES_H
@@ -11,12 +11,12 @@
 #include <vector>
 
 // The device ids of all groups in order, none for groups of other resources than `type`.
-// Throws std::runtime_error where CTest allocated nothing (it was run without a resource spec file, and devices that
-// nobody holds back could be another test's), and for text that CTest does not write.
+// Throws std::runtime_error if CTest allocated nothing (it ran without a resource spec file, so any device may be in
+// use by another test), and for text that CTest does not write.
 inline std::vector<int> read_ctest_devices(const std::string &type = "npus") {
     const auto number = [](const std::string &name, const std::string &text) {
         if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != std::string::npos)
-            throw std::runtime_error(name + " holds '" + text + "', but should hold a number");
+            throw std::runtime_error(name + " holds '" + text + "', expected a number");
         return std::stoi(text);
     };
     const std::string group = "CTEST_RESOURCE_GROUP_";
@@ -34,7 +34,7 @@ inline std::vector<int> read_ctest_devices(const std::string &type = "npus") {
         for (std::string unit; std::getline(units, unit, ';');) {
             const auto comma = unit.find(",slots:");
             if (unit.rfind("id:", 0) != 0 || comma == std::string::npos)
-                throw std::runtime_error(name + " holds '" + unit + "', but should hold id:<id>,slots:<slots>");
+                throw std::runtime_error(name + " holds '" + unit + "', expected id:<id>,slots:<slots>");
             devices.push_back(number(name, unit.substr(3, comma - 3)));
         }
     }

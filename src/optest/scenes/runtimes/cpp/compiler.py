@@ -1,4 +1,4 @@
-"""C++ sources as shared objects, kept on disk by what they are made of: text, headers, flags and compiler."""
+"""C++ sources compiled to shared objects, which are cached on disk by source, headers, flags and compiler."""
 
 from __future__ import annotations
 
@@ -25,34 +25,30 @@ from optest.store import write_atomically
 _TIMEOUT_S = 300.0
 _TAIL_LINES = 25
 _SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+# Headers that change with the system: the compiler's version is in the key instead.
 _OF_THE_COMPILER = ("/usr/include/", "/usr/lib/")
-"""Headers that change with the system; the compiler's version stands for them."""
 _building: dict[str, threading.Lock] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """A compiler with g++'s options: the one that ``variable`` names, else ``usual``."""
+    """A compiler with g++'s options: the value of the environment variable ``variable``, else ``usual``."""
 
     variable: str
     usual: str
     flags: tuple[str, ...]
 
     def compiler(self) -> tuple[str, ...]:
-        """With the options that stand behind it, ``ccache g++``.
-
-        Raises:
-            Unavailable: if it is not there.
-        """
+        """Return the compiler's path and the options after it, as of ``ccache g++``; raise Unavailable without it."""
         name = environment().get(self.variable) or self.usual
         first, *options = shlex.split(name)
         path = shutil.which(first)
         if path is None:
-            raise Unavailable(f"compiler {name}", f"install {self.usual}, or name another one by {self.variable}")
+            raise Unavailable(f"compiler {name}", f"install {self.usual}, or set {self.variable} to another one")
         return (path, *options)
 
     def lack(self) -> str | None:
-        """Why there is none, None if there is one."""
+        """Return why the compiler is unavailable, None if it is available."""
         try:
             self.compiler()
         except Unavailable as error:
@@ -68,24 +64,26 @@ GXX = Toolchain(
 
 
 @cache
-def _identity(compiler: tuple[str, ...]) -> str:
+def _version_text(compiler: tuple[str, ...]) -> str:
     ended = command.run([*compiler, "--version"], cwd="/", env=environment(), timeout_s=30)
     return ended.stdout_tail
 
 
-def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, toolchain: Toolchain = GXX) -> Path:
-    """The shared object of a source file; the one that was made of the same before, unless ``rebuild``.
+def compile_source(
+    source: Path, includes: Sequence[Path], *, rebuild: bool = False, toolchain: Toolchain = GXX
+) -> Path:
+    """Return the shared object of a source file, from the cache unless ``rebuild``.
 
     Raises:
-        Fault: BAD_CASE if the file is missing, COMPILE with the compiler's words.
+        Fault: BAD_CASE if the file is missing, COMPILE with the compiler's message.
         Unavailable: without a compiler.
     """
     if not source.is_file():
-        raise Fault(Reason.BAD_CASE, f"source {source} is not there")
+        raise Fault(Reason.BAD_CASE, f"source {source} does not exist")
     compiler = toolchain.compiler()
-    unknown = ("-fno-gnu-unique",) if "clang" in _identity(compiler) else ()  # it makes no such symbols
-    flags = [each for each in toolchain.flags if each not in unknown]
-    arguments = [*flags, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
+    unknown = ("-fno-gnu-unique",) if "clang" in _version_text(compiler) else ()  # Clang emits no such symbols
+    flags = [flag for flag in toolchain.flags if flag not in unknown]
+    arguments = [*flags, *(f"-I{folder}" for folder in (source.parent, *includes)), str(source)]
 
     def build(stem: str) -> None:
         words = [*compiler, *arguments, "-MD", "-MF", f"{stem}.d", "-o", f"{stem}.so"]
@@ -108,50 +106,50 @@ def kept(
     build: Callable[[str], None],
     rebuild: bool = False,
 ) -> Path:
-    """Return the object of a compiler's command, compiled only if no object of the same files is on disk.
+    """Return the shared object of a compiler's command; call ``build`` unless the cache has it for the same files.
 
-    ``build(stem)`` writes the object to ``stem.so``, and to ``stem.d`` the make rules of all files that it reads.
+    ``build(stem)`` writes the object to ``stem.so``, and make rules with all files that it reads to ``stem.d``.
 
     Raises:
-        Fault: COMPILE if a file changed meanwhile. Whatever ``build`` raises passes.
+        Fault: COMPILE if a file changed meanwhile. Exceptions of ``build`` are not caught.
     """
     searched = {name: environment().get(name) for name in _SEARCHED}
-    key = _digest(repr((compiler, arguments, searched, _identity(compiler))).encode() + source.read_bytes())
-    folder = _cache()
+    key = _digest(repr((compiler, arguments, searched, _version_text(compiler))).encode() + source.read_bytes())
+    folder = _cache_folder()
     manifest = folder / f"{key}.json"
-    # without the lock, threads that prepare two cases of a scene would compile the same at once
+    # Without the lock, threads that prepare two cases of a scene would compile the same at once.
     with _building.setdefault(key, threading.Lock()), tempfile.TemporaryDirectory(dir=folder) as scratch:
-        if not rebuild and (earlier := _kept(manifest)):
-            return earlier
+        if not rebuild and (cached := _read_cache(manifest)):
+            return cached
         began_ns = time.time_ns()
-        build(f"{scratch}/made")
-        files = _headers(Path(scratch, "made.d").read_text(), source)
-        if any(Path(each).stat().st_mtime_ns > began_ns for each in (str(source), *files)):
+        build(f"{scratch}/built")
+        files = _files_in_rules(Path(scratch, "built.d").read_text(), source)
+        if any(Path(file).stat().st_mtime_ns > began_ns for file in (str(source), *files)):
             raise Fault(Reason.COMPILE, f"{source.name} or a header of it was changed while it was compiled")
-        headers = {each: _digest(Path(each).read_bytes()) for each in files}
+        headers = {file: _digest(Path(file).read_bytes()) for file in files}
         name = f"{_digest(json.dumps([key, headers]).encode())}.so"
-        os.replace(f"{scratch}/made.so", folder / name)
+        os.replace(f"{scratch}/built.so", folder / name)
         write_atomically(manifest, json.dumps({"object": name, "headers": headers}).encode())
     return folder / name
 
 
-def _kept(manifest: Path) -> Path | None:
-    """What was compiled, if it is there and no header has changed."""
+def _read_cache(manifest: Path) -> Path | None:
+    """Return the cached object, None if it is missing or a header has changed."""
     try:
         record: dict[str, Any] = json.loads(manifest.read_text())
-        made = manifest.parent / record["object"]
-        is_same = all(_digest(Path(each).read_bytes()) == digest for each, digest in record["headers"].items())
-        return made if is_same and made.is_file() else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a torn entry is made again
+        path = manifest.parent / record["object"]
+        is_same = all(_digest(Path(file).read_bytes()) == digest for file, digest in record["headers"].items())
+        return path if is_same and path.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # an incomplete manifest is written again
         return None
 
 
-def _headers(rule: str, source: Path) -> list[str]:
-    """Return the files that make rules name behind their targets, except the source itself."""
-    rules = rule.replace("\\\n", " ").replace("\\ ", "\0").splitlines()
-    words = [word for each in rules for word in each.partition(":")[2].split()]
+def _files_in_rules(text: str, source: Path) -> list[str]:
+    """Return the files in the prerequisites of make rules, without the source and the compiler's headers."""
+    rules = text.replace("\\\n", " ").replace("\\ ", "\0").splitlines()
+    words = [word for rule in rules for word in rule.partition(":")[2].split()]
     files = [str((source.parent / word.replace("\0", " ")).absolute()) for word in words]
-    return [each for each in dict.fromkeys(files) if each != str(source) and not each.startswith(_OF_THE_COMPILER)]
+    return [file for file in dict.fromkeys(files) if file != str(source) and not file.startswith(_OF_THE_COMPILER)]
 
 
 def _digest(content: bytes) -> str:
@@ -159,12 +157,11 @@ def _digest(content: bytes) -> str:
 
 
 @cache
-def _cache() -> Path:
-    """``.optest/cache`` in the working directory, where it can be written; else a folder of the user's own among
-    temporary files.
+def _cache_folder() -> Path:
+    """Return ``.optest/cache/scenes`` in the working directory if it is writable, else a temporary folder of the user.
 
     Raises:
-        Unavailable: if that is somebody else's: what lies there is loaded.
+        Unavailable: if that belongs to another user, who could replace the objects that are loaded.
     """
     folder = Path(".optest", "cache", "scenes").absolute()
     try:

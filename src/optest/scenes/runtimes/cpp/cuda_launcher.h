@@ -1,4 +1,4 @@
-// Comes before the source of every scene in CUDA: tensors onto the GPU, between guard zones, and back.
+// Included before the source of every scene in CUDA: copies tensors to the GPU, between guard zones, and back.
 #include <cuda_runtime.h>
 
 #include <memory>

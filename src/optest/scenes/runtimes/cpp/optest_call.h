@@ -1,4 +1,4 @@
-// How optest calls a runtime in C++, once for each run of a scene: `optest_scene_run` in both of them takes a Call.
+// Interface between optest and its runtimes in C++: `optest_scene_run(Call*)` runs a scene once.
 #pragma once
 
 #include <cstring>
@@ -20,7 +20,7 @@ struct KernelEntry {
     int32_t func_id;
 };
 
-// What one block of a task did.
+// The time of one block of a task.
 struct Span {
     int32_t task, func_id, block, device, row;
     double began_s, ended_s;
@@ -34,8 +34,8 @@ struct Call {
     void (*observer)(int task, int func_id, int when, int place, const Tensor* tensor);
     Span* spans;
     int32_t tensor_count, scalar_count, kernel_count;
-    int32_t span_count;  // the room for spans, and then how many there are
-    int32_t devices;     // how many, in a simulation; else which
+    int32_t span_count;  // capacity of `spans`, then the number written
+    int32_t devices;     // their number in a simulation, else the device id
     int32_t threads, blocks, level;
     char message[4096];
 

@@ -30,7 +30,7 @@ using Orchestration = void (*)(Graph&, const Arguments&);
 
 constexpr int kHost = -1;
 constexpr int kCopy = -1;
-constexpr int kNotANumber = 0xFF;  // what memory holds that nobody has written
+constexpr int kNotANumber = 0xFF;  // content of unwritten memory
 constexpr std::size_t kOrderedTasks = 8192;
 
 struct GuardBroken : std::runtime_error {

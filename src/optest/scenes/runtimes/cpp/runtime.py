@@ -16,7 +16,7 @@ import numpy as np
 from optest.scenes.declaration import ArgDirection, TaskArgs, numbers_of, tensors_of
 from optest.scenes.runtimes import BaseRuntime, RunOptions, SceneWorker, Span
 from optest.scenes.runtimes.callables import directions_in, required
-from optest.scenes.runtimes.cpp.compiler import GXX, compiled
+from optest.scenes.runtimes.cpp.compiler import GXX, compile_source
 from optest.spec import Fault, Reason
 
 _HERE = Path(__file__).parent
@@ -24,18 +24,18 @@ _RUNTIME = _HERE / "runtime.cpp"
 _MOST_SPANS = 1 << 16
 _REASONS = (None, Reason.RAISED, Reason.OUT_OF_BOUNDS, Reason.NONDETERMINISTIC, Reason.DEVICE_LOST)
 _COPY = -1
+# A thread that has ended may be listed for so long.
 _ENDING_S = 0.005
-"""A thread that has just ended may be listed so long."""
 
 
 _Function: TypeAlias = tuple[Path, str]
+# The orchestration, and the kernels: func_id, function, and a bit for each tensor that the kernel writes.
 _Program: TypeAlias = tuple[_Function, list[tuple[int, _Function, int]]]
-"""The orchestration, and the kernels: each with its ``func_id``, and a bit for each of its tensors that it writes."""
 
 
 class CppRuntime(BaseRuntime):
-    """Orchestration and kernels as C++ sources (``optest_scene.h``); a kernel's function is ``kernel_entry`` unless its
-    entry states ``function_name``."""
+    """Orchestration and kernels in C++ sources (``optest_scene.h``); a kernel's function is ``kernel_entry`` unless its
+    entry has ``function_name``."""
 
     name = "cpp"
     platforms = ("cpusim", "a2a3sim", "a5sim")
@@ -47,34 +47,36 @@ class CppRuntime(BaseRuntime):
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002, ARG002
         orchestration = required(callable, "orchestration", Mapping)
         kernels = required(callable, "incores", Sequence)
-        func_ids = [required(each, "func_id", int) for each in kernels]
+        func_ids = [required(kernel, "func_id", int) for kernel in kernels]
         if len(set(func_ids)) != len(kernels):
             raise Fault(Reason.BAD_CASE, "CALLABLE: two kernels have the same func_id")
-        sources = [Path(required(each, "source", str)) for each in (orchestration, *kernels)]
-        with ThreadPoolExecutor() as pool:  # beside the scene's own sources the runtime, which `open` loads
-            first, *rest, _ = pool.map(lambda source: compiled(source, (_HERE,)), (*sources, _RUNTIME))
-        names = [str(each.get("function_name", "kernel_entry")) for each in kernels]
-        written = [_written(each.get("signature")) for each in kernels]
-        made = list(zip(func_ids, zip(rest, names, strict=True), written, strict=True))
-        return (first, required(orchestration, "function_name", str)), made
+        sources = [Path(required(entry, "source", str)) for entry in (orchestration, *kernels)]
+        with ThreadPoolExecutor() as pool:  # the runtime, too, which `open` loads
+            first, *rest, _ = pool.map(lambda source: compile_source(source, (_HERE,)), (*sources, _RUNTIME))
+        names = [str(kernel.get("function_name", "kernel_entry")) for kernel in kernels]
+        writes = [_bits_of_written(kernel.get("signature")) for kernel in kernels]
+        functions = zip(rest, names, strict=True)
+        name = required(orchestration, "function_name", str)
+        return (first, name), list(zip(func_ids, functions, writes, strict=True))
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
-        return _Worker(compiled(_RUNTIME, (_HERE,), rebuild=rebuild), device_ids)
+        return _Worker(compile_source(_RUNTIME, (_HERE,), rebuild=rebuild), device_ids)
 
 
-def _threads() -> set[str]:
-    """The threads of this process, where the system tells."""
+def _thread_ids() -> set[str]:
+    """Return the threads of this process, empty without /proc."""
     return set(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else set()
 
 
-def _written(signature: Sequence[Any] | None) -> int:
-    """A bit for each tensor of a signature that is written; without a signature all may be."""
+def _bits_of_written(signature: Sequence[Any] | None) -> int:
+    """Return a bit mask of the tensors of a signature that a kernel may write; all without a signature."""
     if signature is None:
         return (1 << 64) - 1
-    return sum(1 << place for place, each in enumerate(directions_in(signature)) if each is not ArgDirection.IN)
+    return sum(1 << n for n, direction in enumerate(directions_in(signature)) if direction is not ArgDirection.IN)
 
 
-class _Tensor(ctypes.Structure):  # these have the fields of optest_scene.h and optest_call.h
+# These structures have the fields of optest_scene.h and optest_call.h.
+class _Tensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("bytes", "elements")),
@@ -120,18 +122,18 @@ class _Worker(SceneWorker):
         recording, config = options.recording, {**CppRuntime.config, **options.config}
         tensors = list(tensors_of(args).values())
 
-        def observe(task: int, func_id: int, when: int, place: int, tensor: Any) -> None:
-            of = tensor.contents
-            dtype = np.uint8 if of.dtype < 0 else tensors[of.dtype].dtype
-            content = np.frombuffer(ctypes.string_at(of.data, of.bytes) if of.data else b"", dtype)
-            if of.rank:
-                content = content.reshape(of.shape[: of.rank])
-            recording.tensor(_name(task, func_id), ("before", "after")[when], place, content)
+        def observe(task: int, func_id: int, when: int, index: int, pointer: Any) -> None:
+            tensor = pointer.contents
+            dtype = np.uint8 if tensor.dtype < 0 else tensors[tensor.dtype].dtype
+            content = np.frombuffer(ctypes.string_at(tensor.data, tensor.bytes) if tensor.data else b"", dtype)
+            if tensor.rank:
+                content = content.reshape(tensor.shape[: tensor.rank])
+            recording.tensor(_task_name(task, func_id), ("before", "after")[when], index, content)
 
         orchestration, entries = program
-        kernels = [_Kernel(_function(*function), writes, func_id) for func_id, function, writes in entries]
+        kernels = [_Kernel(_address_of(*function), writes, func_id) for func_id, function, writes in entries]
         spans = (_Span * (_MOST_SPANS if recording.profiles else 0))()
-        threads = _threads()
+        threads = _thread_ids()
         try:
             call = call_scene(
                 self._library,
@@ -149,59 +151,49 @@ class _Worker(SceneWorker):
             )
         finally:
             ends = time.monotonic() + _ENDING_S
-            while (left := _threads() - threads) and time.monotonic() < ends:
+            while (left := _thread_ids() - threads) and time.monotonic() < ends:
                 time.sleep(_ENDING_S / 10)
             if left:
-                raise Fault(Reason.STATE, f"{len(left)} threads that kernels started still run behind them")
-        for each in spans[: call.span_count]:
-            name = f"{_name(each.task, each.func_id)} block {each.block}"
-            device = self._device_ids[each.device]
-            recording.span(Span(name=name, device=device, row=each.row, began_s=each.began_s, ended_s=each.ended_s))
+                message = f"{len(left)} threads started by kernels are still running after the kernels returned"
+                raise Fault(Reason.STATE, f"{message}; join them before returning")
+        for span in spans[: call.span_count]:
+            name = f"{_task_name(span.task, span.func_id)} block {span.block}"
+            device = self._device_ids[span.device]
+            recording.span(Span(name=name, device=device, row=span.row, began_s=span.began_s, ended_s=span.ended_s))
 
 
-def _name(task: int, func_id: int) -> str:
+def _task_name(task: int, func_id: int) -> str:
     return f"task {task} {'copy' if func_id == _COPY else f'kernel {func_id}'}"
 
 
-def call_scene(library: Path, orchestration: _Function, args: TaskArgs, **more: Any) -> _Call:
-    """Have a runtime's ``library`` run a scene over ``args``; ``more`` are fields of its Call (optest_call.h).
-
-    Raises:
-        Fault: for whatever keeps it from its end.
-    """
+def call_scene(library: Path, orchestration: _Function, args: TaskArgs, **fields: Any) -> _Call:
+    """Run a scene by a runtime's ``library`` with further ``fields`` of optest_call.h; return its Call, raise Fault."""
     arrays, scalars = tensors_of(args).values(), list(map(float, numbers_of(args).values()))
     tensors = [
-        _Tensor(
-            each.ctypes.data, each.nbytes, each.size, -1, each.ndim, (ctypes.c_int64 * each.ndim)(*each.shape), place
-        )
-        for place, each in enumerate(arrays)
+        _Tensor(x.ctypes.data, x.nbytes, x.size, -1, x.ndim, (ctypes.c_int64 * x.ndim)(*x.shape), index)
+        for index, x in enumerate(arrays)
     ]
     call = _Call(
         tensors=(_Tensor * len(tensors))(*tensors),
         scalars=(ctypes.c_double * len(scalars))(*scalars),
         tensor_count=len(tensors),
         scalar_count=len(scalars),
-        orchestration=_function(*orchestration),
-        **more,
+        orchestration=_address_of(*orchestration),
+        **fields,
     )
-    if reason := _REASONS[_library(library).optest_scene_run(ctypes.byref(call))]:
+    if reason := _REASONS[_load_library(library).optest_scene_run(ctypes.byref(call))]:
         raise Fault(reason, call.message.decode(errors="replace"))
     return call
 
 
-def _function(path: Path, name: str) -> int:
-    """The address of a function in a library.
-
-    Raises:
-        Fault: BAD_CASE if the library has none of the name.
-    """
+def _address_of(path: Path, name: str) -> int:
+    """Return the address of a function in a library; raise Fault BAD_CASE if it has no such function."""
     try:
-        return ctypes.cast(_library(path)[name], ctypes.c_void_p).value or 0
+        return ctypes.cast(_load_library(path)[name], ctypes.c_void_p).value or 0
     except AttributeError:
         raise Fault(Reason.BAD_CASE, f'the source has no function extern "C" {name}') from None
 
 
-@cache
-def _library(path: Path) -> ctypes.CDLL:
-    """It stays loaded until the process ends."""
+@cache  # a library stays loaded until the process ends
+def _load_library(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
