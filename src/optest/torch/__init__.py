@@ -1,1 +1,1 @@
-"""PyTorch: its operators and functions as cases and backends, what models call, and its own samples."""
+"""PyTorch integration: backends, cases from torch functions, from captured models and from OpInfo samples."""

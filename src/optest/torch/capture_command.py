@@ -1,4 +1,4 @@
-"""``optest capture``: the calls of a model as a file of model cases."""
+"""``optest capture``: run a model once and write its torch calls as a file of model cases."""
 
 from __future__ import annotations
 
@@ -19,48 +19,44 @@ from optest.plan import parse_plan
 from optest.plan.scalars import json_or_text
 from optest.registry import load_object
 from optest.reporting.typography import counted
-from optest.torch.cases import names_in
+from optest.torch.cases import split_names
 from optest.torch.model_cases.writing import text_of_model_file
 
 if TYPE_CHECKING:
     from optest.torch.capture.running import Capture
 
+# The reason of calls such as ``manual_seed``: every model makes them, so they are not listed.
 _QUIET = "compute nothing"
-_SHOWN = 4
+_MAX_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenCapture:
-    """The file that was written and what it was made of."""
+    """A written file of model cases, and the capture that it holds."""
 
     path: str
     model: str
-    made: Capture
+    capture: Capture
+    # Reason that a case of the file cannot run, by the case's name.
     not_run: Mapping[str, str] = field(default_factory=dict)
-    """Why a case of the file will not run, by its name."""
 
     def lines(self) -> Iterator[str]:
-        """What was written, what was not, and what comes next."""
-        made = self.made
-        operators = len({case["op"] for case in made.cases})
+        """Yield the command's report: numbers of cases and calls, omitted calls, and the next commands."""
+        operators = len({case["op"] for case in self.capture.cases})
         yield (
-            f"{self.path}: {counted(len(made.cases), 'case')} of {counted(made.calls, 'call')}, "
+            f"{self.path}: {counted(len(self.capture.cases), 'case')} of {counted(self.capture.calls, 'call')}, "
             f"{counted(operators, 'operator')}, model {self.model}"
         )
-        yield from _beside(made)
-        for name, why in self.not_run.items():
-            yield f"  will not run: {name}: {why}"
+        yield from _describe_omitted(self.capture)
+        for name, reason in self.not_run.items():
+            yield f"  will not run: {name}: {reason}"
         yield "next:"
         yield f"  optest run --plan {shlex.quote(self.path)}"
         yield f"  optest run --plan {shlex.quote(self.path)} --compile-backend inductor"
 
 
 def require_writable(path: str, *, force: bool) -> None:
-    """Refuse what cannot be written before a model runs.
-
-    Raises:
-        UsageError: for a name that no plan has, a folder that is not there, and a file that is.
-    """
+    """Raise UsageError unless ``path`` ends in .yaml or .yml and can be written; ``force`` allows an existing file."""
     file = Path(path)
     if file.suffix not in (".yaml", ".yml"):
         raise UsageError(f"-o is {path}, expected a file that ends in .yaml")
@@ -69,11 +65,14 @@ def require_writable(path: str, *, force: bool) -> None:
     if not file.parent.is_dir():
         raise UsageError(f"-o is {path}, but there is no folder {file.parent}")
     if file.exists() and not force:
-        raise UsageError(f"{path} is there already, and nothing was written; --force writes over it")
+        raise UsageError(_EXISTS.format(path))
+
+
+_EXISTS = "{} exists already and was not changed; choose another file, or overwrite it with --force"
 
 
 def capture(
-    what: str,
+    target: str,
     output: str,
     *,
     model: str = "",
@@ -86,44 +85,43 @@ def capture(
     config: Sequence[str] = (),
     force: bool = False,
 ) -> WrittenCapture:
-    """Run ``what`` once and write its calls to ``output``.
+    """Run the script or model ``target`` once, write the selected torch calls to the file ``output``, describe it.
 
     Raises:
-        UsageError: if it cannot be found, run or written.
-        NothingSelected: if it makes no call that is wanted.
-        Unavailable: if torch, or what a model needs, is not installed.
+        UsageError: if the target cannot be found or run, or the file cannot be written.
+        NothingSelected: if the target makes no call that becomes a case.
+        Unavailable: if torch, or a package that the model needs, is not installed.
     """
     require_writable(output, force=force)
-    load_extensions(None)  # a plug-in that cannot be loaded is told before the model runs
+    # Before the model runs, which may take minutes: a plug-in that cannot be loaded is an error.
+    load_extensions(None)
     try:
-        selection_of = load_object("optest.torch.capture.watching:Selection")  # it brings torch
-        captured = load_object("optest.torch.capture.running:captured")
+        # These modules import torch.
+        selection_type = load_object("optest.torch.capture.watching:Selection")
+        run_captured = load_object("optest.torch.capture.running:captured")
     except Unavailable as error:
         raise Unavailable("capture", error.remedy) from None
 
-    selection = selection_of(ops=names_in(ops), min_bytes=min_bytes, max_bytes=max_bytes)
-    made = captured(what, selection=selection, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
-    if not made.cases:
-        lines = list(_beside(made)) or ["  it made no call of torch's: does the function run the model?"]
-        raise NothingSelected("\n".join([f"{what} made no call that becomes a case; nothing was written", *lines]))
-    name = model or made.stem
+    selection = selection_type(ops=split_names(ops), min_bytes=min_bytes, max_bytes=max_bytes)
+    parsed = _parse_config(config)
+    result = run_captured(target, selection=selection, level=level, seed=seed, shrink_to=shrink_to, config=parsed)
+    if not result.cases:
+        lines = list(_describe_omitted(result)) or ["  no torch call was made: does the function run the model?"]
+        raise NothingSelected("\n".join([f"{target} made no call that becomes a case; nothing was written", *lines]))
+    name = model or result.stem
     text = text_of_model_file(
         name,
-        made.cases,
-        defaults={"dtype": made.dtype, "seed": seed},
-        comment=[f"Calls of torch that {what.rpartition('/')[2]} makes, written by `optest capture`."],
+        result.cases,
+        defaults={"dtype": result.dtype, "seed": seed},
+        comment=[f"Calls of torch that {target.rpartition('/')[2]} makes, written by `optest capture`."],
     )
     _write(Path(output), text, force=force)
-    return WrittenCapture(path=output, model=name, made=made)
+    return WrittenCapture(path=output, model=name, capture=result)
 
 
-def capture_command(context: CommandContext, **given: Any) -> int:
-    """What the command line asks for, as :data:`optest.torch.guest.GUEST` declares it.
-
-    Raises:
-        OptestError: as :func:`capture`.
-    """
-    written = capture(**given)
+def capture_command(context: CommandContext, **options: Any) -> int:
+    """Run ``optest capture`` and print its report, with the cases that the torch backend cannot run; return 0."""
+    written = capture(**options)
     cases, driver = context.cases(plan=written.path, backend="torch")
     verdicts = {case.name: why_not_run(case, driver) for case in cases}
     not_run = {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
@@ -132,48 +130,50 @@ def capture_command(context: CommandContext, **given: Any) -> int:
     return 0
 
 
-def _config(words: Sequence[str]) -> dict[str, Any]:
-    """``KEY=VALUE`` (a JSON value or text) and JSON files, later ones over earlier ones."""
-    found: dict[str, Any] = {}
+def _parse_config(words: Sequence[str]) -> dict[str, Any]:
+    """Merge ``KEY=VALUE`` words (a JSON value or text) and JSON files into one dictionary; later words win."""
+    config: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if equals:
-            found[key] = json_or_text(value)
+            config[key] = json_or_text(value)
             continue
         try:
-            stated = json.loads(Path(word).read_text(encoding="utf-8"))
+            content = json.loads(Path(word).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UsageError(f"--config is {word}, which is no file of JSON: {error}\n  or state KEY=VALUE") from None
-        if not isinstance(stated, dict):
-            raise UsageError(f"--config is {word}, which should hold a JSON object")
-        found |= stated
-    return found
+            raise UsageError(f"--config is {word}, expected KEY=VALUE or a JSON file: {error}") from None
+        if not isinstance(content, dict):
+            raise UsageError(f"--config is {word}, which holds a {type(content).__name__}, expected a JSON object")
+        config |= content
+    return config
 
 
-def _beside(made: Capture) -> Iterator[str]:
-    """What was seen and is no case of the file, and why."""
+def _describe_omitted(capture: Capture) -> Iterator[str]:
+    """Yield one line per reason for which calls are not cases of the file, with their number."""
     by_reason: dict[str, Counter[str]] = {}
-    for (function, reason), count in made.left_out.items():
+    for (function, reason), count in capture.left_out.items():
         if reason != _QUIET:
             by_reason.setdefault(reason, Counter())[function] += count
     for reason, functions in by_reason.items():
-        names = shortened([*functions], _SHOWN)
+        names = shortened([*functions], _MAX_NAMES)
         yield f"  left out, as they {reason}: {counted(sum(functions.values()), 'call')} of {names}"
-    for reason, count in made.not_selected.items():
-        yield f"  not asked for, as they {reason}: {counted(count, 'call')}"
+    for reason, count in capture.not_selected.items():
+        yield f"  not selected, as they {reason}: {counted(count, 'call')}"
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    """What is written is read first, and a file is written whole or not at all."""
+    """Write ``text`` to ``path`` atomically, after parsing it as a plan to be sure that it can be read."""
     try:
         parse_plan(text.encode(), path.name)
     except PlanError as error:
-        raise InternalError(f"the file that was captured cannot be read: {error}") from None
+        raise InternalError(f"the captured file cannot be read as a plan: {error}") from None
+    # A hidden file in the same folder, so that the replacement is atomic.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(text, encoding="utf-8")
+        # Checked before the model ran, too; something else may have written the file since.
         if path.exists() and not force:
-            raise UsageError(f"{path} is there already, and nothing was written; --force writes over it")
+            raise UsageError(_EXISTS.format(path))
         draft.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Torch's part in a run: gradients and another reference for all calls, the compiler's cache, notes at the end."""
+"""Run hooks of torch: gradients, the reference's dtype, the compiler's cache folder, and notes at the end."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from optest.guests import Values
 from optest.spec import CaseResult, TestCase
 from optest.torch.calls.descriptors import CATEGORY
 
-_IN_OWN_DTYPE = "optest.torch.calls.reference:expected_in_own_dtype"
+_REFERENCE_IN_CASE_DTYPE = "optest.torch.calls.reference:expected_in_own_dtype"
 
 
 def differentiated(cases: Sequence[TestCase]) -> list[TestCase]:
-    """The cases, those that are calls of torch with their gradients; a call that has to be refused has none.
-
-    Raises:
-        UsageError: if no case is such a call.
-    """
+    """Return the cases, torch calls with gradients requested, unless they expect an error; UsageError without any."""
     if not any(map(_has_gradients, cases)):
         raise UsageError(
-            "--backward: no case is a call of torch, and of nothing else the gradient is known; "
-            "run a file of model cases, or drop it"
+            "--backward needs calls of torch functions, but no case is one; run a file of model cases, or drop it"
         )
     return [
         replace(case, attributes={**case.attributes, "grad": True}) if _has_gradients(case) else case for case in cases
@@ -36,68 +31,61 @@ def _has_gradients(case: TestCase) -> bool:
 
 
 def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
-    """The cases, calls of torch with a reference in their own dtype; one that states a reference keeps it."""
+    """Return the cases with the reference of torch calls computed in the case's dtype, unless the case sets one."""
     return [
-        replace(case, reference=_IN_OWN_DTYPE, origins={**case.origins, "reference": "--reference-dtype same"})
+        replace(
+            case, reference=_REFERENCE_IN_CASE_DTYPE, origins={**case.origins, "reference": "--reference-dtype same"}
+        )
         if case.descriptor.category == CATEGORY and case.reference is None
         else case
         for case in cases
     ]
 
 
-def unused_fallbacks(stated: Sequence[str], results: Sequence[CaseResult]) -> Iterator[str]:
-    """A line for every name of ``--allow-fallback`` of which nothing fell back: it is fixed, or misspelled."""
+def unused_fallbacks(allowed: Sequence[str], results: Sequence[CaseResult]) -> Iterator[str]:
+    """Yield a note for each name of ``--allow-fallback`` (``allowed``) that no result needed."""
     called = {result.operator for result in results}
     used = {result.operator for result in results if any(check.name == FELL_BACK for check in result.verdict.checks)}
-    for name in dict.fromkeys(names_in(stated)):
+    for name in dict.fromkeys(split_names(allowed)):
         if name not in used:
-            why = "no call of it fell back" if name in called else "no case calls it"
-            yield f"--allow-fallback {name} is not needed: {why}"
+            reason = "no call of it fell back" if name in called else "no case calls it"
+            yield f"--allow-fallback {name} is not needed: {reason}"
 
 
 def other_strides(results: Sequence[CaseResult]) -> Iterator[str]:
-    """A line if some results have other strides than torch on the CPU gives them."""
-    found = [each.id for each in results if any(check.name == STRIDES for check in each.verdict.checks)]
-    if found:
-        more = ", …" if len(found) > _NAMED else ""
+    """Yield one note that names the cases whose outputs have other strides than on the CPU, if there are any."""
+    ids = [result.id for result in results if any(check.name == STRIDES for check in result.verdict.checks)]
+    if ids:
+        more = ", …" if len(ids) > _MAX_NAMES else ""
         yield (
-            f"results with other strides than torch on the CPU gives them: {plural(len(found), 'case')} "
-            f"({', '.join(found[:_NAMED])}{more}); --same-strides fails such cases"
+            f"outputs with other strides than those of torch on the CPU: {plural(len(ids), 'case')} "
+            f"({', '.join(ids[:_MAX_NAMES])}{more}); --same-strides fails such cases"
         )
 
 
-_NAMED = 3
+_MAX_NAMES = 3
 
-
-# What is let pass and told: calls that ``--allow-fallback`` names, and results with other strides than torch's.
-
+# Names of checks that record what a case is allowed to do: fall back, return other strides than torch on the CPU.
 FELL_BACK = "fall-back"
-"""The name of the check that tells of one that is allowed."""
-
 STRIDES = "strides"
-"""The name of the check that tells of results with other strides than torch on the CPU gives them."""
 
 
-def names_in(stated: Sequence[str]) -> tuple[str, ...]:
-    """The names in texts that may hold several, separated by commas."""
-    return tuple(name.strip() for text in stated for name in text.split(",") if name.strip())
+def split_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """Split texts at commas and return all names, stripped, without empty ones."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _REFERENCE = (
-    "torch on the CPU, in float64; where it cannot, in the case's own dtype, and the record of the case says so"
+    "torch on the CPU in float64, or in the case's dtype if it has no float64 kernel; the case's record notes which"
 )
 
 
 class TorchRunHooks:
-    """As :class:`optest.guests.RunHooks` says."""
+    """Implementation of :class:`optest.guests.RunHooks` for torch."""
 
     def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:
-        """``--backward`` and ``--reference-dtype same``.
-
-        Raises:
-            UsageError: if no case is a call of torch that has gradients.
-        """
+        """Apply ``--backward`` and ``--reference-dtype same``; raise UsageError if no case has gradients."""
         changed = differentiated(cases) if settings["backward"] else list(cases)
         return compared_in_own_dtype(changed) if settings["reference_dtype"] == "same" else changed
 
@@ -105,11 +93,12 @@ class TorchRunHooks:
         return _REFERENCE if case.descriptor.category == CATEGORY and case.reference is None else ""
 
     def environment(self, settings: Values, folder: Path, stated: Mapping[str, str]) -> dict[str, str]:
-        """Where a compiler keeps what it made: with the run, so that no run gets another one's kernels.
+        """Return the variables ``stated`` with the compiler's cache in the run's folder if a compiler is selected.
 
-        The folder that torch states for itself as soon as it is loaded is nobody's wish.
+        Then no run loads kernels that another run compiled. A cache folder that the user set stays.
         """
         cache = Path(stated.get(_CACHE, ""))
+        # torch sets its default folder in the environment as soon as it is imported: the user did not choose it.
         is_default = cache.name.startswith("torchinductor_") and cache.parent == Path(gettempdir())
         variables = {name: value for name, value in stated.items() if name != _CACHE or not is_default}
         if settings["compile_backend"]:
@@ -117,6 +106,6 @@ class TorchRunHooks:
         return variables
 
     def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:
-        """Fallbacks that were allowed and are not needed, and results with other strides than torch's own."""
+        """Yield the notes of :func:`unused_fallbacks` and :func:`other_strides`."""
         yield from unused_fallbacks(settings["allow_fallback"], results)
         yield from other_strides(results)

@@ -1,4 +1,4 @@
-"""Devices that torch or a vendor's module for it has: opened by name, waited for, and what their errors mean."""
+"""Devices of torch and of vendors' extension modules: open, synchronise, and translate their errors to faults."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from optest.spec import Fault, Reason
 from optest.torch.calls.refusals import first_line
 from optest.torch.tensors import Inexpressible, from_torch, is_plain
 
+# The module that must be imported before torch knows a device type of another vendor.
 VENDOR_MODULES = {
     "npu": "torch_npu",
     "mlu": "torch_mlu",
@@ -23,27 +24,26 @@ VENDOR_MODULES = {
     "xla": "torch_xla",
     "spyre": "torch_spyre",
 }
-"""The module that brings a device type which torch alone does not have."""
-
+# Device types of torch itself.
 OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
+# By a part of the message in lower case: torch has one exception type for all of these.
 _REASONS = {
     **dict.fromkeys(("out of memory", "can't allocate memory", "not enough memory"), Reason.OUT_OF_MEMORY),
-    "device-side assert": Reason.DEVICE_LOST,
-    "illegal memory access": Reason.DEVICE_LOST,
-    "illegal instruction": Reason.DEVICE_LOST,
-    "misaligned address": Reason.DEVICE_LOST,
-    "unspecified launch failure": Reason.DEVICE_LOST,
-    "device lost": Reason.DEVICE_LOST,
-    "uncorrectable": Reason.DEVICE_LOST,
+    **dict.fromkeys(("device-side assert", "illegal memory access", "illegal instruction"), Reason.DEVICE_LOST),
+    **dict.fromkeys(("misaligned address", "unspecified launch failure"), Reason.DEVICE_LOST),
+    **dict.fromkeys(("device lost", "uncorrectable"), Reason.DEVICE_LOST),
     "getcudnndatatypefromscalartype() not supported": Reason.UNSUPPORTED,
-    "unable to find an engine": Reason.UNSUPPORTED,  # cuDNN has no kernel for the dtype
+    # cuDNN has no kernel for the dtype.
+    "unable to find an engine": Reason.UNSUPPORTED,
 }
-"""By what torch says in small letters."""
 
 
 @contextmanager
 def faults_of_torch() -> Iterator[None]:
-    """What torch says of itself: that it has no such kernel, no memory, no device any more."""
+    """Convert errors of torch within the block to faults: UNSUPPORTED, OUT_OF_MEMORY or DEVICE_LOST.
+
+    A RuntimeError with another message passes unchanged: the call itself may be wrong.
+    """
     try:
         yield
     except Inexpressible as error:
@@ -51,22 +51,26 @@ def faults_of_torch() -> Iterator[None]:
     except NotImplementedError as error:
         raise Fault(Reason.UNSUPPORTED, f"torch: {first_line(error)}") from error
     except RuntimeError as error:
-        reason = next((reason for sign, reason in _REASONS.items() if sign in str(error).lower()), None)
+        reason = next((reason for words, reason in _REASONS.items() if words in str(error).lower()), None)
         if reason is None:
             raise
         raise Fault(reason, f"torch: {first_line(error)}") from error
 
 
-def received(output: Any, device: torch.device) -> Any:
-    """A tensor that a call on the device returned, as an array.
+def output_to_array(output: Any, device: torch.device) -> Any:
+    """Return the tensor ``output`` of a call on ``device`` as an array of the same shape and dtype.
 
     Raises:
-        Fault: RAISED for what is no tensor, WRONG_DEVICE for one of another device, DTYPE for an unknown element type.
+        Fault: RAISED if it is no tensor, WRONG_DEVICE if it is on another device, DTYPE if it is of a tensor subclass
+            or of a dtype that optest does not know.
     """
     if not isinstance(output, torch.Tensor):
-        raise Fault(Reason.RAISED, f"torch returned {type(output).__name__}, but should return a tensor")
+        raise Fault(Reason.RAISED, f"the output is of type {type(output).__name__}, expected torch.Tensor")
     if not is_plain(output):
-        raise Fault(Reason.DTYPE, f"the output is a {type(output).__name__}; return it .as_subclass(torch.Tensor)")
+        name = type(output).__name__
+        raise Fault(
+            Reason.DTYPE, f"the output is a {name}, expected torch.Tensor: return it .as_subclass(torch.Tensor)"
+        )
     if (output.device.type, output.device.index or 0) != (device.type, device.index or 0):
         raise Fault(
             Reason.WRONG_DEVICE,
@@ -80,23 +84,31 @@ def received(output: Any, device: torch.device) -> Any:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device, so that the time of the kernel and its errors belong to this case."""
+    """Wait for the device: kernels run asynchronously, and their time and errors should belong to this case."""
     if device.type == "cpu":
         return
     module = getattr(torch, device.type)
-    if device.index:  # not every module takes a device, and without one it means the current, which is 0
+    if device.index:
         module.synchronize(device)
+    # Not every module accepts a device; without one it synchronises the current device, which is 0.
     else:
         module.synchronize()
 
 
 def open_device(name: str) -> torch.device:
+    """Return the device of a name such as ``cpu``, ``cuda`` or ``npu:1``; import the vendor's module if it needs one.
+
+    Raises:
+        UnknownName: if neither torch nor a known module has the device type.
+        UsageError: if the index is no number.
+        Unavailable: if the module is not installed, or this machine has no such device.
+    """
     kind, _, index = name.partition(":")
     known = dict.fromkeys([*OWN_DEVICES, *VENDOR_MODULES, *_registered_device()])
     if kind not in known:
         raise UnknownName("torch device", name, known)
     if index and not index.isdigit():
-        raise UsageError(f"torch device is {name!r}, but should look like '{kind}:0'")
+        raise UsageError(f"torch device is {name!r}, expected '{kind}' or '{kind}:INDEX'")
     if kind == "cpu":
         return torch.device("cpu")
     if kind in VENDOR_MODULES and kind not in _registered_device():
@@ -110,13 +122,14 @@ def open_device(name: str) -> torch.device:
         raise Unavailable(f"torch device {name}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
     number = int(index or 0)
     if number >= count:
-        listed = ", ".join(f"{kind}:{each}" for each in range(count))
-        raise Unavailable(f"torch device {name}", f"this machine has {listed}")
+        available = ", ".join(f"{kind}:{number}" for number in range(count))
+        raise Unavailable(f"torch device {name}", f"this machine has {available}")
     return torch.device(kind, number)
 
 
 def _registered_device() -> list[str]:
-    """The device type that somebody's package brings, which torch loads by itself where the package says so."""
+    """Return the device type that an extension package registered with torch, in a list; empty if there is none."""
+    # torch imports packages with the entry point ``torch.backends`` when it is imported itself.
     kind = str(torch._C._get_privateuse1_backend_name())
     return [kind] if hasattr(torch, kind) else []
 
@@ -129,6 +142,8 @@ _REMEDIES = {
 
 
 def device_count(kind: str) -> int:
+    """Return the number of available devices of a type, 0 if torch does not know the type."""
+    # A Mac has one GPU.
     if kind == "mps":
         return int(torch.backends.mps.is_available())
     module = getattr(torch, kind, None)
@@ -137,6 +152,7 @@ def device_count(kind: str) -> int:
     return int(module.device_count())
 
 
-def described(kind: str, index: int) -> str:
+def device_model(kind: str, index: int) -> str:
+    """Return the device's model name in parentheses after a space, "" if torch has no name for it."""
     module = getattr(torch, kind)
     return f" ({module.get_device_name(index)})" if hasattr(module, "get_device_name") else ""

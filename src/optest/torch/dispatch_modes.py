@@ -1,4 +1,4 @@
-"""Base of the dispatch modes of torch that this package defines."""
+"""Base class of this package's torch dispatch modes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ _CAN_SKIP = hasattr(_EVAL_FRAME, "set_code_exec_strategy")
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[misc]  # torch leaves it without types
-    """Keep torch.compile out of ``__torch_dispatch__`` without importing the compiler.
+    """Dispatch mode whose ``__torch_dispatch__`` runs uncompiled, without importing the compiler."""
 
-    torch's mechanism (``torch._disable_dynamo``) imports torch._dynamo and sympy at the first call, as slowly as torch
-    itself, in every process, even if nothing is compiled. Here the frame evaluator of the compiler, which is part of
-    torch's library, is set to run these frames, and those that they call, uncompiled.
-    """
+    # torch's mechanism (``torch._disable_dynamo``) imports torch._dynamo and sympy at the first call, which takes as
+    # long as importing torch, even if nothing is compiled. So the compiler's frame evaluator, which is part of torch's
+    # library, is told to skip the method's frames and those that it calls.
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return whether torch has to use its own mechanism, as in versions whose frame evaluator cannot skip."""
+        """Return whether torch must use its mechanism, because this version's frame evaluator cannot skip."""
         return not _CAN_SKIP
 
     def __init_subclass__(cls, **options: Any) -> None:

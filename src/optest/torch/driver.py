@@ -1,4 +1,4 @@
-"""Functions of torch tensors: whoever has one gets tensors on a device, in memory that is watched."""
+"""Call functions that take torch tensors, on a device, in memory with guard zones; base class of torch backends."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from optest.memory.buffers import Buffer, never_written, require_written
 from optest.memory.poisons import WRITE_POISONS
 from optest.numerics import Array
 from optest.spec import Check, CheckState, TestCase
-from optest.torch.devices import faults_of_torch, open_device, received, synchronize
+from optest.torch.devices import faults_of_torch, open_device, output_to_array, synchronize
 from optest.torch.guarded_memory import GUARD_BYTES, GuardedMemory
 from optest.torch.shared_settings import settings_kept
 
 
 class TensorCalls:
-    """Calls functions with tensors on a device, between guard zones."""
+    """Caller of functions with tensors on one device, between guard zones."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._is_watched = False
+        self._checks_writes = False
+        # Returned tensors of the last call and their arrays. They stay alive, or their addresses would be used again.
         self._results: dict[Any, tuple[torch.Tensor, Any]] = {}
-        """The tensors that the last call returned, which are kept alive, and their arrays."""
 
     def outputs(
         self,
@@ -37,53 +37,58 @@ class TensorCalls:
         *,
         may_seed: bool = False,
     ) -> Any:
-        """What the function returns, tensors as arrays: a list, or a dict if it returns one.
+        """Call the function and return its outputs as arrays: a list, or a dict if it returns a dict.
 
-        It is called twice where anything looks like the poison of what it has allocated. ``names`` are those of the
-        operator's outputs; with ``outputs`` it gets a second list of tensors, to write into. Who draws at random
-        ``may_seed`` torch.
+        ``names`` are the operator's output names. With ``outputs`` the function gets a second list, of tensors to
+        write into. ``may_seed`` allows it to seed torch. It is called a second time, with another poison in new
+        memory, if an output still contains the poison.
 
         Raises:
-            Fault: OUT_OF_BOUNDS for a write beyond a tensor, UNWRITTEN for elements of an output that nobody wrote,
-                UNSUPPORTED for what torch has no tensors of, STATE for what is left set for all of torch.
+            Fault: OUT_OF_BOUNDS for a write beyond a tensor, UNWRITTEN for output elements that were never written,
+                UNSUPPORTED for arrays that torch cannot hold, STATE for changed process-wide settings of torch.
         """
         with torch.no_grad(), settings_kept("the function", may_seed=may_seed):
-            return self._outputs(function, inputs, names, outputs)
-
-    def _outputs(
-        self, function: Callable[..., Any], inputs: Sequence[Array], names: Sequence[str], outputs: Sequence[Array]
-    ) -> Any:
-        returned, first = self._called(function, inputs, outputs, names, 0)
-        earlier, self._results = self._results, {}
-        arrays = {name: self._received(each, earlier) for name, each in outputs_of(returned)}
-        self._is_watched = not outputs and len(first) == len(arrays)
-        if any(buffer.has_untouched() for buffer in first.values()):
-            arrays = {name: np.array(each) for name, each in arrays.items()}  # before anything is called again
-            _, second = self._called(function, inputs, outputs, names, 1)
-            require_written(
-                {name: (one.array, never_written(one, second[name])) for name, one in first.items() if name in second}
-            )
-        return arrays if isinstance(returned, Mapping) else list(arrays.values())
+            returned, first = self._call(function, inputs, outputs, names, 0)
+            earlier, self._results = self._results, {}
+            arrays = {name: self._to_array(output, earlier) for name, output in outputs_of(returned)}
+            self._checks_writes = not outputs and len(first) == len(arrays)
+            if any(buffer.has_untouched() for buffer in first.values()):
+                # Copies: the second call may write into the memory of these.
+                arrays = {name: np.array(array) for name, array in arrays.items()}
+                _, second = self._call(function, inputs, outputs, names, 1)
+                require_written(
+                    {
+                        name: (buffer.array, never_written(buffer, second[name]))
+                        for name, buffer in first.items()
+                        if name in second
+                    }
+                )
+            return arrays if isinstance(returned, Mapping) else list(arrays.values())
 
     def checks(self) -> tuple[Check, ...]:
-        """What was looked at in the last call."""
-        zones = f"{GUARD_BYTES} bytes on each side of what torch allocates for the function"
-        written = (Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),)
-        return (Check(name="guard zones", state=CheckState.DONE, detail=zones), *(written if self._is_watched else ()))
+        """Return the memory checks of the last call."""
+        zones = f"{GUARD_BYTES} bytes on each side of memory that torch allocates for the function"
+        checks = [Check(name="guard zones", state=CheckState.DONE, detail=zones)]
+        if self._checks_writes:
+            checks.append(Check(name="outputs written", state=CheckState.DONE, detail="two poisons"))
+        return tuple(checks)
 
-    def _received(self, each: Any, earlier: Mapping[Any, tuple[torch.Tensor, Any]]) -> Any:
-        """A result as an array; what lies in the memory of an ``earlier`` one, on any device, as the array of that."""
-        if not isinstance(each, torch.Tensor):
-            return each
-        array = received(each, self.device)
-        if each.layout is torch.strided and (first := each.data_ptr()):
-            key = (first, each.shape, each.dtype, each.stride())
-            if kept := earlier.get(key):
-                kept[1][...], array = array, kept[1]
-            self._results[key] = (each, array)
+    def _to_array(self, output: Any, earlier: Mapping[Any, tuple[torch.Tensor, Any]]) -> Any:
+        """Return ``output`` as an array; if it is in the memory of an ``earlier`` output, update and return its array.
+
+        So the caller sees that a later call overwrote an earlier result, on devices whose memory is copied, too.
+        """
+        if not isinstance(output, torch.Tensor):
+            return output
+        array = output_to_array(output, self.device)
+        if output.layout is torch.strided and (address := output.data_ptr()):
+            key = (address, output.shape, output.dtype, output.stride())
+            if previous := earlier.get(key):
+                previous[1][...], array = array, previous[1]
+            self._results[key] = (output, array)
         return array
 
-    def _called(
+    def _call(
         self,
         function: Callable[..., Any],
         inputs: Sequence[Array],
@@ -91,6 +96,7 @@ class TensorCalls:
         names: Sequence[str],
         poison: int,
     ) -> tuple[Any, dict[str, Buffer]]:
+        """Call the function in guarded memory; return its value and the buffers of the outputs that it allocated."""
         memory = GuardedMemory(self.device, WRITE_POISONS[poison])
         with faults_of_torch():
             returned = memory.call(function, inputs, outputs)
@@ -99,7 +105,7 @@ class TensorCalls:
 
 
 class TorchDriver(BackendDriver):
-    """A backend whose :meth:`run_tensors` takes and returns torch tensors on ``--torch-device``."""
+    """Base of backends whose :meth:`run_tensors` takes and returns torch tensors on ``--torch-device``."""
 
     kind = "torch"
     options: tuple[str, ...] = ("torch_device",)
@@ -109,16 +115,14 @@ class TorchDriver(BackendDriver):
         self.calls = TensorCalls(torch.device("cpu"))
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Open ``torch_device``, the CPU if none is stated.
-
-        Raises:
-            UnknownName, Unavailable: if torch has no such device, or this machine.
-        """
+        """Open the device of the option ``torch_device``, by default the CPU; errors as :func:`open_device`."""
         self.calls = TensorCalls(open_device(str(options.get("torch_device") or "cpu")))
 
     def run_tensors(self, case: TestCase, tensors: Sequence[torch.Tensor]) -> Any:
-        """Return a tensor, several in the operator's order, or a dict by output name. ``tensors`` have the case's
-        dtypes, shapes and strides."""
+        """Compute a case: return a tensor, a sequence in the order of the operator's outputs, or a dict by their names.
+
+        ``tensors`` have the case's dtypes, shapes and strides.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no run_tensors")
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""PyTorch's eager operators as a backend, on any device that torch or a vendor's module for it has."""
+"""Backend ``torch``: PyTorch's operators, eager or compiled, on any device of torch or of a vendor's module."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
 from optest.torch.calls.recompiled_calls import require_values_followed
 from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
-from optest.torch.cases import names_in
+from optest.torch.cases import split_names
 from optest.torch.devices import (
     OWN_DEVICES,
     VENDOR_MODULES,
-    described,
     device_count,
+    device_model,
     faults_of_torch,
     open_device,
-    received,
+    output_to_array,
     synchronize,
 )
 from optest.torch.operators import TORCH_OPERATORS
@@ -41,22 +41,23 @@ from optest.torch.scripts import Unwritable, script_of
 from optest.torch.shared_settings import settings_kept
 from optest.torch.tensors import DTYPE_NAMES, Inexpressible, to_torch, torch_dtype
 
+# torch's errors for kernels that read elements, which tensors of the device ``meta`` do not have.
 _NEEDS_VALUES = re.compile(r"meta tensor|'meta' backend|device type meta")
 
-
-_OF_ANY_INTEGERS = frozenset({"elementwise", "comparison", "logic", "bitwise", "conversion", "reduction"})
-"""Categories of operators whose integers are no indices or lengths."""
+# Categories of operators whose integers are no indices or lengths, so that they may be exchanged.
+_ARBITRARY_INTEGERS = frozenset({"elementwise", "comparison", "logic", "bitwise", "conversion", "reduction"})
 
 
 class TorchBackend(BackendDriver):
-    """Runs the operator that torch has under the descriptor's name."""
+    """Backend that runs the torch function of an operator, or the torch call that a case is."""
 
     options = ("torch_device", "compile_backend", "max_bytes", "allow_fallback", "same_strides")
     name = "torch"
     kind = "torch"
     reads_inputs = False
     variants = ("inductor", "aot_eager", "eager")
-    compares_variants = False  # a compiler takes seconds for each of more than twenty thousand calls
+    # A compiler takes seconds for each of more than twenty thousand calls.
+    compares_variants = False
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
@@ -67,14 +68,7 @@ class TorchBackend(BackendDriver):
         self._target: DeviceUnderTest | None = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
-
-        What is not stated is as at first: a process may ask the driver more than once, each time for itself.
-
-        Raises:
-            UnknownName: for a device type that neither torch nor a known vendor module has.
-            Unavailable: if this machine or this torch has no such device.
-        """
+        """Apply the options or their defaults; errors are those of :func:`open_device` and :func:`require_compiler`."""
         device = open_device(str(options.get("torch_device") or "cpu"))
         compiler = str(options.get("compile_backend") or "eager")
         if compiler != "eager":
@@ -82,90 +76,91 @@ class TorchBackend(BackendDriver):
         self._device = device
         self.compiler = None if compiler == "eager" else compiler
         self._max_bytes = options.get("max_bytes") or default_limit()
-        self._may_fall_back = frozenset(names_in(options.get("allow_fallback") or ()))
+        self._may_fall_back = frozenset(split_names(options.get("allow_fallback") or ()))
         self._same_strides = bool(options.get("same_strides"))
 
     @property
     def numerics(self) -> Numerics:  # type: ignore[override]
-        """Float32 operands may be cut to tf32 or bfloat16, as torch is set now; sums are kept in float32.
-
-        Devices of vendors' modules may stop at the largest finite value, as Ascend's do in one of their modes.
-        """
+        """Precision of contractions as torch's switches are set now: operands may be cut to tf32 or bfloat16."""
         return _numerics(_operand_precision(self._device.type), self._device.type)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._target = None
         if case.descriptor.category == CATEGORY:
-            return self._call(case, inputs)
+            return self._run_torch_call(case, inputs)
         operator = self._operator(case)
         with faults_of_torch():
-            tensors = self._placed(case, inputs)
+            tensors = self._to_tensors(case, inputs)
             with torch.no_grad():
-                outputs = self._made(operator, case, tensors)
+                outputs = self._run_operator(operator, case, tensors)
             self._synchronize()
-            return [received(each, self._device) for each in outputs]
+            return [output_to_array(output, self._device) for output in outputs]
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
-        """By tensors of the device ``meta``, which have no memory: shape functions answer in place of kernels."""
+        """Return output specs by a call on ``meta`` tensors; raise ``Fault`` UNSUPPORTED if they depend on values."""
         call = _as_function(self._operator(case), case)
         with faults_of_torch(), torch.no_grad():
-            specs = [each.spec for each in case.inputs]
+            specs = [tensor.spec for tensor in case.inputs]
             try:
-                outputs = call(
-                    *(torch.empty(each.shape, dtype=torch_dtype(each.dtype), device="meta") for each in specs)
-                )
+                outputs = call(*(torch.empty(x.shape, dtype=torch_dtype(x.dtype), device="meta") for x in specs))
             except RuntimeError as error:
                 if not _NEEDS_VALUES.search(str(error).lower()):
                     raise
                 raise Fault(Reason.UNSUPPORTED, f"torch: without values: {first_line(error)}") from error
-        return [TensorSpec(dtype=dtype(DTYPE_NAMES[each.dtype]), shape=tuple(each.shape)) for each in outputs]
+        return [TensorSpec(dtype=dtype(DTYPE_NAMES[x.dtype]), shape=tuple(x.shape)) for x in outputs]
 
     def _operator(self, case: TestCase) -> TorchCall:
-        """Raises ``Fault``: UNSUPPORTED for an operator that torch lacks."""
+        """Return the torch function of the case's operator; raise ``Fault`` UNSUPPORTED if torch lacks it."""
         operator = TORCH_OPERATORS.get(case.descriptor.name)
         if operator is None:
             raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
         return operator
 
-    def _made(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """Return what the operator makes of tensors, compiled if another variant or compiler than eager is asked."""
+    def _run_operator(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """Return the operator's outputs, compiled if the case or the options select a compiler.
+
+        A compiled call that expects no error runs a second time with other values, which the outputs must follow.
+        """
         call, name, target = _as_function(operator, case), case.descriptor.name, self._under_test(case)
         if target.compiler is None:
             return call(*tensors)
         self._target = target
         try:
-            with settings_kept(f"what {target.compiler} compiled"):
+            with settings_kept(f"code compiled by {target.compiler}"):
                 outputs = compiled(call, tensors, target, refuses=case.expects_error is not None)
                 if case.expects_error is None:
-                    reverses = case.descriptor.category in _OF_ANY_INTEGERS
+                    reverses = case.descriptor.category in _ARBITRARY_INTEGERS
                     require_values_followed(call, tensors, outputs, target, reverses=reverses)
                 return outputs
         except Fault as fault:
-            own = ("Unsupported", "data-dependent expression")  # what the call asks of values in Python
-            if fault.reason is Reason.COMPILE and any(words in str(fault.details) for words in own):
-                raise Fault(Reason.UNSUPPORTED, f"optest's call of torch for {name} is not one graph") from None
+            # The compiler is not to blame for Python code of this package that branches on values.
+            causes = ("Unsupported", "data-dependent expression")
+            if fault.reason is Reason.COMPILE and any(words in str(fault.details) for words in causes):
+                message = f"optest's torch code for {name} cannot be compiled to one graph"
+                raise Fault(Reason.UNSUPPORTED, message) from None
             raise
 
-    def _placed(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        """The inputs on the device, where they have the strides and offsets of the case."""
-        return [self._on_device(case, index, array) for index, array in enumerate(inputs)]
+    def _to_tensors(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        return [self._to_tensor(case, index, array) for index, array in enumerate(inputs)]
 
-    def _on_device(self, case: TestCase, index: int, array: Any) -> torch.Tensor:
+    def _to_tensor(self, case: TestCase, index: int, array: Any) -> torch.Tensor:
+        """Return an input on the device, with the strides and the offset of the case."""
         return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
-    def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Make a case that is a call of torch's own."""
-        place = partial(self._on_device, case)
+    def _run_torch_call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run a case that is a torch call; torch's errors become faults unless the case expects an error."""
+        to_tensor = partial(self._to_tensor, case)
         self._target = self._under_test(case)
         compiler = self._target.compiler
-        who = case.descriptor.name if compiler is None else f"what {compiler} compiled"
+        culprit = case.descriptor.name if compiler is None else f"code compiled by {compiler}"
         if case.expects_error is not None:
-            with settings_kept(who):
-                return answer(case, inputs, place, self._target)
-        with mixed_dtypes_refused(case, inputs), faults_of_torch(), settings_kept(who):
-            return answer(case, inputs, place, self._target)
+            with settings_kept(culprit):
+                return answer(case, inputs, to_tensor, self._target)
+        with mixed_dtypes_refused(case, inputs), faults_of_torch(), settings_kept(culprit):
+            return answer(case, inputs, to_tensor, self._target)
 
     def _under_test(self, case: TestCase) -> DeviceUnderTest:
+        """Return the device and the compiler for a case; its variant overrides the option."""
         name, compiler = case.descriptor.name, case.backend.variant or self.compiler
         return DeviceUnderTest(
             name,
@@ -193,38 +188,33 @@ class TorchBackend(BackendDriver):
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
-        """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs.
-
-        What a compiler is asked for is compiled by then.
-        """
-        tensors = self._placed(case, inputs)
+        """Yield the call for timing: inputs are on the device, code is compiled; a call allocates its outputs."""
+        tensors = self._to_tensors(case, inputs)
         with torch.no_grad():
             ready = self._ready(case, inputs, tensors)
 
             def outputs() -> list[Any]:
-                returned = ready.outputs()
+                results = ready.outputs()
                 self._synchronize()
-                return [received(each, self._device) for each in returned]
+                return [output_to_array(result, self._device) for result in results]
 
             yield PreparedCall(call=ready.call, outputs=outputs, synchronize=self._synchronize, what=ready.what)
 
     def _ready(self, case: TestCase, inputs: Sequence[Any], tensors: Sequence[torch.Tensor]) -> ReadyCall:
+        """Return the case's call on ``tensors``, compiled if a compiler is selected."""
         if case.descriptor.category == CATEGORY:
             return ready_call(case, inputs, tensors, self._under_test(case))
         operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
-        placed, listed = at_their_places(case, tensors), _as_function(operator, case)
+        operands, listed = at_their_places(case, tensors), _as_function(operator, case)
         target = self._target = self._under_test(case)
         if target.compiler is not None:
             function = compiled_function(listed, tensors, target, lambda function: function(*tensors))
             what = f"torch:{target.device} compiled by {target.compiler}"
             return ReadyCall(call=lambda: function(*tensors), outputs=lambda: list(function(*tensors)), what=what)
-        return ReadyCall(call=lambda: operator(placed, attributes), outputs=lambda: listed(*tensors), what="")
+        return ReadyCall(call=lambda: operator(operands, attributes), outputs=lambda: listed(*tensors), what="")
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
-        """The torch calls that this backend makes for the case, recorded while it makes them.
-
-        Where nothing may run, they are made on tensors without values, which starts no kernel.
-        """
+        """Return a script of the case's torch calls, recorded without kernels unless ``may_run``, or a reason."""
         if reason := self.unsupported(case):
             return reason
         try:
@@ -247,18 +237,20 @@ class TorchBackend(BackendDriver):
         return str(self._device)
 
     def versions(self) -> Mapping[str, str]:
-        found = {"torch": str(torch.__version__)}  # a type of torch's own, which a journal holds otherwise
+        # ``__version__`` is a str subclass of torch, which a journal would write in another form.
+        versions = {"torch": str(torch.__version__)}
         if self._device.type == "cpu":
-            # which of torch's kernels run here: AVX2, AVX512, or AVX512.amx where oneDNN has matrix units to use
-            features: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10
+            # Which of torch's kernels run here: AVX2, AVX512, or AVX512.amx if oneDNN can use matrix units.
+            # get_capabilities exists since torch 2.10.
+            features: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
             amx = ".amx" if features.get("amx_tile") else ""
-            found["torch_cpu"] = f"{torch.backends.cpu.get_cpu_capability()}{amx}"
+            versions["torch_cpu"] = f"{torch.backends.cpu.get_cpu_capability()}{amx}"
         vendor = VENDOR_MODULES.get(self._device.type)
         if vendor is not None:
-            found[vendor] = str(load_object(f"{vendor}:__version__"))
+            versions[vendor] = str(load_object(f"{vendor}:__version__"))
         if self._device.type == "cuda" and torch.version.cuda:
-            found["cuda"] = torch.version.cuda
-        return found
+            versions["cuda"] = torch.version.cuda
+        return versions
 
     def expectations(self) -> str | None:
         return str(Path(__file__).with_name("expectations.yaml")) if self._device.type == "cpu" else None
@@ -271,21 +263,21 @@ class TorchBackend(BackendDriver):
         return declared_operators(operators)
 
     def doctor(self) -> Sequence[str]:
-        found = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]
+        lines = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]
         for kind in OWN_DEVICES[1:]:
-            found += [f"device {kind}:{index}{described(kind, index)}" for index in range(device_count(kind))]
-        return found
+            lines += [f"device {kind}:{index}{device_model(kind, index)}" for index in range(device_count(kind))]
+        return lines
 
     def _synchronize(self) -> None:
         synchronize(self._device)
 
 
 def _as_function(operator: TorchCall, case: TestCase) -> Callable[..., list[Any]]:
-    """The operator as a function of the case's tensors, which returns its outputs as a list."""
-    places, attributes = at_their_places(case, range(len(case.inputs))), case.attributes
+    """Return the operator as a function of the case's tensors, which returns the list of its outputs."""
+    indices, attributes = at_their_places(case, range(len(case.inputs))), case.attributes
 
-    def call(*given: torch.Tensor) -> list[Any]:
-        output = operator([None if place is None else given[place] for place in places], attributes)
+    def call(*tensors: torch.Tensor) -> list[Any]:
+        output = operator([None if index is None else tensors[index] for index in indices], attributes)
         return list(output) if isinstance(output, (tuple, list)) else [output]
 
     return call
@@ -293,15 +285,17 @@ def _as_function(operator: TorchCall, case: TestCase) -> Callable[..., list[Any]
 
 @cache
 def _numerics(operands: str, device: str) -> Numerics:
+    # Devices of vendors' modules may stop at the largest finite value, as Ascend's do in one of their modes.
     overflow = "infinity" if device in OWN_DEVICES else "saturate"
     return Numerics(operands=operands, overflow=overflow, processor="cpu" if device == "cpu" else "accelerator")
 
 
 def _operand_precision(kind: str) -> str:
-    """What torch's switches allow to be done to float32 operands of a contraction."""
+    """Return the dtype to which torch's switches allow float32 operands of a contraction to be rounded."""
     backends = {"cuda": torch.backends.cuda.matmul, "cpu": torch.backends.mkldnn}
     switch = getattr(getattr(backends.get(kind), "matmul", backends.get(kind)), "fp32_precision", "none")
-    if switch == "none":  # not stated there: the general switch decides, and it exists in every version
+    # The device's switch is not set: the general one, which every version of torch has, decides.
+    if switch == "none":
         switch = {"highest": "ieee", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]
         if kind == "cpu" and switch == "tf32":
             return "float32"

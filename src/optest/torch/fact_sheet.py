@@ -1,9 +1,4 @@
-"""Which function of torch has which facts: one record per function, by its canonical name.
-
-This is the one table of torch's functions. What stands here is what torch's documentation promises of them, or what
-was measured of torch on the CPU. Every check looks it up by :func:`facts_of`, so that all spellings of a call have the
-same record.
-"""
+"""Facts about torch functions, from torch's documentation or measured on the CPU, in one table by canonical name."""
 
 from __future__ import annotations
 
@@ -12,19 +7,18 @@ from functools import lru_cache
 
 from optest.spec import RuleClass
 from optest.spec.call_names import canonical
-from optest.torch.facts import ArgumentPlace, ChangedInputs, Collisions, FactorKind, Facts
+from optest.torch.facts import ArgumentPosition, ChangedInputs, Collisions, FactorKind, Facts
 
 
 @lru_cache(maxsize=8192)
 def facts_of(name: str) -> Facts:
-    """The record of a function by any of its dotted names."""
-    return FACTS.get(canonical(name).operator, _NOTHING_KNOWN)
+    """Return the record of a function by any of its dotted names; the defaults if it has none."""
+    return FACTS.get(canonical(name).operator, _UNKNOWN)
 
 
-_NOTHING_KNOWN = Facts()
+_UNKNOWN = Facts()
 
-# Parts of names, not names: families of functions that torch goes on adding to.
-
+# Parts of names, not names: torch keeps adding functions to these families.
 _OF_ORDERED_INTEGERS = (
     *("bucketize", "csc", "csr", "ctc_loss", "embedding_bag", "grouped_mm", "gru", "jagged", "ldl", "linalg_lu"),
     *("lstm", "lu_solve", "lu_unpack", "nested", "pack_padded", "packed", "rnn", "searchsorted", "segment_reduce"),
@@ -33,13 +27,13 @@ _OF_ORDERED_INTEGERS = (
 
 
 def takes_ordered_integers(name: str) -> bool:
-    """Whether integers that a function takes are legal in their own order alone: offsets, lengths, pivots, edges."""
+    """Return whether a function's integers are valid only in their order: offsets, lengths, pivots, edges."""
     return any(part in name for part in _OF_ORDERED_INTEGERS)
 
 
-def is_known_by_schema(word: str) -> bool:
-    """Whether a function of this name is an operator of ``torch.ops.aten`` and writes into tensors of its lists."""
-    return word.startswith(("_foreach_", "_fused_"))
+def is_known_by_schema(name: str) -> bool:
+    """Return whether a function is of the ATen families that write into lists of tensors: foreach and fused."""
+    return name.startswith(("_foreach_", "_fused_"))
 
 
 _MOVEMENT, _EXACT, _ACCUMULATE = RuleClass.MOVEMENT, RuleClass.EXACT, RuleClass.ACCUMULATE
@@ -66,16 +60,16 @@ _ALWAYS_TRAINED = ChangedInputs("", True, ("running_mean", "running_var"))
 _CLIPPED = ChangedInputs("max_norm", None, ("weight",))
 
 _SETTING = "computes nothing"
-_ADDRESS = "says where something lies, which is another place each time"
+_ADDRESS = "returns an address, which differs from call to call"
 _HANDS_OUT_MEMORY = "hands out the memory of a tensor and computes nothing"
 
 _COMPUTES_NOTHING = "compute nothing"
-_MEMORY_AS_FOUND = "return memory that nobody has written"
-_OF_DUALS = "join or part tensors and their derivatives in forward mode, which no case has"
+_MEMORY_AS_IS = "return uninitialised memory"
+_OF_DUALS = "join or split tensors and their derivatives in forward mode, which no case has"
 
 _UNINITIALISED = "its result is uninitialised memory"
-_UP_TO_SIGN = "its vectors are defined up to sign or phase alone"
-_ON_CUDA = "it runs on CUDA alone, from source code"
+_UP_TO_SIGN = "its vectors are defined only up to sign or phase"
+_ON_CUDA = "it runs only on CUDA, from source code"
 
 _Rows = Iterable[tuple[str, Facts]]
 
@@ -248,14 +242,14 @@ _ARITHMETIC: _Rows = [
     ("bitwise_xor", Facts(commutes=True, is_captured_as_function=True)),
     ("eq ge gt le lt ne", Facts(is_comparison=True, is_captured_as_function=True)),
     ("equal isin", Facts(is_comparison=True)),
-    ("bucketize", Facts(is_comparison=True, ascending=ArgumentPlace(1, "boundaries"))),
-    ("searchsorted", Facts(is_comparison=True, ascending=ArgumentPlace(0, "sorted_sequence"))),
+    ("bucketize", Facts(is_comparison=True, ascending=ArgumentPosition(1, "boundaries"))),
+    ("searchsorted", Facts(is_comparison=True, ascending=ArgumentPosition(0, "sorted_sequence"))),
     ("zero", Facts(has_exact_result=True, sets_one_value="always")),
 ]
 
 _FACTORISATIONS: _Rows = [
     ("svd", Facts(factors=_factors("svd", 3, 35.0, _SVD_PROMISES, yields_v=True))),
-    # Names that begin with "_" are what the others become in torch's dispatcher.
+    # Names with a leading underscore are those of the same functions in torch's dispatcher.
     ("linalg_svd _linalg_svd", Facts(factors=_SVD)),
     ("linalg_eigh _linalg_eigh", Facts(factors=_EIGH)),
     ("linalg_eig", Facts(factors=_EIG)),
@@ -295,7 +289,7 @@ _OTHERS: _Rows = [
     ),
     ("sort topk", Facts(has_exact_result=True, size="given")),
     ("argsort cumprod cumsum dropout layer_norm log_softmax rms_norm softmax", Facts(size="given")),
-    ("scaled_dot_product_attention", Facts(size="attention", attention_mask=ArgumentPlace(3, "attn_mask"))),
+    ("scaled_dot_product_attention", Facts(size="attention", attention_mask=ArgumentPosition(3, "attn_mask"))),
     (
         "batch_norm native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm",
         Facts(changed=_IN_TRAINING),
@@ -314,7 +308,7 @@ _NO_CASES: _Rows = [
         "empty empty_like empty_permuted empty_strided new_empty new_empty_strided",
         Facts(is_unwritten=True, no_sample=_UNINITIALISED),
     ),
-    ("resize resize_as", Facts(no_case=_MEMORY_AS_FOUND, no_sample=_UNINITIALISED)),
+    ("resize resize_as", Facts(no_case=_MEMORY_AS_IS, no_sample=_UNINITIALISED)),
     ("_fw_primal _make_dual _unpack_dual", Facts(no_case=_OF_DUALS)),
     (
         "backward deepcopy register_hook requires_grad retain_grad set share_memory",
@@ -334,18 +328,14 @@ _NO_CASES: _Rows = [
 
 
 def _by_name(*families: _Rows) -> dict[str, Facts]:
-    """The records of all families.
-
-    Raises:
-        ValueError: if a function has two records.
-    """
-    found: dict[str, Facts] = {}
+    """Return all records by function name; raise ValueError if a function has two."""
+    records: dict[str, Facts] = {}
     for names, facts in (row for family in families for row in family):
         for name in names.split():
-            if name in found:
+            if name in records:
                 raise ValueError(f"{name} has two records")
-            found[name] = facts
-    return found
+            records[name] = facts
+    return records
 
 
 FACTS = _by_name(_MOVED, _INDEXED, _CONVERTED, _CONTRACTIONS, _ARITHMETIC, _FACTORISATIONS, _OTHERS, _NO_CASES)

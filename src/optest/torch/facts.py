@@ -1,8 +1,4 @@
-"""What is known of one function of torch, whichever name it is called by.
-
-A record holds facts alone. How a fact is used stands in the check that uses it; which function has which facts stands
-in :mod:`optest.torch.fact_sheet`. Neither needs torch.
-"""
+"""Types of the facts about one torch function; :mod:`optest.torch.fact_sheet` has the facts. Neither imports torch."""
 
 from __future__ import annotations
 
@@ -14,46 +10,41 @@ from optest.spec import RuleClass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorKind:
-    """Factors of a matrix that are unique up to sign, phase or order alone.
+    """Factors of a matrix that are unique only up to sign, phase or order.
 
-    ``family`` says what the factors are, ``outputs`` how many there are, ``threshold`` is that of LAPACK's tests.
-    ``yields_v`` is True where the last factor of a singular value decomposition is V, not its adjoint.
+    ``family`` names the factorisation, ``outputs`` is the number of factors, ``threshold`` that of LAPACK's tests.
     """
 
     family: str
     outputs: int
     threshold: float
     formula: str
+    # The last factor of a singular value decomposition is V, not its adjoint.
     yields_v: bool = False
 
 
 class ChangedInputs(NamedTuple):
-    """Inputs that a call changes where it is asked to."""
+    """Inputs that a call changes in place if the argument ``asks`` is set, always if that is ""."""
 
     asks: str
-    """The argument that asks; "" where the inputs are always changed."""
-
     default: bool | None
-    """What that argument is where it is left out."""
-
     inputs: tuple[str, ...]
 
     @property
     def are_statistics(self) -> bool:
-        """Whether they are running statistics, of which torch takes no gradient."""
+        """True for running statistics, for which torch computes no gradient."""
         return "running_mean" in self.inputs
 
 
 class Collisions(NamedTuple):
-    """How a call says where it writes; several of its values may go to one place."""
+    """How the positional arguments of a call select the elements that it writes; an element may be written twice."""
 
     way: Literal["subscript", "dimensions", "slices", "elements"]
     arguments: tuple[str, ...]
-    """Names of the positional arguments."""
 
 
-class ArgumentPlace(NamedTuple):
-    """An argument by its position and by its name."""
+class ArgumentPosition(NamedTuple):
+    """Position and name of an argument."""
 
     position: int
     name: str
@@ -61,127 +52,87 @@ class ArgumentPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of a function that nothing is known of, every fact has its default."""
+    """Facts about one torch function; a function without a record has the defaults."""
 
-    # Which rule judges the results.
-
+    # Rule of comparison: MOVEMENT if the function only moves elements, EXACT if it converts them or fills a tensor with
+    # one number, ACCUMULATE if it adds up products of its operands. None: the rule of the catalogue's operator, else
+    # that of torch.testing.
     rule: RuleClass | None = None
-    """MOVEMENT of what only moves elements; EXACT of what converts them, or makes tensors of one number; ACCUMULATE of
-    what adds up products of its operands. None: the rule of the operator of the catalogue, else torch.testing's."""
-
     factors: FactorKind | None = None
+    # The catalogue's error ceiling for real numbers holds for complex ones, too.
     ceiling_holds_for_complex: bool = False
-    """Whether the catalogue's ceiling is that of complex numbers, too."""
-
+    # Comparisons round a Python number to the dtype of the tensors, and values that tie may differ in float64.
     is_comparison: bool = False
-    """It only compares: a number beside tensors has their dtype there, and float64 has other ties."""
 
-    # What the reference needs to know.
-
+    # Terms that an element of the result sums, if their number follows from the shapes.
     terms: Literal["", "product", "product added", "convolution", "product of groups"] = ""
-    """What an element of the result adds up, where shapes say how many terms that are."""
-
+    # Maximum number of operands with which a large product may be computed block by block.
     operands_in_blocks: int = 0
-    """The most operands with which a large product may be made block by block."""
-
+    # Dtype to which a Python number is rounded next to 16-bit operands; "operands": by torch's CPU kernels, to theirs.
     scalars: Literal["", "float32", "operands"] = ""
-    """A Python number beside 16 bits is rounded to float32; by torch's CPU kernels, to the dtype of the operands."""
-
+    # A number divided by a 16-bit tensor may be the product with its rounded reciprocal.
     may_multiply_by_reciprocal: bool = False
-    """A number divided by a tensor of 16 bits may be the product with its rounded reciprocal."""
 
-    # What roundings do to it, one step of a call among others.
-
+    # Results are elements of the operands, or need no rounding.
     has_exact_result: bool = False
-    """Its results are elements of its operands, or need no rounding."""
-
     is_sum_of_products: bool = False
+    # Errors follow the largest element of a matrix, as those of LAPACK do (Users' Guide, 3rd edition, 4.1.1).
     is_backward_stable: bool = False
-    """Its errors follow the largest element of a matrix, as those of LAPACK do (Users' Guide, 3rd edition, 4.1.1)."""
-
+    # A recurrence over the first dimension, which rounds once per step.
     rounds_at_every_step: bool = False
-    """It is a recurrence over its first dimension, and rounds once a step."""
-
+    # Operator whose gradients the function computes, if only that operator has a decomposition.
     gradients_of: str = ""
-    """The operator whose gradients it makes, where that operator alone is taken apart."""
 
-    # What it does to memory.
-
+    # torch promises a view whenever the result is one on the CPU; ``reshape`` and ``contiguous`` may copy.
     is_view: bool = False
-    """Torch promises a view wherever it is one on the CPU; ``reshape`` and ``contiguous`` may copy."""
-
     makes_contiguous: bool = False
+    # The result is uninitialised memory.
     is_unwritten: bool = False
-    """It returns memory that nobody has written."""
-
     changed: ChangedInputs | None = None
+    # All elements that the function changes get one value, so the order of writes does not matter.
     sets_one_value: Literal["", "always", "of a number"] = ""
-    """Every element that it changes gets one value, so the order does not matter."""
-
     collisions: Collisions | None = None
 
-    # What its arguments are.
-
+    # The arguments that hold indices, and the dimension that they index.
     positions: Literal[
         "", "rows", "rows stated", "along", "along from either end", "along or all", "all elements",
         "classes", "classes of a gradient", "classes stated", "plane of the result", "plane of the input",
         "subscript", "dimensions",
     ] = ""  # fmt: skip
-    """Where tensors of positions stand, and what they are positions in."""
-
     literal_positions: Literal["", "subscript", "index"] = ""
+    # The argument that holds a boolean mask of selected elements.
     mask: Literal["", "argument", "subscript"] = ""
-    """Where a mask stands that chooses elements."""
-
+    # The number of true elements of the mask must fit another shape.
     mask_must_fit: bool = False
-    """The number of true elements of a mask has to fit another shape."""
-
-    attention_mask: ArgumentPlace | None = None
-    """A mask that hides keys: one that is drawn may hide every key from a query."""
-
-    ascending: ArgumentPlace | None = None
-    """Its elements have to ascend, so that there is one place for a value."""
-
+    # A mask that hides keys: a random one may hide every key from a query.
+    attention_mask: ArgumentPosition | None = None
+    # Elements must ascend, so that each value has one position.
+    ascending: ArgumentPosition | None = None
+    # Integers must add up to a size that the call specifies.
     takes_counts: bool = False
-    """Integers have to add up to a size that is stated."""
-
+    # The matrix must be positive definite, or a factor of another one: a random one overflows.
     takes_structured_matrix: bool = False
-    """A matrix has to be positive definite, or a factor of another one: a drawn one overflows."""
-
     is_given_strides: bool = False
 
-    # How large its results are.
-
+    # Size of the results. ``given``: each output consists of elements of the input tensors, each of them once.
     size: Literal["", "given", "product", "rows", "attention"] = ""
-    """``given``: each output is made of elements of the tensors that the call is given, each of them once."""
-
+    # Bins are computed from the values, unless the call specifies a range or edges.
     bins_follow_values: bool = False
-    """Bins are made around the values, unless the call states a range or edges."""
 
-    # Whether it can be a case.
-
+    # The function is no operator; the end of the sentence "NAME …".
     no_operator: str = ""
-    """Why it is no operator, as the end of "NAME …"."""
-
+    # A call in a model is no case; the end of the sentence "left out, as they …".
     no_case: str = ""
-    """Why a call that a model makes is no case, as the end of "left out: …"."""
-
+    # OpInfo's samples, or its samples of errors, are no cases.
     no_sample: str = ""
-    """Why no sample of torch's own is asked."""
-
     no_refusal: str = ""
-    """Why no refusal of torch's own samples is asked for."""
 
+    # Operands may be exchanged, so that a tensor can be the first one.
     commutes: bool = False
-    """Its operands may change their places, so that a tensor can stand first."""
-
+    # Python's operators call the method; torch has a function with the same arguments.
     is_captured_as_function: bool = False
-    """Python's operators call the method; torch has a function that takes the same arguments."""
 
-    # What torch's own samples are allowed.
-
+    # Errors follow the largest element of a result: of a factorisation, or of inputs weighted by float32 coordinates.
     is_normwise: bool = False
-    """Errors follow the largest element of a result: of a factorisation, or where float32 coordinates weigh inputs."""
-
+    # The error of complex results grows with |y·log x|.
     is_power: bool = False
-    """The error of complex results grows with |y·log x|."""

@@ -1,4 +1,4 @@
-"""Evaluation of a user's function of torch tensors as a reference, in float64 or float32 despite casts in it."""
+"""Evaluate a user's function of torch tensors as a reference, in float64 or float32 despite casts in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IN_SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch
 
 
 class _WithoutNarrowing(DispatchMode):
-    """Give every operator ``kind`` in place of narrower floats, for tensors, constants and casts."""
+    """Dispatch mode in which tensors, constants and casts of floats narrower than ``kind`` have ``kind``."""
 
     def __init__(self, kind: torch.dtype) -> None:
         super().__init__()
@@ -26,21 +26,24 @@ class _WithoutNarrowing(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        args, kwargs = pytree.tree_map(self._widened, (args, kwargs or {}))
+        args, kwargs = pytree.tree_map(self._widen, (args, kwargs or {}))
         return func(*args, **kwargs)
 
-    def _widened(self, value: Any) -> Any:
+    def _widen(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.dtype in self._wide:
             return value.to(self._wide[value.dtype])
         return self._wide.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def evaluated(call: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any], *, without_casts: bool) -> list[Any]:
-    """Return the outputs of ``call`` for copies of the inputs; ``without_casts`` leaves out casts to floats narrower
-    than float32, if the widest input has that dtype, or else narrower than float64."""
-    tensors = [None if each is None else copied(to_read(each)) for each in inputs]
-    given = {each.dtype for each in tensors if each is not None}
-    is_single = given & set(_SINGLE) and not given & {WIDE[each] for each in _SINGLE}
+    """Return the outputs of ``call`` for copies of the inputs, as arrays.
+
+    ``without_casts``: floats narrower than float32 are replaced by it if that is the widest input dtype; otherwise all
+    floats narrower than float64 by float64.
+    """
+    tensors = [None if array is None else copied(to_read(array)) for array in inputs]
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    is_single = dtypes & set(_SINGLE) and not dtypes & {WIDE[kind] for kind in _SINGLE}
     kind = torch.float32 if is_single else torch.float64
     default = torch.get_default_dtype()
     with torch.no_grad(), ExitStack() as stack:
@@ -48,4 +51,4 @@ def evaluated(call: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any],
             stack.callback(torch.set_default_dtype, default)
             torch.set_default_dtype(kind)
             stack.enter_context(_WithoutNarrowing(kind))
-        return [as_array(each) if isinstance(each, torch.Tensor) else each for each in call(tensors)]
+        return [as_array(output) if isinstance(output, torch.Tensor) else output for output in call(tensors)]

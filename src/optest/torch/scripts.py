@@ -1,7 +1,4 @@
-"""Lines of Python that make what a backend made, for a person without optest: recorded while torch makes it.
-
-So there is no second table of operators that could say something else than the backend does.
-"""
+"""Write a case as a Python script of torch calls, recorded while the backend's code makes them."""
 
 from __future__ import annotations
 
@@ -30,12 +27,12 @@ from optest.torch.tensors import to_torch, torch_dtype
 
 
 class Unwritable(ValueError):
-    """Something in a call that no short expression stands for."""
+    """Error for a call that cannot be written as a short expression."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call; ``variable`` is "" while it has no result of its own."""
+    """A recorded call: its text, the variable of its result ("" if that is no new value), and the variables it uses."""
 
     function: str
     arguments: tuple[Any, ...]
@@ -44,16 +41,16 @@ class _Call:
     changes: bool = False
     text: str = ""
     uses: frozenset[str] = frozenset()
+    # Variables whose memory the call writes: a view and its base, if it writes through the view.
     changed: frozenset[str] = frozenset()
-    """Variables in the memory that it writes: of what is changed through a view, the view and its base."""
 
 
-_ASKS_FOR_A_VALUE = (".__bool__()", ".__int__()", ".__float__()", ".__index__()", ".item()", ".tolist()")
+_READS_VALUE = (".__bool__()", ".__int__()", ".__float__()", ".__index__()", ".item()", ".tolist()")
 
 
 @dataclass(slots=True)
 class Recording:
-    """The calls that turn ``inputs`` into outputs. ``device`` is written in place of that of ``meta`` tensors."""
+    """Recorder of the torch calls that turn ``inputs`` into outputs; ``device`` replaces the device ``meta``."""
 
     inputs: dict[str, torch.Tensor]
     device: torch.device
@@ -62,27 +59,21 @@ class Recording:
     _alive: list[Any] = field(default_factory=list)
 
     def record(self, function: Callable[[], Any]) -> Any:
-        """Call ``function`` and write down what it asks torch for; what it raises is raised."""
+        """Call ``function`` without arguments, record its torch calls, and return its value."""
         for name, tensor in self.inputs.items():
             self._bind(tensor, name)
-        with _Watch(self):
+        with _Recorder(self):
             return function()
 
     def lines(self, outputs: Sequence[Any] | None) -> tuple[list[str], list[str]]:
-        """The calls that ``outputs`` need, one line each, and an expression for each of them.
-
-        None stands for a last call that raised; there are no expressions then.
-
-        Raises:
-            Unwritable: if an argument cannot be written as an expression.
-        """
-        expressions = [self.expression(each) for each in outputs or ()]
+        """Return the calls that ``outputs`` need (None: a call raised), and their expressions; or Unwritable."""
+        expressions = [self.expression(output) for output in outputs or ()]
         if outputs is None and not self.calls:
-            raise Unwritable("torch was not asked for anything before the error")
-        if outputs is None and self.calls[-1].text.endswith(_ASKS_FOR_A_VALUE):
-            raise Unwritable("which calls are made depends on values")
+            raise Unwritable("no torch call was made before the error")
+        if outputs is None and self.calls[-1].text.endswith(_READS_VALUE):
+            raise Unwritable(_DEPENDS_ON_VALUES)
         needed = [] if outputs is not None else [self.calls[-1]]
-        used = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
+        used = {root for text in expressions for root in _roots(text)} | {use for call in needed for use in call.uses}
         for call in reversed(self.calls if outputs is not None else self.calls[:-1]):
             if call.variable in used or (call.changes and (call.uses | call.changed) & used):
                 needed.append(call)
@@ -93,11 +84,7 @@ class Recording:
         return lines, expressions
 
     def expression(self, value: Any) -> str:
-        """Python for a value, tensors by name.
-
-        Raises:
-            Unwritable: for what has no short text.
-        """
+        """Return a Python expression for a value, tensors by name; raise Unwritable if it has no short one."""
         if isinstance(value, torch.Tensor):
             return self._named(value)
         if isinstance(value, torch.device):
@@ -107,37 +94,38 @@ class Recording:
         if isinstance(value, torch.Generator):
             fresh = torch.Generator(value.device).manual_seed(value.initial_seed())
             if not torch.equal(value.get_state(), fresh.get_state()):
-                raise Unwritable("a generator has drawn before")
+                raise Unwritable("a random generator has drawn numbers before the call")
             return f'torch.Generator("{self.device}").manual_seed({value.initial_seed()})'
         if isinstance(value, slice):
             parts = (value.start, value.stop, value.step)
-            return f"slice({', '.join(self.expression(each) for each in parts)})"
+            return f"slice({', '.join(map(self.expression, parts))})"
         if isinstance(value, list):
-            return f"[{', '.join(self.expression(each) for each in value)}]"
+            return f"[{', '.join(map(self.expression, value))}]"
         if isinstance(value, tuple):
-            inside = ", ".join(self.expression(each) for each in value)
+            inside = ", ".join(map(self.expression, value))
             return f"({inside},)" if len(value) == 1 else f"({inside})"
         if isinstance(value, float) and not math.isfinite(value):
             return f'float("{value}")'
         if isinstance(value, (bool, int, float, complex, str)):
             return repr(value)
-        raise Unwritable(f"an argument is a {type(value).__name__}, which no short expression stands for")
+        raise Unwritable(f"an argument is a {type(value).__name__}, which has no short expression")
 
     def _line(self, call: _Call) -> str:
         if call.text == "":
-            raise Unwritable(f"{call.function or 'a call'} has an argument that no short expression stands for")
+            raise Unwritable(f"{call.function or 'a call'} has an argument that has no short expression")
         return f"{call.variable} = {call.text}" if call.variable else call.text
 
-    def _begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Call:
-        """Written before the call, since one that raises or kills is the one that matters."""
+    def begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Call:
+        """Record a call before it runs: if it raises, or kills the process, it is the one that matters."""
         call = _Call(_public_name(function), arguments, options)
-        with suppress(Unwritable):  # said when it turns out that the call is needed
+        # A call that cannot be written is an error only if the outputs need it, which is not known yet.
+        with suppress(Unwritable):
             call.text, call.uses = self._text(call), frozenset(self._used((arguments, list(options.values()))))
         self.calls.append(call)
         return call
 
-    def _end(self, call: _Call, result: Any) -> None:
-        """Name what came of it; what is no tensor is written as it stands into the calls that use it."""
+    def end(self, call: _Call, result: Any) -> None:
+        """Complete a recorded call: name its new tensors, or note the changed ones; remove it if there are no such."""
         changed = [*call.arguments, *call.options.values()] if result is None else call.arguments[:1]
         call.changes = result is None or canonical(call.function).is_in_place or call.options.get("out") is not None
         tensors = [result] if isinstance(result, torch.Tensor) else _tensors_in(result)
@@ -146,48 +134,53 @@ class Recording:
             call.changed = frozenset(self._aliases([*changed, call.options.get("out")]))
             return
         if not new:
-            self.calls.pop()  # facts about a tensor, or the same tensor again
+            self.calls.pop()
             return
-        call.variable = f"t{len(self._alive) - len(self.inputs)}"  # one for each result so far
+        call.variable = f"t{len(self._alive) - len(self.inputs)}"
         if isinstance(result, torch.Tensor):
             self._bind(result, call.variable)
             return
         self._alive.append(result)
-        for place, tensor in enumerate(result):
+        for index, tensor in enumerate(result):
             if isinstance(tensor, torch.Tensor) and id(tensor) not in self._names:
-                self._names[id(tensor)] = f"{call.variable}[{place}]"
+                self._names[id(tensor)] = f"{call.variable}[{index}]"
 
     def _bind(self, tensor: torch.Tensor, name: str) -> None:
         self._names[id(tensor)] = name
-        self._alive.append(tensor)  # an address may be used again when its tensor is gone
+        # Keeps the tensor alive: otherwise another one could get its id.
+        self._alive.append(tensor)
 
     def _aliases(self, values: Sequence[Any]) -> Iterable[str]:
-        tensors = [each for value in values for each in _tensors_in(value if isinstance(value, list) else [value])]
-        changed = {each.untyped_storage()._cdata for each in tensors}
+        """Yield the variables of all tensors that share memory with a tensor among ``values`` or in their lists."""
+        tensors = [x for value in values for x in _tensors_in(value if isinstance(value, list) else [value])]
+        changed = {tensor.untyped_storage()._cdata for tensor in tensors}
         for known in self._alive:
             for tensor in [known] if isinstance(known, torch.Tensor) else _tensors_in(known):
                 if tensor.untyped_storage()._cdata in changed:
                     yield from _roots(self._named(tensor))
 
     def _named(self, tensor: torch.Tensor) -> str:
+        """Return a tensor's variable, or a literal for an unknown tensor of at most 16 elements."""
         name = self._names.get(id(tensor))
         if name is not None:
             return name
         if tensor.numel() > 16 or tensor.device.type == "meta":
-            raise Unwritable("a tensor came from somewhere else than a torch call")
+            raise Unwritable("a tensor is neither an input nor the result of a recorded torch call")
         return f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype})"
 
     def _used(self, value: Any) -> Iterable[str]:
+        """Yield the variables of the tensors in nested tuples and lists."""
         if isinstance(value, torch.Tensor):
             yield from _roots(self._named(value))
         elif isinstance(value, (tuple, list)):
-            for each in value:
-                yield from self._used(each)
+            for item in value:
+                yield from self._used(item)
 
     def _text(self, call: _Call) -> str:
+        """Return the call as Python: methods, subscripts and attributes as they are usually written."""
         if not call.function:
             raise Unwritable("a function of torch has no public name")
-        arguments = [self.expression(each) for each in call.arguments]
+        arguments = [self.expression(argument) for argument in call.arguments]
         options = [f"{name}={self.expression(value)}" for name, value in call.options.items()]
         method = call.function.removeprefix("torch.Tensor.")
         if method == call.function or not arguments:
@@ -202,16 +195,19 @@ class Recording:
 
 
 def _public_name(function: Callable[..., Any]) -> str:
-    """The path below ``torch`` by which anybody can call the function, "" if there is none."""
+    """Return the function's dotted path below ``torch``, "" if it has none."""
     if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return f"torch.ops.{function}"
-    if function is torch.autograd.grad:  # torch does not list it
+    # ``resolve_name`` does not know it.
+    if function is torch.autograd.grad:
         return "torch.autograd.grad"
     name = resolve_name(function) or ""
     return name if name.startswith("torch.") else ""
 
 
-class _Watch(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed
+class _Recorder(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed
+    """Mode that records each torch function call, before and after it runs."""
+
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._recording = recording
@@ -220,69 +216,68 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         options = kwargs or {}
-        call = self._recording._begin(func, args, options)
+        call = self._recording.begin(func, args, options)
         result = func(*args, **options)
-        self._recording._end(call, result)
+        self._recording.end(call, result)
         return result
 
 
 def _tensors_in(result: Any) -> list[torch.Tensor]:
-    return [each for each in result if isinstance(each, torch.Tensor)] if isinstance(result, (tuple, list)) else []
+    return [item for item in result if isinstance(item, torch.Tensor)] if isinstance(result, (tuple, list)) else []
 
 
 def _roots(expression: str) -> Iterable[str]:
-    """``t3`` for ``t3[0]``; nothing for a literal."""
+    """Yield the variable of an expression: ``t3`` for ``t3[0]``, nothing for a literal."""
     name = expression.partition("[")[0]
     if name.isidentifier():
         yield name
 
 
-# A case as a script: its calls as they stand or, compiled or differentiated, in a function.
-
-
+_DEPENDS_ON_VALUES = "the calls depend on the values of a tensor"
 _WIDTH = 110
-_MOST_LINES = 4
-"""Of the function that makes the call; more are written several to a line."""
+# Lines of the function in a script; if there are more, several are joined.
+_MAX_LINES = 4
 
 
 def script_of(
     case: TestCase, inputs: Sequence[ScriptInput], target: DeviceUnderTest, *, may_run: bool, modules: Sequence[str]
 ) -> Script:
-    """The torch calls of a case; ``modules`` are those that have to be imported beside torch.
+    """Return the script of a case: its torch calls or, if compiled or differentiated, a function of them.
 
-    Where nothing may run, they are made on tensors without values, which starts no kernel.
+    ``modules`` are imported in addition to torch. Unless ``may_run``, the calls are recorded on tensors without values,
+    which starts no kernel.
 
     Raises:
-        Inexpressible, Unwritable: for what torch has no tensor for, or no short text.
-        Fault: UNSUPPORTED where torch gives no gradient.
+        Inexpressible: for an input that torch cannot hold.
+        Unwritable: for a call that has no short text.
+        Fault: UNSUPPORTED if torch has no gradient.
     """
-    tensors = [_tensor(each, target.device, with_values=may_run) for each in inputs]
-    names = [each.name for each in inputs]
+    tensors = [_tensor(tensor, target.device, with_values=may_run) for tensor in inputs]
+    names = [tensor.name for tensor in inputs]
     recording = Recording(dict(zip(names, tensors, strict=True)), target.device)
-    back: _Back | None = None
+    backward: _Backward | None = None
     if case.descriptor.category != CATEGORY:
         operator = TORCH_OPERATORS[case.descriptor.name]
-        lines, outputs = _recorded(recording, lambda: operator(at_their_places(case, tensors), case.attributes))
+        lines, outputs = _record(recording, lambda: operator(at_their_places(case, tensors), case.attributes))
     else:
         call = call_of(case)
-        back = _Back.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
-        lines, outputs = _recorded(
-            recording, lambda: call.on(call.changeable(tensors) if back else tensors, target.device)()
-        )
-    if back is None and target.compiler is None:
+        backward = _Backward.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
+        operands = call.changeable(tensors) if backward else tensors
+        lines, outputs = _record(recording, lambda: call.on(operands, target.device)())
+    if backward is None and target.compiler is None:
         return _script(inputs, target, lines, outputs, modules)
     function = [f"def call({', '.join(names)}):", *_body(lines, outputs)]
     if target.compiler is not None:
         function.append(f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)')
-        # Torch knows other compilers than its own only once their module is imported.
+        # torch knows another package's compiler only once its module is imported.
         backend = torch._dynamo.backends.registry.lookup_backend(target.compiler)
         module = str(getattr(backend, "__module__", "torch"))
         modules = modules if module.partition(".")[0] in ("torch", "functools") else (module, *modules)
-    function += [f"outputs = call({', '.join(names)})", *(back.lines(names) if back else ())]
-    results = [f"outputs[{place}]" for place in range(len(outputs))]
-    if back and results:
-        results += back.expressions(names)
-    return _script(inputs, target, function, results, modules, back)
+    function += [f"outputs = call({', '.join(names)})", *(backward.lines(names) if backward else ())]
+    results = [f"outputs[{index}]" for index in range(len(outputs))]
+    if backward and results:
+        results += backward.expressions(names)
+    return _script(inputs, target, function, results, modules, backward)
 
 
 def _script(
@@ -291,111 +286,111 @@ def _script(
     lines: Sequence[str],
     outputs: Sequence[str],
     modules: Sequence[str],
-    back: _Back | None = None,
+    backward: _Backward | None = None,
 ) -> Script:
-    loaded = [
-        f"{_loaded(each, target.device)}{'.requires_grad_()' if back and place in back.differentiated_inputs else ''}"
-        for place, each in enumerate(inputs)
-    ]
+    loads = [_load(tensor, target.device) for tensor in inputs]
+    for index in backward.gradients if backward else ():
+        loads[index] += ".requires_grad_()"
     return Script(
         imports=("import torch", *(f"import {name}" for name in modules)),
-        lines=[*loaded, *lines],
+        lines=[*loads, *lines],
         outputs=outputs,
         needs=("torch", *modules),
-        arrays=back.arrays() if back else {},
+        arrays=backward.arrays() if backward else {},
     )
 
 
-def _tensor(each: ScriptInput, device: torch.device, *, with_values: bool) -> torch.Tensor:
+def _tensor(source: ScriptInput, device: torch.device, *, with_values: bool) -> torch.Tensor:
+    """Return an input as a tensor on the device, or as a ``meta`` tensor without values."""
+    spec = source.spec
     if with_values:
-        return to_torch(each.array, device, offset=each.spec.offset)
-    strides = each.spec.strides or contiguous_strides(each.spec.shape)
-    return torch.empty_strided(each.spec.shape, strides, dtype=torch_dtype(each.spec.dtype), device="meta")
+        return to_torch(source.array, device, offset=spec.offset)
+    strides = spec.strides or contiguous_strides(spec.shape)
+    return torch.empty_strided(spec.shape, strides, dtype=torch_dtype(spec.dtype), device="meta")
 
 
-def _loaded(each: ScriptInput, device: torch.device) -> str:
-    """``input0 = torch.from_numpy(saved["input0.bfloat16"]).view(torch.bfloat16)`` and so on."""
-    spec = each.spec
-    text = f"{each.name} = torch.from_numpy({each.source})"
-    if each.array.dtype.isbuiltin != 1:
+def _load(source: ScriptInput, device: torch.device) -> str:
+    """Return the line that loads an input: ``x = torch.from_numpy(saved["x.bfloat16"]).view(torch.bfloat16)``."""
+    spec = source.spec
+    text = f"{source.name} = torch.from_numpy({source.source})"
+    if source.array.dtype.isbuiltin != 1:
         text += f".view({torch_dtype(spec.dtype)})"
     if device.type != "cpu":
         text += f'.to("{device}")'
     return text if spec.is_dense else f"{text}.as_strided({spec.shape}, {spec.strides}, {spec.offset})"
 
 
-def _recorded(recording: Recording, make: Callable[[], Any]) -> tuple[list[str], list[str]]:
-    """The lines of what is made, and an expression for each of its results; none if it raises."""
+def _record(recording: Recording, call: Callable[[], Any]) -> tuple[list[str], list[str]]:
+    """Record ``call``; return its lines and an expression for each output, no expressions if torch refuses it."""
     try:
         with torch.no_grad():
-            made = recording.record(make)
+            outputs = recording.record(call)
     except REFUSALS as error:
-        if isinstance(error, NotImplementedError) and any(each.is_meta for each in recording.inputs.values()):
-            raise Unwritable("which calls are made depends on values") from None
+        # Kernels of ``meta`` tensors raise this if they would have to read elements.
+        if isinstance(error, NotImplementedError) and any(tensor.is_meta for tensor in recording.inputs.values()):
+            raise Unwritable(_DEPENDS_ON_VALUES) from None
         return recording.lines(None)
-    return recording.lines(made if isinstance(made, (tuple, list)) else (made,))
+    return recording.lines(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
 
 
 def _body(lines: Sequence[str], outputs: Sequence[str]) -> list[str]:
-    """The lines of a function that returns what they make, unless they raise."""
-    found = [*lines, f"return [{', '.join(outputs)}]"] if outputs else list(lines)
-    while len(found) > _MOST_LINES and (
-        pairs := [n for n in range(1, len(found)) if len(found[n - 1] + found[n]) < _WIDTH]
-    ):
-        place = min(pairs, key=lambda each: len(found[each - 1] + found[each]))
-        found[place - 1 : place + 1] = [f"{found[place - 1]}; {found[place]}"]
-    return [f"    {line}" for line in found]
+    """Return the indented body of a function: the lines, joined to at most four if they fit, and the return."""
+    body = [*lines, f"return [{', '.join(outputs)}]"] if outputs else list(lines)
+    while len(body) > _MAX_LINES and (pairs := [n for n in range(1, len(body)) if len(body[n - 1] + body[n]) < _WIDTH]):
+        index = min(pairs, key=lambda n: len(body[n - 1] + body[n]))
+        body[index - 1 : index + 1] = [f"{body[index - 1]}; {body[index]}"]
+    return [f"    {line}" for line in body]
 
 
-class _Back:
-    """The way back: which outputs it begins at, which inputs it ends at, and what comes from above."""
+class _Backward:
+    """Backward pass of a script: the upstream gradients by output, and the gradients by input."""
 
     def __init__(
-        self, above: Mapping[int, Array], gradients: Mapping[int, torch.Tensor | None], dtypes: Mapping[int, str]
+        self, upstream: Mapping[int, Array], gradients: Mapping[int, torch.Tensor | None], dtypes: Mapping[int, str]
     ) -> None:
-        self._above, self._gradients, self._dtypes = above, gradients, dtypes
+        self._upstream, self.gradients, self._dtypes = upstream, gradients, dtypes
 
     @classmethod
     def of(
         cls, call: TorchCall, inputs: Sequence[ScriptInput], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
-    ) -> _Back:
-        draw = upstream_gradients(call, [each.array for each in inputs])
-        above: dict[int, Array] = {}
+    ) -> _Backward:
+        """Differentiate the call with the upstream gradients of a run, and keep these."""
+        draw = upstream_gradients(call, [source.array for source in inputs])
+        upstream: dict[int, Array] = {}
         dtypes: dict[int, str] = {}
 
-        def kept(number: int, output: torch.Tensor) -> torch.Tensor:
-            wide = torch.complex64 if output.is_complex() else torch.float32  # which hold these numbers exactly
+        def draw_and_keep(number: int, output: torch.Tensor) -> torch.Tensor:
+            # These dtypes hold the numbers exactly.
+            wide = torch.complex64 if output.is_complex() else torch.float32
             values = draw(number, torch.empty(output.shape, dtype=wide))
-            above[number], dtypes[number] = values.numpy(), str(output.dtype)
+            upstream[number], dtypes[number] = values.numpy(), str(output.dtype)
             return values.to(device=output.device, dtype=output.dtype)
 
-        found = differentiated(call, call.on_copies(target.device), tensors, kept)
-        return cls(above, found.gradients, dtypes)
-
-    @property
-    def differentiated_inputs(self) -> frozenset[int]:
-        return frozenset(self._gradients)
+        result = differentiated(call, call.on_copies(target.device), tensors, draw_and_keep)
+        return cls(upstream, result.gradients, dtypes)
 
     def arrays(self) -> dict[str, Array]:
-        return {f"above{number}": values for number, values in self._above.items()}
+        return {f"above{number}": values for number, values in self._upstream.items()}
 
     def lines(self, names: Sequence[str]) -> list[str]:
-        sources = ", ".join(f"outputs[{number}]" for number in self._above)
-        inputs = ", ".join(names[index] for index in self._gradients)
+        """Return the lines that compute ``gradients`` from ``outputs``; ``names`` are those of the inputs."""
+        sources = ", ".join(f"outputs[{number}]" for number in self._upstream)
+        inputs = ", ".join(names[index] for index in self.gradients)
+        values = (
+            f'torch.from_numpy(saved["above{number}"]).to(outputs[{number}].device, {kind})'
+            for number, kind in self._dtypes.items()
+        )
         return [
-            f"above = [{', '.join(map(self._drawn, self._above))}]",
+            f"above = [{', '.join(values)}]",
             f"gradients = torch.autograd.grad([{sources}], [{inputs}], above, allow_unused=True)",
         ]
 
-    def _drawn(self, number: int) -> str:
-        return f'torch.from_numpy(saved["above{number}"]).to(outputs[{number}].device, {self._dtypes[number]})'
-
     def expressions(self, names: Sequence[str]) -> list[str]:
-        """Which inputs have a gradient, then each of the gradients, as the outputs of the case are."""
-        found = [
+        """Return expressions of the case's gradient outputs: which inputs have a gradient, then each gradient."""
+        gradients = [
             f"torch.zeros_like({names[index]})"
-            if each is None
-            else f"gradients[{place}]{'.to_dense()' * each.is_sparse}"
-            for place, (index, each) in enumerate(self._gradients.items())
+            if gradient is None
+            else f"gradients[{position}]{'.to_dense()' * gradient.is_sparse}"
+            for position, (index, gradient) in enumerate(self.gradients.items())
         ]
-        return ["torch.tensor([each is not None for each in gradients])", *found]
+        return ["torch.tensor([each is not None for each in gradients])", *gradients]

@@ -1,5 +1,4 @@
-"""What torch has one of for everybody in the process: defaults, modes, switches, the seed. A call that changes them
-decides what others compute, and by which rule this one is judged: a switch for coarser products widens that."""
+"""Process-wide settings of torch: defaults, modes, switches, the seed. A call that changes one affects later calls."""
 
 from __future__ import annotations
 
@@ -18,15 +17,16 @@ from optest.spec import Fault, Reason
 class _Setting:
     name: str
     read: Callable[[], Any]
-    put_back: Callable[[Any], Any]
+    restore: Callable[[Any], Any]
 
 
 def _set_default_device(device: torch.device) -> None:
+    # Even the default device "cpu" would activate a mode that slows every call down.
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
 def _matmul_precision() -> str:
-    """Torch refuses to say one word where its backends were set each by itself."""
+    # torch raises if its backends were set one by one to different precisions.
     try:
         return str(torch.get_float32_matmul_precision())
     except RuntimeError:
@@ -41,8 +41,8 @@ def _set_matmul_precision(precision: str) -> None:
         torch.set_float32_matmul_precision(precision)
 
 
-def _of_backend(name: str) -> Iterator[_Setting]:
-    """What one kind of device may do to float32 operands; older versions of torch have no such setting."""
+def _precision_of(name: str) -> Iterator[_Setting]:
+    """Yield the setting of one torch backend's float32 precision; nothing if this version of torch has none."""
     switch: Any = getattr(getattr(torch.backends, name), "matmul", None)
     if hasattr(switch, "fp32_precision"):
         yield _Setting(
@@ -65,42 +65,37 @@ _SETTINGS = (
     ),
     _Setting("torch.get_num_threads()", torch.get_num_threads, torch.set_num_threads),
     _Setting("torch.get_float32_matmul_precision()", _matmul_precision, _set_matmul_precision),
-    *_of_backend("mkldnn"),  # after the word for all of them, which sets these, too
-    *_of_backend("cuda"),
+    # After the precision for all backends: restoring that sets these, too.
+    *_precision_of("mkldnn"),
+    *_precision_of("cuda"),
     _SEED,
 )
 
 
 @contextmanager
 def settings_kept(who: str, *, may_seed: bool = False) -> Iterator[None]:
-    """While inside, what is set for all of torch has to stay as it is; whatever happens, it is put back.
-
-    ``may_seed`` is for who draws at random.
-
-    Raises:
-        Fault: STATE, with what was changed, where nothing else is raised.
-    """
+    """Restore torch's settings after the block; ``Fault`` STATE if it changed any, the seed unless ``may_seed``."""
     before = [setting.read() for setting in _SETTINGS]
     try:
         yield
     except BaseException:
-        _put_back(before)
+        _restore(before)
         raise
-    changed = [each for each in _put_back(before) if not (may_seed and each.startswith(_SEED.name))]
-    if changed:
-        raise Fault(Reason.STATE, f"{who} changed what is set for all of torch: {'; '.join(changed)}")
+    changes = [change for change in _restore(before) if not (may_seed and change.startswith(_SEED.name))]
+    if changes:
+        raise Fault(Reason.STATE, f"{who} changed process-wide settings of torch: {'; '.join(changes)}")
 
 
-def _put_back(before: list[Any]) -> list[str]:
-    """What is not as it was, in words."""
-    now = [setting.read() for setting in _SETTINGS]
-    if now == before:
+def _restore(before: list[Any]) -> list[str]:
+    """Restore the settings to the values ``before``; return a description of each one that differed."""
+    after = [setting.read() for setting in _SETTINGS]
+    if after == before:
         return []
-    for setting, was in zip(_SETTINGS, before, strict=True):
-        if setting.read() != was:
-            setting.put_back(was)
+    for setting, value in zip(_SETTINGS, before, strict=True):
+        if setting.read() != value:
+            setting.restore(value)
     return [
-        f"{setting.name} was {was}, is {found}"
-        for setting, was, found in zip(_SETTINGS, before, now, strict=True)
-        if was != found
+        f"{setting.name} was {old}, is {new}"
+        for setting, old, new in zip(_SETTINGS, before, after, strict=True)
+        if old != new
     ]

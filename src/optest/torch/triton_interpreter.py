@@ -1,4 +1,4 @@
-"""What kernels load in Triton's interpreter: each address of a load is looked at, also where its value is not used."""
+"""Detect out-of-bounds loads of kernels in Triton's interpreter, also of values that a kernel does not use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optest.spec import Fault, Reason
 
 
 class Region(NamedTuple):
-    """The addresses of a tensor's elements, ``first`` to ``end``, in memory of its own, ``lowest`` to ``highest``."""
+    """Addresses of a tensor's elements, ``first`` to ``end``, and of its memory, ``lowest`` to ``highest``."""
 
     name: str
     lowest: int
@@ -24,58 +24,59 @@ class Region(NamedTuple):
 
 @contextmanager
 def watched_loads(regions: Sequence[Region]) -> Iterator[None]:
-    """While inside, loads in the interpreter are held to the regions, which may become more; what lies in none of them
-    is nobody's business here. Without the interpreter nothing is done.
+    """Check within the block that loads in Triton's interpreter are within the elements of the regions.
+
+    Regions may be added meanwhile; loads from other memory are ignored. Without the interpreter nothing is checked.
 
     Raises:
-        Fault: READ_OUT_OF_BOUNDS at the end, for the first load beside the elements of a tensor.
+        Fault: READ_OUT_OF_BOUNDS at the end, for the first load outside a tensor's elements in its region.
     """
     interpreter: Any = sys.modules.get("triton.runtime.interpreter")
     memory = getattr(interpreter, "_interpreter", None)
     if not callable(getattr(memory, "load", None)):
         yield
         return
-    watched = _Loads(memory, regions)
+    watched = _WatchedMemory(memory, regions)
     interpreter._interpreter = watched
     try:
         yield
     finally:
         interpreter._interpreter = memory
-    if watched.beyond:
-        raise Fault(Reason.READ_OUT_OF_BOUNDS, watched.beyond)
+    if watched.problem:
+        raise Fault(Reason.READ_OUT_OF_BOUNDS, watched.problem)
 
 
-class _Loads:
-    """In the place of the interpreter's functions of memory."""
+class _WatchedMemory:
+    """Replacement of the interpreter's memory functions that checks loads; ``problem`` describes the first bad one."""
 
     def __init__(self, memory: Any, regions: Sequence[Region]) -> None:
         self._memory, self._regions = memory, regions
-        self.beyond = ""
+        self.problem = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        if not self.beyond:
+        if not self.problem:
             addresses = np.broadcast_to(pointers, np.shape(mask))[np.asarray(mask, np.bool_)].astype(np.int64)
             if addresses.size:
-                self._look_at(addresses, np.dtype(dtype).itemsize)
+                self.problem = self._problem_of(addresses, np.dtype(dtype).itemsize)
         return self._memory.load(pointers, mask, other, dtype)
 
-    def _look_at(self, addresses: Any, size: int) -> None:
+    def _problem_of(self, addresses: Any, size: int) -> str:
+        """Describe the loads of ``size`` bytes next to a region's elements; return "" if there are none."""
         low, high = int(addresses.min()), int(addresses.max()) + size
-        if any(each.first <= low and high <= each.end for each in self._regions):
-            return
-        for each in self._regions:
-            beside = addresses[(addresses >= each.lowest) & (addresses < each.highest)]
-            beside = beside[(beside < each.first) | (beside + size > each.end)]
-            if beside.size:
-                before = beside[beside < each.first]
-                at = int(before.max() if before.size else beside.min())
-                distance, side = (
-                    (each.first - at, "before the start") if before.size else (at - each.end, "behind the end")
-                )
-                self.beyond = (
-                    f"memory was read {distance} bytes {side} of {each.name} ({beside.size} places in one load)"
-                )
-                return
+        if any(region.first <= low and high <= region.end for region in self._regions):
+            return ""
+        for region in self._regions:
+            inside = addresses[(addresses >= region.lowest) & (addresses < region.highest)]
+            outside = inside[(inside < region.first) | (inside + size > region.end)]
+            if not outside.size:
+                continue
+            before = outside[outside < region.first]
+            if before.size:
+                offset = f"{region.first - int(before.max())} bytes before the start"
+            else:
+                offset = f"{int(outside.min()) - region.end} bytes behind the end"
+            return f"memory was read {offset} of {region.name} ({outside.size} addresses in one load)"
+        return ""

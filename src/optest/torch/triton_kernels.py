@@ -1,4 +1,4 @@
-"""A user's Triton kernels as a backend: functions that launch them on a device of torch's or in its interpreter."""
+"""Backend ``triton``: functions that launch a user's Triton kernels, on torch's accelerator or in the interpreter."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from optest.spec import TestCase
 from optest.torch.driver import TensorCalls
 
 _INTERPRET = "TRITON_INTERPRET"
-_INTERPRETED_AT_MOST = 1 << 16
-"""Elements. The interpreter takes a millisecond for each program, and a kernel of rows has one for each row."""
+# Elements. The interpreter takes a millisecond per program, and a row-wise kernel has one program per row.
+_MAX_INTERPRETED = 1 << 16
 
 
 class TritonBackend(FunctionBackend):
-    """Calls the functions of ``--function`` with torch tensors, on the accelerator that torch has.
-
-    Without one ``TRITON_INTERPRET`` is set before their module is imported. What it is set to already stays.
-    """
+    """Backend that calls the functions of ``--function`` with torch tensors, on an accelerator or interpreted."""
 
     name = "triton"
     kind = "triton"
@@ -33,21 +30,21 @@ class TritonBackend(FunctionBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        self._device = device_for_triton(found)
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        self._device = device_for_triton(accelerator)
         self._is_interpreted = self._device.type == "cpu"
         drivers: Any = load_object("triton.backends:backends")
-        if self._is_interpreted and not any(each.driver.is_active() for each in drivers.values()):
+        if self._is_interpreted and not any(backend.driver.is_active() for backend in drivers.values()):
             load_object("triton.runtime.driver:driver").set_active(_InterpreterDriver())
             load_object("triton.runtime.interpreter:InterpretedFunction").warmup = _warmup
         self._tensor_calls = TensorCalls(self._device)
 
     def unsupported(self, case: TestCase) -> str | None:
         if self._is_interpreted:
-            if max((each.spec.elements for each in case.inputs), default=0) > _INTERPRETED_AT_MOST:
-                return f"Triton's interpreter is slow: more than {_INTERPRETED_AT_MOST:,} elements"
-            if any(each.spec.dtype.name == "bfloat16" for each in case.inputs):
-                return "Triton's interpreter cuts off the bits that bfloat16 has not, and rounds nothing"
+            if max((tensor.spec.elements for tensor in case.inputs), default=0) > _MAX_INTERPRETED:
+                return f"Triton's interpreter is too slow for inputs of more than {_MAX_INTERPRETED:,} elements"
+            if any(tensor.spec.dtype.name == "bfloat16" for tensor in case.inputs):
+                return "Triton's interpreter truncates to bfloat16 instead of rounding"
         return super().unsupported(case)
 
     def device(self) -> str | None:
@@ -61,15 +58,12 @@ class TritonBackend(FunctionBackend):
 
 
 def _warmup(*_: object, **__: object) -> None:
-    """Refuse to compile a kernel, in place of the interpreter, which returns None."""
+    # The interpreter's method returns None, so that a caller would fail later, with a confusing message.
     raise NotImplementedError("kernel.warmup compiles, which needs a GPU; launch a constant number of programs without")
 
 
 class _InterpreterDriver:
-    """Answers of Triton's driver without a GPU: modules ask it while they are imported, and autotuners do, too.
-
-    The benchmarks of an autotuner's configurations are all equal, without a call, so that it takes the first one.
-    """
+    """Triton driver for machines without a GPU, with fixed properties: kernel modules and autotuners query it."""
 
     @property
     def utils(self) -> Any:
@@ -85,21 +79,20 @@ class _InterpreterDriver:
         return load_object("triton.backends.compiler:GPUTarget")("cuda", 80, 32)
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
+        # All configurations take equally long, without a call, so that an autotuner selects the first one.
         return lambda _, quantiles=(0.5,): [1.0] * len(quantiles)
 
 
-def device_for_triton(found: torch.device | str | None) -> torch.device:
-    """``found``, or the CPU for the interpreter: without a device, or if ``TRITON_INTERPRET`` says so.
-
-    Raises:
-        Unavailable: without Triton, and if it is not to interpret, but there is no device.
-    """
+def device_for_triton(accelerator: torch.device | str | None) -> torch.device:
+    """Return the accelerator, or the CPU without one or with ``TRITON_INTERPRET``; Unavailable if neither works."""
     if not is_installed("triton"):
         raise Unavailable("triton", "pip install triton")
-    if found is None and "triton" in sys.modules and _INTERPRET not in environment():
-        raise Unavailable("triton", f"it is imported already, to compile, and torch has no device; set {_INTERPRET}=1")
-    stated = environment().get(_INTERPRET, "") if found else variable_by_default(_INTERPRET, "1")
-    is_interpreted = stated.lower() in ("1", "true", "on", "yes", "y")
-    if found is None and not is_interpreted:
-        raise Unavailable("triton", f"{_INTERPRET} is {stated!r}, and torch has no device here")
-    return torch.device("cpu") if is_interpreted or found is None else torch.device(found)
+    # Triton decides when a kernel is decorated, so it is too late to set the variable.
+    if accelerator is None and "triton" in sys.modules and _INTERPRET not in environment():
+        message = "Triton was imported before the interpreter could be selected, and torch has no accelerator"
+        raise Unavailable("triton", f"{message}; set {_INTERPRET}=1")
+    value = environment().get(_INTERPRET, "") if accelerator else variable_by_default(_INTERPRET, "1")
+    is_interpreted = value.lower() in ("1", "true", "on", "yes", "y")
+    if accelerator is None and not is_interpreted:
+        raise Unavailable("triton", f"{_INTERPRET} is {value!r}, and torch has no accelerator; set {_INTERPRET}=1")
+    return torch.device("cpu") if is_interpreted or accelerator is None else torch.device(accelerator)

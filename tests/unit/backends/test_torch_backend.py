@@ -1,4 +1,4 @@
-"""torch's operators under our names, and what becomes of its errors and devices."""
+"""The torch backend: operators, errors, devices and compilers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def driver() -> BackendDriver:
     return torch_eager.TorchBackend()
 
 
-def ask(driver: BackendDriver, name: str, *arrays: Any, kind: str = "float64", **attributes: Any) -> Any:
+def call(driver: BackendDriver, name: str, *arrays: Any, kind: str = "float64", **attributes: Any) -> Any:
     descriptor = OperatorDescriptor(name=name, signature=SIGNATURES.get(name, "input -> out"))
     given = [round_to(np.asarray(array, np.float64), dtype_called(kind)) for array in arrays]
     case = case_of(descriptor, *(spec(kind, *array.shape) for array in given), attributes=attributes)
@@ -54,25 +54,24 @@ A = [[1.0, 2.0], [3.0, 4.0]]
 B = [[5.0, 6.0], [7.0, 8.0]]
 
 
-def test_every_operator_of_the_catalogue_has_a_call() -> None:
-    """What each computes is held against the references by the samples: tests/integration."""
-    assert {each.name for each in DESCRIPTORS} <= set(TORCH_OPERATORS)
+def test_every_catalogue_operator_has_a_call() -> None:
+    assert {descriptor.name for descriptor in DESCRIPTORS} <= set(TORCH_OPERATORS)
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int32"])
 @pytest.mark.parametrize("name", ["add", "relu", "matmul", "gemm", "transpose"])
-def test_the_output_has_the_inputs_dtype(driver: BackendDriver, name: str, kind: str) -> None:
+def test_output_has_input_dtype(driver: BackendDriver, name: str, kind: str) -> None:
     arrays = (A,) if name in ("relu", "transpose") else (A, B)
-    output = ask(driver, name, *arrays, kind=kind, **({"dim0": 0, "dim1": 1} if name == "transpose" else {}))
+    output = call(driver, name, *arrays, kind=kind, **({"dim0": 0, "dim1": 1} if name == "transpose" else {}))
     assert output.dtype == numpy_dtype(dtype_called(kind))
 
 
 def test_whole_factors_of_integers(driver: BackendDriver) -> None:
-    assert ask(driver, "add", [1], [2], kind="int32", alpha=3.0).tolist() == [7]
-    assert ask(driver, "gemm", A, B, A, kind="int32", alpha=2.0, beta=3.0).tolist() == [[41, 50], [95, 112]]
+    assert call(driver, "add", [1], [2], kind="int32", alpha=3.0).tolist() == [7]
+    assert call(driver, "gemm", A, B, A, kind="int32", alpha=2.0, beta=3.0).tolist() == [[41, 50], [95, 112]]
 
 
-def test_an_optional_input_is_placed_by_its_name(driver: BackendDriver) -> None:
+def test_optional_input_is_matched_by_name(driver: BackendDriver) -> None:
     import dataclasses
 
     descriptor = OperatorDescriptor(name="layer_norm", signature=SIGNATURES["layer_norm"])
@@ -90,28 +89,28 @@ def fault_of(action: Any) -> Fault:
     return caught.value
 
 
-def test_an_unknown_operator_is_unsupported_and_the_known_are_listed(driver: BackendDriver) -> None:
-    found = fault_of(lambda: ask(driver, "conv9d", A))
+def test_unknown_operator_is_unsupported(driver: BackendDriver) -> None:
+    found = fault_of(lambda: call(driver, "conv9d", A))
     assert (found.reason, found.status) == (Reason.UNSUPPORTED, Status.SKIPPED)
     assert says(found.message, "backends.did_you_mean_conv")
     case = case_of(OperatorDescriptor(name="conv9d"), spec("float32", 2))
     assert "no operator 'conv9d'" in (driver.unsupported(case) or "")
 
 
-def test_a_dtype_that_torch_lacks_for_an_operator_is_unsupported(driver: BackendDriver) -> None:
-    found = fault_of(lambda: ask(driver, "gelu", [1], kind="int32"))
+def test_missing_dtype_of_operator_is_unsupported(driver: BackendDriver) -> None:
+    found = fault_of(lambda: call(driver, "gelu", [1], kind="int32"))
     assert found.reason is Reason.UNSUPPORTED
     assert says(found.message, "backends.not_implemented_for_int")
 
 
-def test_other_errors_of_torch_are_its_own(driver: BackendDriver) -> None:
+def test_other_torch_errors_pass_through(driver: BackendDriver) -> None:
     with refusal(RuntimeError, "backends.shapes_cannot_be_multiplied"):
-        ask(driver, "matmul", A, [[1.0, 2.0, 3.0]])
+        call(driver, "matmul", A, [[1.0, 2.0, 3.0]])
 
 
 @pytest.fixture
 def operator_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Put an operator of our own under the name relu."""
+    """Return a function that replaces the operator relu."""
 
     def install(function: Any) -> None:
         monkeypatch.setitem(TORCH_OPERATORS, "relu", function)
@@ -130,49 +129,49 @@ def operator_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         (RuntimeError("GET was unable to find an engine to execute this computation"), Reason.UNSUPPORTED),
     ],
 )
-def test_errors_get_their_reason(driver: BackendDriver, operator_that: Any, error: Exception, reason: Reason) -> None:
+def test_torch_errors_get_a_reason(driver: BackendDriver, operator_that: Any, error: Exception, reason: Reason) -> None:
     def raising(*_: Any) -> None:
         raise error
 
     operator_that(raising)
-    found = fault_of(lambda: ask(driver, "relu", A))
+    found = fault_of(lambda: call(driver, "relu", A))
     assert found.reason is reason
     assert "\n" not in found.message
 
 
-def test_a_real_allocation_that_fails(driver: BackendDriver, operator_that: Any) -> None:
+def test_failed_allocation_is_out_of_memory(driver: BackendDriver, operator_that: Any) -> None:
     operator_that(lambda *_: torch.empty(10**15))
-    assert fault_of(lambda: ask(driver, "relu", A)).reason is Reason.OUT_OF_MEMORY
+    assert fault_of(lambda: call(driver, "relu", A)).reason is Reason.OUT_OF_MEMORY
 
 
-def test_an_output_elsewhere_is_on_the_wrong_device(driver: BackendDriver, operator_that: Any) -> None:
+def test_output_on_other_device_fails(driver: BackendDriver, operator_that: Any) -> None:
     operator_that(lambda tensors, _: tensors[0].to("meta"))
-    found = fault_of(lambda: ask(driver, "relu", A))
+    found = fault_of(lambda: call(driver, "relu", A))
     assert found.reason is Reason.WRONG_DEVICE
     assert says(found.message, "backends.is_on_meta_but")
 
 
 @pytest.mark.parametrize(("device", "calls"), [("cuda:0", [()]), ("cuda:1", [(torch.device("cuda:1"),)])])
-def test_a_device_is_waited_for_before_its_output_is_read(
+def test_device_is_synchronised_before_reading(
     driver: Any, monkeypatch: pytest.MonkeyPatch, device: str, calls: list[Any]
 ) -> None:
-    """Without a device here: the tensors stay on the CPU, which is then the wrong one."""
+    # The tensors stay on the CPU, which is then the wrong device.
     waited: list[Any] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *given: waited.append(given))
     monkeypatch.setattr(torch_eager, "to_torch", lambda array, *_, **__: torch.from_numpy(array))
     driver._device = torch.device(device)
-    assert fault_of(lambda: ask(driver, "relu", A)).reason is Reason.WRONG_DEVICE
+    assert fault_of(lambda: call(driver, "relu", A)).reason is Reason.WRONG_DEVICE
     assert waited == calls
 
 
-def test_an_unknown_output_dtype(driver: BackendDriver, operator_that: Any) -> None:
+def test_invalid_output_type_fails(driver: BackendDriver, operator_that: Any) -> None:
     operator_that(lambda *_: torch.zeros(2, dtype=torch.float8_e5m2fnuz))
-    assert fault_of(lambda: ask(driver, "relu", A)).reason is Reason.DTYPE
+    assert fault_of(lambda: call(driver, "relu", A)).reason is Reason.DTYPE
     operator_that(lambda *_: None)
-    assert "returned NoneType" in fault_of(lambda: ask(driver, "relu", A)).message
+    assert "is of type NoneType" in fault_of(lambda: call(driver, "relu", A)).message
 
 
-def test_devices_are_checked_when_they_are_asked_for(driver: BackendDriver) -> None:
+def test_configure_checks_the_device(driver: BackendDriver) -> None:
     driver.configure({"torch_device": None})
     driver.configure({})
     driver.configure({"torch_device": "cpu"})
@@ -187,7 +186,7 @@ def test_devices_are_checked_when_they_are_asked_for(driver: BackendDriver) -> N
     assert driver.device() == "cpu"
 
 
-def test_a_device_that_this_machine_lacks(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_device_is_unavailable(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_devices, "device_count", lambda kind: 0)
     with pytest.raises(Unavailable, match="torch build with CUDA"):
         driver.configure({"torch_device": "cuda"})
@@ -202,7 +201,7 @@ def test_numerics_of_devices(driver: BackendDriver) -> None:
     assert torch_eager._numerics("float32", "npu") == Numerics(processor="accelerator", overflow="saturate")
 
 
-def test_the_precision_of_operands_is_what_torch_is_set_to(driver: BackendDriver) -> None:
+def test_operand_precision_follows_torch_settings(driver: BackendDriver) -> None:
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("highest")
@@ -216,7 +215,7 @@ def test_the_precision_of_operands_is_what_torch_is_set_to(driver: BackendDriver
         torch.set_float32_matmul_precision(before)
 
 
-def test_a_compiler_of_ones_own_makes_the_calls_of_the_catalogue() -> None:
+def test_user_compiler_runs_catalogue_operators() -> None:
     def doubled(graph: torch.fx.GraphModule, _: Any) -> Any:
         return lambda *given: [2 * each for each in graph(*given)]
 
@@ -247,7 +246,7 @@ def test_results_name_compiler() -> None:
 
 
 @pytest.mark.parametrize("keeps_memory", [False, True])
-def test_a_compiler_that_keeps_its_first_results_is_found_in_calls_of_the_catalogue(keeps_memory: bool) -> None:
+def test_compiler_that_reuses_results_fails(keeps_memory: bool) -> None:
     def keeping(graph: torch.fx.GraphModule, _: Any) -> Any:
         first: list[torch.Tensor] = []
 
@@ -272,7 +271,7 @@ def test_a_compiler_that_keeps_its_first_results_is_found_in_calls_of_the_catalo
 
 
 @pytest.mark.slow
-def test_a_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     given = [np.array(A, np.float32)]
     case = case_of(
         operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch", variant="aot_eager")

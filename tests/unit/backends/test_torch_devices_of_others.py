@@ -1,4 +1,4 @@
-"""Devices that torch gets from somebody's package: ``--torch-device`` takes them by the name that it registers."""
+"""Devices that other packages register with torch: ``--torch-device`` accepts their names."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ except Exception as error:
 
 
 @pytest.mark.heavy
-def test_a_device_that_a_package_registers_is_opened() -> None:
-    """A process of its own, since torch has one such device for good."""
+def test_registered_device_opens() -> None:
+    # In another process, since torch cannot unregister the device.
     if not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this torch makes no device of Python")
     ran = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, text=True, check=False, timeout=300)
@@ -41,12 +41,12 @@ def test_a_device_that_a_package_registers_is_opened() -> None:
     assert says(lines[2], "backends.this_machine_has_optestium")
 
 
-def test_a_device_that_nobody_brings_is_unknown() -> None:
+def test_unregistered_device_is_unknown() -> None:
     with pytest.raises(UnknownName, match="optestium"):
         TorchBackend().configure({"torch_device": "optestium"})
 
 
-def test_the_package_of_a_known_device_is_asked_for() -> None:
+def test_known_device_names_its_package() -> None:
     if str(torch._C._get_privateuse1_backend_name()) == "spyre":
         pytest.skip("it is there")
     with pytest.raises(Unavailable, match="torch_spyre"):

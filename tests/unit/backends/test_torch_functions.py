@@ -1,4 +1,4 @@
-"""Functions and backends of torch tensors: what they get, where they may write, and what they leave unwritten."""
+"""Functions and backends of torch tensors: operands, outputs, memory faults and changed settings."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("functions_of_tensors", None)
 
 
-def asked(name: str) -> Report:
+def report_of(name: str) -> Report:
     function = name if "=" in name else f"functions_of_tensors:{name}"
     given = {"function": (function,), "isolate": "none", "jobs": 1, "case_set": SETS}
     return check(given, stream=io.StringIO())
@@ -157,15 +157,15 @@ def reasons(outcome: Report) -> set[Reason | None]:
 
 
 @pytest.mark.parametrize("name", ["parameter", "buffer", "of_a_class"])
-def test_tensors_of_modules_are_plain_results(name: str) -> None:
-    outcome = asked(f"tanh=functions_of_tensors:{name}")
+def test_module_tensors_are_plain_results(name: str) -> None:
+    outcome = report_of(f"tanh=functions_of_tensors:{name}")
     assert reasons(outcome) == set()
     assert any(each.status is Status.PASSED for each in outcome.results)
 
 
 @pytest.mark.parametrize("name", ["lies", "lies_by_array"])
-def test_a_subclass_of_tensor_is_no_result(name: str) -> None:
-    outcome = asked(f"tanh=functions_of_tensors:{name}")
+def test_tensor_subclass_is_no_result(name: str) -> None:
+    outcome = report_of(f"tanh=functions_of_tensors:{name}")
     assert reasons(outcome) == {Reason.DTYPE}
     assert not any(
         each.status is Status.PASSED and each.verdict.evidence is Evidence.MEASURED for each in outcome.results
@@ -173,7 +173,7 @@ def test_a_subclass_of_tensor_is_no_result(name: str) -> None:
 
 
 def differences_from_torch(operator: str, function: str, **options: Any) -> list[tuple[str, str]]:
-    """Cases that pass on backend torch and fail by torch's own function."""
+    """Return the cases that pass on the torch backend and fail by torch's function, with their messages."""
     given = {"isolate": "none", "jobs": 1, **options}
     by_function = check({**given, "function": (f"{operator}={function}",)}, stream=io.StringIO()).results
     failed = {each.id: each.verdict.message for each in by_function if each.status in BAD_STATUSES}
@@ -181,15 +181,9 @@ def differences_from_torch(operator: str, function: str, **options: Any) -> list
     return [(each.id, failed[each.id]) for each in by_torch if each.id in failed and each.status is Status.PASSED]
 
 
-def test_functions_of_torch_take_what_the_backend_takes() -> None:
-    for name, case_set in (
-        ("sum", "attributes"),
-        ("cumsum", "ordinary"),
-        ("concat", "ordinary"),
-        ("gather", "ordinary"),
-        ("add", "dtypes"),
-        ("max", "attributes"),
-    ):
+def test_torch_functions_pass_like_the_backend() -> None:
+    ordinary = dict.fromkeys(("cumsum", "concat", "gather"), "ordinary")
+    for name, case_set in {"sum": "attributes", **ordinary, "add": "dtypes", "max": "attributes"}.items():
         assert not differences_from_torch(name, f"torch:{name}", case_set=(case_set,)), name
     for name in ("embedding", "scaled_dot_product_attention", "conv1d"):
         assert not differences_from_torch(name, f"torch.nn.functional:{name}", case_set=("ordinary",)), name
@@ -200,7 +194,7 @@ def test_functions_of_torch_take_what_the_backend_takes() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("module", ["torch", "torch.nn.functional"])
-def test_no_function_of_torch_fails_otherwise_than_the_backend(module: str) -> None:
+def test_no_torch_function_differs_from_backend(module: str) -> None:
     bootstrap()
     names = [each.name for each in operators if callable(getattr(importlib.import_module(module), each.name, None))]
     assert len(names) > 20
@@ -211,8 +205,8 @@ def test_no_function_of_torch_fails_otherwise_than_the_backend(module: str) -> N
 
 
 @pytest.mark.parametrize("name", ["relu", "into_out", "out_comes_first", "in_place"])
-def test_right_functions_pass_with_every_element_type(name: str) -> None:
-    outcome = asked(name)
+def test_right_functions_pass_with_every_dtype(name: str) -> None:
+    outcome = report_of(name)
     assert not [(each.id, each.verdict.message) for each in outcome.results if each.status in BAD_STATUSES]
     passed = [each for each in outcome.results if each.status is Status.PASSED]
     assert {"float32", "bfloat16"} <= {kind for each in passed for kind in each.dtypes}
@@ -221,35 +215,31 @@ def test_right_functions_pass_with_every_element_type(name: str) -> None:
     assert len(passed) > 40
 
 
-def test_several_outputs() -> None:
-    assert not reasons(asked("two_outputs"))
+def test_function_with_several_outputs_passes() -> None:
+    assert not reasons(report_of("two_outputs"))
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [
-        ("beyond_out", Reason.OUT_OF_BOUNDS),
-        ("leaves_the_last", Reason.UNWRITTEN),
-        ("leaves_the_first", Reason.UNWRITTEN),
-    ],
+    [("beyond_out", "OUT_OF_BOUNDS"), ("leaves_the_last", "UNWRITTEN"), ("leaves_the_first", "UNWRITTEN")],
 )
-def test_what_is_wrong_with_its_outputs(name: str, reason: Reason) -> None:
-    assert reasons(asked(name)) == {reason}
+def test_memory_faults_of_outputs_are_found(name: str, reason: str) -> None:
+    assert reasons(report_of(name)) == {Reason[reason]}
 
 
-def test_a_buffer_for_all_results_is_found_where_arrays_are_copies() -> None:
-    bad = [each for each in asked("one_buffer").results if each.status in BAD_STATUSES]
+def test_shared_result_buffer_is_found() -> None:
+    bad = [each for each in report_of("one_buffer").results if each.status in BAD_STATUSES]
     assert {(each.dtypes[0], each.reason) for each in bad} == {(kind, Reason.STATE) for kind in ("float32", "bfloat16")}
     assert all("overwrote the result of the call before it" in each.verdict.message for each in bad)
 
 
-def test_torch_compile_compiles_as_it_does_without() -> None:
-    outcome = asked("calls_compiled")
+def test_torch_compile_works_within_guarded_calls() -> None:
+    outcome = report_of("calls_compiled")
     assert not reasons(outcome)
     assert any(each.status is Status.PASSED for each in outcome.results)
 
 
-def test_a_backend_by_class() -> None:
+def test_backend_class_passes() -> None:
     from functions_of_tensors import Mine  # type: ignore[import-not-found]
 
     backend_manager.register(Mine(), replace=True)
@@ -264,7 +254,7 @@ def test_a_backend_by_class() -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("seeds", "initial_seed() was"), ("switches", "is_grad_enabled() was False")]
 )
-def test_what_is_left_set_for_all_of_torch(name: str, words: str) -> None:
+def test_changed_torch_settings_fail(name: str, words: str) -> None:
     before = torch.get_default_dtype(), torch.initial_seed()
     found = check(
         {"function": (f"functions_of_tensors:{name}",), "isolate": "none", "tier": "smoke"}, stream=io.StringIO()
@@ -274,6 +264,6 @@ def test_what_is_left_set_for_all_of_torch(name: str, words: str) -> None:
     assert (torch.get_default_dtype(), torch.initial_seed()) == before
 
 
-def test_who_draws_at_random_may_seed_torch() -> None:
+def test_random_operator_may_seed_torch() -> None:
     given = {"function": ("functions_of_tensors:draws",), "isolate": "none", "tier": "smoke"}
     assert Reason.STATE not in reasons(check(given, stream=io.StringIO()))

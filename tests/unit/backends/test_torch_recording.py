@@ -1,4 +1,4 @@
-"""Torch calls written down while they are made: what the outputs need, in order, and nothing else."""
+"""Recorded torch calls: the lines that outputs need, in order, and no others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_methods_operators_and_attributes() -> None:
     assert lines_of(lambda x: x.T.contiguous())[0] == ["t0 = x.T", "out = t0.contiguous()"]
 
 
-def test_what_nobody_needs_is_left_out() -> None:
+def test_unneeded_calls_are_left_out() -> None:
     def function(x: Any) -> Any:
         torch.exp(x)
         assert x.dtype == torch.float32
@@ -47,7 +47,7 @@ def test_what_nobody_needs_is_left_out() -> None:
     assert lines_of(function)[0] == ["t1 = x.add(1)", "out = torch.neg(t1)"]
 
 
-def test_changes_in_place_are_kept() -> None:
+def test_inplace_changes_are_kept() -> None:
     def function(x: Any) -> Any:
         out = torch.zeros(3, 4)
         other = torch.ones(3)
@@ -60,7 +60,7 @@ def test_changes_in_place_are_kept() -> None:
     assert lines == ["t0 = torch.zeros(3, 4)", "t0[1] = 5", "t0.add_(x)"]
 
 
-def test_a_change_through_a_view_is_kept() -> None:
+def test_change_through_view_is_kept() -> None:
     def function(x: Any) -> Any:
         out = x.clone()
         out.t()[1] = 5
@@ -69,12 +69,12 @@ def test_a_change_through_a_view_is_kept() -> None:
     assert lines_of(function)[0] == ["t0 = x.clone()", "t1 = t0.t()", "t1[1] = 5"]
 
 
-def test_out_of_none_changes_nothing() -> None:
+def test_out_none_changes_nothing() -> None:
     lines, _ = lines_of(torch.nn.functional.normalize)
     assert len(lines) == 1
 
 
-def test_several_outputs_and_parts_of_them() -> None:
+def test_outputs_and_their_parts_have_expressions() -> None:
     assert lines_of(lambda x: tuple(torch.topk(x, 2, dim=1))) == (
         ["t0 = torch.topk(x, 2, dim=1)"],
         ["t0[0]", "t0[1]"],
@@ -86,12 +86,12 @@ def test_several_outputs_and_parts_of_them() -> None:
     assert lines_of(lambda x: x) == ([], ["x"])
 
 
-def test_numbers_that_have_no_literal() -> None:
+def test_infinite_numbers_are_written() -> None:
     lines, _ = lines_of(lambda x: torch.clamp(x, float("-inf"), 3.5))
     assert lines == ['out = torch.clamp(x, float("-inf"), 3.5)']
 
 
-def test_a_call_that_raises_is_the_last_line() -> None:
+def test_raising_call_is_last_line() -> None:
     x = torch.arange(3)
     recording = Recording({"x": x}, torch.device("cpu"))
     with pytest.raises(RuntimeError):
@@ -103,7 +103,7 @@ def test_a_call_that_raises_is_the_last_line() -> None:
         Recording({"x": x}, torch.device("cpu")).lines(None)
 
 
-def test_what_has_no_text_is_said() -> None:
+def test_unwritable_argument_is_an_error() -> None:
     x = torch.arange(3.0)
     recording = Recording({"x": x}, torch.device("cpu"))
     foreign = torch.arange(100.0)
@@ -112,7 +112,7 @@ def test_what_has_no_text_is_said() -> None:
         recording.lines((out,))
 
 
-def test_the_device_of_meta_tensors_is_not_written() -> None:
+def test_meta_device_is_replaced() -> None:
     x = torch.empty(3, device="meta")
     recording = Recording({"x": x}, torch.device("cuda:1"))
     out = recording.record(lambda: torch.add(x, torch.ones(3, device=x.device)))

@@ -107,7 +107,7 @@ def test_a_script_may_end_itself(folder: Path) -> None:
 def test_model_may_change_directory(folder: Path) -> None:
     (folder / "goes.py").write_text("import os, torch\ndef f():\n    os.chdir('/')\n    torch.ones(2).abs()\n")
     before = list(sys.path)
-    assert capture("goes.py:f", "m.yaml").made.calls == 2
+    assert capture("goes.py:f", "m.yaml").capture.calls == 2
     assert (folder / "m.yaml").is_file()
     assert Path.cwd() == folder
     assert sys.path == before
@@ -183,13 +183,13 @@ def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.Monkey
             "a_script.py:raises",
             "there.yaml",
             {},
-            "there.yaml is there already, and nothing was written; --force writes",
+            "there.yaml exists already and was not changed",
         ),
         ("a_script.py:forward", "x.json", {}, "-o is x.json, expected a file that ends in .yaml"),
         ("a_script.py:forward", "no/x.yaml", {}, "-o is no/x.yaml, but there is no folder no"),
         ("a_script.py:forward", "folder.yaml", {}, "-o is folder.yaml, which is a folder"),
         ("a_script.py:raises", "x.yaml", {}, "nothing was written"),
-        ("a_script.py:forward", "x.yaml", {"config": ["{}"]}, "--config is {}, which is no file of JSON"),
+        ("a_script.py:forward", "x.yaml", {"config": ["{}"]}, "--config is {}, expected KEY=VALUE or a JSON file"),
         ("a_script.py:forward", "x.yaml", {"config": ["a=1"]}, "--config applies only to hf:CLASS"),
     ],
 )
@@ -212,9 +212,9 @@ def test_what_keeps_a_file_from_being_written(
         (
             "a_script.py:forward",
             {"ops": ["nothing"]},
-            "not asked for, as they match no pattern of --ops: 1 call",
+            "not selected, as they match no pattern of --ops: 1 call",
         ),
-        ("a_script.py:quiet", {}, "it made no call of torch's: does the function run the model?"),
+        ("a_script.py:quiet", {}, "no torch call was made: does the function run the model?"),
         (
             "a_script.py:draws",
             {},
@@ -340,7 +340,7 @@ def test_inputs_are_built_for_forward(
     [
         ("TinyModle", {}, "transformers has no model TinyModle; did you mean hf:TinyModel?"),
         ("TinyModel", {"widht": 1}, "Config has no widht; did you mean width?"),
-        ("PixelModel", {}, "PixelModel takes input_values, which hf: cannot make up"),
+        ("PixelModel", {}, "PixelModel needs the input input_values, which hf: cannot create"),
     ],
 )
 def test_what_a_class_does_not_have(transformers: None, name: str, config: dict[str, Any], said: str) -> None:

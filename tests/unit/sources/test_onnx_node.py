@@ -1,4 +1,4 @@
-"""ONNX's own node tests as cases: which there are, that a wrong answer is found, and what becomes of them."""
+"""ONNX's node tests as cases: selection, and verdicts on right and wrong outputs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from optest.onnx.runtime import OnnxRuntimeBackend
 from optest.spec import BAD_STATUSES, Reason, Status
 
 
-def asked(*names: str, **options: Any) -> Report:
+def report_of(*names: str, **options: Any) -> Report:
     given = {"source": (f"onnx-node:{','.join(names)}",), "isolate": "none", **options}
     return run(given, stream=io.StringIO())
 
 
 @pytest.mark.heavy
-def test_tests_are_chosen_by_operator_and_by_name() -> None:
+def test_tests_are_selected_by_operator_and_name() -> None:
     found = cases(source=("onnx-node:Softmax,test_relu*",))
     assert {each.descriptor.name for each in found} == {"onnx.Softmax", "onnx.Relu"}
     assert len({each.id for each in found}) == len(found) > 10
@@ -42,28 +42,28 @@ def test_tests_are_chosen_by_operator_and_by_name() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("backend", ["onnxruntime", "onnx-reference"])
-def test_right_answers_pass(backend: str) -> None:
-    outcome = asked("Softmax", "Add", "Shape", "test_cast_FLOAT_to_*", backend=backend)
+def test_right_outputs_pass(backend: str) -> None:
+    outcome = report_of("Softmax", "Add", "Shape", "test_cast_FLOAT_to_*", backend=backend)
     statuses = Counter(each.status for each in outcome.results)
     assert statuses[Status.PASSED] > 40
     assert statuses.keys() <= {Status.PASSED, Status.SKIPPED}
 
 
-def test_wrong_answers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_outputs_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     right = OnnxRuntimeBackend.called
     monkeypatch.setattr(OnnxRuntimeBackend, "called", lambda *given: [each * 1.01 for each in right(*given)])
-    outcome = asked("test_softmax_example")
+    outcome = report_of("test_softmax_example")
     assert {(each.status, each.reason) for each in outcome.results} == {(Status.FAILED, Reason.VALUE)}
 
 
-def test_a_backend_of_other_operators_has_none_of_them() -> None:
-    outcome = asked("test_relu", backend="numpy")
+def test_backend_without_onnx_operators_passes_nothing() -> None:
+    outcome = report_of("test_relu", backend="numpy")
     assert {each.status for each in outcome.results} & {Status.PASSED} == set()
 
 
 @pytest.mark.heavy
-def test_onnx_runtime_passes_all_but_what_is_known() -> None:
-    outcome = asked("all", isolate="auto")
+def test_onnx_runtime_passes_except_known_differences() -> None:
+    outcome = report_of("all", isolate="auto")
     statuses = Counter(each.status for each in outcome.results)
     bad = [each.id for each in outcome.results if each.status in BAD_STATUSES]
     assert len(bad) < 5, bad  # none where the expectations were written; other processors have other kernels

@@ -1,4 +1,4 @@
-"""What OpInfo says that an operator refuses: which cases it makes, and that only a refusal of that kind passes."""
+"""OpInfo's error inputs as cases: selection, and that only the expected error passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entries(name: str, *dtypes: str) -> list[dict[str, Any]]:
     return error_entries(name, database()[name], ("float32",), SourceRequest(names=(name,), dtypes=dtypes))
 
 
-def asked(name: str) -> list[TestCase]:
+def error_cases(name: str) -> list[TestCase]:
     return [case for case in cases(source=f"opinfo:{name}") if "error" in case.tags]
 
 
@@ -41,48 +41,50 @@ def verdict_of(case: TestCase) -> Verdict:
     return execute([case], TorchBackend()).verdicts[0]
 
 
-def test_each_error_input_has_a_name_of_its_own_that_stays() -> None:
-    names = [each["name"] for each in entries("gather")]
+def test_error_input_names_are_unique_and_stable() -> None:
+    names = [entry["name"] for entry in entries("gather")]
     assert names == [
         f"opinfo::gather::{str(tensors_of(error.sample_input)[0].dtype).removeprefix('torch.')}::error{number}"
         for number, error in enumerate(errors_of("gather", 0))
     ]
     assert len(names) > 5
-    assert [each["name"] for each in entries("gather", "float32")] == [name for name in names if "::float32::" in name]
+    assert [entry["name"] for entry in entries("gather", "float32")] == [
+        name for name in names if "::float32::" in name
+    ]
 
 
-def test_they_stand_behind_the_samples_and_have_a_tag() -> None:
+def test_error_inputs_follow_samples_with_tag() -> None:
     found = collect(SourceRequest(names=("gather",), dtypes=("float32",))).entries
-    kinds = [each["tags"][2] for each in found]
+    kinds = [entry["tags"][2] for entry in found]
     assert kinds.index("error") == len(kinds) - kinds.count("error")
     assert kinds.count("error") == len(entries("gather", "float32"))
 
 
-def test_type_and_regular_expression_are_those_of_opinfo() -> None:
+def test_expected_error_is_that_of_opinfo() -> None:
     for error, entry in zip(errors_of("cat", 0), entries("cat"), strict=True):
         if "skip" not in entry:
             assert entry["expects_error"] == {"type": error.error_type.__name__, "pattern": error.error_regex}
 
 
-def test_without_a_text_the_type_alone_is_asked_for() -> None:
-    stated = [each["expects_error"] for each in entries("atan2")]
+def test_error_without_text_expects_only_type() -> None:
+    stated = [entry["expects_error"] for entry in entries("atan2")]
     assert stated == [{"type": "Exception"}] * len(stated)
     assert stated
 
 
-def test_what_code_raises_by_a_slip_is_asked_for_by_its_name() -> None:
-    """``1 / tensor`` of two numbers ends in an AttributeError, which is no refusal anywhere else."""
-    assert {each["expects_error"]["type"] for each in entries("__rdiv__")} == {"AttributeError"}
+def test_errors_of_mistakes_are_expected_by_type() -> None:
+    # ``1 / tensor`` of two numbers ends in an AttributeError.
+    assert {entry["expects_error"]["type"] for entry in entries("__rdiv__")} == {"AttributeError"}
 
 
-def test_a_call_without_a_tensor_goes_with_float32() -> None:
-    names = [each["name"] for each in entries("atan2") if "shapes" not in each]
+def test_call_without_tensor_counts_as_float32() -> None:
+    names = [entry["name"] for entry in entries("atan2") if "shapes" not in entry]
     assert names
     assert all("::float32::" in name for name in names)
-    assert not [each for each in entries("atan2", "float64") if "shapes" not in each]
+    assert not [entry for entry in entries("atan2", "float64") if "shapes" not in entry]
 
 
-def test_the_call_of_a_wrapper_is_seen_though_it_raises() -> None:
+def test_raising_call_of_wrapper_is_recorded() -> None:
     (first, *_) = entries("nn.functional.embedding")
     assert first["attributes"]["call"].startswith("torch.nn.functional.embedding(input1, input0, ")
 
@@ -90,36 +92,35 @@ def test_the_call_of_a_wrapper_is_seen_though_it_raises() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("clamp_max", "OpInfo says that it is refused, but torch on the CPU takes it"),
+        ("clamp_max", "OpInfo expects an error, but torch on the CPU accepts the call"),
         ("gather", "two of its tensors share memory"),
         ("amax", "a tensor has 65 dimensions, more than NumPy holds"),
         ("gradient", "a tensor is on meta"),
-        ("jiterator_unary", "it runs on CUDA alone, from source code"),
+        ("jiterator_unary", "it runs only on CUDA, from source code"),
     ],
 )
-def test_what_no_case_can_say_is_left_out_with_the_reason(name: str, reason: str) -> None:
-    assert reason in {each.get("skip") for each in entries(name)}
+def test_unusable_error_input_is_skipped_with_reason(name: str, reason: str) -> None:
+    assert reason in {entry.get("skip") for entry in entries(name)}
 
 
 @pytest.mark.parametrize(("kind", "pattern"), [(IndexError, ""), (RuntimeError, "never said")])
-def test_where_torch_and_opinfo_are_at_odds_nothing_is_asked(
+def test_other_error_than_opinfo_expects_is_skipped(
     monkeypatch: pytest.MonkeyPatch, kind: type[Exception], pattern: str
 ) -> None:
     (first, *_) = errors_of("cat", 0)
     wrong = SimpleNamespace(sample_input=first.sample_input, error_type=kind, error_regex=pattern)
     monkeypatch.setattr("optest.torch.opinfo.source.errors_of", lambda *_: (wrong,))
     (only,) = entries("cat")
-    assert only["skip"].startswith("torch on the CPU says 'RuntimeError: ")
-    assert only["skip"].endswith(
-        f"but OpInfo {kind.__name__}" + (f" with a text that matches {pattern!r}" * bool(pattern))
-    )
+    assert only["skip"].startswith("torch on the CPU raises 'RuntimeError: ")
+    expected = f"{kind.__name__}{f' with a text that matches {pattern!r}' if pattern else ''}"
+    assert only["skip"].endswith(f"but OpInfo expects {expected}")
 
 
-def test_an_operator_without_error_inputs_has_none() -> None:
+def test_operator_without_error_inputs_has_no_entries() -> None:
     assert entries("exp") == []
 
 
-def test_error_inputs_that_cannot_be_made_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_build_error_inputs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:
         raise RuntimeError("no such device")
 
@@ -131,15 +132,15 @@ def test_error_inputs_that_cannot_be_made_are_told(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "name", ["cat", "gather", "nn.functional.embedding", "multinomial", "__rdiv__", "linalg.lstsq"]
 )
-def test_torch_refuses_what_it_has_to(name: str) -> None:
-    found = [case for case in asked(name) if case.skip is None]
+def test_torch_raises_expected_errors(name: str) -> None:
+    found = [case for case in error_cases(name) if case.skip is None]
     verdicts = {case.id: verdict_of(case) for case in found}
-    assert {each.message for each in verdicts.values() if each.status is not Status.PASSED} == set()
-    assert {each.evidence for each in verdicts.values()} == {Evidence.RAISED_AS_EXPECTED}
+    assert {entry.message for entry in verdicts.values() if entry.status is not Status.PASSED} == set()
+    assert {entry.evidence for entry in verdicts.values()} == {Evidence.RAISED_AS_EXPECTED}
 
 
-def test_values_are_made_again_in_a_worker() -> None:
-    for case in asked("gather"):
+def test_worker_rebuilds_same_values() -> None:
+    for case in error_cases("gather"):
         if case.skip is None:
             again = case_from_wire(case_to_wire(case), operators.get)
             assert again == case
@@ -150,8 +151,8 @@ def test_values_are_made_again_in_a_worker() -> None:
 
 
 @pytest.mark.heavy
-def test_memory_that_nobody_wrote_to_holds_the_same_in_every_process() -> None:
-    """Some error inputs of multinomial are made by torch.empty."""
+def test_uninitialised_memory_is_reproducible() -> None:
+    # Some error inputs of multinomial are created by torch.empty.
     program = (
         "import json, torch\n"
         "kept = [torch.rand(size) for size in range(1, 500)]\n"
@@ -168,7 +169,7 @@ def test_memory_that_nobody_wrote_to_holds_the_same_in_every_process() -> None:
 
 
 class Backend(TorchBackend):
-    """Torch, but for what it does with what has to be refused."""
+    """Torch backend that raises ``error`` instead of torch's errors, or returns its input if that is None."""
 
     def __init__(self, error: Exception | None) -> None:
         super().__init__()
@@ -193,14 +194,16 @@ class Backend(TorchBackend):
         (KeyError("Sizes of tensors must match except in dimension"), Reason.WRONG_ERROR),
     ],
 )
-def test_a_device_that_takes_it_or_refuses_it_otherwise_fails(error: Exception | None, reason: Reason) -> None:
-    (case, *_) = [each for each in asked("cat") if each.expects_error and "Sizes of" in each.expects_error.pattern]
+def test_missing_or_wrong_error_fails(error: Exception | None, reason: Reason) -> None:
+    (case, *_) = [
+        entry for entry in error_cases("cat") if entry.expects_error and "Sizes of" in entry.expects_error.pattern
+    ]
     verdict = execute([case], Backend(error)).verdicts[0]
     assert (verdict.status, verdict.reason) == (Status.FAILED, reason)
 
 
-def test_what_torch_on_the_cpu_takes_is_no_refusal_of_a_device() -> None:
-    (case, *_) = [each for each in asked("cat") if each.skip is None]
+def test_error_for_valid_call_fails() -> None:
+    (case, *_) = [entry for entry in error_cases("cat") if entry.skip is None]
     legal = dataclasses.replace(case, attributes={"call": "torch.cat((input0,))"})
     verdict = execute([legal], Backend(RuntimeError("refused"))).verdicts[0]
     assert verdict.reason is Reason.NOT_REFUSED

@@ -148,7 +148,7 @@ def test_the_run_says_how_many_there_are() -> None:
     wanted = case("torch.relu(input0)", IMAGES)
     found = verdict(wanted, loses_layout("optest_no_layout_told"))
     [line] = other_strides([result_of(wanted, found)] * 4)
-    assert line.startswith("results with other strides than torch on the CPU gives them: 4 cases (")
+    assert line.startswith("outputs with other strides than those of torch on the CPU: 4 cases (")
     assert line.endswith(", …); --same-strides fails such cases")
     assert list(other_strides([result_of(wanted, verdict(wanted))])) == []
 

@@ -331,8 +331,8 @@ def test_objects_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("torch.Tensor.data_ptr", "another place each time"),
-        ("torch.Tensor.__hash__", "another place each time"),
+        ("torch.Tensor.data_ptr", "returns an address"),
+        ("torch.Tensor.__hash__", "returns an address"),
         ("torch.Tensor.numpy", "hands out the memory of a tensor"),
         ("torch.Tensor.untyped_storage", "hands out the memory of a tensor"),
     ],

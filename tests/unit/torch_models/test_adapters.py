@@ -1,4 +1,4 @@
-"""Models by name: what their weights and inputs are, their configuration, and how a name that fits none is refused."""
+"""Opening models by name: weights, inputs, configuration, and errors."""
 
 from __future__ import annotations
 
@@ -24,32 +24,30 @@ LIGHT = {"resnet34": {"image_size": 32}, "mobilenet_v2": {"image_size": 32}}
 
 
 def bits(module: torch.nn.Module) -> list[torch.Tensor]:
-    return [each.clone() for each in module.state_dict().values()]
+    return [tensor.clone() for tensor in module.state_dict().values()]
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_weights_and_inputs_depend_on_name_preset_and_seed_alone(name: str) -> None:
+def test_weights_depend_only_on_name_and_seed(name: str) -> None:
     torch.manual_seed(1)
     one = opened_model(name, config=LIGHT.get(name, {}))
     before = torch.rand(1)
     torch.manual_seed(2)
     two = opened_model(name, config=LIGHT.get(name, {}))
-    other = opened_model(name, config=LIGHT.get(name, {}), seed=1)
+    reseeded = opened_model(name, config=LIGHT.get(name, {}), seed=1)
     assert all(map(torch.equal, bits(one.module), bits(two.module)))
-    assert not any(map(torch.equal, one.module.parameters(), other.module.parameters()))
+    assert not any(map(torch.equal, one.module.parameters(), reseeded.module.parameters()))
     first, again, second = (next(iter(one.inputs(seed).values())) for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
     torch.manual_seed(1)
-    assert torch.equal(before, torch.rand(1))  # the process's own random numbers are left alone
+    assert torch.equal(before, torch.rand(1)), "torch's random state is unchanged"
 
 
-def test_weights_are_the_same_bits_in_every_version() -> None:
+def test_weights_have_same_bits_in_every_version() -> None:
     weight = opened_model("gpt2").module.transformer.h[0].attn.c_attn.weight
-    assert [each.hex() for each in weight[0, :3].tolist()] == BITS
-
-
-BITS = ["0x1.6f15240000000p-2", "-0x1.3bd12a0000000p-8", "0x1.783e980000000p-5"]
+    bits = ["0x1.6f15240000000p-2", "-0x1.3bd12a0000000p-8", "0x1.783e980000000p-5"]
+    assert [value.hex() for value in weight[0, :3].tolist()] == bits
 
 
 @pytest.mark.parametrize(
@@ -59,17 +57,17 @@ BITS = ["0x1.6f15240000000p-2", "-0x1.3bd12a0000000p-8", "0x1.783e980000000p-5"]
 def test_activations_stay_moderate(name: str, preset: str) -> None:
     model = opened_model(name, preset=preset, config=LIGHT.get(name, {}))
     seen: dict[str, torch.Tensor] = {}
-    for path, each in model.module.named_modules():
-        each.register_forward_hook(lambda _, __, value, path=path: seen.update({path: value}))
+    for path, module in model.module.named_modules():
+        module.register_forward_hook(lambda _, __, value, path=path: seen.update({path: value}))
     (logits,) = results(model, model.inputs(0)).values()
     assert logits.dtype == torch.float32
     assert 0.1 < logits.std() < 100
-    spread = {path: float(each.std()) for path, each in seen.items()}
-    assert all(0.005 < each < 200 for each in spread.values()), spread
+    spread = {path: float(value.std()) for path, value in seen.items()}
+    assert all(0.005 < deviation < 200 for deviation in spread.values()), spread
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_language_model_is_causal(name: str) -> None:
+def test_language_model_is_causal(name: str) -> None:
     model = opened_model(name)
     inputs = model.inputs(0)
     changed = {"input_ids": inputs["input_ids"].clone()}
@@ -81,7 +79,7 @@ def test_a_language_model_is_causal(name: str) -> None:
     assert not torch.allclose(before[:, 9:], after[:, 9:])
 
 
-def test_a_configuration_changes_sizes() -> None:
+def test_configuration_changes_sizes() -> None:
     model = opened_model("gpt2", config={"n_layer": 1, "batch": 1, "tokens": 5, "tied": True})
     assert len(model.module.transformer.h) == 1
     assert model.module.lm_head.weight is model.module.transformer.wte.weight
@@ -95,7 +93,7 @@ def test_a_configuration_changes_sizes() -> None:
     ("name", "parameters"),
     [("gpt2", 124_439_808), ("llama", 1_100_048_384), ("resnet34", 21_797_672), ("mobilenet_v2", 3_504_872)],
 )
-def test_full_sizes_are_those_of_published_models(name: str, parameters: int) -> None:
+def test_full_sizes_match_published_models(name: str, parameters: int) -> None:
     with torch.device("meta"):
         module = MODELS.get(name)({"size": "full"}).module
     assert sum(each.numel() for each in module.parameters()) == parameters
@@ -107,29 +105,29 @@ def test_full_sizes_are_those_of_published_models(name: str, parameters: int) ->
         ("gpt", {}, "unknown model 'gpt'; did you mean 'gpt2'"),
         ("gpt2", {"n_layers": 3}, r"gpt2 has no n_layers; did you mean n_layer\?\n  known: size, n_layer, n_embd"),
         ("gpt2", {"n_layer": "3"}, "n_layer of gpt2 is '3', expected a whole number above 0"),
-        ("gpt2", {"n_layer": True}, "n_layer of gpt2 is True, expected"),
+        ("gpt2", {"n_layer": True}, "n_layer of gpt2 is True, expected a whole number above 0"),
         ("gpt2", {"tied": 1}, "tied of gpt2 is 1, expected true or false"),
-        ("gpt2", {"tokens": 512}, "tokens is 512, but n_positions is 256"),
+        ("gpt2", {"tokens": 512}, "tokens is 512, expected at most 256, the value of n_positions"),
         ("gpt2", {"n_embd": 66}, "n_embd is 66, expected a multiple of n_head, which is 4"),
         ("llama", {"num_key_value_heads": 3}, "num_attention_heads is 4, expected a multiple of"),
-        ("llama", {"hidden_size": 12}, "a head has an odd width"),
+        ("llama", {"hidden_size": 12}, "hidden_size / num_attention_heads is odd"),
         ("gpt2", {"size": "huge"}, "size of gpt2 is 'huge', expected small or full"),
         ("mine.py", {}, "mine.py is a script, expected one of its functions"),
         ("mine.py:good", {"a": 1}, "mine.py:good builds its model itself"),
         ("mine.py:god", {}, "mine.py has no god; did you mean good"),
-        ("mine.py:bare", {}, "yields Linear without inputs, but should return"),
-        ("mine.py:number", {}, "yields int without inputs"),
+        ("mine.py:bare", {}, "returns Linear without inputs, expected"),
+        ("mine.py:number", {}, "returns int without inputs"),
         ("mine.py:misnamed", {}, "example inputs of mine.py:misnamed are for y, expected tensors for input"),
         ("mine.py:unfit", {}, r"raised RuntimeError: .*\n  at .*mine.py:\d+, in forward"),
         ("nowhere.models:build", {}, "module 'nowhere.models' does not exist"),
     ],
 )
-def test_what_cannot_be_opened(mine: Path, name: str, config: dict, message: str) -> None:
+def test_invalid_model_or_configuration_is_an_error(mine: Path, name: str, config: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         opened_model(name, config=config)
 
 
-def test_an_unknown_preset() -> None:
+def test_unknown_preset_is_an_error() -> None:
     with refusal(UsageError, "torch_models.unknown_preset_smal_did"):
         opened_model("gpt2", preset="smal")
 
@@ -164,13 +162,13 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_model_of_ones_own_keeps_its_weights(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_model_keeps_its_weights(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = opened_model("mine.py:good")
     inputs = model.inputs(5)
     assert list(inputs) == ["x", "scale"]  # in the order of forward's parameters
     assert model.outputs == ("y", "pair_0", "pair_1")
-    made = results(model, inputs)
-    assert torch.equal(made["pair_1"], 2 * made["y"])
+    outputs = results(model, inputs)
+    assert torch.equal(outputs["pair_1"], 2 * outputs["y"])
     again = opened_model("mine.py:good")
     assert torch.equal(model.module.linear.weight, again.module.linear.weight)  # drawn by torch's seed
     assert presets_of("mine.py:good") == ("",)
@@ -185,7 +183,7 @@ def test_presets_are_for_models_without_weights() -> None:
     assert presets_of("gpt2", Path("w.safetensors")) == ("",)
 
 
-def test_a_model_can_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     def factory(_: dict) -> TorchModel:
         module = torch.nn.Linear(4, 2)
         return TorchModel(name="line", module=module, inputs=lambda seed: {"input": torch.ones(1, 4)}, outputs=("y",))
@@ -220,7 +218,7 @@ class AnLMHeadModel(torch.nn.Module):
         return {"logits": logits, "past": (logits,)} if self.config.use_cache else {"logits": logits}
 
 
-def test_a_model_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transformers_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
     model = opened_model("hf:AnLMHeadModel", config={"width": 6})
     assert model.outputs == ("logits",)
@@ -230,9 +228,7 @@ def test_a_model_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.equal(model.inputs(3)["input_ids"], model.inputs(4)["input_ids"])
 
 
-def test_size_of_a_model_is_printed_before_it_is_built(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_size_is_printed_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
     opened_model("hf:AnLMHeadModel", config={"width": 6})
     assert "AnLMHeadModel: 66 parameters" in capsys.readouterr().err
@@ -240,7 +236,7 @@ def test_size_of_a_model_is_printed_before_it_is_built(
         opened_model("hf:AnLMHeadModel", config={"width": 1 << 40})
 
 
-def test_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timm_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     def create_model(name: str, *, pretrained: bool, width: int) -> torch.nn.Module:
         assert name == "tiny"
         assert not pretrained
@@ -253,7 +249,7 @@ def test_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results(model, model.inputs(0))["logits"].shape == (2, 72)
 
 
-def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("timm", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(Unavailable, match="pip install timm"):

@@ -1,4 +1,4 @@
-"""Graphs of models: each node alone, in float32 and float64, with its place; and the ONNX model of the same."""
+"""Graphs of models: single nodes in float32 and float64, their locations, and the exported ONNX model."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def arrays(inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def run(graph: Graph, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """The model's outputs by name."""
-    given = arrays(inputs)
-    made = {**given, **dict(graph.stream(graph.region(graph.outputs, given), given))}
-    return {name: made[value] for name, value in graph.outputs_of.items()}
+    """Return the model's outputs by name."""
+    feeds = arrays(inputs)
+    values = {**feeds, **dict(graph.stream(graph.region(graph.outputs, feeds), feeds))}
+    return {name: values[value] for name, value in graph.outputs_of.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nodes_compute_what_the_model_does(name: str) -> None:
+def test_nodes_compute_the_model_outputs(name: str) -> None:
     model = opened_model(name, config=SMALL[name])
     inputs = model.inputs(0)
     graph = graph_of(model, arrays(inputs))
@@ -90,7 +90,7 @@ def test_nodes_know_their_module_and_line() -> None:
     assert graph.region(["getitem"], ["split"]).inputs == ("split",)
 
 
-def test_one_node_runs_alone() -> None:
+def test_single_node_runs() -> None:
     model = opened_model("gpt2")
     given = arrays(model.inputs(0))
     graph = graph_of(model, arrays(model.inputs(0)))
@@ -104,7 +104,7 @@ def test_one_node_runs_alone() -> None:
             np.testing.assert_allclose(wide, values[name], rtol=2e-4, atol=2e-5)
 
 
-def test_nodes_behind_the_last_value_that_is_read_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_runs_no_node_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(model := opened_model("gpt2"), arrays(model.inputs(0)))
     given, computed, value_of = arrays(model.inputs(0)), [], Graph.value_of
 
@@ -129,23 +129,16 @@ def test_float64_reaches_casts_constants_and_default_dtypes() -> None:
 
     model = model_of(forward)
     found = run(graph_of(model, arrays(model.inputs(0))).widened, model.inputs(0))["y"]
-    weight, bias = (
-        model.module.linear.weight.detach().double().numpy(),
-        model.module.linear.bias.detach().double().numpy(),
-    )
+    linear = model.module.linear
+    weight, bias = (parameter.detach().double().numpy() for parameter in (linear.weight, linear.bias))
     y = (model.inputs(0)["x"].double().numpy() @ weight.T + bias) * (np.arange(4) / 3)
     y += np.full(4, 0.1) + np.array([0.5, 0.25, 0.125, 1.0])
     expected = np.exp(y) / np.exp(y).sum(-1, keepdims=True)
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
-def test_float32_in_a_float64_graph_is_refused() -> None:
-    """By a node whose operator computes in float32, whatever it is given."""
-
-    def forward(self, x):
-        return torch.sin(x)
-
-    model = model_of(forward)
+def test_float32_in_float64_graph_is_an_error() -> None:
+    model = model_of(lambda self, x: torch.sin(x))
     graph = graph_of(model, arrays(model.inputs(0)))
     assert run(graph, model.inputs(0))["y"].dtype == np.float32
     (node,) = graph.nodes
@@ -178,12 +171,12 @@ narrow_sine = _NarrowSine()
     ],
     ids=["dropout not trained", "attention", "rrelu not trained", "dropout trained", "drawn"],
 )
-def test_what_draws_random_numbers_is_told_from_what_could(forward: Callable, drawn: str) -> None:
+def test_random_operators_are_detected(forward: Callable, drawn: str) -> None:
     model = model_of(forward)
     assert graph_of(model, arrays(model.inputs(0))).random == drawn
 
 
-def test_operators_in_place_and_regions_become_nodes_that_stand_alone() -> None:
+def test_inplace_operators_and_regions_are_decomposed() -> None:
     def forward(self, x):
         y = self.linear(x)
         before = y * 2
@@ -204,23 +197,22 @@ def test_operators_in_place_and_regions_become_nodes_that_stand_alone() -> None:
 
 
 @pytest.mark.heavy
-def test_an_export_that_fails_is_one_message(capfd: pytest.CaptureFixture[str]) -> None:
+def test_export_failure_is_one_message(capfd: pytest.CaptureFixture[str]) -> None:
     def forward(self, x):
         return x * 2 if x.sum() > 0 else x
 
     model = model_of(forward)
     pytest.importorskip("onnxscript")
     for export in (graph_of, exported_content):
-        with pytest.raises(
-            Fault, match=r"^export failed: mine to .*: GuardOnDataDependentSymNode: Could not guard"
-        ) as caught:
+        message = r"^export failed: mine to .*: GuardOnDataDependentSymNode: Could not guard"
+        with pytest.raises(Fault, match=message) as caught:
             export(model, arrays(model.inputs(0)))
         assert caught.value.reason is Reason.COMPILE
         assert len(str(caught.value).splitlines()) == 1
     assert capfd.readouterr() == ("", "")
 
 
-def test_export_without_onnxscript(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_without_onnxscript_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.torch.models.graphs.is_installed", lambda name: name != "onnxscript")
     with refusal(Unavailable, "torch_models.without_onnxscript_is_unavailable"):
         exported_content(model := opened_model("gpt2"), arrays(model.inputs(0)))
@@ -228,7 +220,7 @@ def test_export_without_onnxscript(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", SMALL)
-def test_the_onnx_model_has_the_names_places_and_results(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_onnx_model_has_names_locations_and_outputs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     model = opened_model(name, config=SMALL[name])

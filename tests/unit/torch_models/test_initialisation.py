@@ -1,4 +1,4 @@
-"""The random weights of a model show faults in its logits: each by more than float32's own error."""
+"""Random weights reveal faults of a model: each changes the logits by more than float32's rounding error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from optest.torch.models.initialisation import PRESETS
 
 pytestmark = pytest.mark.torch
 HEAD = 16
+# Minimum change of the logits by a fault, in units of float32's error against float64.
 SHOWN = 3
-"""How many times float32's error against float64 a fault has to change the logits."""
 
 
 class WithoutMask(torch.nn.Module):
@@ -27,7 +27,7 @@ class WithoutMask(torch.nn.Module):
 
 
 class LateForKeys(torch.nn.Module):
-    """Rotary positions of keys are one behind. Of queries and keys alike it were no fault: only differences count."""
+    """Rotary positions of keys are one behind; for queries and keys alike it would be no fault."""
 
     def __init__(self, rotary) -> None:
         super().__init__()
@@ -95,22 +95,19 @@ RESNET = [
     ("layer4.2.bn1", mean), ("layer4.2.bn2", no_bias), ("fc", no_bias), ("bn1", eps), ("layer4.0.bn2", eps),
 ]  # fmt: skip
 MOBILENET = [
-    ("features.0.1", mean),
-    ("features.17.conv.3", mean),
-    ("features.9.conv.0.1", eps),
-    ("features.0.2", unclipped),
-]
+    ("features.0.1", mean), ("features.17.conv.3", mean), ("features.9.conv.0.1", eps), ("features.0.2", unclipped),
+]  # fmt: skip
 ALL = {"gpt2": GPT2, "llama": LLAMA, "resnet34": RESNET, "mobilenet_v2": MOBILENET}
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ALL)
-def test_faults_show_in_the_logits_of_the_default_initialisation(name: str) -> None:
+def test_default_initialisation_reveals_faults(name: str) -> None:
     shown = dict(changes(name, PRESETS[0], ALL[name]))
     assert not {fault: change for fault, change in shown.items() if not change > SHOWN}
 
 
-def test_one_scale_does_not_show_all() -> None:
+def test_no_single_scale_reveals_all_faults() -> None:
     faults = [("transformer.ln_f", eps), ("transformer.h.0.mlp.act", erf)]
     small, large = (dict(changes("gpt2", preset, faults)) for preset in ("small", "large"))
     epsilon, gelu = small
@@ -119,7 +116,7 @@ def test_one_scale_does_not_show_all() -> None:
 
 
 def changes(name: str, preset: str, faults: list[tuple[str, Callable]]):
-    """Each fault with the change of the logits in units of float32's error."""
+    """Yield each fault with its change of the logits, in units of float32's error."""
     model = opened_model(name, preset=preset)
     inputs = model.inputs(0)
     wide = copy.deepcopy(model.module).double()

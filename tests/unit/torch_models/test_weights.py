@@ -1,4 +1,4 @@
-"""Weights in files: the same bits come back, published layouts are taken, and all that does not fit is said at once."""
+"""Weights in files: same bits after loading, published layouts, and one error with all mismatches."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ from optest.torch.models.adapters import opened_model
 from optest.torch.models.weights import save_weights
 
 pytestmark = pytest.mark.torch
-SMALL = {
-    "gpt2": {},
-    "llama": {"tied": True},
-    "resnet34": {"width": 8, "image_size": 32},
-    "mobilenet_v2": {"image_size": 32},
-}
+SMALL_IMAGE = {"image_size": 32}
+SMALL = {"gpt2": {}, "llama": {"tied": True}, "resnet34": {"width": 8, **SMALL_IMAGE}, "mobilenet_v2": SMALL_IMAGE}
 
 
 @pytest.fixture
@@ -35,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_weights_come_back_with_the_same_bits(file: Path, name: str) -> None:
+def test_loaded_weights_have_same_bits(file: Path, name: str) -> None:
     model = opened_model(name, config=SMALL[name], preset="large", seed=3)
     save_weights(model, file)
     again = opened_model(name, config=SMALL[name], weights=file)
@@ -49,15 +45,11 @@ def test_weights_come_back_with_the_same_bits(file: Path, name: str) -> None:
         opened_model(name, config=SMALL[name], weights=file, preset="small")
 
 
-def test_views_that_are_not_row_major_are_written_as_they_are(file: Path) -> None:
+def test_strided_views_are_saved(file: Path) -> None:
     module = torch.nn.Module()
     rows = torch.arange(12.0).view(4, 3)
     module.w = torch.nn.Parameter(torch.arange(9.0).view(3, 3))
-    for name, view in {
-        "t": module.w.t(),
-        "every_second": rows[::2],
-        "tied": module.w[:],
-    }.items():
+    for name, view in {"t": module.w.t(), "every_second": rows[::2], "tied": module.w[:]}.items():
         module.register_buffer(name, view.detach())
     save_weights(SimpleNamespace(module=module, name="m"), file)  # type: ignore[arg-type]
     stored, _ = tensors_in_file(file)
@@ -65,10 +57,12 @@ def test_views_that_are_not_row_major_are_written_as_they_are(file: Path) -> Non
     assert all((stored[name] == module.state_dict()[name].numpy()).all() for name in stored)
 
 
-def test_a_published_layout_of_gpt2(file: Path) -> None:
+def test_published_layout_of_gpt2_loads(file: Path) -> None:
     model = opened_model("gpt2", config={"tied": True})
     state = model.module.state_dict()
-    bare = {name.removeprefix("transformer."): each.clone() for name, each in state.items() if name != "lm_head.weight"}
+    bare = {
+        name.removeprefix("transformer."): tensor.clone() for name, tensor in state.items() if name != "lm_head.weight"
+    }
     bare["h.0.attn.bias"] = torch.ones(1, 1, 32, 32)  # the causal mask, which they hold
     save_file(bare, file)
     again = opened_model("gpt2", config={"tied": True}, weights=file)
@@ -76,36 +70,35 @@ def test_a_published_layout_of_gpt2(file: Path) -> None:
     assert torch.equal(results(model, inputs)["logits"], results(again, inputs)["logits"])
     with pytest.raises(UsageError, match=r"missing: lm_head.weight$"):
         opened_model("gpt2", weights=file)
-    save_file({name: each.clone() + (name == "lm_head.weight") for name, each in state.items()}, file)
+    save_file({name: tensor.clone() + (name == "lm_head.weight") for name, tensor in state.items()}, file)
     with pytest.raises(UsageError, match=r"differs from the name that it is tied to: lm_head.weight$"):
         opened_model("gpt2", config={"tied": True}, weights=file)
 
 
-def test_names_that_checkpoints_have() -> None:
-    """Some of them as Hugging Face's and torchvision's files have them."""
+def test_state_dict_names_match_checkpoints() -> None:
     names = {name: opened_model(name, config=SMALL[name]).module.state_dict() for name in SMALL}
     assert {"transformer.wte.weight", "transformer.h.1.mlp.c_proj.bias", "lm_head.weight"} <= names["gpt2"].keys()
     assert names["gpt2"]["transformer.h.0.attn.c_attn.weight"].shape == (64, 192)
     assert {"model.layers.1.self_attn.k_proj.weight", "model.norm.weight"} <= names["llama"].keys()
     assert {"layer2.0.downsample.1.running_mean", "bn1.num_batches_tracked", "fc.bias"} <= names["resnet34"].keys()
-    assert {"features.1.conv.0.0.weight", "features.18.1.running_var", "classifier.1.weight"} <= names[
-        "mobilenet_v2"
-    ].keys()
+    expected = {"features.1.conv.0.0.weight", "features.18.1.running_var", "classifier.1.weight"}
+    assert expected <= names["mobilenet_v2"].keys()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_narrow_weights_are_widened_with_a_note(file: Path, dtype: torch.dtype) -> None:
     state = opened_model("llama").module.state_dict()
-    save_file({name: each.to(dtype) for name, each in state.items()}, file)
+    save_file({name: tensor.to(dtype) for name, tensor in state.items()}, file)
     model = opened_model("llama", weights=file)
     assert model.notes == (f"weights of w.safetensors are {dtype}".replace("torch.", "") + ", widened to float32",)
     assert all(
-        torch.equal(each, state[name].to(dtype).to(torch.float32)) for name, each in model.module.state_dict().items()
+        torch.equal(tensor, state[name].to(dtype).to(torch.float32))
+        for name, tensor in model.module.state_dict().items()
     )
 
 
-def test_all_that_does_not_fit_is_said_at_once(file: Path) -> None:
-    state = {name: each.clone() for name, each in opened_model("gpt2").module.state_dict().items()}
+def test_all_mismatches_are_reported_together(file: Path) -> None:
+    state = {name: tensor.clone() for name, tensor in opened_model("gpt2").module.state_dict().items()}
     state["transformer.ln_F.bias"] = state.pop("transformer.ln_f.bias")
     state["transformer.wpe.weight"] = torch.zeros(16, 64)
     state["transformer.h.0.ln_1.weight"] = torch.ones(64, dtype=torch.float64)
@@ -123,7 +116,7 @@ def test_all_that_does_not_fit_is_said_at_once(file: Path) -> None:
         opened_model("llama", weights=file)
 
 
-def test_files_that_hold_no_weights(file: Path, tmp_path: Path) -> None:
+def test_invalid_weight_files_are_errors(file: Path, tmp_path: Path) -> None:
     with refusal(UsageError, "torch_models.cannot_be_read_no"):
         opened_model("gpt2", weights=file)
     file.write_bytes(b"nothing of the kind")

@@ -1,1 +1,1 @@
-"""Whole models in PyTorch: their modules by name, weights that show faults, and their graphs, of torch and of ONNX."""
+"""Whole models in PyTorch: modules by name, weights that reveal faults, and graphs of torch and ONNX."""

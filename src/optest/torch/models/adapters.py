@@ -1,4 +1,4 @@
-"""Names to models: the built-in ones, those of plug-ins, of transformers and timm, and a user's own by its path."""
+"""Open a model by name: built-in, registered by a plug-in, of transformers or timm, or user-defined by its path."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from optest.torch.tensors import on_cpu
 class TorchModel:
     """A module that is ready to run: in eval mode, float32, on the CPU.
 
-    ``inputs`` makes example inputs by seed, in the order of forward's parameters, whose names are the keys.
-    ``outputs`` names the tensors of what forward returns, nested ones in order. ``causal``: logits of a position depend
-    on inputs up to it alone; ``vocabulary`` and ``context`` (the most tokens) are then stated.
+    ``inputs(seed)`` returns example inputs by the names of forward's parameters, in their order. ``outputs`` names the
+    tensors in forward's value, nested ones in order. ``causal``: logits depend only on earlier and current tokens;
+    then ``vocabulary`` and ``context``, the maximum number of tokens, are set.
     """
 
     name: str
@@ -44,7 +44,7 @@ MODELS: Registry[Factory] = Registry("model")
 
 
 def register_model(name: str, factory: Factory | str) -> None:
-    """Let ``factory(config)`` make the model called ``name``; optest draws its weights. A text is an import path."""
+    """Register ``factory(config)``, or its import path, as the factory of model ``name``; optest draws its weights."""
     MODELS.register(name, factory)
 
 
@@ -57,11 +57,7 @@ register_model("mobilenet_v2", "optest.torch.models.vision:mobilenet_v2")
 def effective_config(
     name: str, config: Mapping[str, Any], small: Mapping[str, Any], full: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """``small``, which has every key, what ``size=full`` changes of it, and over both what ``config`` states.
-
-    Raises:
-        UsageError: for a key that there is not, or a value of another type or below what is possible.
-    """
+    """Return ``small``, updated by ``full`` if ``size=full``, and by ``config``; UsageError for a bad key or value."""
     config = dict(config)
     size = config.pop("size", "small")
     if size not in ("small", "full"):
@@ -80,7 +76,7 @@ def effective_config(
 
 
 def presets_of(name: str, weights: Path | None = None) -> tuple[str, ...]:
-    """The initialisations that a model can be validated with; "" alone where it has weights already."""
+    """Return the names of the initialisations for a model; only "" if it has weights already."""
     from optest.torch.models.initialisation import PRESETS
 
     return ("",) if weights is not None or _is_path(name) else PRESETS
@@ -89,34 +85,35 @@ def presets_of(name: str, weights: Path | None = None) -> tuple[str, ...]:
 def opened_model(
     name: str, *, config: Mapping[str, Any] = {}, preset: str = "", weights: Path | None = None, seed: int = 0
 ) -> TorchModel:
-    """The model called ``name``: registered, ``hf:CLASS``, ``timm:NAME``, ``FILE.py:NAME`` or ``module:NAME``.
+    """Return the model ``name``: a registered one, ``hf:CLASS``, ``timm:NAME``, ``FILE.py:NAME`` or ``module:NAME``.
 
-    Weights are those of ``weights`` or, but for a user's own model, drawn as ``preset`` says (the first of
-    :data:`~optest.torch.models.initialisation.PRESETS` if it is empty) from ``seed``.
+    Weights come from the file ``weights``, else from ``seed`` by the initialisation ``preset``; a user-defined model
+    (by path) keeps its weights if neither is set.
 
     Raises:
-        UsageError: for a name, a configuration, a preset or weights that do not fit.
-        Unavailable: if it needs a package that is not installed.
+        UsageError: for an unknown name or preset, or a configuration or weights that do not fit.
+        Unavailable: if the model needs a package that is not installed.
     """
     from optest.torch.models import foreign
     from optest.torch.models.initialisation import initialise
     from optest.torch.models.weights import load_weights
 
+    # Constructors draw initial weights: seed them, and restore the process's random state.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        source, colon, own = name.partition(":")
+        source, colon, rest = name.partition(":")
         if _is_path(name) and config:
-            raise UsageError(f"a configuration is given, but {name} builds its model itself")
+            raise UsageError(f"{name} builds its model itself, so --config cannot be used; set its values in the code")
         if _is_path(name):
-            model = foreign.of_user(name)
+            model = foreign.open_user_model(name)
         elif colon:
-            model = (foreign.of_transformers if source == "hf" else foreign.of_timm)(own, config)
+            model = (foreign.open_transformers_model if source == "hf" else foreign.open_timm_model)(rest, config)
         else:
             model = MODELS.get(name)(config)
     model.module.eval().requires_grad_(False)
     if weights is not None:
         if preset:
-            raise UsageError(f"preset is {preset}, but the weights are those of {weights}")
+            raise UsageError(f"preset {preset} cannot be used with the weights of {weights}; name one of them")
         return replace(model, notes=(*model.notes, *load_weights(model.module, weights)))
     if preset or not _is_path(name):
         initialise(model.module, preset, f"{name} {seed}")
@@ -128,21 +125,21 @@ def _is_path(name: str) -> bool:
 
 
 def normal_tensor(stream: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """Standard normal values in float32, the same bits on every machine."""
+    """Return standard normal values in float32 from a named random stream, with the same bits on every machine."""
     values = drawn(normal(dtype("float32"), None, None, None), Stream("torch model", stream), torch.Size(shape).numel())
     return torch.from_numpy(values.copy()).view(shape)
 
 
 def images(name: str, shape: tuple[int, ...]) -> Callable[[int], dict[str, torch.Tensor]]:
-    """What makes float32 images of that shape, [batch, channels, height, width], for the parameter ``name``."""
+    """Return an ``inputs`` function of random float32 images for the parameter ``name``; ``shape`` is [N, C, H, W]."""
     return lambda seed: {name: normal_tensor(f"image {seed}", shape)}
 
 
 def as_tensors(feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
-    """On the CPU, in memory of their own."""
+    """Return copies of the arrays as CPU tensors."""
     return dict(zip(feeds, on_cpu(list(feeds.values())), strict=True))
 
 
 def tensors_in(returned: Any) -> list[torch.Tensor]:
-    """The tensors of what a model returns, nested ones in order."""
-    return [each for each in _pytree.tree_leaves(returned) if isinstance(each, torch.Tensor)]
+    """Return the tensors in a model's value, nested ones in order."""
+    return [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""Models of others: of transformers and timm by their names, with random weights, and a user's own by its path."""
+"""Open models of other code: of transformers and timm by name, with random weights, and user-defined ones by path."""
 
 from __future__ import annotations
 
@@ -16,73 +16,63 @@ from optest.torch.models.transformers_models import library, transformers_model
 _TIMM = "pip install timm, and a torchvision of the same release and build as torch: the usual one needs CUDA"
 
 
-def of_user(path: str) -> TorchModel:
-    """The model that ``FILE.py:FUNCTION`` or ``package.module:FUNCTION`` returns, with its example inputs.
-
-    Raises:
-        UsageError: if there is no such function, or it returns anything but a module and tensors for its forward.
-    """
-    with named_object(path) as found, model_code(path):
-        made = found() if callable(found) and not isinstance(found, torch.nn.Module) else found
-        module, given = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-        if not isinstance(module, torch.nn.Module) or given is None:
-            kind = f"{type(module).__name__} without inputs" if given is None else type(module).__name__
-            raise UsageError(f"{path} yields {kind}, but should return (torch.nn.Module, example inputs)")
-        # A dictionary, a sequence, or one tensor, in the order of forward's parameters.
+def open_user_model(path: str) -> TorchModel:
+    """Return the model and inputs of ``FILE.py:NAME`` or ``package.module:NAME``; UsageError if it has neither."""
+    with named_object(path) as target, model_code(path):
+        value = target() if callable(target) and not isinstance(target, torch.nn.Module) else target
+        module, examples = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+        if not isinstance(module, torch.nn.Module) or examples is None:
+            kind = f"{type(module).__name__} without inputs" if examples is None else type(module).__name__
+            raise UsageError(f"{path} returns {kind}, expected (torch.nn.Module, example inputs)")
+        # Examples are a mapping, a sequence, or one tensor, in the order of forward's parameters.
         parameters = list(inspect.signature(module.eval().forward).parameters)
-        given = (given,) if isinstance(given, torch.Tensor) else given
-        named = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
-        wrong = [name for name, each in named.items() if name not in parameters or not isinstance(each, torch.Tensor)]
-        if wrong or (isinstance(given, Sequence) and len(given) > len(parameters)) or not named:
-            stated = ", ".join(wrong or named) or "nothing"
+        examples = (examples,) if isinstance(examples, torch.Tensor) else examples
+        named = examples if isinstance(examples, Mapping) else dict(zip(parameters, examples, strict=False))
+        wrong = [name for name, x in named.items() if name not in parameters or not isinstance(x, torch.Tensor)]
+        if wrong or (isinstance(examples, Sequence) and len(examples) > len(parameters)) or not named:
+            names = ", ".join(wrong or named) or "nothing"
             wanted = f"tensors for {', '.join(parameters)}"
-            raise UsageError(f"example inputs of {path} are for {stated}, expected {wanted}")
+            raise UsageError(f"example inputs of {path} are for {names}, expected {wanted}")
         inputs = {name: named[name] for name in parameters if name in named}
         outputs = _output_names(module, inputs)
     return TorchModel(name=path, module=module, inputs=lambda _: dict(inputs), outputs=outputs)
 
 
 def _output_names(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
-    """Keys of a dictionary or record that is returned; numbered where there are several tensors without."""
+    """Run the module; return its outputs' keys (``output`` if it returns no mapping), numbered if one has several."""
     with torch.no_grad():
         returned = module(**inputs)
     names: list[str] = []
+    # The output classes of transformers are mappings, too.
     for name, part in (returned if isinstance(returned, Mapping) else {"output": returned}).items():
-        count = len(tensors_in(part))  # records of transformers are dictionaries
-        names += [f"{name}_{place}" for place in range(count)] if count > 1 else [str(name)] * count
+        count = len(tensors_in(part))
+        names += [f"{name}_{index}" for index in range(count)] if count > 1 else [str(name)] * count
     return tuple(names)
 
 
-def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:
-    """A model of transformers, without a cache of keys and values.
-
-    Raises:
-        Unavailable, UsageError: as :func:`transformers_model`, and for whatever its code raises.
-    """
+def open_transformers_model(name: str, config: Mapping[str, Any]) -> TorchModel:
+    """Return a model of transformers, without a cache; raise UsageError, too, for errors of its code."""
     with model_code(f"hf:{name}"):
-        module, make = transformers_model(name, config)
-        stated = module.config
-        stated.use_cache = False
+        module, draw_inputs = transformers_model(name, config)
+        model_config = module.config
+        model_config.use_cache = False
 
         def inputs(seed: int) -> dict[str, torch.Tensor]:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                return make()
+                return draw_inputs()
 
-        given = inputs(0)
-        outputs = _output_names(module, given)
-    causal = name.endswith(("ForCausalLM", "LMHeadModel")) and list(given) == ["input_ids"] and outputs[0] == "logits"
-    sizes = {"vocabulary": "vocab_size", "context": "max_position_embeddings"} if causal else {}
-    about: dict[str, Any] = {each: getattr(stated, key, 0) for each, key in sizes.items()}
-    return TorchModel(name=f"hf:{name}", module=module, inputs=inputs, outputs=outputs, causal=causal, **about)
+        examples = inputs(0)
+        outputs = _output_names(module, examples)
+    is_language_model = name.endswith(("ForCausalLM", "LMHeadModel"))
+    causal = is_language_model and list(examples) == ["input_ids"] and outputs[0] == "logits"
+    keys = {"vocabulary": "vocab_size", "context": "max_position_embeddings"} if causal else {}
+    sizes: dict[str, Any] = {field: getattr(model_config, key, 0) for field, key in keys.items()}
+    return TorchModel(name=f"hf:{name}", module=module, inputs=inputs, outputs=outputs, causal=causal, **sizes)
 
 
-def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
-    """A model of timm; ``config`` goes to its ``create_model``.
-
-    Raises:
-        Unavailable: if timm is not installed, or the torchvision that it needs does not fit torch.
-    """
+def open_timm_model(name: str, config: Mapping[str, Any]) -> TorchModel:
+    """Return timm's model ``name``, created with ``config``, without pretrained weights; Unavailable without timm."""
     create = library("timm", _TIMM).create_model
     with model_code(f"timm:{name}"):
         module = create(name, pretrained=False, **config).eval()

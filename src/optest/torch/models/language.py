@@ -1,4 +1,4 @@
-"""GPT-2 and Llama, in plain torch. State dicts have the names and layouts of Hugging Face's published checkpoints.
+"""GPT-2 and Llama in plain torch. State dicts have the names and layouts of Hugging Face's published checkpoints.
 
 GPT-2: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Llama: Touvron et al. 2023,
 arXiv:2302.13971, with grouped attention (Ainslie et al. 2023, arXiv:2305.13245). Tokens are int64 [batch, tokens],
@@ -26,48 +26,50 @@ _LLAMA_BLOCK = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp
 
 
 def gpt2(config: Mapping[str, Any]) -> TorchModel:
-    """GPT-2; ``size=full`` is the published model of 124 million parameters."""
+    """Return GPT-2; ``size=full`` is the published model of 124 million parameters."""
     config = effective_config("gpt2", config, {**_GPT2, **_SHARED}, _GPT2_FULL)
     _require_divisible(config, "n_embd", "n_head")
     return _causal("gpt2", Gpt2(config), config, "n_positions")
 
 
 def llama(config: Mapping[str, Any]) -> TorchModel:
-    """Llama; ``size=full`` has the sizes of TinyLlama, 1.1 billion parameters."""
-    small, full = (dict(zip(_LLAMA, each, strict=True)) for each in ((2, 64, 160, 4, 2), (22, 2048, 5632, 32, 4)))
+    """Return Llama; ``size=full`` has the sizes of TinyLlama, 1.1 billion parameters."""
+    small, full = (dict(zip(_LLAMA, sizes, strict=True)) for sizes in ((2, 64, 160, 4, 2), (22, 2048, 5632, 32, 4)))
     rest = {"vocab_size": 512, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, **_SHARED}
     full |= {"vocab_size": 32000, "max_position_embeddings": 2048}
     config = effective_config("llama", config, {**small, **rest}, full)
     _require_divisible(config, "hidden_size", "num_attention_heads")
     _require_divisible(config, "num_attention_heads", "num_key_value_heads")
     if config["hidden_size"] // config["num_attention_heads"] % 2:
-        raise UsageError("a head has an odd width, but rotary positions turn pairs: hidden_size / num_attention_heads")
+        raise UsageError("hidden_size / num_attention_heads is odd, expected even: rotary positions rotate pairs")
     return _causal("llama", Llama(config), config, "max_position_embeddings")
 
 
-def _causal(name: str, module: nn.Module, config: Mapping[str, Any], longest: str) -> TorchModel:
-    shape, vocabulary, context = (config["batch"], config["tokens"]), config["vocab_size"], config[longest]
+def _causal(name: str, module: nn.Module, config: Mapping[str, Any], context_key: str) -> TorchModel:
+    """Return a language model with random tokens as inputs; ``context_key`` is the key of the maximum length."""
+    shape, vocabulary, context = (config["batch"], config["tokens"]), config["vocab_size"], config[context_key]
     if shape[1] > context:
-        raise UsageError(f"tokens is {shape[1]}, but {longest} is {context}: state a larger {longest}, too")
+        raise UsageError(f"tokens is {shape[1]}, expected at most {context}, the value of {context_key}")
 
     def inputs(seed: int) -> dict[str, torch.Tensor]:
         return {"input_ids": torch.randint(vocabulary, shape, generator=torch.Generator().manual_seed(seed))}
 
-    about = {"causal": True, "vocabulary": vocabulary, "context": context}
-    return TorchModel(name=name, module=module, inputs=inputs, outputs=("logits",), **about)
+    sizes = {"vocabulary": vocabulary, "context": context}
+    return TorchModel(name=name, module=module, inputs=inputs, outputs=("logits",), causal=True, **sizes)
 
 
-def _require_divisible(config: Mapping[str, Any], whole: str, part: str) -> None:
-    if config[whole] % config[part]:
-        raise UsageError(f"{whole} is {config[whole]}, expected a multiple of {part}, which is {config[part]}")
+def _require_divisible(config: Mapping[str, Any], key: str, divisor: str) -> None:
+    if config[key] % config[divisor]:
+        raise UsageError(f"{key} is {config[key]}, expected a multiple of {divisor}, which is {config[divisor]}")
 
 
 class CausalAttention(nn.Module):
-    """Step by step, so that a trace shows each; all are [batch, heads, tokens, width of a head].
+    """Causal attention of tensors [batch, heads, tokens, head width].
 
-    Where it ``keeps`` keys and values, a call is about the tokens after those of the calls before it.
+    If ``keeps`` is set, it caches keys and values, and a call continues the sequence of the calls before it.
     """
 
+    # Written in single steps, not as scaled_dot_product_attention, so that a trace shows every value.
     keeps = False
     kept: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -78,22 +80,23 @@ class CausalAttention(nn.Module):
             self.kept = key, value
         tokens, known = query.shape[-2], key.shape[-2]
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+        # The first query is at position ``known - tokens`` of the keys.
         mask = torch.ones(tokens, known, dtype=torch.bool, device=query.device).tril(known - tokens)
         weights = torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
         return weights @ value
 
 
-def _heads(x: torch.Tensor, width: int) -> torch.Tensor:
-    """[batch, tokens, heads x width] as [batch, heads, tokens, width]."""
+def _split_heads(x: torch.Tensor, width: int) -> torch.Tensor:
+    """Split [batch, tokens, heads x width] into heads: return [batch, heads, tokens, width]."""
     return x.view(*x.shape[:2], -1, width).transpose(1, 2)
 
 
-def _joined(heads: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _join_heads(heads: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return heads.transpose(1, 2).reshape(like.shape)
 
 
 class Block(nn.ModuleDict):
-    """Norm and attention, norm and matrices: four layers in this order, each two beside a shortcut."""
+    """Transformer block of four layers: norm, attention, norm, MLP; a shortcut around each pair."""
 
     def forward(self, x: torch.Tensor, *angles: torch.Tensor) -> torch.Tensor:
         norm, attention, second_norm, mlp = self.values()
@@ -102,7 +105,7 @@ class Block(nn.ModuleDict):
 
 
 class Decoder(nn.Module):
-    """The layers of a language model by their names in ``part``, the embedding first, and its head."""
+    """Base of language models: the named ``layers`` in a module ``part``, the embedding first, and the LM head."""
 
     def __init__(self, part: str, layers: dict[str, nn.Module], *, tied: bool) -> None:
         super().__init__()
@@ -113,14 +116,14 @@ class Decoder(nn.Module):
             self.lm_head.weight = embedding.weight
 
     def positions(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Of the tokens of a call, in the sequence that begins with those that are kept."""
+        """Return the tokens' positions in the sequence, which begins with the cached tokens."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        kept = next(each.kept for each in self.modules() if isinstance(each, CausalAttention))
+        kept = next(module.kept for module in self.modules() if isinstance(module, CausalAttention))
         return positions if kept is None else positions + kept[0].shape[-2]
 
 
 class Conv1D(nn.Module):
-    """A linear layer whose weight is [in, out], as GPT-2's checkpoints have it."""
+    """Linear layer with a weight [in, out], as in GPT-2's checkpoints."""
 
     def __init__(self, wide: int, out: int) -> None:
         super().__init__()
@@ -141,7 +144,7 @@ class Gpt2Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = self.c_attn(x).split(x.shape[-1], dim=-1)
-        return self.c_proj(_joined(self.attention(*(_heads(each, self.head) for each in parts)), x))
+        return self.c_proj(_join_heads(self.attention(*(_split_heads(part, self.head) for part in parts)), x))
 
 
 class Gpt2(Decoder):
@@ -188,10 +191,10 @@ class LlamaAttention(nn.Module):
         self.o_proj = nn.Linear(width, width, bias=False)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        query, key, value = (_heads(made(x), self.head) for made in (self.q_proj, self.k_proj, self.v_proj))
+        query, key, value = (_split_heads(layer(x), self.head) for layer in (self.q_proj, self.k_proj, self.v_proj))
         query, key = self.rotary(query, cos, sin), self.rotary(key, cos, sin)
-        key, value = (each.repeat_interleave(self.repeats, dim=1) for each in (key, value))
-        return self.o_proj(_joined(self.attention(query, key, value), x))
+        key, value = (tensor.repeat_interleave(self.repeats, dim=1) for tensor in (key, value))
+        return self.o_proj(_join_heads(self.attention(query, key, value), x))
 
 
 class LlamaMlp(nn.Module):

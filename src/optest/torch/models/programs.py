@@ -1,4 +1,4 @@
-"""A model in torch as a graph of values, and as torch or one of its compilers runs it; arrays in and out."""
+"""Run a model with torch or one of its compilers, as a whole or in regions of its graph; arrays in and out."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from optest.torch.tensors import from_torch
 
 
 class TorchProgram:
-    """As :class:`optest.backends.whole_models.ModelProgram` says. ``variant`` is a backend of torch.compile, ``eager``
-    torch itself.
+    """Implementation of :class:`optest.backends.whole_models.ModelProgram` for torch.
 
-    ``feeds`` are example inputs. ``threads`` 0 leaves torch its own number. A ``graph`` for inputs of such shapes is
-    exported once it is needed.
+    ``variant`` is a backend of torch.compile, or ``eager``. ``feeds`` are example inputs. ``threads`` 0 keeps torch's
+    number. ``graph`` is that of inputs with the shapes of ``feeds``; without it the model is exported when needed.
     """
 
     is_shown = True
     passes: Sequence[str] = ()
     weights: Sequence[str] = ()
+    # Backends of torch.compile; each runs the stages of the one before it and more.
     levels: Sequence[str] = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
-    """Backends of torch.compile, each of which does what the one before it does and more."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class TorchProgram:
             torch.set_num_threads(threads)
         self._model, self._feeds, self._variant = model, feeds, variant
         self._device = open_device(device or "cpu")
-        self._module = self._placed(model.module)
+        self._module = self._to_device(model.module)
         self._names = [*model.inputs(0)]
         self._graph, self._shapes = graph, _shapes(feeds)
         self._keeping: torch.nn.Module | None = None
@@ -62,10 +61,10 @@ class TorchProgram:
 
     def __str__(self) -> str:
         parameters = list(self._model.module.parameters())
-        kinds = sorted({str(each.dtype).removeprefix("torch.") for each in parameters})
-        where = f"{self._device}, " * (self._device.type != "cpu")
+        kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters})
+        device = f"{self._device}, " * (self._device.type != "cpu")
         return (
-            f"{sum(each.numel() for each in parameters):,} parameters; {where}{', '.join(kinds) or 'float32'}, matmul "
+            f"{sum(x.numel() for x in parameters):,} parameters; {device}{', '.join(kinds) or 'float32'}, matmul "
             f"precision {torch.get_float32_matmul_precision()}, threads: {torch.get_num_threads()}; "
             f"torch {torch.__version__}"
         )
@@ -75,6 +74,7 @@ class TorchProgram:
         return self._graph or self._graph_for(self._feeds)
 
     def _graph_for(self, feeds: Mapping[str, Array]) -> Graph:
+        """Return the graph for inputs of these shapes; export the model if the last graph has others."""
         if self._graph is None or self._shapes != _shapes(feeds):
             self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
         return self._graph
@@ -84,40 +84,45 @@ class TorchProgram:
         return regions_of(self.graph, _tensors_of(self.graph))
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
-        return [(name, each.dtype.name, [f"size {n}" for n in range(each.ndim)]) for name, each in self._feeds.items()]
+        return [(name, x.dtype.name, [f"size {n}" for n in range(x.ndim)]) for name, x in self._feeds.items()]
 
     @cached_property
-    def _whole(self) -> Any:
-        return self._compiled(self._module)
+    def _compiled_model(self) -> Any:
+        return self._compile(self._module)
 
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        module = self._whole if self._keeping is None else self._keeping
-        made = self._called(module, dict(zip(self._names, feeds.values(), strict=True)))
-        return dict(zip(self._model.outputs, made, strict=True))
+        module = self._compiled_model if self._keeping is None else self._keeping
+        outputs = self._call(module, dict(zip(self._names, feeds.values(), strict=True)))
+        return dict(zip(self._model.outputs, outputs, strict=True))
 
-    unwatched = outputs  # torch runs the parts of a model with as many threads as the whole
+    # torch runs the parts of a model with as many threads as the whole.
+    unwatched = outputs
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
-        module = self._compiled(self._placed(self._cut(region)))
-        made = self._called(module, {name: given[name] for name in region.inputs})
-        return dict(zip(region.outputs, made, strict=True))
+        module = self._compile(self._to_device(self._cut(region)))
+        outputs = self._call(module, {name: given[name] for name in region.inputs})
+        return dict(zip(region.outputs, outputs, strict=True))
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """All values are further outputs of the graph that is compiled: see whether that changes the model's own."""
+        """Return values inside the model, from one call of the compiled graph with all of its tensors as outputs.
+
+        More outputs may change how a compiler fuses, and so the model's outputs: compare these with :meth:`outputs`.
+        """
         if self._tapped is None or self._tapped[0] is not feeds:
             graph = self._graph_for(feeds)
-            by_place = dict(zip(graph.inputs, feeds.values(), strict=True))
-            self._tapped = feeds, self.made(graph.region(_tensors_of(graph), graph.inputs), by_place)
+            by_input = dict(zip(graph.inputs, feeds.values(), strict=True))
+            self._tapped = feeds, self.made(graph.region(_tensors_of(graph), graph.inputs), by_input)
         return {name: self._tapped[1][name] for name in outputs}
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
-        """Every tensor of torch's graph, in its order, as :meth:`watched` has them.
+        """Yield the name, value, operator and location of every tensor of the graph, in its order.
 
         Raises:
-            Fault: UNSUPPORTED where the model keeps keys and values; COMPILE if it cannot be exported to a graph.
+            Fault: UNSUPPORTED if keys and values are cached; COMPILE if the model cannot be exported to a graph.
         """
         if self._keeping is not None:
-            raise Fault(Reason.UNSUPPORTED, "no values inside are shown with --kv-cache: the graph is that without")
+            message = "values inside the model cannot be shown with --kv-cache: the exported graph has no cache"
+            raise Fault(Reason.UNSUPPORTED, message)
         graph = self._graph_for(feeds)
         names = {value: name for name, value in graph.outputs_of.items()}
         for name, value in self.watched(_tensors_of(graph), feeds).items():
@@ -125,76 +130,80 @@ class TorchProgram:
             yield names.get(name, name), value, graph.operator(number), graph.place_of(number)
 
     def files(self, feeds: Mapping[str, Array]) -> dict[str, bytes]:
-        """torch's graph as code."""
+        """Return the exported graph as Python code, by file name."""
         program = self._graph_for(feeds).program
         return {"program.txt": program.print_readable(print_output=False).encode()}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
-        """By torch.profiler, without a cache: time of the operator itself, on the device."""
+        """Return name, count and seconds of each operator, without its callees, by torch.profiler; write its trace.
+
+        Any cache of keys and values is dropped. Times are those of the device.
+        """
         self._keeping = None
         self.outputs(feeds)
-        with torch.profiler.profile() as profiler:  # of every activity that torch can see here
+        with torch.profiler.profile() as profiler:
             self.outputs(feeds)
         profiler.export_chrome_trace(str(trace))
         time = "self_cpu_time_total" if self._device.type == "cpu" else "self_device_time_total"
-        return [(each.key, each.count, getattr(each, time) / 1e6) for each in profiler.key_averages()]
+        return [(event.key, event.count, getattr(event, time) / 1e6) for event in profiler.key_averages()]
 
     def keep_cache(self) -> bool:
-        """Keep keys and values from here on, so that a run is about further tokens; False for a model that cannot."""
-        module = copy.deepcopy(self._module)  # the graph is that of the model without
-        attentions = [each for each in module.modules() if isinstance(each, CausalAttention)]
-        for each in attentions:
-            each.keeps = True
+        """Cache keys and values from now on, so that runs continue a sequence; return False if the model cannot."""
+        # A copy: the graph is exported from the model without a cache.
+        module = copy.deepcopy(self._module)
+        attentions = [part for part in module.modules() if isinstance(part, CausalAttention)]
+        for attention in attentions:
+            attention.keeps = True
         self._keeping = module if attentions and self._variant == "eager" else None
         return self._keeping is not None
 
-    def _placed(self, module: torch.nn.Module) -> torch.nn.Module:
-        """On the device, where the reference does not follow."""
+    def _to_device(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Return the module on the device; a copy if that is not the CPU, as the reference uses the module, too."""
         return module if self._device.type == "cpu" else copy.deepcopy(module).to(self._device)
 
-    def _compiled(self, module: torch.nn.Module) -> Any:
+    def _compile(self, module: torch.nn.Module) -> Any:
         return module if self._variant == "eager" else torch.compile(module, backend=self._variant)
 
-    def _called(self, module: Any, feeds: Mapping[str, Array]) -> list[Array]:
-        tensors = {name: each.to(self._device) for name, each in as_tensors(feeds).items()}
+    def _call(self, module: Any, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the module's outputs; after the first call of compiled code, check that they follow changed inputs."""
+        tensors = {name: tensor.to(self._device) for name, tensor in as_tensors(feeds).items()}
         try:
             with torch.no_grad():
-                made = module(**tensors)
+                outputs = tensors_in(module(**tensors))
                 if isinstance(module, torch._dynamo.OptimizedModule) and module not in self._called_again:
                     self._called_again.add(module)
 
-                    def called(each: Any, *given: torch.Tensor) -> list[torch.Tensor]:
-                        return tensors_in(each(**dict(zip(tensors, given, strict=True))))
+                    def run(function: Any, *inputs: torch.Tensor) -> list[torch.Tensor]:
+                        return tensors_in(function(**dict(zip(tensors, inputs, strict=True))))
 
-                    again = DeviceUnderTest("model", self._device, self._variant, compiled=lambda x: called(module, *x))
-                    plain, given = partial(called, module._orig_mod), [*tensors.values()]
-                    require_values_followed(plain, given, tensors_in(made), again, reverses=True)
+                    target = DeviceUnderTest("model", self._device, self._variant, compiled=lambda x: run(module, *x))
+                    eager, inputs = partial(run, module._orig_mod), [*tensors.values()]
+                    require_values_followed(eager, inputs, outputs, target, reverses=True)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise Fault(Reason.COMPILE, f"torch.compile: {str(error).strip().partition(chr(10))[0]}") from error
-        return [from_torch(each) for each in tensors_in(made)]
+        return [from_torch(output) for output in outputs]
 
     def _cut(self, region: Region) -> torch.nn.Module:
-        """The nodes of a region as a module."""
-        graph = torch.fx.Graph()
-        whole = self.graph
-        nodes = [whole.nodes[number] for number in region.nodes]
-        by_name = {node.name: node for made in nodes for node in (made, *made.all_input_nodes)}
-        known: dict[Any, Any] = {by_name[name]: graph.placeholder(name) for name in region.inputs}
+        """Return the nodes of a region as a module."""
+        source, graph = self.graph, torch.fx.Graph()
+        nodes = [source.nodes[number] for number in region.nodes]
+        by_name = {operand.name: operand for node in nodes for operand in (node, *node.all_input_nodes)}
+        copies: dict[Any, Any] = {by_name[name]: graph.placeholder(name) for name in region.inputs}
 
+        # Nodes that create tensors were recorded with the CPU.
         def on_device(argument: Any) -> Any:
-            """Where a node makes a tensor: not on the CPU where the graph was recorded."""
             return self._device if isinstance(argument, torch.device) else argument
 
-        def copied(node: Any) -> Any:
-            if node not in known:
-                made = known[node] = graph.node_copy(node, copied)
-                made.args, made.kwargs = map_aggregate((made.args, made.kwargs), on_device)
-            return known[node]
+        def copy_node(node: Any) -> Any:
+            if node not in copies:
+                new = copies[node] = graph.node_copy(node, copy_node)
+                new.args, new.kwargs = map_aggregate((new.args, new.kwargs), on_device)
+            return copies[node]
 
         for node in nodes:
-            copied(node)
-        graph.output(tuple(known[by_name[name]] for name in region.outputs))
-        return torch.fx.GraphModule(whole.program, graph)
+            copy_node(node)
+        graph.output(tuple(copies[by_name[name]] for name in region.outputs))
+        return torch.fx.GraphModule(source.program, graph)
 
 
 def _tensors_of(graph: Graph) -> list[str]:
@@ -202,20 +211,16 @@ def _tensors_of(graph: Graph) -> list[str]:
 
 
 def _shapes(feeds: Mapping[str, Array]) -> list[tuple[int, ...]]:
-    return [each.shape for each in feeds.values()]
+    return [array.shape for array in feeds.values()]
 
 
 def inputs_of(model: TorchModel, seed: int) -> dict[str, Array]:
-    """Example inputs by the names of forward's parameters."""
-    return {name: from_torch(each) for name, each in model.inputs(seed).items()}
+    """Return example inputs as arrays by the names of forward's parameters."""
+    return {name: from_torch(tensor) for name, tensor in model.inputs(seed).items()}
 
 
 def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
-    """The graph of a model for inputs of such shapes, and these by its own names for them.
-
-    Raises:
-        Fault: COMPILE if torch.export fails.
-    """
+    """Return the graph for the shapes of ``feeds``, and the feeds by its input names; ``Fault`` COMPILE if it fails."""
     graph = graph_of(model, dict(zip(model.inputs(0), feeds.values(), strict=True)))
     return graph, dict(zip(graph.inputs, feeds.values(), strict=True))
 
@@ -223,13 +228,16 @@ def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[Gra
 def exported_model(
     model: TorchModel, feeds: Mapping[str, Array], moved: Callable[[Array], Array]
 ) -> tuple[bytes, dict[str, Array]]:
-    """The model in ONNX, and its outputs by torch: in float32 (``name``), in float64 (``name.float64``), and in float64
-    with sums and inputs that were ``moved`` (``name.moved``)."""
-    graph, given = graph_with_feeds(model, feeds)
+    """Return the model in ONNX, and its outputs by torch.
+
+    These are float32 (``NAME``), float64 (``NAME.float64``), and float64 with rounding errors in sums and inputs
+    perturbed by ``moved`` (``NAME.moved``).
+    """
+    graph, inputs = graph_with_feeds(model, feeds)
     region, outputs = graph.region(graph.outputs, graph.inputs), dict[str, Array]()
-    other = {name: moved(each) for name, each in given.items()}
-    graphs = (("", graph, given), (".float64", graph.widened, given), (".moved", graph.perturbed, other))
-    for suffix, each, fed in graphs:
-        made = {**fed, **{name: value for name, value in each.stream(region, fed) if name in graph.outputs}}
-        outputs |= {f"{name}{suffix}": made[value] for name, value in graph.outputs_of.items()}
+    perturbed = {name: moved(array) for name, array in inputs.items()}
+    runs = (("", graph, inputs), (".float64", graph.widened, inputs), (".moved", graph.perturbed, perturbed))
+    for suffix, variant, arrays in runs:
+        values = {**arrays, **{name: value for name, value in variant.stream(region, arrays) if name in graph.outputs}}
+        outputs |= {f"{name}{suffix}": values[value] for name, value in graph.outputs_of.items()}
     return exported_content(model, feeds), outputs

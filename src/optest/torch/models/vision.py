@@ -1,4 +1,4 @@
-"""ResNet-34 and MobileNetV2, in plain torch. State dicts have the names of torchvision's published weights.
+"""ResNet-34 and MobileNetV2 in plain torch. State dicts have the names of torchvision's published weights.
 
 ResNet: He et al. 2015, arXiv:1512.03385. MobileNetV2: Sandler et al. 2018, arXiv:1801.04381. Images are float32
 [batch, 3, image_size, image_size], logits [batch, num_classes].
@@ -19,13 +19,13 @@ _FULL = {"batch": 1, "image_size": 224, "num_classes": 1000}
 
 
 def resnet34(config: Mapping[str, Any]) -> TorchModel:
-    """ResNet-34; ``width`` is the channels of its first stage."""
+    """Return ResNet-34; ``width`` is the number of channels of its first stage."""
     config = effective_config("resnet34", config, {"width": 16, **_SMALL}, {"width": 64, **_FULL})
     return _classifier("resnet34", ResNet(config["width"], config["num_classes"]), config)
 
 
 def mobilenet_v2(config: Mapping[str, Any]) -> TorchModel:
-    """MobileNetV2; ``width_mult`` scales the channels, to multiples of eight."""
+    """Return MobileNetV2; ``width_mult`` scales the numbers of channels, to multiples of eight."""
     config = effective_config("mobilenet_v2", config, {"width_mult": 0.25, **_SMALL}, {"width_mult": 1.0, **_FULL})
     return _classifier("mobilenet_v2", MobileNetV2(config["width_mult"], config["num_classes"]), config)
 
@@ -36,10 +36,13 @@ def _classifier(name: str, module: nn.Module, config: Mapping[str, Any]) -> Torc
 
 
 def _conv(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
+    # The batch norm that follows has the bias.
     return nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
 
 
 class BasicBlock(nn.Module):
+    """Residual block of two 3 x 3 convolutions; a 1 x 1 convolution on the shortcut if shapes change."""
+
     def __init__(self, channels: int, out: int, stride: int = 1) -> None:
         super().__init__()
         self.conv1 = _conv(channels, out, 3, stride)
@@ -58,6 +61,8 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
+    """ResNet-34 with ``width`` channels in the first of its four stages."""
+
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
         self.conv1 = _conv(3, width, 7, 2)
@@ -80,11 +85,13 @@ class ResNet(nn.Module):
 
 
 class InvertedResidual(nn.Module):
+    """Block that expands the channels, convolves each, and projects them, with a shortcut if the shape stays."""
+
     def __init__(self, channels: int, out: int, stride: int, expansion: int) -> None:
         super().__init__()
         inner = channels * expansion
-        layers = [] if expansion == 1 else [_activated(channels, inner, 1)]
-        layers += [_activated(inner, inner, 3, stride, inner), _conv(inner, out, 1)]
+        layers = [] if expansion == 1 else [_conv_bn_relu(channels, inner, 1)]
+        layers += [_conv_bn_relu(inner, inner, 3, stride, inner), _conv(inner, out, 1)]
         self.conv = nn.Sequential(*layers, nn.BatchNorm2d(out))
         self.has_shortcut = stride == 1 and channels == out
 
@@ -92,12 +99,12 @@ class InvertedResidual(nn.Module):
         return x + self.conv(x) if self.has_shortcut else self.conv(x)
 
 
-def _activated(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
+def _conv_bn_relu(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
     return nn.Sequential(_conv(channels, out, kernel, stride, groups), nn.BatchNorm2d(out), nn.ReLU6())
 
 
+# Expansion, channels, blocks and stride; table 2 of the paper.
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-"""Expansion, channels, blocks and stride; table 2 of the paper."""
 
 
 class MobileNetV2(nn.Module):
@@ -105,20 +112,20 @@ class MobileNetV2(nn.Module):
         super().__init__()
         channels = _channels(32 * width_mult)
         last = _channels(1280 * max(1.0, width_mult))
-        layers = [_activated(3, channels, 3, 2)]
+        layers = [_conv_bn_relu(3, channels, 3, 2)]
         for expansion, wide, blocks, stride in _STAGES:
             out = _channels(wide * width_mult)
             for block in range(blocks):
                 layers.append(InvertedResidual(channels, out, 1 if block else stride, expansion))
                 channels = out
-        self.features = nn.Sequential(*layers, _activated(channels, last, 1))
+        self.features = nn.Sequential(*layers, _conv_bn_relu(channels, last, 1))
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(last, classes))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.features(x).mean([2, 3]))
 
 
-def _channels(wanted: float) -> int:
-    """The nearest multiple of eight that is not below nine tenths of what is wanted."""
-    near = max(8, int(wanted + 4) // 8 * 8)
-    return near + 8 if near < 0.9 * wanted else near
+def _channels(count: float) -> int:
+    """Round ``count`` to the nearest multiple of eight, at least 8, and to the next one if that is below 90 %."""
+    near = max(8, int(count + 4) // 8 * 8)
+    return near + 8 if near < 0.9 * count else near

@@ -1,4 +1,4 @@
-"""Which torch function computes which operator, family by family."""
+"""The torch calls of the catalogue's operators, by operator name; one module per family or two."""
 
 from __future__ import annotations
 
@@ -9,4 +9,3 @@ __all__ = ["TORCH_OPERATORS"]
 
 _FAMILIES = (elementwise, reduction, contraction, movement, kernels)
 TORCH_OPERATORS: dict[str, TorchCall] = {name: call for family in _FAMILIES for name, call in family.CALLS.items()}
-"""By canonical name."""

@@ -1,7 +1,4 @@
-"""The torch calls of the contraction, the attention and the pooling family.
-
-Rope is composed of torch's elementwise operators, in float32 and wider.
-"""
+"""Torch calls of contraction, attention and pooling operators, composed in float32 or wider if torch lacks them."""
 
 from __future__ import annotations
 
@@ -16,20 +13,20 @@ from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor,
 from optest.torch.tensors import TORCH_DTYPES
 
 
-def _into(call: Callable[[Tensors, Attributes], torch.Tensor]) -> TorchCall:
-    """``call`` with ``out_dtype``, which torch has for few of these operators and on few devices.
+def _with_out_dtype(call: Callable[[Tensors, Attributes], torch.Tensor]) -> TorchCall:
+    """Return ``call`` with the attribute ``out_dtype``, which torch has for few operators and on few devices.
 
-    Integers are exact in the wider dtype, and so are products of 16-bit floats in float32: the operands are widened
-    first. 8-bit floats go through float32 to 16 bits.
+    The operands are widened before the call, floats to float32, integers to the output's dtype.
     """
 
     def widened(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-        stated = attributes.get("out_dtype")
-        if stated is None or TORCH_DTYPES[stated] == tensors[0].dtype:
+        name = attributes.get("out_dtype")
+        if name is None or TORCH_DTYPES[name] == tensors[0].dtype:
             return call(tensors, attributes)
-        target = TORCH_DTYPES[stated]
+        target = TORCH_DTYPES[name]
+        # Products of 16-bit floats are exact in float32, and integers are exact in the wider dtype.
         within = torch.float32 if target.is_floating_point else target
-        wide = [None if each is None else each.to(within) for each in tensors]
+        wide = [None if tensor is None else tensor.to(within) for tensor in tensors]
         return call(wide, attributes).to(target)
 
     return widened
@@ -41,7 +38,8 @@ def _gemm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     b = b.transpose(-1, -2) if attributes.get("trans_b") else b
     alpha, beta = factor(attributes.get("alpha", 1.0), a.dtype), factor(attributes.get("beta", 1.0), a.dtype)
     if c is None:
-        c, beta = a.new_zeros(()), 0  # addmm applies alpha before it rounds; alpha * (a @ b) would round twice
+        # addmm applies alpha before it rounds; alpha * (a @ b) would round twice.
+        c, beta = a.new_zeros(()), 0
     function = torch.addmm if a.dim() == 2 else torch.baddbmm
     return function(c, a, b, alpha=alpha, beta=beta)
 
@@ -52,11 +50,12 @@ def _linear(tensors: Tensors, _: Attributes) -> torch.Tensor:
 
 
 def _grouped_matmul(tensors: Tensors, _: Attributes) -> torch.Tensor:
-    """One expert after another, as torch's own grouped_mm has few dtypes and devices."""
+    # Expert by expert, because torch's grouped_mm has few dtypes and devices.
     source, weight, offs = tensors
     ends = [0, *offs.tolist()]
     if len(offs) != len(weight) or sorted(ends) != ends or ends[-1] > len(source):
-        raise ValueError(f"{offs.tolist()} are not the ends of {len(weight)} experts in {len(source)} rows")
+        expected = f"ascending ends of {len(weight)} experts in {len(source)} rows"
+        raise ValueError(f"offs is {offs.tolist()}, expected {expected}")
     out = source.new_zeros((len(source), weight.shape[2]))
     for expert, (start, stop) in enumerate(pairwise(ends)):
         out[start:stop] = source[start:stop] @ weight[expert]
@@ -69,107 +68,98 @@ def _convolution(function: Callable[..., torch.Tensor], rank: int) -> Callable[[
         padding = attributes.get("padding", 0)
         if has_two_sides(padding, rank):
             source, padding = padded(source, padding, rank), 0
-        return function(
-            source,
-            weight,
-            bias,
-            stride=attributes.get("stride", 1),
-            padding=padding,
-            dilation=attributes.get("dilation", 1),
-            groups=attributes.get("groups", 1),
-        )
+        options = {name: attributes.get(name, 1) for name in ("stride", "padding", "dilation", "groups")}
+        return function(source, weight, bias, **{**options, "padding": padding})
 
     return convolve
 
 
 def _attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """A window becomes a mask. torch caps no scores: that is composed, in float32 and wider."""
+    """Return torch's attention; a window becomes a mask, and ``softcap``, which torch lacks, is composed."""
     query, key, value, mask = (*tensors, None)[:4]
     causal, window = attributes.get("is_causal", False), tuple(attributes.get("window_size", (-1, -1)))
     if len(window) != 2 or attributes.get("softcap", 0.0) < 0 or (causal and mask is not None):
-        raise ValueError(f"{dict(attributes)} is no attention")
+        expected = "two window sizes, a softcap of 0 or more, and no mask if it is causal"
+        raise ValueError(f"attention has {dict(attributes)}, expected {expected}")
     if window != (-1, -1) or attributes.get("softcap"):
-        seen = _seen(query, key, window, causal)
-        causal, mask = False, seen if mask is None else torch.where(seen, *_added(mask, query))
+        visible = _visible_keys(query, key, window, causal)
+        causal, mask = False, visible if mask is None else torch.where(visible, *_additive_mask(mask, query))
     if attributes.get("softcap"):
         return _capped_attention(query, key, value, mask, attributes)
-    return functional.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        is_causal=causal,
-        scale=attributes.get("scale"),
-        enable_gqa=attributes.get("enable_gqa", False),
-    )
+    options = {"scale": attributes.get("scale"), "enable_gqa": attributes.get("enable_gqa", False)}
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, **options)
 
 
-def _seen(query: Any, key: Any, window: Sequence[int], causal: bool, first: int = 0) -> torch.Tensor:
-    """Which keys each query sees, where the first query has the place ``first``."""
+def _visible_keys(query: Any, key: Any, window: Sequence[int], causal: bool, first: int = 0) -> torch.Tensor:
+    """Return the mask of the keys that tensor query sees; the first query is at position ``first`` of the keys."""
     left, right = window[0], 0 if causal else window[1]
-    queries, keys = (torch.arange(each.shape[-2], device=query.device) for each in (query, key))
-    behind = keys - first - queries[:, None]
-    return ((behind >= -left) | (left < 0)) & ((behind <= right) | (right < 0))
+    queries, keys = (torch.arange(tensor.shape[-2], device=query.device) for tensor in (query, key))
+    distance = keys - first - queries[:, None]
+    return ((distance >= -left) | (left < 0)) & ((distance <= right) | (right < 0))
 
 
-def _added(mask: torch.Tensor, query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a mask adds to the scores, and what a hidden key gets."""
-    below = torch.tensor(float("-inf"), dtype=query.dtype, device=query.device)
-    return torch.where(mask, torch.zeros_like(below), below) if mask.dtype == torch.bool else mask, below
+def _additive_mask(mask: torch.Tensor, query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mask as numbers to add to the scores, and -inf, the number for a hidden key."""
+    hidden = torch.tensor(float("-inf"), dtype=query.dtype, device=query.device)
+    return torch.where(mask, torch.zeros_like(hidden), hidden) if mask.dtype == torch.bool else mask, hidden
 
 
 def _capped_attention(query: Any, key: Any, value: Any, mask: Any, attributes: Attributes) -> torch.Tensor:
     if attributes.get("enable_gqa"):
-        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+        key, value = (tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3) for tensor in (key, value))
     scores = _scores(query, key, mask, attributes)
+    # A query that sees no key has the output 0, but softmax of -inf only is NaN.
     shares = torch.softmax(scores, -1).masked_fill((scores == float("-inf")).all(-1, keepdim=True), 0.0)
     return (shares @ value.to(scores.dtype)).to(query.dtype)
 
 
 def _scores(query: Any, key: Any, mask: Any, attributes: Attributes) -> torch.Tensor:
-    """Return the scores with cap and mask, in float32 and wider."""
+    """Return the scores with cap and mask, in float32 or wider."""
     wide = torch.promote_types(query.dtype, torch.float32)
     scale, cap = attributes.get("scale"), attributes.get("softcap")
     scores = query.to(wide) @ key.to(wide).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = cap * torch.tanh(scores / cap) if cap else scores
-    return scores + _added(mask, scores)[0]
+    return scores + _additive_mask(mask, scores)[0]
 
 
 def _cached_attention(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
-    """torch's attention, given the tokens of the caches and the new ones, and a mask that ends at the last."""
+    """Return the attention over the cached tokens and the new ones, and copies of the caches with the new tokens."""
     query, key, value, key_cache, value_cache = tensors
     pos, tokens = attributes["pos"], query.shape[1]
     if pos < 0 or min(key_cache.shape[1], value_cache.shape[1]) < pos + tokens or query.shape[0] % key.shape[0]:
-        raise ValueError(f"{pos} tokens of {tuple(key_cache.shape)} and {tuple(key.shape)} are not those of the query")
+        shapes = f"{tuple(key_cache.shape)} and {tuple(key.shape)}"
+        raise ValueError(f"{pos} cached tokens in a cache and a key of {shapes} do not fit {tokens} new tokens")
     caches = [cache.clone(memory_format=torch.contiguous_format) for cache in (key_cache, value_cache)]
     for cache, new in zip(caches, (key, value), strict=True):
         cache[:, pos : pos + tokens] = new
     keys, values = (cache[None, :, : pos + tokens] for cache in caches)
-    out, *lse = _of_sequence(query, keys[0], values[0], attributes, pos)
+    out, *lse = _sequence_attention(query, keys[0], values[0], attributes, pos)
     return out.contiguous(), *caches, *lse
 
 
-def _of_sequence(
+def _sequence_attention(
     query: Any, key: Any, value: Any, attributes: Attributes, first: int, slopes: Any = None
 ) -> list[torch.Tensor]:
-    """torch's attention of heads x tokens x E, in float32 and wider, as tokens x heads x E, and the log-sum-exps if the
-    attributes request them. The first query has the place ``first``."""
+    """Return one sequence's attention, and the log-sum-exps if the attributes request them; ``slopes`` are ALiBi's.
+
+    Inputs are heads x tokens x E, the output is tokens x heads x E. The first query is at position ``first``.
+    """
     wide = torch.promote_types(query.dtype, torch.float32)
     window = attributes.get("window_size", (-1, -1))
-    mask = _seen(query, key, window, attributes.get("is_causal", True), first)[None, None]
+    mask = _visible_keys(query, key, window, attributes.get("is_causal", True), first)[None, None]
     if slopes is not None:
-        queries, keys = (torch.arange(each.shape[1], device=query.device, dtype=wide) for each in (query, key))
+        queries, keys = (torch.arange(tensor.shape[1], device=query.device, dtype=wide) for tensor in (query, key))
         bias = slopes.to(wide)[:, None, None] * (keys - first - queries[:, None])
         mask = torch.where(mask, bias, float("-inf"))
-    stated = {"enable_gqa": True, **{name: attributes[name] for name in ("scale", "softcap") if name in attributes}}
-    out = _attention((*(each[None].to(wide) for each in (query, key, value)), mask), stated)
+    options = {"enable_gqa": True, **{name: attributes[name] for name in ("scale", "softcap") if name in attributes}}
+    out = _attention((*(tensor[None].to(wide) for tensor in (query, key, value)), mask), options)
     key = key.repeat_interleave(query.shape[0] // key.shape[0], 0)
-    lse = [_scores(query, key, mask[0], stated).logsumexp(-1)] if attributes.get("return_lse") else []
+    lse = [_scores(query, key, mask[0], options).logsumexp(-1)] if attributes.get("return_lse") else []
     return [out[0].transpose(0, 1).to(query.dtype), *lse]
 
 
-def _of_blocks(tensors: Tensors, offsets: torch.Tensor, slopes: Any, attributes: Attributes) -> torch.Tensor:
-    """One sequence after another."""
+def _paged_attention(tensors: Tensors, offsets: torch.Tensor, slopes: Any, attributes: Attributes) -> torch.Tensor:
+    """Return the attention over the blocks of a paged cache; queries of a sequence begin at its offset."""
     query, key_cache, value_cache, tables, lengths = tensors
     if attributes.get("kv_layout", "HND") == "NHD":
         key_cache, value_cache = key_cache.transpose(1, 2), value_cache.transpose(1, 2)
@@ -182,25 +172,25 @@ def _of_blocks(tensors: Tensors, offsets: torch.Tensor, slopes: Any, attributes:
         key, value = (
             cache[tables[row].long()].transpose(0, 1).flatten(1, 2)[:, :length] for cache in (key_cache, value_cache)
         )
-        own = query[start:stop].transpose(0, 1)
-        out[start:stop] = _of_sequence(own, key, value, attributes, length - own.shape[1], slopes)[0]
+        queries = query[start:stop].transpose(0, 1)
+        out[start:stop] = _sequence_attention(queries, key, value, attributes, length - queries.shape[1], slopes)[0]
     return out
 
 
 def _varlen_attention(tensors: Tensors, attributes: Attributes) -> Tensors:
-    """One sequence after another."""
-    query, key, value, of_queries, of_keys = (
-        each.tolist() if place > 2 else each for place, each in enumerate(tensors)
-    )
-    if len(of_queries) != len(of_keys) or sorted(of_queries) != of_queries or of_queries[-1] > len(query):
-        raise ValueError(f"{of_queries} and {of_keys} are not the offsets of sequences")
+    """Return the attention of packed sequences, and the log-sum-exps if requested, sequence by sequence."""
+    query, key, value = tensors[:3]
+    starts, key_starts = (tensor.tolist() for tensor in tensors[3:])
+    if len(starts) != len(key_starts) or sorted(starts) != starts or starts[-1] > len(query):
+        raise ValueError(f"offsets are {starts} and {key_starts}, expected ascending ones up to {len(query)} tokens")
     outs = [query.new_zeros((*query.shape[:2], value.shape[2]))]
     if attributes.get("return_lse"):
         outs.append(query.new_zeros(query.shape[1::-1], dtype=torch.promote_types(query.dtype, torch.float32)))
-    for start, stop, first, last in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
-        own, keys, values = (each.transpose(0, 1) for each in (query[start:stop], key[first:last], value[first:last]))
-        stated = {"is_causal": False, **attributes}
-        result = _of_sequence(own, keys, values, stated, last - first - (stop - start))
+    for (start, stop), (first, last) in zip(pairwise(starts), pairwise(key_starts), strict=True):
+        parts = (query[start:stop], key[first:last], value[first:last])
+        queries, keys, values = (part.transpose(0, 1) for part in parts)
+        options = {"is_causal": False, **attributes}
+        result = _sequence_attention(queries, keys, values, options, last - first - (stop - start))
         outs[0][start:stop] = result[0]
         for out, lse in zip(outs[1:], result[1:], strict=True):
             out[:, start:stop] = lse
@@ -208,17 +198,17 @@ def _varlen_attention(tensors: Tensors, attributes: Attributes) -> Tensors:
 
 
 def _paged_caching(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
-    """Put together from torch's assignment by index."""
+    """Return copies of the caches with the tokens stored in their slots; a negative slot drops its token."""
     *caches, key, value, slots = tensors
     if key.shape[0] != slots.shape[0]:
         raise ValueError(f"there are {slots.shape[0]} slots for {key.shape[0]} tokens")
     kept, outs = slots >= 0, []
     for cache, tokens in zip(caches, (key, value), strict=True):
         out = cache.clone(memory_format=torch.contiguous_format)
-        places = out if attributes.get("kv_layout", "HND") == "NHD" else out.transpose(1, 2)
-        if places.shape[0] * places.shape[1]:
-            where = slots[kept].long()
-            places[where // places.shape[1], where % places.shape[1]] = tokens[kept]
+        blocks = out if attributes.get("kv_layout", "HND") == "NHD" else out.transpose(1, 2)
+        if blocks.shape[0] * blocks.shape[1]:
+            slot = slots[kept].long()
+            blocks[slot // blocks.shape[1], slot % blocks.shape[1]] = tokens[kept]
         outs.append(out)
     return outs[0], outs[1]
 
@@ -231,18 +221,19 @@ def _rope(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         cos, sin = cos[positions.long()], sin[positions.long()]
     size = attributes.get("rotary_embedding_dim") or source.shape[-1]
     if size > source.shape[-1]:
-        raise ValueError(f"{size} elements are rotated, but input has {source.shape[-1]}")
+        raise ValueError(f"rotary_embedding_dim is {size}, expected at most {source.shape[-1]}, the input's last size")
     if cos.dim() > 2:
-        between = (cos.shape[0], *(1,) * (source.dim() - 3), *cos.shape[1:])
-        cos, sin = cos.reshape(between), sin.reshape(between)
+        shape = (cos.shape[0], *(1,) * (source.dim() - 3), *cos.shape[1:])
+        cos, sin = cos.reshape(shape), sin.reshape(shape)
     part, rest = x[..., :size], x[..., size:]
+    # Pairs to rotate: neighbours, as in GPT-J, or elements half the size apart, as in GPT-NeoX.
     if attributes.get("interleaved"):
         first, second = part[..., 0::2], part[..., 1::2]
     else:
         first, second = part[..., : size // 2], part[..., size // 2 :]
     pair = (first * cos - second * sin, second * cos + first * sin)
-    turned = torch.stack(pair, dim=-1).flatten(-2) if attributes.get("interleaved") else torch.cat(pair, dim=-1)
-    return torch.cat((turned, rest), dim=-1).to(source.dtype)
+    rotated = torch.stack(pair, dim=-1).flatten(-2) if attributes.get("interleaved") else torch.cat(pair, dim=-1)
+    return torch.cat((rotated, rest), dim=-1).to(source.dtype)
 
 
 def _rotary_embedding(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
@@ -250,34 +241,30 @@ def _rotary_embedding(tensors: Tensors, attributes: Attributes) -> tuple[torch.T
     half = cache.shape[1] // 2
     if cache.shape[1] != 2 * half or positions.shape != query.shape[:1] or key.shape[0] != query.shape[0]:
         raise ValueError(f"{tuple(positions.shape)} rows of {tuple(cache.shape)} do not fit {tuple(query.shape)}")
-    stated = {"interleaved": not attributes.get("is_neox", True), "rotary_embedding_dim": 2 * half}
+    options = {"interleaved": not attributes.get("is_neox", True), "rotary_embedding_dim": 2 * half}
     return tuple(
-        _rope((each.transpose(0, 1), cache[:, :half], cache[:, half:], positions), stated).transpose(0, 1).contiguous()
-        for each in (query, key)
+        _rope((x.transpose(0, 1), cache[:, :half], cache[:, half:], positions), options).transpose(0, 1).contiguous()
+        for x in (query, key)
     )
 
 
+# Dimensions of a window of ``max_pool2d`` and ``avg_pool2d``.
 _RANK = 2
-"""Dimensions of a window of ``max_pool2d`` and ``avg_pool2d``."""
 
 
 def _max_pool2d(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, padding = tensors[0], attributes.get("padding", 0)
 
     def largest(x: torch.Tensor, padding: Any) -> torch.Tensor:
+        options = {"stride": attributes.get("stride"), "padding": padding, "dilation": attributes.get("dilation", 1)}
         return functional.max_pool2d(
-            x,
-            attributes["kernel_size"],
-            stride=attributes.get("stride"),
-            padding=padding,
-            dilation=attributes.get("dilation", 1),
-            ceil_mode=attributes.get("ceil_mode", False),
+            x, attributes["kernel_size"], **options, ceil_mode=attributes.get("ceil_mode", False)
         )
 
     if not has_two_sides(padding, _RANK):
         return largest(source, padding)
     lowest = float("-inf") if source.is_floating_point() else torch.iinfo(source.dtype).min
-    return _begun_before_the_end(largest(padded(source, padding, _RANK, lowest), 0), source, attributes)
+    return _drop_windows_in_padding(largest(padded(source, padding, _RANK, lowest), 0), source, attributes)
 
 
 def _avg_pool2d(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
@@ -291,16 +278,17 @@ def _avg_pool2d(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
     if not has_two_sides(padding, _RANK):
         return averaged(source)
-    whole = padded(source, padding, _RANK)
+    values = padded(source, padding, _RANK)
     if include or divisor is not None:
-        return _begun_before_the_end(averaged(whole, padding=0), source, attributes)
-    present = padded(torch.ones_like(source), padding, _RANK)
-    sums, counts = (averaged(each, padding=0, divisor_override=1) for each in (whole, present))
-    return _begun_before_the_end(sums / counts, source, attributes)
+        return _drop_windows_in_padding(averaged(values, padding=0), source, attributes)
+    # torch counts the padding as elements, as it does not know of it: divide by the number of real elements.
+    ones = padded(torch.ones_like(source), padding, _RANK)
+    sums, counts = (averaged(tensor, padding=0, divisor_override=1) for tensor in (values, ones))
+    return _drop_windows_in_padding(sums / counts, source, attributes)
 
 
-def _begun_before_the_end(result: torch.Tensor, source: torch.Tensor, attributes: Attributes) -> torch.Tensor:
-    """Without the windows that ``ceil_mode`` begins in the padding after ``source``, of which torch was not told."""
+def _drop_windows_in_padding(result: torch.Tensor, source: torch.Tensor, attributes: Attributes) -> torch.Tensor:
+    """Return the result without windows that begin in the padding after ``source``, which ``ceil_mode`` adds."""
     stride = tuple(attributes.get("stride") or attributes["kernel_size"])
     for dim in range(_RANK):
         step, reach = stride[dim % len(stride)], source.shape[dim - _RANK] + attributes["padding"][dim]
@@ -314,22 +302,22 @@ def _adaptive_avg_pool2d(tensors: Tensors, attributes: Attributes) -> torch.Tens
 
 
 CALLS: dict[str, TorchCall] = {
-    "matmul": _into(lambda tensors, _: torch.matmul(tensors[0], tensors[1])),
-    "bmm": _into(lambda tensors, _: torch.bmm(tensors[0], tensors[1])),
-    "gemm": _into(_gemm),
-    "linear": _into(_linear),
+    "matmul": _with_out_dtype(lambda tensors, _: torch.matmul(tensors[0], tensors[1])),
+    "bmm": _with_out_dtype(lambda tensors, _: torch.bmm(tensors[0], tensors[1])),
+    "gemm": _with_out_dtype(_gemm),
+    "linear": _with_out_dtype(_linear),
     # If only one operand has a label, torch sums integers in int64 and returns int64.
     "einsum": lambda tensors, attributes: torch.einsum(attributes["equation"], *tensors).to(tensors[0].dtype),
     "grouped_matmul": _grouped_matmul,
-    "conv1d": _into(_convolution(functional.conv1d, 1)),
-    "conv2d": _into(_convolution(functional.conv2d, 2)),
-    "conv3d": _into(_convolution(functional.conv3d, 3)),
+    "conv1d": _with_out_dtype(_convolution(functional.conv1d, 1)),
+    "conv2d": _with_out_dtype(_convolution(functional.conv2d, 2)),
+    "conv3d": _with_out_dtype(_convolution(functional.conv3d, 3)),
     "scaled_dot_product_attention": _attention,
     "attention": _cached_attention,
-    "paged_attention": lambda tensors, attributes: _of_blocks(
+    "paged_attention": lambda tensors, attributes: _paged_attention(
         tensors[:5], torch.arange(len(tensors[0]) + 1), (*tensors, None)[5], attributes
     ),
-    "paged_prefill_attention": lambda tensors, attributes: _of_blocks(
+    "paged_prefill_attention": lambda tensors, attributes: _paged_attention(
         tensors[:5], tensors[5], (*tensors, None)[6], attributes
     ),
     "paged_caching": _paged_caching,

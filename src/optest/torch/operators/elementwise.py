@@ -1,10 +1,9 @@
-"""The torch calls of the elementwise, the activation and the quantization family."""
+"""Torch calls of the elementwise, activation and quantization operators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -14,19 +13,21 @@ from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES, Inexpressible, torch_dtype
 
 
-def _of_all(function: Callable[..., torch.Tensor]) -> TorchCall:
-    """A call of the tensors alone."""
+def _without_attributes(function: Callable[..., torch.Tensor]) -> TorchCall:
     return lambda tensors, _: function(*tensors)
 
 
-def _scaled(function: Callable[..., torch.Tensor]) -> TorchCall:
+def _with_alpha(function: Callable[..., torch.Tensor]) -> TorchCall:
+    """Return a call of ``add`` or ``sub`` with the attribute ``alpha``, as an int if the result is integer."""
+
     def call(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         left, right = tensors
         alpha = attributes.get("alpha", 1.0)
         if alpha == 1:
             return function(left, right)
-        whole = factor(alpha, torch.result_type(left, right)) if alpha == alpha // 1 else alpha
-        return function(left, right, alpha=whole)
+        # A fraction goes to torch as it is, which refuses it for integers.
+        scale = factor(alpha, torch.result_type(left, right)) if alpha == alpha // 1 else alpha
+        return function(left, right, alpha=scale)
 
     return call
 
@@ -35,7 +36,7 @@ def _div(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     mode, (left, right) = attributes.get("rounding_mode"), tensors
     crashes = mode == "trunc" and left.dtype in (torch.int32, torch.int64) and left.device.type == "cpu"
     if crashes and bool(((left == torch.iinfo(left.dtype).min) & (right == -1)).any()):
-        raise Inexpressible("torch's div dies of SIGFPE where the smallest integer is divided by -1")
+        raise Inexpressible("torch's div crashes with SIGFPE when the smallest integer is divided by -1")
     return torch.div(left, right, rounding_mode=mode)
 
 
@@ -45,9 +46,9 @@ def _round(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 def _clip(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """Whole bounds of integers go in as int: a float one would make the result float32."""
     bounds = {name: attributes.get(name) for name in ("min", "max")}
     source = tensors[0]
+    # Bounds of integers must be int: a float would make the result float32.
     if all(value is None or value == value // 1 for value in bounds.values()):
         bounds = {name: value if value is None else factor(value, source.dtype) for name, value in bounds.items()}
     return torch.clamp(source, **bounds)
@@ -61,67 +62,26 @@ def _cast(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return source.to(torch_dtype(target))
 
 
-_PLAIN = (
-    "neg",
-    "abs",
-    "sign",
-    "exp",
-    "log",
-    "log1p",
-    "expm1",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "sin",
-    "cos",
-    "tanh",
-    "erf",
-    "erfinv",
-    "digamma",
-    "selu",
-    "floor",
-    "ceil",
-    "trunc",
-    "logical_not",
-    "bitwise_not",
-    "relu",
-    "sigmoid",
-    "where",
-    "mul",
-    "floor_divide",
-    "remainder",
-    "fmod",
-    "pow",
-    "logaddexp",
-    "maximum",
-    "minimum",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-)
+# Operators that are the torch function of the same name, without attributes.
+_SAME_NAME = """
+neg abs sign exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh erf erfinv digamma selu floor ceil trunc logical_not
+bitwise_not relu sigmoid where mul floor_divide remainder fmod pow logaddexp maximum minimum eq ne lt le gt ge
+logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor
+"""
 
 
 def _gelu(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """oneDNN takes a stride of 0 where the size is 1 for one that repeats and leaves elements unwritten; it keeps that
-    kernel for the shape, so that dense tensors in the same process get wrong results from then on."""
-    given, approximate = tensors[0], attributes.get("approximate", "none")
-    strides = [stride for size, stride in zip(given.shape, given.stride(), strict=True) if size == 1]
-    if given.device.type == "cpu" and approximate == "none" and 0 in strides:
-        raise Inexpressible("torch's gelu leaves elements unwritten where a stride is 0 behind a size of 1")
-    return functional.gelu(given, approximate=approximate)
+    # oneDNN takes a stride of 0 of a size of 1 for a repeated dimension and leaves elements unwritten. It caches that
+    # kernel for the shape, so that dense tensors in the same process get wrong results from then on.
+    source, approximate = tensors[0], attributes.get("approximate", "none")
+    strides = [stride for size, stride in zip(source.shape, source.stride(), strict=True) if size == 1]
+    if source.device.type == "cpu" and approximate == "none" and 0 in strides:
+        raise Inexpressible("torch's gelu leaves elements unwritten if a dimension of size 1 has stride 0")
+    return functional.gelu(source, approximate=approximate)
 
 
 def _gated(tensors: Tensors, activation: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """torch has no such operator: one that rounds once is made of those that it has, in float32 at least."""
+    """Return ``activation(gate) * up``, of two tensors or two halves of one; float32 or wider, rounded once."""
     gate, up = (*tensors, None)[:2]
     if up is None:
         gate, up = torch.chunk(gate, 2, dim=-1)
@@ -129,16 +89,14 @@ def _gated(tensors: Tensors, activation: Callable[[torch.Tensor], torch.Tensor])
     return (activation(gate.to(wide)) * up.to(wide)).to(gate.dtype)
 
 
-# Quantization. torch's quantized tensors are deprecated, so these are the calls that its export makes in their place:
-# the inverse of the scale times the input, rounded; and the difference times the scale.
-
-
 def _quantize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, scale, zero_point = (*tensors, None)[:3]
-    result = _result(zero_point, attributes)
+    default = "uint8" if zero_point is None else str(zero_point.dtype)
+    result = dtype(attributes["dtype"] if attributes.get("dtype") is not None else default)
     if result.name not in TORCH_DTYPES:
-        raise NotImplementedError(f"there are no tensors of {result}")
+        raise NotImplementedError(f"torch has no tensors of {result}")
     low, high = attributes.get("quant_min"), attributes.get("quant_max")
+    # torch's quantized tensors are deprecated, so this is the call that torch.export writes in their place.
     inverse = 1.0 / _along(scale, source, attributes).float()
     # float64 holds every int32, where float32 would round the largest one up and out of the range.
     rounded = torch.round(source.float() * inverse).double()
@@ -148,25 +106,18 @@ def _quantize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return limited.to(TORCH_DTYPES[result.name])
 
 
-def _result(zero_point: torch.Tensor | None, attributes: Attributes) -> Any:
-    stated = attributes.get("dtype")
-    if stated is not None:
-        return dtype(stated)
-    return dtype("uint8" if zero_point is None else str(zero_point.dtype))
-
-
 def _dequantize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, scale, zero_point = (*tensors, None)[:3]
     difference = source.float()
     if zero_point is not None:
         difference = difference - _along(zero_point, source, attributes).float()
     product = difference * _along(scale, source, attributes).float()
-    stated = attributes.get("dtype")
-    return product.to(scale.dtype if stated is None else TORCH_DTYPES[stated])
+    name = attributes.get("dtype")
+    return product.to(scale.dtype if name is None else TORCH_DTYPES[name])
 
 
 def _along(parameter: torch.Tensor, source: torch.Tensor, attributes: Attributes) -> torch.Tensor:
-    """One entry for all elements, or one for each index along ``axis``; ``expand`` refuses what does not fit."""
+    """Return a scale or zero point, one element or one per index of ``axis``, in the shape of ``source``."""
     if parameter.numel() == 1:
         return parameter.reshape(())
     shape = [1] * source.dim()
@@ -175,21 +126,22 @@ def _along(parameter: torch.Tensor, source: torch.Tensor, attributes: Attributes
 
 
 def _dequantize_awq(tensors: Tensors, _: Attributes) -> torch.Tensor:
-    """torch has no such operator: it is put together from shifts, in float32 and wider."""
+    """Return AWQ weights, unpacked from 4 bits by shifts, minus their group's zero, times their group's scale."""
     weight, scales, zeros = tensors
     if not len(scales) or len(weight) % len(scales) or len(zeros) != len(scales) or weight.dtype != torch.int32:
         raise ValueError(f"{tuple(scales.shape)} scales of groups do not fit {weight.dtype} {tuple(weight.shape)}")
+    # AWQ packs 8 columns into an int32 in this order.
     shifts = 4 * torch.tensor((0, 4, 1, 5, 2, 6, 3, 7), dtype=torch.int32, device=weight.device)
-    values, zero = ((each.unsqueeze(2) >> shifts & 15).flatten(1) for each in (weight, zeros))
+    values, zero = ((packed.unsqueeze(2) >> shifts & 15).flatten(1) for packed in (weight, zeros))
     size = len(weight) // len(scales)
-    factor_of, less = (each.repeat_interleave(size, 0) for each in (scales.float(), zero))
-    return ((values - less) * factor_of).to(scales.dtype)
+    scale, offset = (groups.repeat_interleave(size, 0) for groups in (scales.float(), zero))
+    return ((values - offset) * scale).to(scales.dtype)
 
 
 CALLS: dict[str, TorchCall] = {
-    **{name: _of_all(getattr(torch, name)) for name in _PLAIN},
-    "add": _scaled(torch.add),
-    "sub": _scaled(torch.sub),
+    **{name: _without_attributes(getattr(torch, name)) for name in _SAME_NAME.split()},
+    "add": _with_alpha(torch.add),
+    "sub": _with_alpha(torch.sub),
     "div": _div,
     "round": _round,
     "clip": _clip,
@@ -198,12 +150,12 @@ CALLS: dict[str, TorchCall] = {
     "leaky_relu": lambda tensors, attributes: functional.leaky_relu(
         tensors[0], negative_slope=attributes.get("negative_slope", 0.01)
     ),
-    "silu": _of_all(functional.silu),
+    "silu": _without_attributes(functional.silu),
     "softplus": lambda tensors, attributes: functional.softplus(
         tensors[0], beta=attributes.get("beta", 1.0), threshold=attributes.get("threshold", 20.0)
     ),
     "elu": lambda tensors, attributes: functional.elu(tensors[0], alpha=attributes.get("alpha", 1.0)),
-    "hardswish": _of_all(functional.hardswish),
+    "hardswish": _without_attributes(functional.hardswish),
     "swiglu": lambda tensors, _attributes: _gated(tensors, functional.silu),
     "gelu_and_mul": lambda tensors, attributes: _gated(
         tensors, partial(functional.gelu, approximate=attributes.get("approximate", "none"))

@@ -1,4 +1,4 @@
-"""The torch calls of the reduction and the normalization family."""
+"""Torch calls of the reduction and normalization operators."""
 
 from __future__ import annotations
 
@@ -12,34 +12,41 @@ from torch.nn import functional
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall
 
 
-def _over_dims(function: Callable[..., Any], every: Any = None) -> TorchCall:
-    """For functions that take several dimensions, or ``every`` for all."""
+def _over_dims(function: Callable[..., Any], all_dims: Any = None) -> TorchCall:
+    """Return a call of a function that accepts several dimensions; ``all_dims`` is its value of ``dim`` for all."""
 
     def call(tensors: Tensors, attributes: Attributes) -> Any:
-        return function(tensors[0], dim=attributes.get("dim") or every, keepdim=attributes.get("keepdim", False))
+        return function(tensors[0], dim=attributes.get("dim") or all_dims, keepdim=attributes.get("keepdim", False))
 
     return call
 
 
 def _extreme(function: Callable[..., Any]) -> TorchCall:
+    """Return a call of ``torch.max`` or ``torch.min``: of all elements, or values and indices along ``dim``."""
+
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         if attributes.get("dim") is None:
-            return function(tensors[0], **({"keepdim": True} if attributes.get("keepdim") else {}))  # torch refuses it
+            # Without a dimension torch refuses keepdim, as the operator does: it must see it.
+            return function(tensors[0], **({"keepdim": True} if attributes.get("keepdim") else {}))
         return tuple(function(tensors[0], dim=attributes["dim"], keepdim=attributes.get("keepdim", False)))
 
     return call
 
 
-def _place(function: Callable[..., Any]) -> TorchCall:
+def _arg_extreme(function: Callable[..., Any]) -> TorchCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         return function(tensors[0], dim=attributes.get("dim"), keepdim=attributes.get("keepdim", False))
 
     return call
 
 
+def _dims(attributes: Attributes) -> dict[str, Any]:
+    # An empty tuple of dimensions means all of them.
+    return {"dim": attributes.get("dim") or None, "keepdim": attributes.get("keepdim", False)}
+
+
 def _sum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    keepdim = attributes.get("keepdim", False)
-    return torch.sum(tensors[0], dim=attributes.get("dim") or None, keepdim=keepdim, dtype=_dtype(attributes))
+    return torch.sum(tensors[0], **_dims(attributes), dtype=_dtype(attributes))
 
 
 def _dtype(attributes: Attributes) -> torch.dtype | None:
@@ -48,7 +55,7 @@ def _dtype(attributes: Attributes) -> torch.dtype | None:
 
 
 def _prod(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """torch takes one dimension or none: several are put into one, in front."""
+    """Return the product over any number of dimensions; torch accepts one or all, so several are flattened to one."""
     source, dim, keepdim = tensors[0], attributes.get("dim"), attributes.get("keepdim", False)
     if isinstance(dim, tuple) and len(dim) == 1:
         (dim,) = dim
@@ -59,13 +66,13 @@ def _prod(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         return product.reshape((1,) * source.ndim) if keepdim else product
     rows = source.movedim(dim, tuple(range(len(dim)))).flatten(0, len(dim) - 1)
     product = torch.prod(rows, dim=0, dtype=_dtype(attributes))
-    for place in sorted(each % source.ndim for each in dim) if keepdim else ():
-        product = product.unsqueeze(place)
+    for index in sorted(x % source.ndim for x in dim) if keepdim else ():
+        product = product.unsqueeze(index)
     return product
 
 
 def _cumsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """ONNX's ways are put together: flipped for ``reverse``, one element late for ``exclusive``."""
+    """Return the cumulative sum; ONNX's ``reverse`` flips the input, ``exclusive`` shifts it by one element."""
     source, dim = tensors[0], attributes["dim"]
     if not (attributes.get("reverse") or attributes.get("exclusive")):
         return torch.cumsum(source, dim=dim, dtype=_dtype(attributes))
@@ -80,28 +87,19 @@ def _cumsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 def _var(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    with warnings.catch_warnings():  # NaN of too few elements is what is asked for
+    with warnings.catch_warnings():
+        # NaN is the specified result of too few elements.
         warnings.filterwarnings("ignore", message="var.*degrees of freedom")
-        return torch.var(
-            tensors[0],
-            dim=attributes.get("dim") or None,
-            correction=attributes.get("correction", 1.0),
-            keepdim=attributes.get("keepdim", False),
-        )
+        return torch.var(tensors[0], correction=attributes.get("correction", 1.0), **_dims(attributes))
 
 
 def _norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return torch.linalg.vector_norm(
-        tensors[0],
-        ord=attributes.get("p", 2.0),
-        dim=attributes.get("dim") or None,
-        keepdim=attributes.get("keepdim", False),
-    )
+    return torch.linalg.vector_norm(tensors[0], ord=attributes.get("p", 2.0), **_dims(attributes))
 
 
 def _logsumexp(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """torch wants the dimensions named."""
     source = tensors[0]
+    # torch's logsumexp requires dimensions.
     dims = attributes.get("dim") or tuple(range(source.ndim))
     if not dims:
         return torch.logsumexp(source, 0)
@@ -109,7 +107,7 @@ def _logsumexp(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 def _layer_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """Statistics are put together from torch's mean and variance, in float32 and wider."""
+    """Return the layer norm and, if ``statistics`` is set, the standardised input and the standard deviation."""
     source, weight, bias = (*tensors, None, None)[:3]
     shape, eps = tuple(attributes["normalized_shape"]), attributes.get("eps", 1e-5)
     out = functional.layer_norm(source, shape, weight, bias, eps)
@@ -125,17 +123,19 @@ def _layer_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor | tupl
 
 def _rms_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, weight = (*tensors, None)[:2]
-    with warnings.catch_warnings():  # that a mixed call is not fused is nothing to warn of here
+    with warnings.catch_warnings():
+        # torch warns that it does not fuse a call with several dtypes; only its result matters here.
         warnings.filterwarnings("ignore", message="Mismatch dtype")
         return functional.rms_norm(source, tuple(attributes["normalized_shape"]), weight, attributes.get("eps"))
 
 
 def _add_rms_norm(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch has no such operator: it is put together from a sum and rms_norm, in float32 and wider."""
-    source, other, weight = (*tensors, None)[:3]
-    if (source.shape, source.dtype) != (other.shape, other.dtype):
-        raise ValueError(f"{source.dtype} {tuple(source.shape)} and {other.dtype} {tuple(other.shape)} are not alike")
-    total = source + other
+    """Return the RMS norm of the sum of two tensors, in float32 or wider, and the sum."""
+    source, residual, weight = (*tensors, None)[:3]
+    if (source.shape, source.dtype) != (residual.shape, residual.dtype):
+        shapes = [f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (residual, source)]
+        raise ValueError(f"the second input is {shapes[0]}, expected {shapes[1]}, as the first")
+    total = source + residual
     wide = torch.promote_types(source.dtype, torch.float32)
     row = total.to(wide), None if weight is None else weight.to(wide)
     return _rms_norm(row, attributes).to(source.dtype), total
@@ -143,9 +143,11 @@ def _add_rms_norm(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tenso
 
 def _cross_entropy(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, target, weight = (*tensors, None)[:3]
-    target = target.long() if target.dtype == torch.int32 else target  # torch takes int64 alone
-    stated = {name: attributes[name] for name in ("ignore_index", "reduction", "label_smoothing") if name in attributes}
-    return functional.cross_entropy(source, target, weight, **stated)
+    # torch accepts only int64.
+    target = target.long() if target.dtype == torch.int32 else target
+    names = ("ignore_index", "reduction", "label_smoothing")
+    options = {name: attributes[name] for name in names if name in attributes}
+    return functional.cross_entropy(source, target, weight, **options)
 
 
 def _group_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
@@ -154,9 +156,9 @@ def _group_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 def _batch_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """Training would update the running statistics in place, so that it is not given any."""
     source, mean, variance, weight, bias = (*tensors, None, None, None, None)[:5]
     training = attributes.get("training", False)
+    # torch would update the running statistics in place.
     mean, variance = (None, None) if training else (mean, variance)
     return functional.batch_norm(source, mean, variance, weight, bias, training, eps=attributes.get("eps", 1e-5))
 
@@ -165,9 +167,9 @@ def _causal_softmax(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
     source = tensors[0]
     rows, columns = source.shape[-2:]
     if columns < rows:
-        raise ValueError(f"there are {columns} columns, expected {rows} or more")
-    unseen = torch.ones(rows, columns, dtype=torch.bool, device=source.device).triu(columns - rows + 1)
-    return torch.softmax(source.masked_fill(unseen, float("-inf")), dim=-1)
+        raise ValueError(f"input has {columns} columns, expected at least {rows}, the number of rows")
+    hidden = torch.ones(rows, columns, dtype=torch.bool, device=source.device).triu(columns - rows + 1)
+    return torch.softmax(source.masked_fill(hidden, float("-inf")), dim=-1)
 
 
 CALLS: dict[str, TorchCall] = {
@@ -183,8 +185,8 @@ CALLS: dict[str, TorchCall] = {
     "min": _extreme(torch.min),
     "amax": _over_dims(torch.amax, ()),
     "amin": _over_dims(torch.amin, ()),
-    "argmax": _place(torch.argmax),
-    "argmin": _place(torch.argmin),
+    "argmax": _arg_extreme(torch.argmax),
+    "argmin": _arg_extreme(torch.argmin),
     "all": _over_dims(torch.all),
     "any": _over_dims(torch.any),
     "softmax": lambda tensors, attributes: torch.softmax(tensors[0], dim=attributes.get("dim", -1)),

@@ -1,1 +1,1 @@
-"""torch's own samples (OpInfo) as a source of cases."""
+"""Cases from OpInfo, torch's database of operator samples."""

@@ -1,8 +1,7 @@
-"""Samples of torch's own OpInfo database, made again wherever their values are needed: the same bits each time.
+"""Build samples of OpInfo, torch's operator database, with the same bits each time.
 
-A sample is found by operator, dtype, number and seed, so that no tensor has to be stored. What torch draws while it
-makes samples comes from generators that are put back afterwards. The module behind this is torch's internal one, whose
-samples change with its version: a digest of the bits tells so.
+Operator, dtype, number and seed identify a sample, so that no tensor has to be stored. OpInfo is an internal module of
+torch, whose samples change with its version: a digest of the bits detects that.
 """
 
 from __future__ import annotations
@@ -29,56 +28,45 @@ _DATABASE = "torch.testing._internal.common_methods_invocations:op_db"
 
 @lru_cache(maxsize=1)
 def database() -> Mapping[str, Any]:
-    """Torch's OpInfo objects by their full names: ``add``, ``softmax.with_dtype``, ``nn.functional.conv2d``.
-
-    Raises:
-        Unavailable: if this torch has no such database, or what it needs is not installed.
-    """
+    """Return OpInfo objects by full name, such as ``softmax.with_dtype``; raise Unavailable if torch has none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            found = load_object(_DATABASE)
+            infos = load_object(_DATABASE)
         except Unavailable as error:
             raise Unavailable(f"OpInfo of torch {torch.__version__}", error.remedy) from None
         except UsageError:
             raise Unavailable(
                 "OpInfo", f"torch {torch.__version__} has no {_DATABASE}; a build from PyPI or pytorch.org has it"
             ) from None
-    return {each.full_name: each for each in found}
+    return {info.full_name: info for info in infos}
 
 
+# The cases of one operator and dtype need the same samples one after another.
 @lru_cache(maxsize=2)
 def samples_of(operator: str, dtype: str, seed: int) -> tuple[Any, ...]:
-    """The SampleInput objects of one operator, on the CPU.
-
-    Raises:
-        Fault: BAD_CASE if this torch has no such operator.
-    """
+    """Return the SampleInput objects of one operator, on the CPU; raise ``Fault`` BAD_CASE for an unknown operator."""
     info = _info_of(operator)
     with _seeded(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Not through `sample_inputs`, which would seed torch before each sample, whatever the seed is here.
+        # Not by `sample_inputs`, which would ignore this seed and seed torch before each sample itself.
         return tuple(info.sample_inputs_func(info, "cpu", getattr(torch, dtype), requires_grad=False))
 
 
 @lru_cache(maxsize=2)
 def errors_of(operator: str, seed: int) -> tuple[Any, ...]:
-    """The ErrorInput objects of one operator, on the CPU: samples with the error that each has to be refused with.
-
-    Raises:
-        Fault: BAD_CASE if this torch has no such operator.
-    """
+    """Return the ErrorInput objects of one operator, on the CPU: invalid samples, each with its expected error."""
     info = _info_of(operator)
     if info.error_inputs_func is None:
         return ()
-    with _seeded(seed), _memory_filled(), warnings.catch_warnings():
+    with _seeded(seed), _filled_memory(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return tuple(info.error_inputs_func(info, "cpu"))
 
 
 @contextmanager
-def _memory_filled() -> Iterator[None]:
-    """Memory that nobody has written to holds the same in every process: some error inputs are made of it."""
+def _filled_memory() -> Iterator[None]:
+    """Fill uninitialised memory of torch within the block: some error inputs consist of it."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filled = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -99,11 +87,12 @@ def _info_of(operator: str) -> Any:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Torch, NumPy and Python draw from ``seed`` within, and go on as before afterwards."""
+    """Seed torch, NumPy and Python within the block, and restore their random states afterwards."""
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(seed)
         random.seed(seed)
+        # NumPy accepts seeds of 32 bits.
         np.random.seed(seed % 2**32)
         try:
             yield
@@ -113,57 +102,49 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def tensors_of(sample: Any) -> list[torch.Tensor]:
-    """The tensors of a sample in the order of the call; one that stands there twice is there once."""
-    found: dict[int, torch.Tensor] = {}
-    for value in (sample.input, *sample.args, *sample.kwargs.values()):
-        _gather(value, found)
-    return list(found.values())
+    """Return the tensors of a sample in the order of the call, each once."""
+    tensors: dict[int, torch.Tensor] = {}
 
+    def gather(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            tensors.setdefault(id(value), value)
+        elif isinstance(value, (list, tuple, slice)):
+            for item in (value.start, value.stop, value.step) if isinstance(value, slice) else value:
+                gather(item)
 
-def _gather(value: Any, found: dict[int, torch.Tensor]) -> None:
-    if isinstance(value, torch.Tensor):
-        found.setdefault(id(value), value)
-    elif isinstance(value, (list, tuple, slice)):
-        for each in (value.start, value.stop, value.step) if isinstance(value, slice) else value:
-            _gather(each, found)
+    for argument in (sample.input, *sample.args, *sample.kwargs.values()):
+        gather(argument)
+    return list(tensors.values())
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """The elements of a strided tensor, dense.
-
-    Raises:
-        KeyError: for a dtype that optest does not know.
-    """
+    """Return the elements of a strided tensor as a dense array; raise KeyError for a dtype unknown to optest."""
     return from_torch(tensor.contiguous())
 
 
 def digest_of(array: Array) -> str:
-    """Sixteen hexadecimal digits for the bits of an array and its shape."""
+    """Return 16 hexadecimal digits: a hash of an array's bits, dtype and shape."""
     text = f"{array.dtype}{list(array.shape)}".encode()
     return hashlib.blake2b(text + np.ascontiguousarray(array).tobytes(), digest_size=8).hexdigest()
 
 
-def from_sample(stated: Mapping[str, Any], spec: TensorSpec, name: str, seed: int, where: str) -> Array:
-    """The tensor that the parameters of the fill ``opinfo`` name, dense; ``where`` is where the case came from.
-
-    Raises:
-        Fault: BAD_CASE if this torch has no such sample, or one with other values than the case was made with.
-    """
-    operator, dtype, number = stated["op"], stated["dtype"], stated["sample"]
-    if stated["of"] == "errors":
-        samples, word = tuple(each.sample_input for each in errors_of(operator, seed)), "error input"
+def from_sample(parameters: Mapping[str, Any], spec: TensorSpec, name: str, seed: int, origin: str) -> Array:
+    """Return the dense tensor that a fill's parameters identify; ``Fault`` BAD_CASE if it is missing or changed."""
+    operator, dtype, number = parameters["op"], parameters["dtype"], parameters["sample"]
+    if parameters["of"] == "errors":
+        samples, word = tuple(error.sample_input for error in errors_of(operator, seed)), "error input"
     else:
         samples, word = samples_of(operator, dtype, seed), "sample"
     title = f"{word} {number} of {operator}[{dtype}]"
     if number >= len(samples):
-        raise Fault(Reason.BAD_CASE, f"OpInfo of torch {torch.__version__} has no {title}, {len(samples)} only")
+        raise Fault(Reason.BAD_CASE, f"OpInfo of torch {torch.__version__} has no {title}, only {len(samples)}")
     tensors = tensors_of(samples[number])
-    if stated["tensor"] < len(tensors):
-        array = array_of(tensors[stated["tensor"]])
-        if array.shape == spec.shape and digest_of(array) == stated["digest"]:
+    if parameters["tensor"] < len(tensors):
+        array = array_of(tensors[parameters["tensor"]])
+        if array.shape == spec.shape and digest_of(array) == parameters["digest"]:
             return array
     raise Fault(
         Reason.BAD_CASE,
-        f"{name} is of {title} with seed {seed}, whose values are others now than when the case was made"
-        f"{f' from {where}' if where else ''}; this is torch {torch.__version__}",
+        f"{name} is from {title} with seed {seed}, whose values differ from those of the case"
+        f"{f' from {origin}' if origin else ''}; this is torch {torch.__version__}: collect the cases again",
     )
