@@ -40,7 +40,7 @@ def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path
     assert (ended.status, ended.out) == (0, "1 case written; run: optest run --plan plan.yaml\n")
     assert optest("run", "--plan", "plan.yaml").status == 0
     again = optest(*some, "--write", "plan.yaml")
-    assert (again.status, "is there already" in again.err) == (2, True)
+    assert (again.status, "exists and may have been edited" in again.err) == (2, True)
     both = optest(*some, "--list", "--write", "plan.yaml")
     assert (both.status, "exclude each other" in both.err) == (2, True)
 

@@ -21,7 +21,7 @@ GIVEN: dict[str, Any] = {"op": ("add",), "dtype": "float32", "shape": ("input0=4
 
 @pytest.mark.parametrize(
     ("option", "words"),
-    [({"bench": True}, "--bench is not for a run on a cluster"), ({"isolate": "none"}, "elsewhere")],
+    [({"bench": True}, "--bench is not for a run on a cluster"), ({"isolate": "none"}, "on other machines")],
 )
 def test_what_no_cluster_can_do_is_refused_before_ray_is_asked(
     option: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

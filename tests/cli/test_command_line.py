@@ -40,7 +40,7 @@ def test_plans_by_position(optest: Shell, tmp_path: Path) -> None:
     assert (both.status, [line.split()[0] for line in both.out.splitlines()]) == (0, ["bbb", "a", "aa"])
     assert "3 passed" in optest("run", "a.yaml", "b.yaml").out
     ended = optest("run", "a.yaml", "b.yaml", "--untrusted")
-    assert (ended.status, "state one" in ended.err) == (2, True)
+    assert (ended.status, "plans are named; name one" in ended.err) == (2, True)
     assert says(optest("check", "a.yaml").err, "cli.did_you_mean_optest")
     assert "--plan a.yaml" in optest("explain", "a.yaml").err
 
@@ -232,4 +232,4 @@ def test_several_reports_make_their_folder(optest: Shell, plan: Callable[[str], 
 def test_a_selection_of_nothing_says_what_there_was(optest: Shell, plan: Callable[[str], Path]) -> None:
     plan(_plan("a", "aa"))
     ended = optest("run", "plan.yaml", "-k", "mul")
-    assert (ended.status, "by -k mul; of 2 the first is 'a'" in ended.err) == (5, True)
+    assert (ended.status, "by -k mul; the first of 2 cases is 'a'" in ended.err) == (5, True)

@@ -272,7 +272,7 @@ def test_each_value_of_a_suite_has_a_type(optest: Shell, tmp_path: Path, run: st
     ended = optest("model", "suite", "suite.yaml")
     assert ended.status == 2, ended.text
     assert ended.err.startswith("suite.yaml:2 $.runs[0].")
-    assert ended.err.endswith("optest: 1 problem found; nothing was run\n")
+    assert ended.err.endswith("optest: 1 problem; nothing was run\n")
 
 
 @pytest.mark.parametrize(

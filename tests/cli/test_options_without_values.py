@@ -13,18 +13,21 @@ from user_shell import Shell
     [
         (
             ("replay", "latest", "--save", "--script"),
-            "--save needs a value, but --script comes next, which is an option",
+            "--save needs a value, but is followed by the option --script",
         ),
-        (("run", "--op", "--dtype", "float32"), "--op needs a value, but --dtype comes next, which is an option"),
-        (("run", "--op", "relu", "-k", "--backend=torch"), "-k needs a value, but --backend=torch comes next"),
-        (("run", "--plan", "--backend", "torch"), "--plan needs a value, but --backend comes next"),
-        (("run", "--config", "--backend", "torch"), "--config needs a value, but --backend comes next"),
-        (("check", "-o", "--backend", "torch"), "-o needs a value, but --backend comes next"),
-        (("check", "--set=--tier", "smoke"), "--set needs a value, but --tier comes next"),
+        (("run", "--op", "--dtype", "float32"), "--op needs a value, but is followed by the option --dtype"),
+        (
+            ("run", "--op", "relu", "-k", "--backend=torch"),
+            "-k needs a value, but is followed by the option --backend=torch",
+        ),
+        (("run", "--plan", "--backend", "torch"), "--plan needs a value, but is followed by the option --backend"),
+        (("run", "--config", "--backend", "torch"), "--config needs a value, but is followed by the option --backend"),
+        (("check", "-o", "--backend", "torch"), "-o needs a value, but is followed by the option --backend"),
+        (("check", "--set=--tier", "smoke"), "--set needs a value, but is followed by the option --tier"),
         (("check", "--backend", "numpy", "--op", "relu", "--set", "sizes,speical"), "did you mean 'special'"),
         (("check", "--backend", "numpy", "--op", "relu", "--set", ","), "--set (OPTEST_CASE_SET) is empty"),
         (("check", "--backend", "numpy", "--op", "relu", "--report", "json,jnuit"), "did you mean 'junit'"),
-        (("capture", "model.py", "-o", "--level", "aten"), "needs a value, but --level comes next"),
+        (("capture", "model.py", "-o", "--level", "aten"), "needs a value, but is followed by the option --level"),
     ],
 )
 def test_what_is_missing_is_told(optest: Shell, tmp_path: Path, words: tuple[str, ...], told: str) -> None:

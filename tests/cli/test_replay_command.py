@@ -77,7 +77,7 @@ def test_what_was_written_is_said(optest: Shell, ran: Path) -> None:
     tail = [line for line in ended.out.splitlines() if line.startswith(("saved", "script"))]
     one = "(input0, output0.expected, output0.actual, output0.error)"
     two = "(input0, input1, output0.expected, output0.actual, output0.error)"
-    why = "backend faulty does not say how a case runs without optest"
+    why = "backend faulty cannot write scripts that run without optest"
     assert tail == [
         f"saved: kept/here/bad-one.npz {one}",
         f"script: kept/here/bad-one.py (needs optest: {why}, reads bad-one.npz)",

@@ -79,10 +79,10 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
         (["--jobs", "0"], "--jobs is 0"),
         (["--maxfail", "-1"], "--maxfail is -1"),
         (["--seed", "1", "--seed", "2"], "--seed is given 2 times"),
-        (["--dtype", "float32", "--dtype", "int8"], "several values are --dtype D0,D1"),
+        (["--dtype", "float32", "--dtype", "int8"], "expected once; for several values: --dtype D0,D1"),
         (
             ["--plan", "a.yaml", "--plan", "b.yaml"],
-            "--plan is given 3 times",
+            "--plan is given 3 times, expected once; to run several",
         ),
         (["--backend", "numpy", "--torch-device", "cuda"], "--torch-device is not for backend numpy"),
         (["--torch-device", ""], "--torch-device (OPTEST_TORCH_DEVICE) is empty; set a value"),

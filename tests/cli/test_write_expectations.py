@@ -36,7 +36,7 @@ def test_a_baseline_makes_the_same_check_pass(optest: Shell, tmp_path: Path) -> 
     assert (worse.status, "expected differences" in worse.out) == (1, False)
     (tmp_path / "kernels.py").write_text(KERNELS.format(error="0"))
     right = optest(*CHECK[:-4], "--expectations", "known.yaml")  # sets narrow, so that nothing is left over
-    assert (right.status, right.out.count("expected, but did not happen: tanh/")) == (1, len(lines))
+    assert (right.status, right.out.count("expected failure did not occur: tanh/")) == (1, len(lines))
     assert optest(*CHECK, "--write-expectations", "known.yaml").status == 2
 
 
@@ -55,7 +55,7 @@ def test_a_few_ulp_are_offered_as_a_line(optest: Shell, tmp_path: Path, error: s
     offer = [
         line.partition("a line for --expectations: ")[2]
         for line in ended.out.splitlines()
-        if "if that is known" in line
+        if "to accept it, add to" in line
     ]
     assert len(offer) == offered
     if offered:

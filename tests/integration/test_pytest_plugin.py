@@ -261,12 +261,12 @@ def test_wrong_data_is_known_from_outside_and_a_line_too_many_is_told(tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed, 1 skipped, 1 xfailed" in done.stdout
     assert says(done.stdout, "integration.of_cases_ran_known")
-    assert "did not happen" not in done.stdout
+    assert "did not occur" not in done.stdout
     known.write_text(KNOWN + '  - {case: "rigth*", reason: VALUE, why: a slip}\n')
     (tmp_path / "pytest.ini").write_text(f"{ini}optest_expectations = known.yaml\n")
     for more in ([], ["-n", "1"]):
         assert says(run(tmp_path, *more).stdout, "integration.did_not_happen_rigth")
-    assert "did not happen" not in run(tmp_path, "-k", "right").stdout
+    assert "did not occur" not in run(tmp_path, "-k", "right").stdout
 
 
 UNEXPECTED = """\
@@ -551,7 +551,7 @@ def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:
     (fresh / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\noptest_models = nowhere\n")
     done = run(fresh)
     assert done.returncode == 4
-    assert re.search(r"pytest.ini: optest_models names \S+nowhere, which is not there", done.stderr + done.stdout)
+    assert re.search(r"pytest.ini: optest_models names \S+nowhere, which does not exist", done.stderr + done.stdout)
 
 
 @pytest.mark.heavy
@@ -561,7 +561,7 @@ def test_what_is_wrong_with_every_file_is_told_once(fresh: Path) -> None:
     wrong = fresh / "models" / "wrong.yaml"
     wrong.write_text("model: wrong\ncases: [{name: a, op: torch.mul, inputs: [{tensor: {shap: [2]}}]}]\n")
     done = run(fresh, "-rs", "--torch-device", "cuda")
-    left_out = "SKIPPED [1] models/granite4h.yaml:1: not collected, for the reason that is told of models/gpt-oss.yaml"
+    left_out = "SKIPPED [1] models/granite4h.yaml:1: not collected, for the same reason as models/gpt-oss.yaml"
     assert left_out in done.stdout
     assert "1 passed, 2 skipped, 1 error" in done.stdout
     for more in (["-k", "mul_ok"], ["-n", "1"]):

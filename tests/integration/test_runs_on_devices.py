@@ -181,9 +181,9 @@ def test_a_case_that_needs_more_devices_than_there_are_stops_the_run_before_it_b
         ({"device": "x"}, "neither an id nor a range"),
         ({"device": "-1"}, "neither an id nor a range"),
         ({"device": "0,0"}, "occurs twice"),
-        ({"max_parallel": "0"}, "should be auto, or a number"),
-        ({"max_parallel": "two"}, "should be auto, or a number"),
-        ({"isolate": "none"}, "a worker has them"),
+        ({"max_parallel": "0"}, "expected auto, or a number"),
+        ({"max_parallel": "two"}, "expected auto, or a number"),
+        ({"isolate": "none"}, "which run in workers"),
         ({"jobs": 2}, "--max-parallel bounds"),
     ],
 )

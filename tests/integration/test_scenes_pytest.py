@@ -272,7 +272,7 @@ def test_what_is_collected(project: Path, words: list[str], names: list[str]) ->
         (["--case", "TestPlus::default", "test_more.py"], "no case matches --case 'TestPlus::default'"),
         (["--case", "large"], "--case 'large' matches only manual cases; add --manual include"),
         (["--runtime", "ringbuffer"], "unknown runtime 'ringbuffer'"),
-        (["--platform", "a2a3sm"], "--platform is 'a2a3sm', which nobody knows; did you mean a2a3sim?"),
+        (["--platform", "a2a3sm"], "--platform is 'a2a3sm', expected a registered platform; did you mean a2a3sim?"),
     ],
 )
 def test_wrong_requests(project: Path, words: list[str], message: str) -> None:

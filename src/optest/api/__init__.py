@@ -1,4 +1,4 @@
-"""The public API: the one place that wires plans, backends, engine and reports together.
+"""The public API, which connects plans, backends, engine and reports.
 
     import optest
 
@@ -6,8 +6,8 @@
     report = optest.check(my_softmax, op="softmax", dtype="float32")
     print(report)
 
-Options are those of the command line by name (:data:`optest.settings.OPTIONS`); :class:`RunOptions` holds some that
-were put together before. Nothing heavy is imported before it is needed.
+Options have the names of the command line (:data:`optest.settings.OPTIONS`); :class:`RunOptions` holds a set of them.
+Heavy modules are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["RunOptions", "bootstrap", "cases", "check", "run"]
 
 
 def bootstrap(plugins: Iterable[str] | None = None, *, accept_config: bool = False) -> None:
-    """Load built-ins, the modules of ``OPTEST_PLUGINS`` (or ``plugins``) and installed entry points; harmless twice.
+    """Load built-in operators, the modules of ``OPTEST_PLUGINS`` (or ``plugins``) and entry points; idempotent.
 
     Raises:
-        UsageError: if a plug-in cannot be imported; or, without ``accept_config``, if foreign code changed one in an
-            earlier run, or the configuration.
+        UsageError: if a plug-in cannot be imported; or, without ``accept_config``, if code under test changed a
+            plug-in or the configuration in an earlier run.
     """
     from optest.core.extensions import load_extensions
     from optest.core.trusted_files import refuse_changed_configuration
@@ -43,7 +43,7 @@ def bootstrap(plugins: Iterable[str] | None = None, *, accept_config: bool = Fal
 
 
 def configuration_watched() -> AbstractContextManager[None]:
-    """Record the configuration while foreign code runs, and print what it changed; :func:`bootstrap` refuses that."""
+    """Return a context that prints changes of the configuration in its block; :func:`bootstrap` refuses them."""
     from optest.core.trusted_files import configuration_watched as watched
 
     return watched()
@@ -55,8 +55,8 @@ def cases(plan: str | PathLike[str] | None = None, **options: Any) -> list[TestC
     ``optest.core.runner.TestRunner().run(cases(...))`` runs them in this process, one after the other.
 
     Raises:
-        UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
-        Unavailable: if the backend needs what this machine lacks.
+        UsageError, PlanError, UnknownName: for wrong options or a wrong plan.
+        Unavailable: if the backend needs a package or device that this machine lacks.
     """
     from optest.api.run_request import run_request
 
@@ -86,17 +86,17 @@ def run(
 ) -> Report:
     """Run the cases of a plan, or one case of ``op``, ``dtype``, ``shape`` and ``attr``, as ``optest run`` does.
 
-    ``options`` are further ones of ``optest run``, by name. ``stream`` takes what the terminal would show meanwhile;
-    without it nothing is printed.
+    ``options`` are further options of ``optest run``, by name. ``stream`` receives the terminal's output; without it
+    nothing is printed.
 
     Raises:
-        OptestError: for anything that keeps the run from starting.
+        OptestError: if the run cannot start.
         KeyboardInterrupt: after Ctrl-C, SIGTERM or SIGHUP.
     """
-    given = _options(locals(), "stream")
-    from optest.api.running import run as run_given
+    run_options = _options(locals(), "stream")
+    from optest.api.running import run as run_with
 
-    return _unless_interrupted(run_given(given, stream=stream or io.StringIO()))
+    return _unless_interrupted(run_with(run_options, stream=stream or io.StringIO()))
 
 
 def check(
@@ -119,48 +119,52 @@ def check(
     stream: TextIO | None = None,
     **options: Any,
 ) -> Report:
-    """Ask a function, or a backend, the case sets of its operators, as ``optest check`` does.
+    """Run the built-in cases of operators against a function or a backend, as ``optest check`` does.
 
-    ``function`` is one of this process, also of a notebook or of another function, for ``op`` or the operator of its
-    name; a mapping has one for each operator. It gets tensors as :func:`kernel` says. Each case is a fork of this
-    process, so that a crash or a hang ends that case alone; where a device or JAX is in use already, and with
+    ``function`` is a function of this process (a notebook's or a nested one, too) for ``op`` or the operator of its
+    name; or a mapping from operators to functions. It gets tensors as :func:`kernel` says. Each case runs in a fork of
+    this process, so that a crash or a hang ends only that case; if a device or JAX is in use already, or with
     ``isolate="none"``, cases run in this process. Text such as ``"my_kernels:softmax"`` names a function that workers
     import. ``numerics`` is for functions of this process; ``tier`` is ``smoke``, ``parity`` or ``full``.
 
-    ``options`` are further ones of ``optest check``, by name; ``stream`` is that of :func:`run`.
+    ``options`` are further options of ``optest check``, by name; ``stream`` is that of :func:`run`.
 
     Raises:
-        OptestError: for anything that keeps the check from starting.
+        OptestError: if the check cannot start.
         KeyboardInterrupt: after Ctrl-C, SIGTERM or SIGHUP.
     """
     if isinstance(function, str):
         options["function"] = function
     if callable(options.get("reference")):
-        raise UsageError("reference needs text for both: optest.check('my_kernels:fast', reference='my_kernels:slow')")
-    given = _options(locals(), "stream", "function", "numerics")
-    from optest.api.checking import check as check_given
+        raise UsageError(
+            "reference is a function, expected text; name both functions as text\n"
+            "  for example: optest.check('my_kernels:fast', reference='my_kernels:slow')"
+        )
+    check_options = _options(locals(), "stream", "function", "numerics")
+    from optest.api.checking import check as check_with
 
     driver = None
     if callable(function) or isinstance(function, Mapping):
         from optest.api.functions import backend_of
 
-        driver = backend_of(function, given, numerics)
-        given = RunOptions(**{**given, "op": driver.asked, "isolate": "none"})
+        driver = backend_of(function, check_options, numerics)
+        check_options = RunOptions(**{**check_options, "op": driver.operator_names, "isolate": "none"})
     elif not isinstance(function, (str, type(None))):
-        raise UsageError(f"function is {function!r}, but should be callable, or text such as 'my_kernels:softmax'")
+        raise UsageError(f"function is {function!r}, expected a callable or text such as 'my_kernels:softmax'")
     elif numerics is not None:
         raise UsageError("numerics is for functions of this process; a backend, or @optest.kernel, declares its own")
-    return _unless_interrupted(check_given(given, stream=stream or io.StringIO(), driver=driver))
+    return _unless_interrupted(check_with(check_options, stream=stream or io.StringIO(), driver=driver))
 
 
 def _unless_interrupted(report: Report) -> Report:
-    """The signal that ended a run is for the whole program: half a report would look like one without failures."""
+    """Return the report; raise ``KeyboardInterrupt`` if a signal ended the run."""
+    # An incomplete report would look like one without failures, and the signal is for the whole program.
     if report.summary.interrupted:
-        raise KeyboardInterrupt(f"what ran until then is in {report.directory.journal_path}")
+        raise KeyboardInterrupt(f"the results until the interruption are in {report.directory.journal_path}")
     return report
 
 
-def _options(arguments: dict[str, Any], *others: str) -> RunOptions:
-    """The arguments of a function as options, its further ones among them, without ``others``."""
+def _options(arguments: dict[str, Any], *excluded: str) -> RunOptions:
+    """Return the arguments of a call as options: merge its ``options`` and drop the ``excluded`` names."""
     further = arguments.pop("options")
-    return RunOptions(**{name: value for name, value in arguments.items() if name not in others}, **further)
+    return RunOptions(**{name: value for name, value in arguments.items() if name not in excluded}, **further)

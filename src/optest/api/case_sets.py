@@ -1,5 +1,4 @@
-"""Which samples of an operator are cases of a check: those that its signature gives where it states none, and, where no
-values are computed, every refusal and each call that makes a difference to shape inference."""
+"""Selection of the samples that a check runs, and samples derived from an operator's signature."""
 
 from __future__ import annotations
 
@@ -32,80 +31,85 @@ from optest.spec.tensors import format_shape
 
 _LONG = 256
 """Size above which a reference may loop over a dimension for long."""
-_FOREIGN = "|".join(
+_LIBRARY_FOLDERS = "|".join(
     map(re.escape, ("site-packages", str(Path(re.__file__).parents[1]), str(Path(__file__).parents[1])))
 )
-"""Folders of modules whose lines are not a reference's own."""
+"""Pattern of files whose lines do not count as a reference's own."""
+# Refused calls before the search gives up: a minute for a function of torch.
 _MOST_REFUSED = 8_000
-"""Calls that a reference may refuse before no other is tried, which takes a minute for a function of torch."""
+# Graphs depend on attributes and dtypes more than on sizes; so many calls are captured for each of the two.
 _GRAPHS = 6
-"""Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
 
 
 def selection(driver: BackendDriver) -> Callable[[Sample], bool]:
-    """Whether a sample is asked, in the order of an operator's samples; of a driver without shape inference refusals
-    alone are asked."""
+    """Return a stateful predicate: whether ``check --group`` runs a sample of an operator, called in their order.
+
+    It accepts samples that expect an error, graphs, and, if the driver infers shapes, the first of equal signatures.
+    """
     seen: set[str] = set()
 
-    def is_asked(sample: Sample) -> bool:
+    def is_selected(sample: Sample) -> bool:
         if "expects_error" in sample.case or sample.case_set == GRAPH:
             return True
-        shapes = {name: _sizes(shape) for name, shape in sample.case.get("shapes", {}).items()}
+        shapes = {name: _broadcast_sizes(shape) for name, shape in sample.case.get("shapes", {}).items()}
         call = [shapes, sample.case.get("dtypes"), sample.case.get("attributes")]
         signature = json.dumps(call, sort_keys=True, default=str)
         is_new = signature not in seen
         seen.add(signature)
         return is_new and isinstance(driver, InfersShapes)
 
-    return is_asked
+    return is_selected
 
 
-def graph_samples(driver: BackendDriver, own: Iterable[Sample]) -> list[Sample]:
-    """The first calls of an operator of other attributes, and of other dtypes, if the driver captures programs."""
-    right = [each for each in own if "expects_error" not in each.case and isinstance(driver, CapturesPrograms)]
+def graph_samples(driver: BackendDriver, samples: Iterable[Sample]) -> list[Sample]:
+    """Return up to six samples of distinct attributes and six of distinct dtypes as graph samples.
+
+    Return [] if the driver does not capture programs.
+    """
+    right = [x for x in samples if "expects_error" not in x.case and isinstance(driver, CapturesPrograms)]
     chosen: dict[int, Sample] = {}
     for key in ("attributes", "dtypes"):
         calls: dict[str, Sample] = {}
-        for each in right:
-            calls.setdefault(repr(each.case.get(key)), each)
-        chosen |= {id(each): each for each in islice(calls.values(), _GRAPHS)}
-    return [Sample(case_set=GRAPH, case=each.case, tier=each.tier) for each in chosen.values()]
+        for sample in right:
+            calls.setdefault(repr(sample.case.get(key)), sample)
+        chosen |= {id(x): x for x in islice(calls.values(), _GRAPHS)}
+    return [Sample(case_set=GRAPH, case=x.case, tier=x.tier) for x in chosen.values()]
 
 
 def smoke_samples(samples: Sequence[Sample], dtypes: Iterable[str]) -> list[Sample]:
-    """Return a smoke sample for each of the dtypes that no smoke sample of an operator has.
+    """Return a sample for each of ``dtypes`` that has samples, but none of the smoke tier.
 
-    It has the shapes and attributes of another smoke sample, if there is such a sample, and no other dtype if possible.
+    Prefer the shapes and attributes of a smoke sample, then few dtypes, then an early tier.
     """
-    smoke = [(each.case.get("shapes"), each.case.get("attributes")) for each in samples if each.tier is Tier.SMOKE]
+    smoke = [(x.case.get("shapes"), x.case.get("attributes")) for x in samples if x.tier is Tier.SMOKE]
 
     def rank(sample: Sample) -> tuple[bool, int, int]:
         is_other = (sample.case.get("shapes"), sample.case.get("attributes")) not in smoke
-        return is_other, len(_dtypes(sample)), TIERS.index(sample.tier)
+        return is_other, len(_dtype_names(sample)), TIERS.index(sample.tier)
 
     added = []
     for name in dtypes:
-        in_dtype = [each for each in samples if name in _dtypes(each) and "expects_error" not in each.case]
-        if in_dtype and Tier.SMOKE not in (each.tier for each in in_dtype):
+        in_dtype = [sample for sample in samples if name in _dtype_names(sample) and "expects_error" not in sample.case]
+        if in_dtype and Tier.SMOKE not in (x.tier for x in in_dtype):
             added.append(min(in_dtype, key=rank))
     return added
 
 
-def _dtypes(sample: Sample) -> set[str]:
+def _dtype_names(sample: Sample) -> set[str]:
     dtypes = sample.case.get("dtypes") or ()
     return {dtypes} if isinstance(dtypes, str) else set(dtypes.values() if isinstance(dtypes, Mapping) else dtypes)
 
 
-def _sizes(shape: Any) -> Any:
-    """Sizes as broadcasting tells them apart: 0, 1, and more; layouts make no difference."""
-    stated = shape.get("shape") if isinstance(shape, Mapping) else shape
-    return [min(size, 2) if isinstance(size, int) else size for size in stated] if isinstance(stated, list) else stated
+def _broadcast_sizes(shape: Any) -> Any:
+    """Return the sizes with every size above 1 replaced by 2, as broadcasting distinguishes them; drop the layout."""
+    sizes = shape.get("shape") if isinstance(shape, Mapping) else shape
+    return [min(size, 2) if isinstance(size, int) else size for size in sizes] if isinstance(sizes, list) else sizes
 
 
 def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None = None) -> SignatureSamples:
-    """Return the samples that the signature of an operator implies; none if the operator has samples.
+    """Return samples derived from the signature of an operator; none if it declares samples.
 
-    ``sizes`` of its dimensions are tried first.
+    Try ``sizes`` of its dimensions first.
     """
     if descriptor.samples is not None:
         return SignatureSamples(how="")
@@ -140,39 +144,39 @@ def _attempt(
     *,
     is_traced: bool,
 ) -> Trial:
-    """Call the inference of an operator, and its reference with ones for floats and zeros for integers. A probe of a
-    user's function has random floats and true masks, and keeps what it returns.
+    """Call the shape inference of an operator and its reference; return outputs, memory and executed lines.
 
-    Pass on their exceptions. The first call is not traced: it may import a framework, ten times as slowly if traced.
+    Inputs are ``values``, else ones for floats and zeros for integers; a probe of a user's function has random numbers
+    and keeps its results. Exceptions of the reference are not caught.
     """
     inferred = load_object(descriptor.infer)(specs, attributes) if descriptor.infer is not None else None
     if descriptor.reference is None:
-        return Trial(inferred or (), 8 * sum(each.elements for each in inferred or ()))
-    names = [each.name for each in descriptor.tensors.inputs]
+        return Trial(inferred or (), 8 * sum(x.elements for x in inferred or ()))
+    names = [x.name for x in descriptor.tensors.inputs]
 
     def filled(name: str, spec: TensorSpec) -> Array:
         numbers: Any = values.get(name, np.full(spec.elements, spec.dtype.is_inexact))
         if is_probe and name not in values:
             numbers = 4 * np.random.default_rng(names.index(name)).standard_normal(spec.elements)
-            numbers = numbers[np.abs(numbers).argsort()]  # the last are the maximum and the minimum
+            numbers = numbers[np.abs(numbers).argsort()]  # the maximum and the minimum are last
         return np.asarray(numbers).astype(numpy_dtype(spec.dtype)).reshape(spec.shape)
 
-    inputs = [None if each is None else filled(name, each) for name, each in zip(names, specs, strict=True)]
+    inputs = [None if spec is None else filled(name, spec) for name, spec in zip(names, specs, strict=True)]
     reference = load_object(descriptor.reference)
     reference = replace(reference, is_traced=False) if is_probe else reference
-    if is_traced:
+    if is_traced:  # not the first call, which may import a framework, ten times as slowly if traced
         tracemalloc.start()
     lines = 0
 
     def count(frame: Any, *_: Any) -> Any:
         nonlocal lines
-        if re.search(_FOREIGN, frame.f_code.co_filename):
+        if re.search(_LIBRARY_FOLDERS, frame.f_code.co_filename):
             return None
         lines += 1
         return count
 
     tracing = sys.gettrace()
-    if max((size for each in specs if each is not None for size in each.shape), default=0) > _LONG:
+    if max((size for spec in specs if spec is not None for size in spec.shape), default=0) > _LONG:
         sys.settrace(count)
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -183,18 +187,16 @@ def _attempt(
         sys.settrace(tracing)
         tracemalloc.stop()
     results = returned if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)
-    arrays = [np.asarray(each.values if isinstance(each, Unrounded) else each) for each in results]
-    given = [each.dtype for each in specs if each is not None]
-    outputs = [
-        TensorSpec(dtype=undeclared_output_dtype(dtype_of(each.dtype), given), shape=each.shape) for each in arrays
-    ]
-    if inferred is not None and [each.shape for each in inferred] != [each.shape for each in outputs]:
-        shapes = " and ".join(format_shape(each.shape) for each in outputs)
-        raise UnfitArguments(f"the reference makes {shapes}, but its signature or `infer` specifies another shape")
-    owners = [_owner(each) for each in arrays]
-    least = sum(each.nbytes for each, owner in zip(arrays, owners, strict=True) if all(owner is not x for x in inputs))
-    # memory that a framework allocates is not traced
-    is_known = memory >= least and all(isinstance(each, np.ndarray) for each in owners)
+    arrays = [np.asarray(result.values if isinstance(result, Unrounded) else result) for result in results]
+    dtypes = [spec.dtype for spec in specs if spec is not None]
+    outputs = [TensorSpec(dtype=undeclared_output_dtype(dtype_of(x.dtype), dtypes), shape=x.shape) for x in arrays]
+    if inferred is not None and [x.shape for x in inferred] != [x.shape for x in outputs]:
+        shapes = " and ".join(format_shape(x.shape) for x in outputs)
+        raise UnfitArguments(f"the reference returns {shapes}, but its signature or `infer` specifies another shape")
+    owners = [_owner(x) for x in arrays]
+    least = sum(new.nbytes for new, owner in zip(arrays, owners, strict=True) if all(owner is not x for x in inputs))
+    # Memory that a framework allocates is not traced.
+    is_known = memory >= least and all(isinstance(x, np.ndarray) for x in owners)
     return Trial(inferred or outputs, memory if is_known else math.inf, lines, arrays if is_probe else ())
 
 

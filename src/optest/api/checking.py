@@ -1,4 +1,4 @@
-"""``optest check``: a backend is asked the samples of every operator, in the way that the cases of a plan take."""
+"""``optest check``: the built-in cases of operators, run against a backend or a function."""
 
 from __future__ import annotations
 
@@ -90,54 +90,53 @@ from optest.spec.case import GRAPH
 from optest.store import write_atomically
 
 MOST_JOBS = 8
-_NAMED = 30
-"""Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
+_MOST_NAMED = 30
+"""Most operators unsupported for one reason that a note names; of more it reports the number."""
+# Words up to this length occur in other names by chance, as `ge` and `not` do.
 _SHORT = 3
-"""Length up to which a word occurs in other names by chance, as ``ge`` and ``not`` do."""
+# From this share of failed calls on, a function may be for other inputs.
 _NEARLY_ALL = 0.9
-"""Share of failed calls from which a function may be for other inputs than those that it is given."""
 _OTHER_ATTRIBUTE = re.compile(r"as if (\w+) were ([^ ,]+)(?:, its default,)? not ")
+# Options with which a check may leave out cases that an expectation is about.
 _NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
-"""Options after which an operator is no longer asked in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """What a check asks: cases by operator as far as they were selected, and what is expected of them."""
+    """The selected cases of a check, by operator.
+
+    ``without_samples`` are samples derived from signatures; ``lacking`` are sentences about unsupported operators.
+    """
 
     run: RunRequest
     by_operator: Sequence[CasesOfSamples]
     without_samples: Mapping[str, SignatureSamples]
-    """What the signatures of operators say that state no samples."""
     lacking: Sequence[str] = ()
-    """What the backend does not have of the catalogue, one sentence for each reason."""
 
 
 def check(
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     stream: TextIO | None = None,
     driver: BackendDriver | None = None,
     forks: ForkServer | None = None,
 ) -> Report:
-    """Ask ``driver``, or the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
+    """Run the built-in cases against ``driver``, or the backend that ``options`` name, and return the report.
 
-    The exit status is that of a run, and 1 if an expectation excused nothing; with another seed than the default, with
-    which such files are written, that is a note: the values that show a difference may not have been drawn.
-
-    Raises:
-        OptestError: for anything that keeps the check from starting.
+    ``options`` are those of :data:`optest.settings.OPTIONS`. The exit status is that of a run, and 1 if an expectation
+    was not met by any failure, more than half of the cases are inconclusive, or a variant is too slow.
     """
-    request = check_request(as_the_resumed_check(given), driver)
+    request = check_request(as_the_resumed_check(options), driver)
     settings = request.run.settings
     out = stream or sys.stdout
     unused: list[str] = []
 
-    def afterwards(results: Sequence[CaseResult], summary: RunSummary) -> Sequence[tuple[str, str]]:
-        dtypes = {each.name for each in _case_request(settings).dtypes}
+    def closing_notes(results: Sequence[CaseResult], summary: RunSummary) -> Sequence[tuple[str, str]]:
+        """Return notes with their styles, and collect in ``unused`` the lines that fail the check."""
+        dtypes = {x.name for x in _case_request(settings).dtypes}
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
-        learned = {each.detail for result in results for each in result.verdict.checks if each.name == "arrays"}
+        learned = {check.detail for result in results for check in result.verdict.checks if check.name == "arrays"}
         run, by_id = request.run, {case.id: case for case in request.run.cases}
         promises = offered_promises(results, by_id, run.driver)
         accepted = (*promises, *offers(results, run.driver.name), *_suggestions(results), *sorted(learned))
@@ -149,23 +148,25 @@ def check(
             table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
             notes = [*table, *notes]
             unused.extend(slower)
-        silent = sum(each.verdict.message.startswith(SHOWS_NOTHING) for each in results)
+        silent = sum(result.verdict.message.startswith(SHOWS_NOTHING) for result in results)
         if 2 * silent > len(results):
             unused.append(
-                f"{silent} of {len(results)} cases show nothing, expected at most half; specify others: --shape"
+                f"{silent} of {len(results)} cases are inconclusive, expected at most half; specify other shapes: "
+                "--shape NAME=8x16"
             )
+        # Expectations are written with the default seed; another one may not draw the values that differ.
         if settings["seed"]:
-            message = f"expected, but did not happen with seed {settings['seed']}"
+            message = f"expected failures that did not occur with seed {settings['seed']}"
             notes = [*((line, "bad") for line in unused), *notes]
-            return [*((f"{message}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
-        unused.extend(f"expected, but did not happen: {line}; {remedy}" for line, remedy in idle.items())
+            return [*((f"{message}: {line}; only seed 0 must reproduce them", "dim") for line in idle), *notes]
+        unused.extend(f"expected failure did not occur: {line}; {remedy}" for line, remedy in idle.items())
         return [*((line, "bad") for line in unused), *notes]
 
     reporter = CheckReporter(
         out,
         verbosity=settings["verbose"] - settings["quiet"],
         color=wants_color(out, no_color=settings["no_color"], variables=environment()),
-        afterwards=afterwards,
+        afterwards=closing_notes,
     )
     with with_second_opinion(dataclasses.replace(request.run, forks=forks)) as revised:
         outcome = run_cases(revised, stream=out, terminal=reporter)
@@ -173,39 +174,42 @@ def check(
 
 
 def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list[str]:
-    """How many cases were not expected by what ``--reference`` names, for each reason."""
+    """Return for each reason how many expected outputs come from another source than ``--reference``."""
     if not settings["reference"]:
         return []
-    found = Counter(check.detail for each in results for check in each.verdict.checks if check.name == BY_BACKEND.name)
-    return [f"{count:,} × expected by {detail}" for detail, count in found.most_common()]
+    counts = Counter(check.detail for x in results for check in x.verdict.checks if check.name == BY_BACKEND.name)
+    return [f"expected outputs of {plural(count, 'case')}: from {detail}" for detail, count in counts.most_common()]
 
 
 def _suggestions(results: Sequence[CaseResult]) -> Iterator[str]:
-    """Tolerances to begin with, for each operator without a rule: by dtype the largest that its cases suggest."""
+    """Yield suggested tolerances for each operator without a rule: by dtype the largest that its cases suggest."""
     suggestions: dict[str, dict[str, list[Sequence[float]]]] = {}
-    for each in results:
-        if (suggested := each.verdict.details.get(SUGGESTED)) is not None:
-            name = each.dtypes[0] if each.dtypes else ""
-            suggestions.setdefault(each.operator, {}).setdefault(name, []).append(suggested)
+    for result in results:
+        if (suggested := result.verdict.details.get(SUGGESTED)) is not None:
+            name = result.dtypes[0] if result.dtypes else ""
+            suggestions.setdefault(result.operator, {}).setdefault(name, []).append(suggested)
     for operator, by_dtype in suggestions.items():
         texts = []
         for name, several in by_dtype.items():
-            rtol, atol = (max(each[place] for each in several) for place in (0, 1))
-            is_too_wide = any(lets_constants_pass(rtol, atol, *each[2:]) for each in several)
+            rtol, atol = (max(x[index] for x in several) for index in (0, 1))
+            is_too_wide = any(lets_constants_pass(rtol, atol, *x[2:]) for x in several)
             texts.append(f"{name} " + ("none that fits all" if is_too_wide else f"rtol={rtol:g}, atol={atol:g}"))
         is_none = any("none" in text for text in texts)
         hint = f" (zeros, or the mean of the results, would pass; {COMPARE})" if is_none else ""
-        yield f"{operator} has no rule; tolerances to begin with ({HOW}): {'; '.join(texts)}{hint}"
+        yield f"{operator} has no rule; suggested tolerances ({HOW}): {'; '.join(texts)}{hint}"
 
 
 def _variant_table(
     results: Sequence[CaseResult], variants: Sequence[str], most: float | None
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """The table of timings by variant, and what ``--fail-if-slower`` says of it."""
+    """Return the table of timings by variant with its styles, and a line for each operator that is too slow.
+
+    An operator is too slow if it is more than ``most`` times as slow as the baseline, or was not timed in both.
+    """
     lines = variant_lines(results, variants)
-    text = [(line, "dim" if not place else "") for place, line in enumerate(variant_text(results, variants))]
+    text = [(line, "dim" if not index else "") for index, line in enumerate(variant_text(results, variants))]
     slower = [
-        f"not timed in both variants, so that --fail-if-slower shows nothing of it: {line.operator}"
+        f"--fail-if-slower cannot decide on {line.operator}, which was not timed in both variants"
         for line in lines
         if most and not line.timed
     ]
@@ -217,28 +221,19 @@ def _variant_table(
     return [*text, ("", "")], slower
 
 
-def listed(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what would be asked: id, tags and where the sample is written.
-
-    Raises:
-        OptestError: as :func:`check` would.
-    """
-    cases = check_request(given).run.cases
-    yield from columns_of([{"id": each.id, "tags": ", ".join(each.tags), "where": each.where} for each in cases])
+def listed(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield id, tags and source location of each case that :func:`check` would run with these options."""
+    cases = check_request(options).run.cases
+    yield from columns_of([{"id": case.id, "tags": ", ".join(case.tags), "where": case.where} for case in cases])
 
 
-def write(given: Mapping[str, Any], path: str) -> str:
-    """Write what would be asked to a plan and return a sentence about it.
-
-    Raises:
-        OptestError: as :func:`check` would, if the file cannot be written, and if it is there: someone may have
-            edited it.
-    """
+def write(options: Mapping[str, Any], path: str) -> str:
+    """Write the cases that :func:`check` would run to a new file, as a plan, and return a sentence about it."""
     for name in ("group", "reference"):
-        if given.get(name):
-            raise UsageError(f"--write writes cases without what --{name} says of them; drop it")
+        if options.get(name):
+            raise UsageError(f"--write cannot write --{name} into a plan; drop --{name}")
     require_new(path)
-    request = check_request(given)
+    request = check_request(options)
     seed = request.run.settings["seed"] or 0
     driver = request.run.driver
     text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=case_options_of(driver))
@@ -247,16 +242,16 @@ def write(given: Mapping[str, Any], path: str) -> str:
     return f"{count:,} case{'s' if count != 1 else ''} written; run: optest run --plan {path}"
 
 
-def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None) -> CheckRequest:
-    """Resolve settings, driver (unless it is handed over), expectations and cases.
+def check_request(options: Mapping[str, Any], driver: BackendDriver | None = None) -> CheckRequest:
+    """Resolve the options of a check into settings, driver (unless it is passed), expectations and cases.
 
     Raises:
-        UsageError, UnknownName, PlanError: for whatever cannot be carried out as written.
-        Unavailable: if the backend needs what this machine lacks.
-        NothingSelected: if the operators have no case sets, or no case of theirs is left.
+        UsageError, UnknownName, PlanError: for wrong options or files.
+        Unavailable: if the backend needs a package or device that this machine lacks.
+        NothingSelected: if the operators have no case sets, or the options leave no case.
     """
-    bootstrap(accept_config=bool(given.get("accept_config")))
-    settings = with_backend_of_options(as_compared_functions(as_in_the_earlier_check(given)))
+    bootstrap(accept_config=bool(options.get("accept_config")))
+    settings = with_backend_of_options(as_compared_functions(as_in_the_earlier_check(options)))
     if driver is None:
         if not settings["backend"]:
             raise UsageError("no backend is named\n  for example: optest check --backend torch")
@@ -269,10 +264,13 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
     expectations = _expectations(settings, driver)
-    stated: Any = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
-    if not isinstance(stated, Mapping) or not all(isinstance(each, Capability) for each in stated.values()):
-        raise UsageError(f"capabilities of backend {driver.name} should map names of operators to Capability(…)")
-    for name in stated:
+    capabilities: Any = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
+    if not isinstance(capabilities, Mapping) or not all(isinstance(x, Capability) for x in capabilities.values()):
+        raise UsageError(
+            f"capabilities of backend {driver.name} is {capabilities!r}, expected a mapping from names of operators to "
+            "Capability(…)"
+        )
+    for name in capabilities:
         operators.get(name)  # raises UnknownName
     _require_config(driver, settings)
     _require_timings(driver, settings)
@@ -280,38 +278,47 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     named = driver.named_operators() if isinstance(driver, NamesOperators) and not settings["op"] else {}
     for name, function in named.items():
         if name not in operators:
-            what = f"--function {function} is for {name}, which is no operator (see optest list operators)"
-            raise UsageError("\n  ".join([what, *_other_ways(name, function)]))
-    chosen, lacking = _available(driver, _chosen_operators(settings["op"] or [*named]), programs)
+            message = f"--function provides {name}, which is no operator (see optest list operators)"
+            raise UsageError("\n  ".join([message, *_remedies(name, function)]))
+    chosen, lacking = _supported(driver, _chosen_operators(settings["op"] or [*named]), programs)
     chosen, compared = with_case_sets(chosen, _case_request(settings), settings["function"] or ())
     built = _built_cases(chosen, settings, target, driver, programs)
-    every = [case for each in built for case in each.cases]
+    every = [case for operator in built for case in operator.cases]
     cases, notes = _selected_cases([*every, *_baselines(every, driver, settings)], settings)
     kept = {case.id for case in cases}
+    if group := settings["group"]:
+        cases = [dataclasses.replace(case, mode=GRAPH if f"{SET_TAG}{GRAPH}" in case.tags else group) for case in cases]
     return CheckRequest(
         run=RunRequest(
             settings=settings,
             document=None,
             driver=driver,
             target=target,
-            cases=[
-                expectations.left_out(with_deadline(_in_group(case, settings), settings["timeout"])) for case in cases
-            ],
+            cases=[expectations.left_out(with_deadline(case, settings["timeout"])) for case in cases],
             revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
-            facts={"command": "check", "tier": settings["tier"], **_variants(driver, settings)},
+            facts={"command": "check", "tier": settings["tier"], **_compared_variants(driver, settings)},
             every_measure=True,
             notes=notes,
             expectations=expectations,
         ),
-        by_operator=[_kept_of(each, kept) for each in built],
-        without_samples={**compared, **{each.name: by_signature(each) for each in chosen if each.samples is None}},
+        by_operator=[
+            CasesOfSamples(
+                cases=[case for case in x.cases if case.id in kept],
+                entries=[entry for case, entry in zip(x.cases, x.entries, strict=True) if case.id in kept],
+            )
+            for x in built
+        ],
+        without_samples={**compared, **{op.name: by_signature(op) for op in chosen if op.samples is None}},
         lacking=lacking,
     )
 
 
-def _other_ways(name: str, function: str) -> list[str]:
-    """Return what to try for a function that computes no operator ``name``: an operator whose calls it takes, of a
-    similar name or the only one with all of its parameters, if there is one, and a reference function."""
+def _remedies(name: str, function: str) -> list[str]:
+    """Return suggestions for a function that cannot be called as operator ``name``.
+
+    Suggest an operator whose calls it takes, if it has a similar name or is the only one with all of the function's
+    parameters; and always a reference function.
+    """
     plain, words = name.lower().replace("_", ""), name.lower().split("_")
     descriptors = [op for op in operators if not op.parts]
     if not re.search("backward|bwd|grad", plain):
@@ -319,65 +326,68 @@ def _other_ways(name: str, function: str) -> list[str]:
     names = {x.lower().replace("_", ""): op.name for op in descriptors for x in (op.name, *op.aliases)}
     signature = kernel_of(load_extension("function", function)).signatures[0].parameters
     parameters = {*signature}
-    required = {each for each, parameter in signature.items() if parameter.default is EMPTY}
+    required = {x for x, parameter in signature.items() if parameter.default is EMPTY}
     known: dict[str, set[str]] = {op.name: set() for op in descriptors}
     for op in descriptors:
         known[op.name].update(
             *(names_of(x.name) for x in op.tensors.inputs), *(names_of(x.name) for x in op.attributes)
         )
-    pairs = [(x, part, whole) for x in names for part, whole in ((x, plain), *((word, x) for word in words))]
-    near = {x for x, part, whole in pairs if part == whole or (part in whole and len(part) > _SHORT)}
-    if name in operators:  # its parameters may only have other names
+    pairs = [(x, part, text) for x in names for part, text in ((x, plain), *((word, x) for word in words))]
+    near = {x for x, part, text in pairs if part == text or (part in text and len(part) > _SHORT)}
+    if name in operators:  # only its parameters may have other names
         near = {x for x in near if plain in x}
     by_likeness = get_close_matches(plain, near, n=len(near) + 1, cutoff=0.0)
-    whole = {names[x] for x in near if x in plain}  # of the others, parts of a name say less than parameters do
+    contained = {names[x] for x in near if x in plain}  # parameters decide about operators that share only a word
     likely = [op for op in dict.fromkeys(names[x] for x in by_likeness) if op != name]
-    likely = [op for op in likely if op in whole or (required <= known[op] and len(required) > 1)]
+    likely = [op for op in likely if op in contained or (required <= known[op] and len(required) > 1)]
     likely.sort(key=lambda op: -len(parameters & known[op]))
     likely += [
         names[x]
         for x in get_close_matches(plain, names, cutoff=0.75)
         if parameters <= known[names[x]] and names[x] != name
     ]
-    found = next((each for each in likely if _takes_any(each, function, sample_cases(each))), None)
-    if not found and len(parameters) >= _SHORT:  # the parameters may name it
+    match = next((op for op in likely if _takes_any(op, function, sample_cases(op))), None)
+    if not match and len(parameters) >= _SHORT:  # the parameters may identify the operator
         fitting = [op for op in known if op != name and parameters <= known[op]]
         fitting = [op for op in fitting if _takes_any(op, function, sample_cases(op))]
-        found = fitting[0] if len(fitting) == 1 else None
-    ways = [f"did you mean --function {found}={function}?"] if found else []
-    if nearest := name if name in operators else "" if found else next((op for op in likely if op in whole), ""):
-        ways.append(f"for {nearest}, give its parameters the names that optest explain {nearest} prints")
-    return [*ways, "for a function that is no operator, name one that computes the same: --reference MODULE:NAME"]
+        match = fitting[0] if len(fitting) == 1 else None
+    remedies = [f"did you mean --function {match}={function}?"] if match else []
+    if nearest := name if name in operators else "" if match else next((op for op in likely if op in contained), ""):
+        remedies.append(f"for {nearest}, rename the parameters as optest explain {nearest} prints them")
+    return [*remedies, "for a function that is no operator, name one that computes the same: --reference MODULE:NAME"]
 
 
 def _takes_any(operator: str, function: str, cases: Iterable[TestCase]) -> bool:
-    """Return whether a function has parameters for any of the cases of an operator, whatever it promises."""
+    """Return whether a function has the parameters for any of the cases of an operator; ignore its promises."""
     kernel = kernel_of(load_extension("function", function), operator)
     return any(dataclasses.replace(kernel, promised=Capability(refuses=False)).lacks(case) is None for case in cases)
 
 
 def _require_config(driver: BackendDriver, settings: Settings) -> None:
-    """Raise ``UsageError`` if a backend that runs programs is told of none, or another one is."""
+    """Raise ``UsageError`` if a backend that runs programs has no ``--config``, or another backend has one."""
     if runs_programs(driver) == bool(settings["config"]):
         return
     if settings["config"]:
         raise UsageError(f"--config is not for backend {driver.name}, which runs no programs; drop it")
     example = f"optest check --backend {driver.name} --config kernels.yaml"
-    raise UsageError(f"backend {driver.name} does not know what to run\n  for example: {example}")
+    raise UsageError(f"backend {driver.name} needs a file that names its programs\n  for example: {example}")
 
 
 def _require_timings(driver: BackendDriver, settings: Settings) -> None:
-    """Raise ``UsageError`` for ``--fail-if-slower`` where nothing can decide it, and for timings of nothing."""
+    """Raise ``UsageError`` for ``--bench`` with ``--group``, and for ``--fail-if-slower`` without two timings."""
     if settings["group"] and settings["bench"]:
-        raise UsageError(f"--group {settings['group']} computes nothing that could be timed; drop --bench")
+        raise UsageError(f"--group {settings['group']} computes no values, so nothing can be timed; drop --bench")
     if not settings["fail_if_slower"]:
         return
     if not 1 <= settings["fail_if_slower"] < math.inf:
-        raise UsageError(f"--fail-if-slower is {settings['fail_if_slower']}, but should be a number of 1 or more")
+        raise UsageError(f"--fail-if-slower is {settings['fail_if_slower']}, expected a number of 1 or more")
     if not settings["bench"]:
-        raise UsageError("--fail-if-slower decides by times; add --bench")
-    if not _variants(driver, settings):
-        raise UsageError("--fail-if-slower compares a backend's default variant with its baseline; here is one alone")
+        raise UsageError("--fail-if-slower needs timings; add --bench")
+    if not _compared_variants(driver, settings):
+        raise UsageError(
+            f"--fail-if-slower compares the default variant with the baseline, but backend {driver.name} runs only one"
+            "; drop it"
+        )
 
 
 def _built_cases(
@@ -387,71 +397,66 @@ def _built_cases(
     driver: BackendDriver,
     programs: Programs,
 ) -> list[CasesOfSamples]:
-    """The cases of all operators that have samples.
+    """Build the cases of all operators that have samples or a signature that implies some.
 
     Raises:
-        NothingSelected: if none has.
-        UsageError: for what is wrong with the driver's options, which is wrong with every case; said once.
+        NothingSelected: if no operator has samples.
+        UsageError: for wrong options of the driver, each problem once.
     """
-    with_samples = [each for each in chosen if each.samples is not None or by_signature(each).samples]
+    with_samples = [op for op in chosen if op.samples is not None or by_signature(op).samples]
     if not with_samples:
         raise NothingSelected(
-            f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
-            f"  none follow from the signature: {'; '.join(dict.fromkeys(by_signature(each).how for each in chosen))}\n"
+            f"{', '.join(op.name for op in chosen)} cannot be checked: no case sets\n"
+            f"  none follow from the signature: {'; '.join(dict.fromkeys(by_signature(op).how for op in chosen))}\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
-    built = [_cases_of(each, settings, target, driver, programs.stated.get(each.name)) for each in with_samples]
-    cases = [case for of in built for case in of.cases]
-    found = [(case.descriptor.name, each) for case in cases for each in config_problems(driver, case)]
+    built = [_cases_of(x, settings, target, driver, programs.stated.get(x.name)) for x in with_samples]
+    cases = [case for operator in built for case in operator.cases]
+    problems = [(case.descriptor.name, x) for case in cases for x in config_problems(driver, case)]
     if programs.source:
-        programs.refuse(driver.name, found)
-    if found:
-        raise UsageError("\n".join(dict.fromkeys(each for _, each in found)))
+        programs.refuse(driver.name, problems)
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(text for _, text in problems)))
     return built
 
 
-def _available(
+def _supported(
     driver: BackendDriver, chosen: Sequence[OperatorDescriptor], programs: Programs
 ) -> tuple[list[OperatorDescriptor], tuple[str, ...]]:
-    """The operators that the driver has, and sentences about the others.
+    """Return the operators that the driver supports, and sentences about the others.
 
-    Raises:
-        NothingSelected: if it has none.
+    Raise ``NothingSelected`` if it supports none.
     """
     reasons: dict[str, list[str]] = {}
-    had = []
-    for each in chosen:
-        is_outside = programs.source and each.name not in programs.stated
-        why = "not in the config" if is_outside else lack_of_operator(driver, each)
+    supported = []
+    for operator in chosen:
+        is_outside = programs.source and operator.name not in programs.stated
+        why = "not in the config" if is_outside else lack_of_operator(driver, operator)
         if why is None:
-            had.append(each)
+            supported.append(operator)
         else:
-            reasons.setdefault(why, []).append(each.name)
-    listed = {why: f" ({', '.join(names)})" if len(names) <= _NAMED else "" for why, names in reasons.items()}
-    has_few = 0 < len(had) < min(_NAMED, len(chosen) // 2) and not any(each.parts for each in had)
+            reasons.setdefault(why, []).append(operator.name)
+    listed = {why: f" ({', '.join(names)})" if len(names) <= _MOST_NAMED else "" for why, names in reasons.items()}
+    has_few = 0 < len(supported) < min(_MOST_NAMED, len(chosen) // 2) and not any(x.parts for x in supported)
     messages = tuple(
         f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}{listed[why]}"
         for why, names in reasons.items()
-        if not (has_few and operators.get(names[0]).parts)  # nobody expects layers of it
+        if not (has_few and operators.get(names[0]).parts)  # missing layers of a backend of few operators are no news
     )
-    if not had:
+    if not supported:
         raise NothingSelected("nothing can be checked: " + "; ".join(messages))
-    return had, messages
+    return supported, messages
 
 
 def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
-    """The cases of one operator that a check of this tier asks, for a backend called ``numpy``.
-
-    Raises:
-        UsageError, PlanError: for samples that are wrong.
-    """
+    """Return the cases of an operator that a check of this tier runs, for a backend called ``numpy``."""
     settings = resolve({"tier": tier.value}, variables={}, config=ConfigFile())
     target = BackendTarget(name="numpy", device="cpu")
     return list(_cases_of(operators.get(operator), settings, target, backend_manager.get("numpy")).cases)
 
 
 def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[str, str]]:
-    """Every (operator, dtype) that expectations could be stated for: a dtype that leads a combination of dtypes."""
+    """Return every (operator, dtype) that an expectation can name: the first inexact, else first dtype of a variant."""
     pairs = set()
     for descriptor in descriptors:
         for variant in descriptor.dtype_variants:
@@ -461,19 +466,20 @@ def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[s
 
 
 def _expectations(settings: Settings, driver: BackendDriver) -> Expectations:
-    """The driver's own and the user's; a line of the user's replaces one of the same name."""
+    """Read the driver's expectations and the user's; a line of the user replaces one of the same name."""
     shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
     paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
-    stated = (read_expectations(path, operators=operators, versions=driver.versions()) for path in paths)
-    return Expectations.joined(stated)
+    return Expectations.joined(
+        read_expectations(path, operators=operators, versions=driver.versions()) for path in paths
+    )
 
 
 def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
-    """Those of these names or aliases, all if none is given, in the order of the catalogue."""
+    """Return the operators of these names or aliases, by default all, in the order of the catalogue."""
     if not names:
         return list(operators)
-    chosen = {meant for name in names for meant in operators.meanings(name)}
-    return [each for each in operators if each.name in chosen] + [
+    chosen = {meaning for name in names for meaning in operators.meanings(name)}
+    return [op for op in operators if op.name in chosen] + [
         operators.get(name) for name in chosen if name not in operators
     ]
 
@@ -485,66 +491,66 @@ def _cases_of(
     driver: BackendDriver,
     section: Mapping[str, Any] | None = None,
 ) -> CasesOfSamples:
-    """The cases of an operator; ``section`` is what they say of the program that the driver runs for it."""
-    stated, reference = _case_request(settings), _reference_of(descriptor, settings["reference"])
+    """Build the cases of an operator; ``section`` is the config of the program that the driver runs for it."""
+    explicit, reference = _case_request(settings), _reference_path(descriptor, settings["reference"])
     of_all = CaseRequest(
-        seed=stated.seed,
-        timeout_s=stated.timeout_s,
-        attributes=stated.attributes,
-        tolerance=stated.tolerance,
+        seed=explicit.seed,
+        timeout_s=explicit.timeout_s,
+        attributes=explicit.attributes,
+        tolerance=explicit.tolerance,
         backend_config={driver.name: section or {}},
         reference=reference,
     )
     request = with_driver_options(driver, of_all)
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
-    own = samples_of(descriptor)
+    samples = samples_of(descriptor)
     if isinstance(driver, SelectsSamples):
-        own = list(driver.samples(list(zip(own, cases_of_samples(descriptor, own, request, host).cases, strict=True))))
-    own = [*own, *graph_samples(driver, own)] if settings["group"] == VALIDATION else own
+        cases = cases_of_samples(descriptor, samples, request, host).cases
+        samples = list(driver.samples(list(zip(samples, cases, strict=True))))
+    samples = [*samples, *graph_samples(driver, samples)] if settings["group"] == VALIDATION else samples
     tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
-    smoke = smoke_samples(own, [each.name for each in stated.dtypes]) if tiers == (Tier.SMOKE,) else []
-    kept = {id(each) for each in (*smoke, *(each for each in own if each.tier in tiers))}
-    is_asked = selection(driver) if settings["group"] == VALIDATION else lambda _: True
-    return cases_of_samples(descriptor, own, request, host, wanted=lambda each: id(each) in kept and is_asked(each))
+    smoke = smoke_samples(samples, [x.name for x in explicit.dtypes]) if tiers == (Tier.SMOKE,) else []
+    kept = {id(x) for x in (*smoke, *(x for x in samples if x.tier in tiers))}
+    is_selected = selection(driver) if settings["group"] == VALIDATION else lambda _: True
+    return cases_of_samples(descriptor, samples, request, host, wanted=lambda x: id(x) in kept and is_selected(x))
 
 
-def _reference_of(descriptor: OperatorDescriptor, stated: str | None) -> str | None:
-    """The import path of what ``--reference`` names for an operator, None where the operator keeps its own.
+def _reference_path(descriptor: OperatorDescriptor, reference: str | None) -> str | None:
+    """Return the import path of ``--reference`` for an operator; None if the operator keeps its built-in reference.
 
     Raises:
         Unavailable: for a package that is not installed.
-        UnknownName: for a name that is neither a guest's nor an import path.
+        UnknownName: for a name that is neither an integration's nor an import path.
     """
-    if stated is None or ":" in stated:
-        return stated
+    if reference is None or ":" in reference:
+        return reference
     modules = {guest.backend: guest.references for guest in guests() if guest.references}
-    if stated not in modules:
-        raise UnknownName("reference", stated, modules)
-    known: Collection[str] = load_object(f"{modules[stated]}:REFERENCES")
-    return f"{modules[stated]}:{descriptor.name}" if descriptor.name in known else None
+    if reference not in modules:
+        raise UnknownName("reference", reference, modules)
+    known: Collection[str] = load_object(f"{modules[reference]}:REFERENCES")
+    return f"{modules[reference]}:{descriptor.name}" if descriptor.name in known else None
 
 
 def _case_request(settings: Settings) -> CaseRequest:
-    stated = filter(settings.stated, ("seed", "timeout", "retries", "dtype", "attr", "shape", "tolerance"))
-    return request_from({name: settings[name] for name in stated})
+    names = filter(settings.stated, ("seed", "timeout", "retries", "dtype", "attr", "shape", "tolerance"))
+    return request_from({name: settings[name] for name in names})
 
 
 def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list[TestCase], tuple[str, ...]]:
-    """The cases that the options leave, and notes about the choice.
+    """Return the cases that the options leave, and notes about the choice.
 
-    Raises:
-        NothingSelected: if there are none.
+    Raise ``NothingSelected`` if no case is left.
     """
-    dtypes = {each.name for each in _case_request(settings).dtypes}
-    cases = [each for each in every if not dtypes or not dtypes.isdisjoint(entry.name for entry in each.dtypes)]
+    dtypes = {x.name for x in _case_request(settings).dtypes}
+    cases = [x for x in every if not dtypes or not dtypes.isdisjoint(entry.name for entry in x.dtypes)]
     known = dict.fromkeys(tag.removeprefix(SET_TAG) for case in every for tag in case.tags if SET_TAG in tag)
     sets = {f"{SET_TAG}{name}": name for name in settings["case_set"]}
     for name in sets.values():
         if name not in known:
             operators = ", ".join(dict.fromkeys(case.descriptor.name for case in every))
-            hint = did_you_mean(name, known, f"there is {', '.join(known)}", text="did you mean {!r}?")
-            raise UsageError(f"no case of {operators} is in a set {name!r}\n  {hint}")
-    cases = selected([each for each in cases if not sets or not sets.keys().isdisjoint(each.tags)], settings)
+            hint = did_you_mean(name, known, f"known sets: {', '.join(known)}", text="did you mean {!r}?")
+            raise UsageError(f"--set {name} has no case of {operators}\n  {hint}")
+    cases = selected([case for case in cases if not sets or not sets.keys().isdisjoint(case.tags)], settings)
     cases, notes = with_tolerances(cases, settings, TORCH_PARITY)
     if settings["rerun_failed"]:
         cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
@@ -554,28 +560,18 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
     return cases, notes
 
 
-def _in_group(case: TestCase, settings: Settings) -> TestCase:
-    mode = GRAPH if f"{SET_TAG}{GRAPH}" in case.tags else settings["group"]
-    return case if settings["group"] is None else dataclasses.replace(case, mode=mode)
-
-
-def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
-    pairs = [pair for pair in zip(built.cases, built.entries, strict=True) if pair[0].id in kept]
-    return CasesOfSamples(cases=[case for case, _ in pairs], entries=[entry for _, entry in pairs])
-
-
-def _variants(driver: BackendDriver, settings: Settings) -> dict[str, Any]:
-    """The baseline and the default of a driver that has both, where no variant is named."""
+def _compared_variants(driver: BackendDriver, settings: Settings) -> dict[str, Any]:
+    """Return the driver's baseline and default variant under ``variants``; {} if it has one or the user named one."""
     known = () if settings["variant"] or settings["group"] else compared_variants(driver)
     return {"variants": [known[0], known[-1]]} if len(known) > 1 else {}
 
 
 def _baselines(cases: Sequence[TestCase], driver: BackendDriver, settings: Settings) -> list[TestCase]:
-    """The same cases for the driver's baseline, where it has one beside its default and no variant is named."""
-    asked = _variants(driver, settings)
-    if not asked:
+    """Return copies of the cases for the driver's baseline variant, [] if variants are not compared."""
+    compared = _compared_variants(driver, settings)
+    if not compared:
         return []
-    first = asked["variants"][0]
+    first = compared["variants"][0]
     return [
         dataclasses.replace(
             case, name=f"{case.id}{BASELINE}{first}", backend=dataclasses.replace(case.backend, variant=first)
@@ -585,7 +581,7 @@ def _baselines(cases: Sequence[TestCase], driver: BackendDriver, settings: Setti
 
 
 def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
-    """As many workers as there are processors, unless somebody says otherwise or the device is not theirs."""
+    """Set ``jobs`` to the number of processors, at most 8, unless it is explicit or the backend uses a device."""
     runs_on_processors = (driver.device() or driver.kind).partition(":")[0] == "cpu"
     if settings.stated("jobs") or settings["isolate"] == "none" or not runs_on_processors:
         return settings
@@ -594,9 +590,10 @@ def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
 
 
 def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
-    """Return what was left out, what may be meant if nearly every call fails, and how much is expected to differ."""
+    """Return notes on unsupported operators, functions that fail nearly every call, references and expectations."""
+    # A function is for one operator: that it lacks the others is no news.
     names_lacking = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
-    notes = list(request.lacking) if names_lacking else []  # a function is for one operator only
+    notes = list(request.lacking) if names_lacking else []
     functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}
     for name, function in functions.items():
         kernel = kernel_of(load_extension("function", function), name)
@@ -605,53 +602,50 @@ def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
         if is_launcher and request.run.driver.name != "triton":
             how = "--backend triton needs no GPU and checks loads and stores"
             notes.append(f"{function} launches Triton kernels: {how}")
-        cases = [each for each in request.run.cases if name in (each.descriptor.name, *each.descriptor.aliases)]
-        by_id = {each.id: each for each in cases}
-        failed = [by_id[each.id] for each in results if each.id in by_id and each.status in BAD_STATUSES]
-        called = failed + [by_id[each.id] for each in results if each.id in by_id and each.status is Status.PASSED]
+        cases = [case for case in request.run.cases if name in (case.descriptor.name, *case.descriptor.aliases)]
+        by_id = {case.id: case for case in cases}
+        failed = [by_id[result.id] for result in results if result.id in by_id and result.status in BAD_STATUSES]
+        called = failed + [by_id[x.id] for x in results if x.id in by_id and x.status is Status.PASSED]
         if failed and len(failed) >= _NEARLY_ALL * len(called):
             count, inputs = f"{len(failed)} of {len(called)} calls of {function} fail", failed[0].inputs
-            by_place = kernel.by_place(failed[0])
+            by_position = kernel.by_place(failed[0])
             if name.startswith(PREFIX) and not request.run.settings["shape"]:
-                given = ", ".join(f"{x.name} {x.spec.dtype.name} {format_shape(x.spec.shape)}" for x in inputs)
+                used = ", ".join(f"{x.name} {x.spec.dtype.name} {format_shape(x.spec.shape)}" for x in inputs)
                 others = f"{shape_options(x.name for x in inputs)}, and {inputs[0].name}: torch.IntTensor for integers"
-                notes.append(f"{count}; if it is not for {given}, specify others: {others}")
-            elif by_place:
-                notes.append(f"{count}; by their places {', '.join(by_place)}; if that is wrong, rename them")
-        said = [text for each in results if each.id in by_id for text in texts(each.verdict.details.get("diagnosis"))]
-        as_if = Counter(found.groups() for text in said if (found := _OTHER_ATTRIBUTE.match(text)))
+                notes.append(f"{count}; if it is not for {used}, specify other inputs: {others}")
+            elif by_position:
+                notes.append(f"{count}; assigned by position: {', '.join(by_position)}; if wrong, rename parameters")
+        diagnoses = [
+            text for result in results if result.id in by_id for text in texts(result.verdict.details.get("diagnosis"))
+        ]
+        as_if = Counter(match.groups() for text in diagnoses if (match := _OTHER_ATTRIBUTE.match(text)))
         for (attribute, value), times in as_if.most_common(1):
-            if 2 * times > len(said) and not {*names_of(attribute)} & {*kernel.signatures[0].parameters}:
+            if 2 * times > len(diagnoses) and not {*names_of(attribute)} & {*kernel.signatures[0].parameters}:
                 is_word = value.isidentifier() and value not in ("True", "False", "None")
-                stated = f"{attribute}={value!r}" if is_word else f"{attribute}={value}"
-                how = f"give it a parameter {stated} and raise NotImplementedError for other values"
-                notes.append(f"{function} computes {stated}; if it is meant for that alone, {how}")
+                default = f"{attribute}={value!r}" if is_word else f"{attribute}={value}"
+                how = f"give it a parameter {default} and raise NotImplementedError for other values"
+                notes.append(f"{function} computes {default}; if it supports only that, {how}")
         if not cases or cases[0].descriptor.name.startswith(PREFIX):
             continue
         if not _takes_any(name, function, cases):
-            ways = [f"it {why}"] if (why := kernel.cannot_write(cases[0])) else _other_ways(name, function)
-            notes.append("; ".join([f"{function} takes no call of {name}", *ways]))
+            remedies = [f"it {why}"] if (why := kernel.cannot_write(cases[0])) else _remedies(name, function)
+            notes.append("; ".join([f"{function} takes no call of {name}", *remedies]))
         parameters = getattr(kernel.function, "parameters", None)
         if callable(parameters) and any(True for _ in parameters()):  # of a torch.nn.Module
             how = "--reference MODULE:NAME --shape x=4x64 --dtype float32"
-            notes.append(f"{function} has weights of its own, which no case knows: compare it with a function: {how}")
+            notes.append(f"{function} has weights, which the cases do not use; compare it with a function: {how}")
     if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
-        notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
-    notes += [note for note in request.run.notes if note.startswith("tolerances: ")]  # which -q says here alone
+        notes.append(f"shapes and dtypes are not checked: backend {request.run.driver.name} has no `infer_shapes`")
+    notes += [note for note in request.run.notes if note.startswith("tolerances: ")]  # -q prints it only here
     if reference := request.run.settings["reference"]:
         if reference == request.run.driver.name:
-            notes.append(f"{reference} is compared with itself, in float64")
+            notes.append(f"{reference} is compared with itself, computed in float64")
         kept = sorted({case.descriptor.name for case in request.run.cases if case.reference is None})
-        notes += [f"not in reference {reference}, so expected by NumPy: {', '.join(kept)}"] if kept else []
+        notes += [f"not in reference {reference}, so compared with NumPy: {', '.join(kept)}"] if kept else []
     for name, derived in request.without_samples.items():
-        what = (
-            f"case sets of {name} derived from its signature"
-            if derived.samples
-            else f"no case sets, so not checked: {name}"
-        )
-        notes.append(f"{what}: {derived.how}")
-    lines = request.run.expectations.lines
-    if lines:
+        outcome = "case sets derived from the signature" if derived.samples else "not checked, as it has no case sets"
+        notes.append(f"{name}: {outcome}: {derived.how}")
+    if lines := request.run.expectations.lines:
         pairs = pairs_of_catalogue(operators)
         expected = {line.pair for line in lines}
         share = len(expected) / max(1, len(pairs))

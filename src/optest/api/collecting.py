@@ -1,6 +1,6 @@
-"""Functions for a front end with its own loop, before it runs anything: the cases of a file, and which files are plans.
+"""Functions for the pytest plug-in: detect files of cases, collect their cases and sum up runs.
 
-Names imported ``as`` themselves are exported again: the pytest plug-in imports nothing below ``api``.
+Names imported ``as`` themselves are re-exported, because the plug-in imports nothing below ``api``.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from optest.spec import BAD_STATUSES, TIERS, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
 from optest.store.joined_runs import joined_runs as joined_runs
 
+# Larger files are data, and reading them would delay every collection.
 _MOST_BYTES = 16 * 2**20
-"""What is larger is no plan."""
 _TOP_KEY = re.compile(rb"^(?:\{[ \t]*)?[\"']?(model|cases|include|test_suite_config)[\"']?[ \t]*:", re.MULTILINE)
 PLAN_NAMES = tuple(name + suffix for name in ("plan", "plan_*", "*_plan") for suffix in (".yaml", ".yml"))
-"""How plans are called that pytest collects by their names, unless the ini says otherwise."""
+"""Globs of file names that pytest collects as plans, unless ``optest_plans`` in the ini replaces them."""
 
 
 class Listed(NamedTuple):
-    """A case as its file has it, before anything is made of it; ``model`` is "" in a plan."""
+    """A case as written in its file; ``model`` is "" in a plan."""
 
     model: str
     name: str
@@ -55,9 +55,9 @@ class Listed(NamedTuple):
 
 
 def top_keys(path: Path) -> frozenset[str]:
-    """Return which of ``model``, ``cases`` and ``include`` a YAML file has at its top, without reading it as YAML.
+    """Return which of ``model``, ``cases`` and ``include`` are top-level keys of a YAML file, without parsing it.
 
-    A ``test_suite_config`` stands for ``model`` and ``cases``.
+    A ``test_suite_config`` counts as ``model`` and ``cases``; a file that cannot be read or is above 16 MiB has none.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -69,48 +69,35 @@ def top_keys(path: Path) -> frozenset[str]:
 
 
 def is_plan(path: Path) -> bool:
-    """Whether a YAML file looks like a plan without model cases."""
+    """Return whether a YAML file looks like a plan without model cases."""
     keys = top_keys(path)
     return "cases" in keys and "model" not in keys
 
 
 def file_request(path: Path, options: Mapping[str, Any]) -> RunRequest:
-    """The cases of one file and the driver that they are for; ``options`` are those of the command line by name.
-
-    Raises:
-        OptestError: for whatever is wrong with the file or the options.
-    """
+    """Return the cases of one file with their driver; ``options`` are those of the command line by name."""
     return run_request({**options, "plan": str(path)})
 
 
 def suite_request(name: str, module: str, options: Mapping[str, Any]) -> RunRequest:
-    """The cases of a backend's suite that ``optest check`` would ask with these options; ``module`` defines it.
-
-    Raises:
-        OptestError: for whatever is wrong with the options or the backend.
-    """
-    tiers = [each.value for each in TIERS]
+    """Return the cases that ``optest check`` would run for backend ``name``; workers import ``module`` to find it."""
+    tiers = [x.value for x in TIERS]
     if options.get("tier") not in tiers:
-        raise UsageError(f"the tier of suite {name} is {options.get('tier')!r}, but should be {', '.join(tiers)}")
+        raise UsageError(f"the tier of suite {name} is {options.get('tier')!r}, expected one of {', '.join(tiers)}")
     request = check_request({**options, "backend": name})
     notes = (*request.run.notes, *request.lacking)
     return dataclasses.replace(request.run, notes=notes, plugins=(module,))
 
 
 def scene_request(path: Path, options: Mapping[str, Any]) -> RunRequest:
-    """All cases of the scenes of one file; ``options`` are those that change no choice between them.
-
-    Raises:
-        OptestError: for whatever is wrong with the file or the options.
-    """
+    """Return all cases of the scenes of one file; ``options`` must not select among them."""
     return run_request({**options, "source": (f"scene:{path}",), "manual": "include"})
 
 
-def scenes_left(cases: Sequence[TestCase], options: Mapping[str, Any]) -> list[TestCase]:
-    """The cases of scenes, of all files of a session, that ``--runtime --level --manual --case`` leave.
+def selected_scenes(cases: Sequence[TestCase], options: Mapping[str, Any]) -> list[TestCase]:
+    """Return the cases of scenes that ``--runtime --level --manual --case`` select.
 
-    Raises:
-        UsageError, UnknownName: for a runtime or a case that there is not.
+    Raise ``UsageError`` or ``UnknownName`` for an unknown runtime or case.
     """
     triples = [(type(scene_of(case)), case_of(case), case.attributes["platform"]) for case in cases]
     left = list(compress(cases, left_by_options(triples, resolve(options))))
@@ -118,10 +105,9 @@ def scenes_left(cases: Sequence[TestCase], options: Mapping[str, Any]) -> list[T
 
 
 def listed_cases(path: Path) -> Iterator[Listed]:
-    """Names and operators of a file's cases. No backend is loaded.
+    """Yield names and operators of a file's cases without loading a backend.
 
-    Raises:
-        PlanError: with everything that is wrong with the form of the file.
+    Raise ``PlanError`` with every problem in the form of the file.
     """
     for member in read_plan(path).family():
         for entry in member.cases:
@@ -132,16 +118,16 @@ def listed_cases(path: Path) -> Iterator[Listed]:
 
 
 def notes_of(path: Path) -> tuple[str, ...]:
-    """Return what a file holds besides its cases."""
+    """Return the notes of a file of cases."""
     return read_plan(path).notes
 
 
 def streams(
     chosen: Sequence[tuple[RunRequest, TestCase]], device_share: tuple[int, int] | None = None
 ) -> list[tuple[CaseStream, list[TestCase]]]:
-    """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution.
+    """Return one run for each driver with its cases from all files, so that equal cases share an execution.
 
-    ``device_share`` is that of a worker of pytest-xdist: its index, and how many there are.
+    ``device_share`` is the index of a worker of pytest-xdist and the number of workers.
     """
     by_driver: dict[int, tuple[list[RunRequest], list[TestCase]]] = {}
     for request, case in chosen:
@@ -149,16 +135,16 @@ def streams(
         if not requests or requests[-1] is not request:
             requests.append(request)
         cases.append(case)
-    together = [(_together(requests, cases), cases) for requests, cases in by_driver.values()]
-    return [(CaseStream(dataclasses.replace(each, device_share=device_share)), cases) for each, cases in together]
+    joined = [(_joined_request(requests, cases), cases) for requests, cases in by_driver.values()]
+    return [(CaseStream(dataclasses.replace(x, device_share=device_share)), cases) for x, cases in joined]
 
 
-def _together(requests: Sequence[RunRequest], cases: list[TestCase]) -> RunRequest:
-    """One request for the cases of several, which says every file, and every note, where there is more than one."""
+def _joined_request(requests: Sequence[RunRequest], cases: list[TestCase]) -> RunRequest:
+    """Return the first request with these cases, and the files, notes and revisions of all requests."""
     first = requests[0]
     revise_of = {id(case): request.revise for request in requests for case in request.cases}
     files = [*dict.fromkeys(request.settings["plan"] for request in requests)]
-    sources = tuple(dict.fromkeys(each for request in requests for each in request.settings["source"]))
+    sources = tuple(dict.fromkeys(x for request in requests for x in request.settings["source"]))
     notes = dict.fromkeys(note for request in requests for note in request.notes)
     origin = {"source": sources} if sources else {"plan": files if len(files) > 1 else files[0]}
     return dataclasses.replace(
@@ -172,7 +158,7 @@ def _together(requests: Sequence[RunRequest], cases: list[TestCase]) -> RunReque
 
 
 def lines_expected(chosen: Sequence[tuple[RunRequest, TestCase]]) -> dict[str, bool]:
-    """The lines of expectations that these cases ask about, with whether they cover any of them."""
+    """Return the labels of the expectations for these cases, each with whether it covers one of them."""
     cases = [case for _, case in chosen]
     lines: dict[str, bool] = {}
     for request in {id(request): request for request, _ in chosen}.values():
@@ -181,35 +167,36 @@ def lines_expected(chosen: Sequence[tuple[RunRequest, TestCase]]) -> dict[str, b
 
 
 def unused_expectations(expected: Mapping[str, bool], directories: Iterable[Path]) -> list[str]:
-    """Which of these lines excused nothing in the runs, and what to do about it; none of runs without their end."""
-    journals = [read_journal(RunDirectory(each).journal_path) for each in directories]
-    if any(each.summary is None or each.summary.finished < each.summary.total for each in journals):
+    """Return a message for each of these expectations whose failure did not occur; [] if a run is incomplete."""
+    journals = [read_journal(RunDirectory(path).journal_path) for path in directories]
+    if any(journal.summary is None or journal.summary.finished < journal.summary.total for journal in journals):
         return []
-    used = {label for each in journals for label in labels_used(each.results)}
+    used = {label for journal in journals for label in labels_used(journal.results)}
     return [
-        f"expected, but did not happen: {label}; {'drop the line' if covers else 'its conditions fit no case'}"
+        f"expected failure did not occur: {label}; "
+        f"{'delete the line' if covers else 'its conditions fit no case; correct or delete it'}"
         for label, covers in expected.items()
         if label not in used
     ]
 
 
 def is_bad(result: CaseResult) -> bool:
-    """Whether a result fails a run."""
+    """Return whether a result fails a run."""
     return result.status in BAD_STATUSES
 
 
-def shows_nothing(result: CaseResult) -> bool:
-    """Whether nothing was run, or nothing compared: neither is a pass."""
+def is_inconclusive(result: CaseResult) -> bool:
+    """Return whether a case was skipped or its outputs were not compared."""
     return result.status in (Status.SKIPPED, Status.UNCHECKED)
 
 
 def ran_unchecked(result: CaseResult, case: TestCase) -> bool:
-    """Whether a scene ran and nobody wanted its golden (``--skip-golden``): no pass, and no skip either."""
+    """Return whether a scene ran with ``--skip-golden``, which is neither a pass nor a skip."""
     return result.status is Status.UNCHECKED and case.attributes.get("golden") is False
 
 
-def figures(directories: Iterable[Path]) -> list[str]:
-    """What runs note and add up to, as `optest run` tells it: by operator and by model of model cases, and in all."""
+def summary_of_runs(directories: Iterable[Path]) -> list[str]:
+    """Return the lines that sum up runs as `optest run` does: notes, model cases, timings, and the journals."""
     tally, runs, info = Tally(), [], None
     timed: dict[tuple[str, ...], list[CaseResult]] = {}
     notes: dict[str, None] = {}
@@ -223,16 +210,16 @@ def figures(directories: Iterable[Path]) -> list[str]:
             tally.add(result)
         if info is not None and info.options.get("bench"):
             timed.setdefault(tuple(info.options.get("variants") or ()), []).extend(journal.results)
-    again = (
+    journals = (
         f"journal: optest report {runs[0]}" if len(runs) == 1 else f"journals: optest report RUN of {', '.join(runs)}"
     )
     timings = [line for names, results in timed.items() for line in variant_text(results, names)]
     lines = model_lines(tally, info)
-    counted = [tally.phrase()] if tally.by_invariants else []  # where a bare pass would say too much
-    said = [f"note: {note}" for note in notes]
-    return [*said, *(line for line, _ in lines if line), *timings, *counted, again]
+    # pytest's own counts would hide that these passes were checked by invariants only.
+    counted = [tally.phrase()] if tally.by_invariants else []
+    return [*(f"note: {note}" for note in notes), *(line for line, _ in lines if line), *timings, *counted, journals]
 
 
 def failure_text(result: CaseResult) -> str:
-    """A failure as the terminal prints it."""
+    """Return a failure as the terminal prints it."""
     return "\n".join(explain(result))

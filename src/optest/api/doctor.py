@@ -1,4 +1,4 @@
-"""What this machine has: versions, backends, devices, and why something is unavailable."""
+"""``optest doctor``: versions, backends and devices of this machine, and why a backend is unavailable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")
 
 
 def doctor(backend: str | None = None) -> Iterator[str]:
-    """Yield lines for a person; a broken backend is a line, never an exception.
+    """Yield a description of the machine and of all backends, or of ``backend`` only.
+
+    A broken backend is reported in a line.
 
     Raises:
         UnknownName: if ``backend`` is not registered.
@@ -40,24 +42,26 @@ def doctor(backend: str | None = None) -> Iterator[str]:
         yield f"C++ compiler: {shutil.which('g++') or shutil.which('c++') or 'none found'}"
     yield "backends:"
     if backend is not None:
-        yield from _backend(backend)
+        yield from _describe_backend(backend)
         return
     for name in backend_manager.names():
-        yield from _alone(name)
+        yield from _describe_in_fork(name)
 
 
-def _alone(name: str) -> Iterator[str]:
-    """What :func:`_backend` says, in a fork: frameworks have threads and settings that are not for one another."""
-    fork = fork_and_run(lambda: "\n".join(_backend(name)).encode())
+def _describe_in_fork(name: str) -> Iterator[str]:
+    """Yield the lines of :func:`_describe_backend`, or one line if loading the backend crashes or takes too long."""
+    # Frameworks have threads and settings that disturb each other in one process.
+    fork = fork_and_run(lambda: "\n".join(_describe_backend(name)).encode())
     try:
-        said = fork.read(_LOADED_WITHIN_S).decode()
+        text = fork.read(_LOADED_WITHIN_S).decode()
     except TimeoutError:
-        said = f"  {name}: it is not loaded after {_LOADED_WITHIN_S:g} s"
+        text = f"  {name}: not loaded within {_LOADED_WITHIN_S:g} s"
     status, signal = fork.end()
-    yield from said.splitlines() or [f"  {name}: loading it failed, with {f'signal {signal}' if signal else status}"]
+    ending = f"signal {signal}" if signal else f"status {status}"
+    yield from text.splitlines() or [f"  {name}: the process that loaded it ended with {ending}"]
 
 
-def _backend(name: str) -> Iterator[str]:
+def _describe_backend(name: str) -> Iterator[str]:
     try:
         driver = backend_manager.get(name)
         facts = list(driver.doctor()) if isinstance(driver, ExplainsItself) else []

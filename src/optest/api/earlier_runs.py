@@ -1,4 +1,4 @@
-"""What an earlier run was asked and what went wrong in it: ``--resume``, ``--rerun-failed`` and ``--failed-first``."""
+"""Options and failures of earlier runs: ``--resume``, ``--rerun-failed``, ``--failed-first`` and ``optest runs``."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
 from optest.store import RunDirectory, read_journal
 
-_NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first", "accept_config"}).union(
+# Options of the earlier run that limit or report it, and so are no part of what it checked.
+_NOT_REUSED = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first", "accept_config"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
 )
-"""Options of the earlier run that say what part of it was run, and how it was reported."""
 _LATEST = "latest"
 _RUNS_FOR_DURATIONS = 5
-_MOST_BYTES_FOR_DURATIONS = 64 * 2**20
-"""As much as is read of earlier runs before one begins: half a second."""
-_WHERE_TO_STOP = frozenset({"exitfirst", "maxfail"})
+_MOST_BYTES_FOR_DURATIONS = 64 * 2**20  # read in half a second
+_LIMITS = frozenset({"exitfirst", "maxfail"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """What went wrong in a run: ids with their keys; ``unfinished`` counts cases that it never came to."""
+    """The failures of a run, ids with their keys; ``unfinished`` counts cases without a result."""
 
     run_id: str
     plan: str
@@ -40,13 +39,13 @@ class Earlier:
     unfinished: int
 
     def of(self, cases: Sequence[TestCase]) -> tuple[list[TestCase], int]:
-        """The cases that went wrong, and how many of them are not there any more.
+        """Return the cases that failed in the run, and the number of failures that are not among the cases.
 
-        A case is the same if it is called the same; one with another name is the same if it computes the same.
+        A case is identified by its id; if that is missing, by its key.
         """
         known = {case.id for case in cases}
-        moved = {key for name, key in self.failed.items() if name not in known}
-        repeated = [case for case in cases if case.id in self.failed or case.key in moved]
+        renamed = {key for name, key in self.failed.items() if name not in known}
+        repeated = [case for case in cases if case.id in self.failed or case.key in renamed]
         keys = {case.key for case in repeated}
         gone = sum(name not in known and key not in keys for name, key in self.failed.items())
         return repeated, gone
@@ -59,47 +58,47 @@ class Earlier:
     def hint(self) -> str:
         if not self.unfinished:
             return ""
-        return f"; {plural(self.unfinished, 'case')} of it never finished: --resume {self.run_id}"
+        return f"; {plural(self.unfinished, 'case')} of it did not finish: --resume {self.run_id}"
 
 
-def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is given, with the run named by its id; with neither plan nor operator, the options of that run below it.
+def as_in_the_earlier_run(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options with the id of the run to repeat; without plan and operator, add the options of that run.
 
     Raises:
         UnknownName: if there is no such run.
-        UsageError: if it does not say what its options were.
+        UsageError: if its options are of no plan or operator.
     """
-    settings = resolve(given)
+    settings = resolve(options)
     option = "rerun_failed" if settings["rerun_failed"] else "failed_first"
     if not settings[option]:
-        return given
+        return options
     directory = _run_named(settings[option], settings)
     run = {option: directory.id if settings[option] == _LATEST else settings[option]}
     if _names_cases(settings):
-        return {**given, **run}
-    before = _options(directory)
+        return {**options, **run}
+    before = _options_of_run(directory)
     if not is_run(before):
         raise UsageError(
-            f"run {directory.id} is a replay or a check, of which no plan can be run again\n"
-            f"  ask its failures again: optest replay --run {directory.id}, or optest check --lf {directory.id}"
+            f"run {directory.id} is a replay or a check, expected a run of a plan or an operator\n"
+            f"  re-run its failures: optest replay --run {directory.id}, or optest check --lf {directory.id}"
         )
-    kept = {name: value for name, value in before.items() if name not in _NOT_AGAIN}
-    return {**kept, **given_options(settings), **run}
+    kept = {name: value for name, value in before.items() if name not in _NOT_REUSED}
+    return {**kept, **requested_options(settings), **run}
 
 
-def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is given, with the check named by its id; without a backend, the options of that check below it.
+def as_in_the_earlier_check(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options with the id of the check to repeat; without a backend, add the options of that check.
 
-    The latest is the latest of the backend that is given, if one is.
+    ``latest`` is the latest check of the requested backend, if there is one.
 
     Raises:
         UnknownName: if there is no such run.
         UsageError: if it is no check.
     """
-    settings = resolve(given)
-    run, backend = settings["rerun_failed"], given_options(settings).get("backend")
+    settings = resolve(options)
+    run, backend = settings["rerun_failed"], requested_options(settings).get("backend")
     if not run:
-        return given
+        return options
     root = Path(settings["runs_dir"])
     if run == _LATEST:
         directory = latest_run(root, lambda before: is_check(before) and backend in (None, before.get("backend")))
@@ -108,52 +107,58 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
             raise UsageError(f"no run under {root} is a check{of_backend}; name one: --lf RUN")
     else:
         directory = RunDirectory.open(root, run)
-    before = _options(directory)
+    before = _options_of_run(directory)
     if not is_check(before):
         raise UsageError(
             f"run {directory.id} is no check\n"
-            f"  ask its failures again: optest run --lf {directory.id}, or optest replay --run {directory.id}"
+            f"  re-run its failures: optest run --lf {directory.id}, or optest replay --run {directory.id}"
         )
     if backend:
-        return {**given, "rerun_failed": directory.id}
-    kept = {name: value for name, value in before.items() if name in settings.values and name not in _NOT_AGAIN}
-    return {**kept, **given_options(settings), "rerun_failed": directory.id}
+        return {**options, "rerun_failed": directory.id}
+    kept = {name: value for name, value in before.items() if name in settings.values and name not in _NOT_REUSED}
+    return {**kept, **requested_options(settings), "rerun_failed": directory.id}
 
 
-def as_the_resumed_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options of a run that is resumed by its name alone, but for where to stop; what is given now wins."""
-    settings = resolve(given)
+def as_the_resumed_run(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of the run to resume, without ``--maxfail``, overridden by ``options``.
+
+    If ``options`` name cases or no run to resume, return them unchanged.
+    """
+    settings = resolve(options)
     if not settings["resume"] or _names_cases(settings):
-        return given
+        return options
     directory, info = _resumed(settings)
     before = info.options if info is not None else {}
     if is_check(before):
-        raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
+        raise UsageError(f"run {directory.id} is a check; resume it with `optest check --resume {directory.id}`")
     if info is not None and before.get("plan") and not info.plan:
-        raise UsageError(f"run {directory.id} was pytest's; go on with what is left of it by `pytest --lf`")
+        raise UsageError(f"run {directory.id} was started by pytest; continue with `pytest --lf`")
     if not is_run(before):
         raise UsageError(
-            f"run {directory.id} does not say with which options it ran, as that of a replay; "
-            "give --plan or --op with --resume, or the id of another run"
+            f"run {directory.id} has no options of a run, as a replay\n"
+            "  add --plan or --op to --resume, or name another run"
         )
-    return {**{name: value for name, value in before.items() if name not in _WHERE_TO_STOP}, **given_options(settings)}
+    return {**{name: value for name, value in before.items() if name not in _LIMITS}, **requested_options(settings)}
 
 
-def as_the_resumed_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options of a check that is resumed, but for where to stop; what is given now wins."""
-    settings = resolve(given)
+def as_the_resumed_check(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of the check to resume, without ``--maxfail``, overridden by ``options``.
+
+    If ``options`` name a backend or no check to resume, return them unchanged.
+    """
+    settings = resolve(options)
     if not settings["resume"] or settings["backend"]:
-        return given
+        return options
     directory, info = _resumed(settings)
     before = info.options if info is not None else {}
     if not is_check(before):
-        raise UsageError(f"run {directory.id} is no check; go on with it by `optest run --resume {directory.id}`")
-    kept = {name: value for name, value in before.items() if name in settings.values and name not in _WHERE_TO_STOP}
-    return {**kept, **given_options(settings)}
+        raise UsageError(f"run {directory.id} is no check; resume it with `optest run --resume {directory.id}`")
+    kept = {name: value for name, value in before.items() if name in settings.values and name not in _LIMITS}
+    return {**kept, **requested_options(settings)}
 
 
-def given_options(settings: Settings) -> dict[str, Any]:
-    """The options that somebody gave, by name; what a plan says is read from the plan."""
+def requested_options(settings: Settings) -> dict[str, Any]:
+    """Return the options of the command line, the caller and the environment by name, without those of a plan."""
     return {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
 
 
@@ -162,20 +167,17 @@ def _names_cases(settings: Settings) -> bool:
 
 
 def is_check(options: Mapping[str, Any]) -> bool:
-    """Whether they are those of a check."""
+    """Return whether these are the options of a check."""
     return options.get("command") == "check"
 
 
 def is_run(options: Mapping[str, Any]) -> bool:
-    """Whether they are those of a run of a plan or of operators, not of a replay or a check.
-
-    Those of a check mean something else: its operators are asked their case sets.
-    """
+    """Return whether these are the options of a run of a plan or of operators, not of a replay or a check."""
     return any(map(options.get, ("plan", "source", "op"))) and not is_check(options)
 
 
 def _run_named(name: str, settings: Settings) -> RunDirectory:
-    """The run; the latest is the latest of a plan or an operator, and of this plan if one is given."""
+    """Return the run; ``latest`` is the latest of a plan or an operator, and of the requested plan if there is one."""
     root, plan = Path(settings["runs_dir"]), settings["plan"]
     path = plan and os.path.realpath(plan)
     if name != _LATEST:
@@ -191,13 +193,13 @@ def _run_named(name: str, settings: Settings) -> RunDirectory:
 
 
 def latest_run(root: Path, fits: Callable[[Mapping[str, Any]], bool]) -> RunDirectory | None:
-    """Return the latest run with such options whose journal is intact."""
-    fitting = (each for each in reversed(RunDirectory.all(root)) if fits(_options(each)))
-    return next((each for each in fitting if intact_journal(each) is not None), None)
+    """Return the latest run whose options ``fits`` accepts and whose journal is intact, or None."""
+    fitting = (x for x in reversed(RunDirectory.all(root)) if fits(_options_of_run(x)))
+    return next((x for x in fitting if intact_journal(x) is not None), None)
 
 
-def _options(directory: RunDirectory) -> Mapping[str, Any]:
-    """The options of a run, {} if it cannot be read."""
+def _options_of_run(directory: RunDirectory) -> Mapping[str, Any]:
+    """Return the options of a run, {} if it cannot be read."""
     try:
         return directory.read_info().options
     except OptestError:
@@ -210,11 +212,7 @@ def _resumed(settings: Settings) -> tuple[RunDirectory, RunInfo | None]:
 
 
 def what_failed(runs_dir: str, run: str) -> Earlier:
-    """Read what went wrong in a run.
-
-    Raises:
-        UnknownName: if there is no such run.
-    """
+    """Read the failures of a run; raise ``UnknownName`` if there is no such run."""
     directory = RunDirectory.open(Path(runs_dir), run)
     journal = read_journal(directory.journal_path)
     info = journal.info
@@ -230,7 +228,7 @@ def what_failed(runs_dir: str, run: str) -> Earlier:
 
 
 def durations(root: Path, cases: Sequence[TestCase]) -> dict[str, float]:
-    """Seconds that cases took in the last of the latest runs that ran them, by their ids."""
+    """Return the latest known duration of each case in seconds by id, from the last five runs."""
     wanted = {case.id for case in cases}
     known: dict[str, float] = {}
     with suppress(OSError, OptestError):
@@ -241,62 +239,61 @@ def durations(root: Path, cases: Sequence[TestCase]) -> dict[str, float]:
 
 
 def rerun_of(earlier: Earlier, chosen: Sequence[TestCase], every: Sequence[TestCase]) -> tuple[list[TestCase], str]:
-    """The chosen cases that went wrong, and what the report says of that; ``every`` are the cases before selection.
+    """Return the chosen cases that failed, and a note for the report; ``every`` are the cases before selection.
 
     Raises:
-        NothingSelected: if nothing went wrong in that run.
-        UsageError: if nothing that did is among the cases.
+        NothingSelected: if the run has no failure.
+        UsageError: if none of its failures is among the cases.
     """
     if not earlier.failed:
-        raise NothingSelected(f"nothing went wrong in run {earlier.run_id}{earlier.hint}")
+        raise NothingSelected(f"run {earlier.run_id} has no failures{earlier.hint}")
     _, gone = earlier.of(every)
     if gone == len(earlier.failed):
         of_plan = f" of {earlier.plan}" if earlier.plan else ""
         raise UsageError(
-            f"run {earlier.run_id}{of_plan} has {plural(gone, 'case')} that went wrong, "
-            "but none of them is among the cases now\n"
+            f"run {earlier.run_id}{of_plan} has {plural(gone, 'failed case')}, but none is among the cases now\n"
             "  name another run: --rerun-failed RUN"
         )
     repeated, _ = earlier.of(chosen)
-    note = f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
+    note = f"re-run of failures of run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
     if gone:
-        note += f", and {plural(gone, 'case')} that {'is' if gone == 1 else 'are'} not there any more"
+        note += f"; {plural(gone, 'failed case')} no longer exist{'s' if gone == 1 else ''}"
     return repeated, note + earlier.hint
 
 
 def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[TestCase], str]:
-    """What went wrong before everything else."""
+    """Return the cases, those that failed in the earlier run first, and a note for the report."""
     repeated, _ = earlier.of(chosen)
     first = {id(case) for case in repeated}
     rest = [case for case in chosen if id(case) not in first]
-    note = f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
+    note = f"failures of run {earlier.run_id}{earlier.on_target} run first: {plural(len(repeated), 'case')}"
     return [*repeated, *rest], note
 
 
-def runs(given: Mapping[str, Any], keep: int | None = None) -> Iterator[str]:
-    """Yield a table of the runs, the newest last; first delete all but the newest ``keep`` runs, if it is given."""
-    root = Path(resolve(given)["runs_dir"])
+def runs(options: Mapping[str, Any], keep: int | None = None) -> Iterator[str]:
+    """Yield a table of the runs, the newest last; with ``keep``, first delete all but the newest ``keep`` runs."""
+    root = Path(resolve(options)["runs_dir"])
     if keep is not None:
-        old = [each for each in RunDirectory.all(root) if each.is_named_by_optest][:-keep]
-        size = sum(each.nbytes() for each in old)
-        undeleted = [each for each in old if not each.delete()]
-        freed_mb = (size - sum(each.nbytes() for each in undeleted)) / 1e6
+        old = [run for run in RunDirectory.all(root) if run.is_named_by_optest][:-keep]
+        size = sum(run.nbytes() for run in old)
+        undeleted = [run for run in old if not run.delete()]
+        freed_mb = (size - sum(run.nbytes() for run in undeleted)) / 1e6
         yield f"deleted {plural(len(old) - len(undeleted), 'run')}, {freed_mb:.1f} MB"
-        yield from (f"not deleted, since it is being written or not permitted: {each.path}" for each in undeleted)
+        yield from (f"not deleted, since it is being written or not permitted: {run.path}" for run in undeleted)
     rows = []
-    for each in RunDirectory.all(root):
+    for run in RunDirectory.all(root):
         info = summary = None
         is_damaged = False
         with suppress(UsageError):  # the run did not begin, or another program wrote the file
-            info = each.read_info()
+            info = run.read_info()
         try:
-            summary = read_journal(each.journal_path).summary if each.journal_path.is_file() else None
+            summary = read_journal(run.journal_path).summary if run.journal_path.is_file() else None
         except UsageError:
             is_damaged = True
         began, command = ("", "") if info is None else (info.started_at[:19], info.options.get("command", "run"))
-        missing = "damaged: its journal is garbled" if is_damaged else "not ended"
+        missing = "damaged journal" if is_damaged else "not ended"
         counts = missing if summary is None else ", ".join(f"{n} {word}" for word, n in summary.by_status.items())
         target = "" if info is None else " ".join(filter(None, (info.plan, info.target)))
-        rows.append([each.id, began, command, target, f"{each.nbytes() / 1e6:.1f}", counts])
+        rows.append([run.id, began, command, target, f"{run.nbytes() / 1e6:.1f}", counts])
     head = ["run", "began (UTC)", "command", "plan and backend", "MB", "results"]
     yield from columns([head, *rows], left=frozenset({0, 1, 2, 3, 5}), indent="")

@@ -1,4 +1,4 @@
-"""Functions of this process as a backend: also those of a script, a notebook or a test, which no worker can import."""
+"""Functions of this process as a backend, such as functions of a notebook or a test, which no worker can import."""
 
 from __future__ import annotations
 
@@ -17,55 +17,53 @@ from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import Numerics, OperatorDescriptor, TestCase
 
+# A fork cannot use a context that torch has opened on one of these devices.
 _DEVICES = ("cuda", "npu", "xpu", "mps")
-"""Parts of torch that know whether they have a context in this process, which no fork can use."""
+# Threads of these frameworks may hold locks when the process forks.
 _THREADED = ("jax", "tensorflow")
-"""Frameworks whose threads hold locks when the process forks."""
 
 
 def backend_of(
     functions: Callable[..., Any] | Mapping[str, Callable[..., Any]],
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     numerics: Numerics | None,
 ) -> FunctionsHere:
-    """A driver that calls these functions, each for its operator, as the options in ``given`` say.
+    """Return a driver that calls these functions, in forks unless ``isolate`` or an open device forbids it.
 
     Raises:
-        UsageError, UnknownName: for what is no function, an operator that there is not, an option that needs workers,
-            and ``isolate="case"`` where functions cannot run in forks.
+        UsageError, UnknownName: for an object that is not callable, an unknown operator, an option that needs workers,
+            and ``isolate="case"`` if functions cannot run in forks.
     """
     load_extensions()
-    stated: Sequence[str] = given.get("op") or ()
-    isolate = given.get("isolate", "auto")
+    names: Sequence[str] = options.get("op") or ()
+    isolate = options.get("isolate", "auto")
     if isinstance(functions, Mapping):
         named = dict(functions)
-    elif len(stated) < 2:
-        named = {next(iter(stated), ""): functions}
+    elif len(names) < 2:
+        named = {next(iter(names), ""): functions}
     else:
-        raise UsageError(f"op is {', '.join(stated)}, but a function is for one operator; give a mapping by operator")
+        raise UsageError(f"op is {', '.join(names)}, expected one operator for a function; pass a mapping by operator")
     if isolate not in ("auto", "none", "case"):
-        raise UsageError(f"isolate is {isolate!r}, but should be auto, none or case for functions of this process")
+        raise UsageError(f"isolate is {isolate!r}, expected auto, none or case for functions of this process")
     for option in ("jobs", "bench", "backend"):
-        if given.get(option):
-            raise UsageError(f"{option} is not for functions of this process; name one: 'my_kernels:softmax'")
-    why_not = _why_no_forks(given.get("torch_device"))
-    if isolate == "case" and why_not:
-        raise UsageError(f"isolate is 'case', but {why_not}")
-    return (FunctionsHere if isolate == "none" or why_not else _InForks)(_kernels(named, numerics))
-
-
-def _kernels(named: Mapping[str, Any], numerics: Numerics | None) -> dict[str, Kernel]:
-    """By operator."""
-    kernels = {}
+        if options.get(option):
+            raise UsageError(
+                f"{option} is not for functions of this process; drop it, or pass the name: 'my_kernels:softmax'"
+            )
+    obstacle = _obstacle_to_forks(options.get("torch_device"))
+    if isolate == "case" and obstacle:
+        raise UsageError(f"isolate is 'case', but {obstacle}; use isolate='none'")
+    kernels: dict[str, Kernel] = {}
     for name, function in named.items():
         if not callable(function):
-            raise UsageError(f"the function for {name} is {function!r}, but should be callable")
-        found = kernel_of(function, name)
-        kernels[operators.get(found.operator).name] = replace(found, numerics=numerics or found.numerics)
-    return kernels
+            raise UsageError(f"the function for {name} is {function!r}, expected a callable")
+        kernel = kernel_of(function, name)
+        kernels[operators.get(kernel.operator).name] = replace(kernel, numerics=numerics or kernel.numerics)
+    return (FunctionsHere if isolate == "none" or obstacle else _FunctionsInForks)(kernels)
 
 
-def _why_no_forks(device: str | None) -> str:
+def _obstacle_to_forks(device: str | None) -> str:
+    """Return why functions cannot run in forks of this process, "" if they can."""
     if not hasattr(os, "fork"):
         return "this system has no forks"
     if device not in (None, "cpu"):
@@ -79,15 +77,15 @@ def _why_no_forks(device: str | None) -> str:
 
 
 class FunctionsHere(FunctionBackend):
-    """Calls them in this process."""
+    """A driver that calls functions in this process."""
 
     options: tuple[str, ...] = tuple(name for name in FunctionBackend.options if name != "function")
 
     def __init__(self, functions: Mapping[str, Kernel]) -> None:
         super().__init__()
         self._kernels.update(functions)
-        self.asked = tuple(functions)
-        self.name = ",".join(each.name for each in functions.values())
+        self.operator_names = tuple(functions)
+        self.name = ",".join(x.name for x in functions.values())
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         return None if descriptor.name in self._kernels else f"not among {', '.join(self._kernels)}"
@@ -96,14 +94,14 @@ class FunctionsHere(FunctionBackend):
         return self._kernels.get(case.descriptor.name)
 
 
-class _InForks(FunctionsHere):
-    """Calls each of them in a fork of this process, for each case anew."""
+class _FunctionsInForks(FunctionsHere):
+    """A driver that calls a function in a new fork of this process for each case."""
 
     def executor(self, folder: Path) -> Executor:  # noqa: ARG002 - part of the protocol
         return InForks(InProcess(self, every_measure=True))
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
         torch = sys.modules.get("torch")
-        if torch is not None:  # its pool of threads does not live on in a fork, which would wait for it for ever
+        if torch is not None:  # its pool of threads does not survive a fork, which would wait for it for ever
             torch.set_num_threads(1)
         return super().run(case, inputs)

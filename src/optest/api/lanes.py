@@ -1,4 +1,4 @@
-"""Where the executions of a run happen: in this process, in warm workers, or in a fresh process each."""
+"""Executors of a run: this process, warm workers, a fresh process for each case, or machines of a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from optest.api.dispatching import FINISH_S, Devices, device_requests, devices_of, listed, stated_parallel
+from optest.api.dispatching import FINISH_S, Devices, device_requests, devices_of, explicit_parallel, listed
 from optest.api.run_request import RunRequest, driver_options
 from optest.backends.worker_abilities import DeviceRequest, NeedsDevices, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
@@ -37,10 +37,11 @@ _UNITS_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """``make(lane)`` gives the executor of a lane; ``notes`` is what the report has to say of them.
+    """The worker slots of a run: ``make(index)`` returns the executor of a slot, ``close`` is called after the run.
 
-    ``variables`` are set in this process while cases run in it. Where cases need devices, ``dispatcher`` makes who
-    gives them workers, and ``make`` is not asked.
+    If cases need devices, ``dispatcher`` is used instead of ``make``. ``variables`` are set in this process while cases
+    run in it. ``cases`` are in the order of execution, if it differs from the plan's; ``notes_at_end`` may grow during
+    the run.
     """
 
     make: Callable[[int], Executor]
@@ -50,44 +51,40 @@ class Lanes:
     notes: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     cases: Sequence[TestCase] | None = None
-    """The cases in the order in which the lanes should take them, where that is not the plan's."""
     notes_at_end: list[str] = field(default_factory=list)
-    """What is to be said of the lanes after the run."""
     close: Callable[[], None] = lambda: None
-    """Called after the run."""
 
 
 def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
-    """Resolve ``--isolate auto``: foreign code runs in workers, built-in references run in this process.
+    """Return the worker slots of a run; with ``--isolate auto`` only built-in references run in this process.
 
-    The device of the backend is held until the lanes are closed. A worker of pytest-xdist uses the one that its session
-    holds, and cases that need devices have a dispatcher that holds them.
+    Lock the device of the backend until the slots are closed, unless pytest-xdist's session or a dispatcher does.
 
     Raises:
-        UsageError: if workers were asked for and cannot find the driver, or a case cannot have its devices.
-        Unavailable: if the driver lacks something on this machine.
+        UsageError: if requested workers cannot find the driver, or a case cannot have its devices.
+        Unavailable: if the driver needs a package or device that this machine lacks.
     """
     if isinstance(request.driver, BringsExecutor):
         executor = request.driver.executor(directory.path)
         return Lanes(make=lambda _: executor, isolation="case", jobs=1)
     for guest in guests():
         if guest.machines and request.settings[guest.options[0].name]:
-            return _lanes_elsewhere(guest, request, directory)
-    devices, stated = devices_of(request), request.settings["torch_device"]
+            return _cluster_lanes(guest, request, directory)
+    devices, requested = devices_of(request), request.settings["torch_device"]
     with ExitStack() as lease:
         if devices is None and request.device_share is None:
-            lease.enter_context(torch_device_held(stated, request.driver.device(), lambda: interruption.happened))
+            lease.enter_context(torch_device_held(requested, request.driver.device(), lambda: interruption.happened))
         lanes = _local_lanes(request, directory, interruption, devices)
         return dataclasses.replace(lanes, close=lease.pop_all().close)
 
 
 def torch_device_held(
-    stated: str | None, actual: str | None = None, is_closed: Callable[[], bool] = lambda: False
+    requested: str | None, actual: str | None = None, is_closed: Callable[[], bool] = lambda: False
 ) -> AbstractContextManager[None]:
-    """Hold the device of ``--torch-device``, or without the option the actual one of a backend if it is hardware."""
-    kind, _, index = (stated or actual or "cpu").partition(":")
+    """Return a context that locks the ``requested`` device, else the ``actual`` one of a backend; none for a CPU."""
+    kind, _, index = (requested or actual or "cpu").partition(":")
     kind = "cuda" if kind == "gpu" else kind  # the name in JAX
-    if kind == "cpu" or not is_device(kind) or not (stated or kind in PLATFORMS):
+    if kind == "cpu" or not is_device(kind) or not (requested or kind in PLATFORMS):
         return nullcontext()
     platform = platform_called(kind) if kind in PLATFORMS else Platform(name=kind)
     return devices_held(platform, [int(index) if index.isdecimal() else 0], is_closed)
@@ -102,21 +99,21 @@ def _local_lanes(
     elif isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
         if jobs > 1:
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
-        return _lane_here(request, directory, interruption)
+        return _in_process_lane(request, directory, interruption)
     options = _worker_options(request, directory, jobs)
-    # a worker without a case would only cost its start
+    # A worker without a case would only cost its start.
     jobs = min(jobs, max(1, len(request.cases) * request.settings["rounds"]))
     first = WorkerProcess(options, "worker-0", request.forks)
     if devices is None:
-        interruption.ends(first)  # who loads a framework for minutes, too
+        interruption.ends(first)  # also while it loads a framework, which may take minutes
         try:
             first.start()
         except NotInWorker as error:
             if isolation != "auto" or (jobs > 1 and request.settings.stated("jobs")):
                 raise
-            here = _lane_here(request, directory, interruption)
-            note = f"run in this process: {str(error).splitlines()[0]}"
-            return dataclasses.replace(here, notes=(note, *here.notes))
+            lanes = _in_process_lane(request, directory, interruption)
+            note = f"in-process run: {str(error).splitlines()[0]}"
+            return dataclasses.replace(lanes, notes=(note, *lanes.notes))
     return Lanes(
         make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}", request.forks),
         dispatcher=None if devices is None else partial(devices.dispatcher, request, options),
@@ -126,16 +123,16 @@ def _local_lanes(
     )
 
 
-def _lanes_elsewhere(guest: Guest, request: RunRequest, directory: RunDirectory) -> Lanes:
-    """Workers on the machines that a guest connects to: as many as these have slots, or as are stated."""
-    settings, requests, option = request.settings, _requests_elsewhere(request), guest.options[0]
+def _cluster_lanes(guest: Guest, request: RunRequest, directory: RunDirectory) -> Lanes:
+    """Return worker slots on the cluster of an integration: as many as it has, unless an option limits them."""
+    settings, requests, option = request.settings, _cluster_requests(request), guest.options[0]
     flag, where = option.flags[0], settings[option.name]
-    for wrong, is_stated, why in (
-        ("--bench", settings["bench"], "others compute on its machines, which differ"),
-        ("--isolate none", settings["isolate"] == "none", "its workers are elsewhere"),
+    for wrong, is_requested, why in (
+        ("--bench", settings["bench"], "its machines differ, and others use them"),
+        ("--isolate none", settings["isolate"] == "none", "its workers are on other machines"),
         ("--device", requests and settings.stated("device"), "Ray chooses devices"),
     ):
-        if is_stated:
+        if is_requested:
             raise UsageError(f"{wrong} is not for a run on a cluster: {why}; drop it, or {flag}")
     try:
         cluster = load_object(guest.machines)(where, requests)
@@ -145,9 +142,9 @@ def _lanes_elsewhere(guest: Guest, request: RunRequest, directory: RunDirectory)
         kinds = {case.id: requests.get(id(case)) for case in request.cases}
         lacks = {kind: lack for kind in set(kinds.values()) if (lack := cluster.lack(kind))}
         if lines := [f"{name} needs {lacks[kind]}" for name, kind in kinds.items() if kind in lacks]:
-            raise UsageError(f"no node of the cluster has what cases need{listed(lines)}")
+            raise UsageError(f"no node of the cluster has the devices that cases need{listed(lines)}")
         slots = cluster.slots(set(kinds.values()))
-        jobs = min(slots, stated_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
+        jobs = min(slots, explicit_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
         options = dataclasses.replace(_worker_options(request, directory, jobs), finish_s=FINISH_S if requests else 0.0)
     except BaseException:
         cluster.close()
@@ -157,26 +154,26 @@ def _lanes_elsewhere(guest: Guest, request: RunRequest, directory: RunDirectory)
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
         notes=(f"on {plural(len(cluster.nodes()), 'node')} of a Ray cluster ({where})",),
-        cases=sorted(request.cases, key=lambda case: _by_devices(requests.get(id(case)))),
+        # A worker keeps its devices for the next case of the same need; the widest first.
+        cases=sorted(request.cases, key=lambda case: _device_order(requests.get(id(case)))),
         notes_at_end=cluster.notes,
         close=cluster.close,
     )
 
 
-def _requests_elsewhere(request: RunRequest) -> dict[int, DeviceRequest]:
-    """What cases need of devices there, as far as it decides which of them may have one worker after the other; where a
-    driver states nothing, the device that it computes on, if that is hardware of a platform."""
+def _cluster_requests(request: RunRequest) -> dict[int, DeviceRequest]:
+    """Return the requests for devices by ``id(case)``: the driver's, else one for its own device if it is hardware."""
     if isinstance(request.driver, NeedsDevices):
-        return {key: dataclasses.replace(each, level=2, file="") for key, each in device_requests(request).items()}
+        # Level and file do not matter for the choice of a node.
+        return {key: dataclasses.replace(x, level=2, file="") for key, x in device_requests(request).items()}
     kind = (request.driver.device() or "").partition(":")[0]
-    kind = "cuda" if kind == "gpu" else kind  # as JAX calls it
+    kind = "cuda" if kind == "gpu" else kind  # the name in JAX
     if kind not in PLATFORMS or not is_device(kind):
         return {}
     return {id(case): DeviceRequest(platform=kind, runtime="") for case in request.cases if case.skip is None}
 
 
-def _by_devices(request: DeviceRequest | None) -> tuple[Any, ...]:
-    """Cases that need the same devices one after the other, the widest first."""
+def _device_order(request: DeviceRequest | None) -> tuple[Any, ...]:
     return () if request is None else (-request.count, request.platform, request.runtime)
 
 
@@ -202,7 +199,7 @@ def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> 
     )
 
 
-def _lane_here(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
+def _in_process_lane(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
     executor = InProcess(
         request.driver,
         request.wants_every_measure,
@@ -211,14 +208,14 @@ def _lane_here(request: RunRequest, directory: RunDirectory, interruption: Inter
         _bench(request),
         _deadlines(request),
     )
-    unkept = request.driver.isolated and not keeps_deadline(request.driver)
-    notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
+    is_unlimited = request.driver.isolated and not keeps_deadline(request.driver)
+    notes = ("in-process run: no time limits, and a crash ends the run",) if is_unlimited else ()
     variables = dict(_environment(request, directory).items() - environment().items())
     return Lanes(make=lambda _: executor, isolation="none", jobs=1, notes=notes, variables=variables)
 
 
 def _environment(request: RunRequest, directory: RunDirectory) -> dict[str, str]:
-    """The user's environment with what guests need beside it."""
+    """Return the user's environment with the variables of integrations."""
     variables = environment()
     for hooks in run_hooks():
         variables = hooks.environment(request.settings, directory.path, variables)
@@ -226,54 +223,52 @@ def _environment(request: RunRequest, directory: RunDirectory) -> dict[str, str]
 
 
 def _deadlines(request: RunRequest) -> Deadlines:
-    """One record for all lanes; a deadline that the user stated for the run stays as it is."""
+    """Return the record of deadlines that all slots share; an explicit ``--timeout`` is not adapted."""
     settings = request.settings
     usual_s = None if settings.stated("timeout") else settings["timeout"]
     return Deadlines(usual_s=usual_s, alike=request.facts.get("command") == "check")
 
 
 def _needs_isolation(request: RunRequest) -> bool:
+    """Return whether the driver, a generator or a reference of the run is user code."""
+
+    def is_user_code(reference: object) -> bool:
+        return callable(reference) or (isinstance(reference, str) and not reference.startswith("optest."))
+
     return request.driver.isolated or any(
-        case.generator or case.reference or _is_foreign(case.descriptor.reference) for case in request.cases
+        case.generator or case.reference or is_user_code(case.descriptor.reference) for case in request.cases
     )
 
 
-def _is_foreign(reference: object) -> bool:
-    return callable(reference) or (isinstance(reference, str) and not reference.startswith("optest."))
-
-
 def bench_options(settings: Settings) -> BenchOptions | None:
-    """What is to be timed, None without ``--bench``.
+    """Return the options of timings, None without ``--bench``.
 
     Raises:
-        UsageError: for a time that is none, or an option that does nothing without ``--bench``.
-        UnknownName, Unavailable: for a comparison that is not there.
+        UsageError: for text that is no time, or an option of timings without ``--bench``.
+        UnknownName, Unavailable: for an unknown or missing comparison.
     """
     if not settings["bench"]:
         for name in ("bench_time", "bench_against"):
             if settings.stated(name):
-                raise UsageError(f"--{name.replace('_', '-')} times nothing by itself; add --bench")
+                raise UsageError(f"--{name.replace('_', '-')} has no effect without --bench; add --bench")
         return None
     if against := settings["bench_against"] or "":
         comparison_called(against)
-    return BenchOptions(target_s=_seconds(settings["bench_time"]), against=against)
+    text = settings["bench_time"]
+    match = _TIME.fullmatch(text.strip())
+    target_s = float(match["number"]) * _UNITS_S[match["unit"]] if match else 0.0
+    if target_s <= 0:
+        raise UsageError(f"--bench-time is {text!r}, expected a time above 0 such as 0.2s, 50ms or 2s")
+    return BenchOptions(target_s=target_s, against=against)
 
 
 def _bench(request: RunRequest) -> BenchOptions | None:
-    """The same with the variant that a check compares others with."""
+    """Return :func:`bench_options` with the variant that a check compares other variants with as the baseline."""
     options, variants = bench_options(request.settings), request.facts.get("variants")
     return dataclasses.replace(options, baseline=variants[0]) if options is not None and variants else options
 
 
 def bench_notes(options: BenchOptions | None, jobs: int) -> tuple[str, ...]:
-    """What a reader of the timings has to know."""
+    """Return the note that parallel workers disturb timings, if they do."""
     note = f"timed while {jobs} workers share this machine: they disturb each other, so --jobs 1 is more exact"
     return () if options is None or jobs == 1 else (note,)
-
-
-def _seconds(text: str) -> float:
-    match = _TIME.fullmatch(text.strip())
-    seconds = float(match["number"]) * _UNITS_S[match["unit"]] if match else 0.0
-    if not match or seconds <= 0:
-        raise UsageError(f"--bench-time is {text!r}, but should be a time such as 0.2s, 50ms or 2s, and more than 0")
-    return seconds

@@ -1,4 +1,4 @@
-"""``optest list``, ``optest explain`` and completion: what there is, and where each value of a case came from."""
+"""``optest list``, ``optest explain`` and shell completion."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from optest.spec import Fault, OperatorDescriptor, Reason, Sample, TestCase, Tie
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
 _SELECT_NOTHING = ("runs_dir", "untrusted", "verbose", "accept_config")
-_LISTED = 12
-"""As many names are shown in an error."""
+_MOST_NAMES = 12
+"""Most known names that an error lists."""
 
 
-def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False) -> Iterator[str]:
-    """Yield the lines of ``operators``, ``backends``, ``fills`` or ``cases``.
+def listing(kind: str | None, options: Mapping[str, Any], *, as_json: bool = False) -> Iterator[str]:
+    """Yield a table of ``operators``, ``backends``, ``fills`` or ``cases``; cases by default if options name some.
 
     Raises:
-        OptestError: as ``run`` would for the same flags, when cases are listed.
-        NothingSelected: if no case is left.
+        OptestError: as ``run`` would for the same options, if cases are listed.
+        NothingSelected: if there is no row.
     """
-    what = what or ("cases" if any(given.get(name) for name in _NAME_CASES) else "operators")
-    if what != "cases":  # a run's request may have further folders that plug-ins lie in
-        bootstrap(accept_config=bool(given.get("accept_config")))
-    taken = ("op", "keyword", *_SELECT_NOTHING) if what == "operators" else _SELECT_NOTHING
-    for option in OPTIONS if what != "cases" else ():
-        if given.get(option.name) and option.name not in taken:
-            raise UsageError(f"{option.flags[-1]} is not for a list of {what}; drop it, or list cases")
-    rows = list(_ROWS[what](given))
+    kind = kind or ("cases" if any(options.get(name) for name in _NAME_CASES) else "operators")
+    if kind != "cases":  # a run's request loads plug-ins itself, also from the folders of a source
+        bootstrap(accept_config=bool(options.get("accept_config")))
+    accepted = ("op", "keyword", *_SELECT_NOTHING) if kind == "operators" else _SELECT_NOTHING
+    for option in OPTIONS if kind != "cases" else ():
+        if options.get(option.name) and option.name not in accepted:
+            raise UsageError(f"{option.flags[-1]} is not for a list of {kind}; drop it, or list cases")
+    rows = list(_ROWS[kind](options))
     if not rows:
-        raise NothingSelected(f"no operator matches -k {given['keyword']!r}")
+        raise NothingSelected(f"no operator matches -k {options['keyword']!r}")
     if as_json:
         yield json.dumps(rows, indent=2)
         return
@@ -53,34 +53,34 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     yield from columns_of(rows)
 
 
-def _operators(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All operators, or those that ``--op`` or ``-k`` name, by an alias too."""
-    named = {name for each in given.get("op") or () for name in operators.meanings(each)}
-    is_wanted = parse_keyword(given["keyword"]) if given.get("keyword") else None
+def _operator_rows(options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield all operators, or those that ``--op`` or ``-k`` select, also by an alias."""
+    named = {name for alias in options.get("op") or () for name in operators.meanings(alias)}
+    is_selected = parse_keyword(options["keyword"]) if options.get("keyword") else None
     for descriptor in operators:
         words = " ".join((descriptor.name, *operators.other_names(descriptor), descriptor.category))
-        if (named and descriptor.name not in named) or (is_wanted and not is_wanted(words.casefold())):
+        if (named and descriptor.name not in named) or (is_selected and not is_selected(words.casefold())):
             continue
         yield {
             "name": descriptor.name,
             "signature": str(descriptor.tensors),
-            "rule": descriptor.rule.kind.value if descriptor.rule else "a tolerance has to be stated",
+            "rule": descriptor.rule.kind.value if descriptor.rule else "none: specify a tolerance",
             "aliases": list(operators.other_names(descriptor)),
         }
 
 
-def _backends(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _backend_rows(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in backend_manager.names():
         yield {"name": name, "kind": backend_manager.kind_of(name), "source": backend_manager.source_of(name)}
 
 
-def _fills(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _fill_rows(options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in FILLS:
-        yield {"name": name, "parameters": parameters_of(name)} if given.get("verbose") else {"name": name}
+        yield {"name": name, "parameters": parameters_of(name)} if options.get("verbose") else {"name": name}
 
 
-def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for case in _selected_cases(given):
+def _case_rows(options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for case in _cases_of_run(options):
         yield {
             "id": case.id,
             "key": case.key,
@@ -90,20 +90,21 @@ def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _selected_cases(given: Mapping[str, Any]) -> list[TestCase]:
-    from optest.api.run_request import nothing_selected, run_request  # plans bring pydantic; operators can do without
+def _cases_of_run(options: Mapping[str, Any]) -> list[TestCase]:
+    """Return the cases that ``run`` would run; raise ``NothingSelected`` for an empty list."""
+    from optest.api.run_request import nothing_selected, run_request  # imports pydantic, which a list need not
 
-    request = run_request(given, imports_hooks=False)
+    request = run_request(options, imports_hooks=False)
     if not request.cases:
         raise nothing_selected(request.settings, request.every, request.notes)
     return request.cases
 
 
-_ROWS = {"operators": _operators, "backends": _backends, "fills": _fills, "cases": _cases}
+_ROWS = {"operators": _operator_rows, "backends": _backend_rows, "fills": _fill_rows, "cases": _case_rows}
 
 
 def columns_of(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """The values of the rows below each other; every row has the same keys."""
+    """Yield rows, which have the same keys, as lines of left-aligned columns."""
     if not rows:
         return
     texts = [{name: str(value) for name, value in row.items()} for row in rows]
@@ -112,8 +113,8 @@ def columns_of(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield "  ".join(value.ljust(widths[name]) for name, value in row.items()).rstrip()
 
 
-def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where each value of a case came from; ``case_id`` is an id or a glob, None if there is one case alone.
+def explain(case_id: str | None, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the origin of each value of the cases ``case_id`` (an id or a glob; None if only one case is selected).
 
     Without a plan, source or operator, it may be an operator, a reason, ``rule:ulp``, or a result of the latest run.
 
@@ -122,64 +123,65 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
         UsageError: if there are several cases and none is named.
     """
     cases: list[TestCase] = []
-    if case_id is not None and not any(given.get(name) for name in _NAME_CASES):
+    if case_id is not None and not any(options.get(name) for name in _NAME_CASES):
         bootstrap()
         known = named_meanings()
         of_rules = {name.partition(":")[2]: name for name in known if ":" in name}
         case_id = of_rules.get(case_id, case_id)
-        if case_id not in known and not resolve(given)["plan"]:
+        if case_id not in known and not resolve(options)["plan"]:
             if case_id.endswith((".yaml", ".yml")):
-                raise UsageError(f"a plan has a flag of its own here: --plan {case_id}")
+                raise UsageError(f"the argument {case_id} is a plan, expected a case; write --plan {case_id}")
             if case_id in operators.names() or operators.spelling(case_id):
                 for name in operators.meanings(case_id):
-                    yield from _operator(operators.get(name))
+                    yield from _explain_operator(operators.get(name))
                 return
-            from optest.api.replaying import selected_results  # brings what runs cases
+            from optest.api.replaying import selected_results  # imports the engine
             from optest.core.wire import case_from_wire
             from optest.reporting.explain import explain as explain_result
 
             try:
-                results = selected_results(Path(resolve(given)["runs_dir"]), "latest", [case_id])[0]
+                results = selected_results(Path(resolve(options)["runs_dir"]), "latest", [case_id])[0]
             except UsageError as error:
                 kind, names = "operator, reason, status, rule or case", (*of_rules, *operators.names())
                 raise UnknownName(kind, case_id, known, aliases=names, hint=f"as a case: {error}") from None
             yield from (line for result in results for line in explain_result(result))
-            cases = [case_from_wire(each.case, operators.get) for each in results]
+            cases = [case_from_wire(result.case, operators.get) for result in results]
         if case_id in known:
-            yield from _meaning(case_id, known[case_id])
+            yield from _explain_meaning(case_id, known[case_id])
             return
-    elif not any(given.get(name) for name in (*_NAME_CASES, "function")) and not resolve(given)["plan"]:
+    elif not any(options.get(name) for name in (*_NAME_CASES, "function")) and not resolve(options)["plan"]:
         raise UsageError("nothing to explain: name an operator, a reason or a case\n  for example: optest explain relu")
     from optest.plan import explain_case
 
-    for case in cases or _named(_selected_cases(given), case_id):
+    for case in cases or _named_cases(_cases_of_run(options), case_id):
         yield case.id if case.identifier() in case.id else f"{case.name}: {case.identifier()}"
-        rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
+        rows = [(label, value, f"({origin})" if origin else "") for label, value, origin in explain_case(case)]
         rows += [
             ("reference", words, "(operator)") for hooks in run_hooks() if (words := hooks.describe_reference(case))
         ]
-        rows += [(what, rule, "") for what, rule in _rules(case)]
-        width = max(len(what) for what, _, _ in rows)
-        for what, value, origin in rows:
-            yield f"  {what.ljust(width)}  {value}  {origin}".rstrip()
+        rows += [(label, rule, "") for label, rule in _rules(case)]
+        width = max(len(label) for label, _, _ in rows)
+        for label, value, origin in rows:
+            yield f"  {label.ljust(width)}  {value}  {origin}".rstrip()
 
 
-def _meaning(name: str, meaning: Meaning) -> Iterator[str]:
+def _explain_meaning(name: str, meaning: Meaning) -> Iterator[str]:
+    """Yield the meaning of a reason or rule, a remedy, and the operators that the rule applies to."""
     kind, _, rule = name.rpartition(":")
-    judged = [each.name for each in operators if kind and each.rule is not None and each.rule.kind.value == rule]
+    of_rule = [x.name for x in operators if kind and x.rule is not None and x.rule.kind.value == rule]
     status = f" (status {Reason[name].status.value})" if name in Reason.__members__ else ""
     yield f"{name}{status}: {meaning.sentence}"
     yield f"  try: {meaning.remedy}"
-    if judged:
-        yield f"  operators: {', '.join(judged)}"
+    if of_rule:
+        yield f"  operators: {', '.join(of_rule)}"
 
 
-def _operator(descriptor: OperatorDescriptor) -> Iterator[str]:
+def _explain_operator(descriptor: OperatorDescriptor) -> Iterator[str]:
     """Yield the description of an operator, with its case sets and a command that explains one case."""
     samples = samples_of(descriptor)
     counts = Counter(sample.case_set for sample in samples)
     sets = ", ".join(f"{name} {count}" for name, count in counts.items())
-    rows = [*described(descriptor), ("case sets", sets or "none: a check has nothing to run")]
+    rows = [*described(descriptor), ("case sets", sets or "none: a check runs no cases")]
     smoke = next((sample.case for sample in samples if sample.tier is Tier.SMOKE), None)
     if smoke is not None:
         dtypes = smoke.get("dtypes") or (*descriptor.dtype_variants, ("float32",))[0]
@@ -196,25 +198,25 @@ def _operator(descriptor: OperatorDescriptor) -> Iterator[str]:
 
 
 def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
-    """Return the samples of an operator, with those derived from them if it is built in; if it has none, the samples
-    that its signature implies.
+    """Return the declared samples of an operator, and derived ones if it is built in; else those of its signature.
 
-    Raises:
-        UsageError: if they cannot be built.
+    Raise ``UsageError`` if they cannot be built.
     """
     from optest.operators.derived_samples import derived_samples
 
     if descriptor.samples is None:
-        from optest.api.case_sets import by_signature  # which brings NumPy; the catalogue does without
+        from optest.api.case_sets import by_signature  # imports NumPy, which the catalogue need not
 
         return list(by_signature(descriptor).samples)
-    samples = own_samples_of(descriptor)
+    samples = declared_samples(descriptor)
+    # Layers and user-defined operators have only the samples that their authors wrote.
     if not samples or descriptor.parts or not str(descriptor.samples).startswith("optest."):
         return samples
     return [*samples, *derived_samples(descriptor, samples)]
 
 
-def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
+def declared_samples(descriptor: OperatorDescriptor) -> list[Sample]:
+    """Return the samples that a descriptor declares; raise ``UsageError`` if their function fails."""
     from optest.core.border import Border
 
     if descriptor.samples is None:
@@ -227,7 +229,8 @@ def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
         raise UsageError(fault.message) from None
 
 
-def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
+def _named_cases(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
+    """Return the cases with this id or key, else those that match it as a glob; without an id the only case."""
     if case_id is None:
         if len(cases) == 1:
             return cases
@@ -241,15 +244,15 @@ def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
 
 
 def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) -> UsageError:
-    """The error for a name that is not among ``known``; of many it names the nearest alone and who lists them."""
-    if len(known) <= _LISTED:
+    """Return the error for a name that is not ``known``; of many known names it only names the nearest."""
+    if len(known) <= _MOST_NAMES:
         return UnknownName(kind, name, known)
     hint = did_you_mean(name, known, text="; did you mean {!r}?")
     return UsageError(f"unknown {kind} {name!r}{hint}\n  {listed_by} shows all {len(known)}")
 
 
 def _rules(case: TestCase) -> list[tuple[str, str]]:
-    """The rule for all outputs, or one for each where they differ."""
+    """Return one rule for all outputs, or a rule for each output if they differ, with labels."""
     from optest.compare.policy import describe_rule
 
     rules = [describe_rule(case, index) for index in range(max(1, len(case.outputs)))]
@@ -259,30 +262,27 @@ def _rules(case: TestCase) -> list[tuple[str, str]]:
 
 
 def names_for(option: str) -> tuple[str, ...]:
-    """Every value that a shell may complete ``option`` to, () where a plug-in that cannot be loaded stands in the way.
-
-    An error message in the middle of a half-typed line would help nobody; the command itself says it.
-    """
+    """Return the values that a shell may complete ``option`` to, () if a plug-in cannot be loaded."""
     try:
         bootstrap()
         return _NAMES[option]()
-    except OptestError:
+    except OptestError:  # a message would garble the half-typed line; the command itself reports it
         return ()
 
 
 def _run_names() -> tuple[str, ...]:
-    """``latest`` and the ids of the latest runs, the last one first."""
-    from optest.store import RunDirectory  # a list of operators does without
+    """Return ``latest`` and the ids of the latest runs, the newest first."""
+    from optest.store import RunDirectory  # slow to import, and most lists do not need it
 
     runs = RunDirectory.all(Path(resolve()["runs_dir"]))
     return ("latest", *(run.id for run in reversed(runs[-_MOST_RUNS:]))) if runs else ()
 
 
 def _case_sets() -> tuple[str, ...]:
-    """Each name once; a shell would take one with a space for several words."""
     from optest.operators.derived_samples import INVARIANT_SET
 
-    names = (sample.case_set for each in operators for sample in own_samples_of(each))
+    names = (sample.case_set for operator in operators for sample in declared_samples(operator))
+    # A shell would split a name with a space into several words.
     return tuple(dict.fromkeys(name for name in (*names, INVARIANT_SET) if " " not in name))
 
 

@@ -1,7 +1,7 @@
-"""``optest minimise`` and ``--shrink``: the smallest and plainest case that fails with the same reason.
+"""``optest minimise`` and ``--shrink``: a greedy search for the smallest case that fails with the same reason.
 
-The search takes greedy steps. Each attempt is drawn by its own key and judged as in a run; a step after which the case
-passes, is refused, or fails otherwise is not taken.
+Each attempt draws its inputs by its own key and is compared as in a run. A step after which the case passes, is refused
+or fails with another reason is not taken.
 """
 
 from __future__ import annotations
@@ -37,66 +37,67 @@ from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status,
 from optest.store import RunDirectory, check_writable, write_atomically
 
 _MOST_ATTEMPTS = 400
-_OF_VALUES = (Reason.VALUE, Reason.NAN)
+# The messages of these reasons contain values, which differ between cases of one fault.
+_VALUE_REASONS = (Reason.VALUE, Reason.NAN)
 _SHRINK_S = 20.0
-"""As long is searched for each failure that a run shows."""
+"""Time limit of ``--shrink`` for each failure."""
 
 
 def minimise(
     selections: Sequence[str],
     run: str,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     most_s: float,
     write: str | None = None,
     stream: TextIO | None = None,
 ) -> Report:
-    """Minimise the first failure among these results, and run what is left of it; ``write`` is a file for its plan.
+    """Minimise the first failure of these results, run the smallest case and return its report.
 
-    No attempt begins after ``most_s`` seconds.
+    Start no attempt after ``most_s`` seconds. Write the smallest case as a plan to the file ``write``.
 
     Raises:
-        UsageError: if nothing that was selected failed, it does not fail again, or it cannot be reduced.
+        UsageError: if no selected result failed, the case does not fail again, or it cannot be reduced.
     """
     bootstrap()
     if write is not None:
         check_writable(Path(write))
-    results, before, notes = selected_results(Path(resolve(given)["runs_dir"]), run, selections)
-    failed = next((each for each in results if each.status in BAD_STATUSES), None)
+    results, before, notes = selected_results(Path(resolve(options)["runs_dir"]), run, selections)
+    failed = next((result for result in results if result.status in BAD_STATUSES), None)
     if failed is None:
-        raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}")
-    request = replay_request([failed], given, before)
-    found = _search(request, most_s, Interruption())
+        raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}; name a failure")
+    request = replay_request([failed], options, before)
+    smallest = _search(request, most_s, Interruption())
     facts = {**request.facts, "command": "minimise"}
-    outcome = run_cases(dataclasses.replace(request, cases=[found.case], notes=notes, facts=facts), stream=stream)
-    change = f"reduced from {_in_words(request.cases[0])} to {_in_words(found.case)}: {', '.join(found.reduced)}; "
-    lines = [f"{change if found.reduced else 'nothing of it can go: '}{plural(found.attempts, 'attempt')}{found.ended}"]
+    outcome = run_cases(dataclasses.replace(request, cases=[smallest.case], notes=notes, facts=facts), stream=stream)
+    sizes = f"from {_in_words(request.cases[0])} to {_in_words(smallest.case)}"
+    change = f"reduced {sizes}: {', '.join(smallest.reduced)}" if smallest.reduced else "cannot be reduced"
+    lines = [f"{change}; {plural(smallest.attempts, 'attempt')}{smallest.ended}"]
     if write is not None:
-        write_atomically(Path(write), case_plan(without_usual_deadline(found.case, request.settings)).encode())
+        write_atomically(Path(write), case_plan(without_usual_deadline(smallest.case, request.settings)).encode())
         lines.append(f"plan: {write}")
     print(*lines, sep="\n", file=stream or sys.stdout)
     return outcome
 
 
 def smallest_line(request: RunRequest, directory: RunDirectory, interruption: Interruption, result: CaseResult) -> str:
-    """For the failure block of a run that came to its end: the smallest call that fails as this one does.
+    """Return the command of the smallest case that fails as ``result`` does, or why it was not reduced.
 
-    Raises:
-        KeyboardInterrupt: if the user wants no more, or did not in the run.
+    Raise ``KeyboardInterrupt`` if the run was interrupted.
     """
     if interruption.happened:
         raise KeyboardInterrupt
-    cases = [each for each in request.cases if (each.id, each.key) == (result.id, result.key)]
+    cases = [case for case in request.cases if (case.id, case.key) == (result.id, result.key)]
     try:
-        found = _search(dataclasses.replace(request, cases=cases), _SHRINK_S, interruption)
+        smallest = _search(dataclasses.replace(request, cases=cases), _SHRINK_S, interruption)
     except OptestError as error:
-        return f"not reduced: {error}"
-    return f"smallest: {repro_line(found.case, directory, request) or _in_words(found.case)}"
+        return "not reduced: " + str(error).partition("\n")[0]
+    return f"smallest: {repro_line(smallest.case, directory, request) or _in_words(smallest.case)}"
 
 
 @dataclass(slots=True, kw_only=True)
 class _Smallest:
-    """``reduced`` are the kinds of steps that were taken, in their order; ``ended`` says why, if not by itself."""
+    """The result of a search: the case, the kinds of steps taken, and how the search was cut off, if it was."""
 
     case: TestCase
     reduced: dict[str, None] = field(default_factory=dict)
@@ -105,10 +106,9 @@ class _Smallest:
 
 
 def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _Smallest:
-    """Reduce the first case for as long as a step of any kind is left, or a limit is reached.
+    """Reduce the first case until no step succeeds, or a limit is reached.
 
-    Raises:
-        UsageError: if it does not fail now, cannot be reduced, or cannot be run one attempt after the other.
+    Raise ``UsageError`` if it does not fail now, cannot be reduced, or its backend schedules cases on devices.
     """
     first = request.cases[0]
     with ExitStack() as stack:
@@ -117,67 +117,69 @@ def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _
         lanes = lanes_of(request, RunDirectory.begin(Path(folder)), interruption)
         stack.callback(lanes.close)
         if lanes.dispatcher is not None:
-            raise UsageError("attempts run in one process, but the cases of this backend are scheduled on its devices")
+            raise UsageError("cases of this backend are scheduled on devices, so they cannot be minimised")
         executor = lanes.make(0)
         stack.callback(executor.close)
 
         def failure_of(case: TestCase) -> tuple[Status, object, object]:
-            """Return status, reason and, unless it only reports values, message: a smaller case must have the same."""
+            """Return status, reason and, unless it contains values, the message: a smaller case must have the same."""
             verdict = why_not_run(case, request.driver) or executor.execute([case]).verdicts[0]
-            message = () if verdict.reason in _OF_VALUES else skeleton(verdict.message.partition("\n")[0])
+            message = () if verdict.reason in _VALUE_REASONS else skeleton(verdict.message.partition("\n")[0])
             return (verdict.status, verdict.reason, message)
 
-        case = _built(reducible_entry(first), first, request.target)
+        case = _build_case(reducible_entry(first), first, request.target)
         if case is None:
-            why = "has to be refused for its values" if first.expects_error else "is no case of a plan"
-            raise UsageError(f"{first.id} {why}, so nothing is known to be a smaller form of it")
+            why = "expects an error because of its values" if first.expects_error else "cannot be written as a plan"
+            raise UsageError(f"{first.id} {why}, so it cannot be reduced")
         failure = failure_of(case)
         if failure[0] not in BAD_STATUSES:
-            raise UsageError(f"{first.id} does not fail this time: it {failure[0].value}; --rounds tells how often")
-        found, known, until = _Smallest(case=case), {case.key}, time.monotonic() + most_s
+            raise UsageError(
+                f"{first.id} does not fail this time: it {failure[0].value}\n  to see how often it fails: --rounds N"
+            )
+        smallest, known, until = _Smallest(case=case), {case.key}, time.monotonic() + most_s
         stack.enter_context(interruption.watched())
         try:
-            steps = _steps(case)
+            steps = _smaller_entries(case)
             while (step := next(steps, None)) is not None:
                 kind, entry = step
-                case = _built(entry, first, request.target)
+                case = _build_case(entry, first, request.target)
                 if case is None or case.key in known:
                     continue
-                if found.attempts >= _MOST_ATTEMPTS or time.monotonic() > until:
-                    found.ended = ", then the limit was reached"
+                if smallest.attempts >= _MOST_ATTEMPTS or time.monotonic() > until:
+                    smallest.ended = ", then the limit was reached"
                     break
                 known.add(case.key)
-                found.attempts += 1
+                smallest.attempts += 1
                 if failure_of(case) == failure:
-                    found.case, found.reduced[kind], steps = case, None, _steps(case)
+                    smallest.case, smallest.reduced[kind], steps = case, None, _smaller_entries(case)
         except KeyboardInterrupt:
-            found.ended = ", interrupted"
-    return found
+            smallest.ended = ", interrupted"
+    return smallest
 
 
-def _steps(case: TestCase) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What may be made smaller of a case, with its kind."""
+def _smaller_entries(case: TestCase) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return the plan entries that are one step smaller than a case, each with the kind of the step."""
     entry = reducible_entry(case)
     return ((kind, smaller) for kind, reduce in REDUCTIONS.items() for smaller in reduce(entry, case.descriptor))
 
 
-def _built(entry: Mapping[str, Any], first: TestCase, target: BackendTarget) -> TestCase | None:
-    """The case of an entry; None if its operator does not take it, or takes what it should refuse."""
+def _build_case(entry: Mapping[str, Any], first: TestCase, target: BackendTarget) -> TestCase | None:
+    """Build the case of a plan entry; None if it is invalid, or valid although ``first`` expects an error."""
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     try:
         (case,) = build_cases(document_of([entry], "a smaller case"), CaseRequest(), host)
     except OptestError:
         return None
-    if any(each.path not in entry["shapes"] for each in case.inputs):
-        return None  # an input that was left out has taken the shape of another
-    if case.expects_error and _built({key: entry[key] for key in entry if key != "expects_error"}, first, target):
+    if any(x.path not in entry["shapes"] for x in case.inputs):
+        return None  # an omitted input took the shape of another one
+    if case.expects_error and _build_case({key: entry[key] for key in entry if key != "expects_error"}, first, target):
         return None
     kept = ("backend", "tolerances", "timeout_s", "mode", "base_dir", "allowed_folders")
     return dataclasses.replace(case, where="", **{name: getattr(first, name) for name in kept})
 
 
 def _in_words(case: TestCase) -> str:
-    """The identifier, with what it leaves out: inputs that are not dense, and how they are filled."""
-    laid = ["not dense"] if any(not each.spec.is_plain for each in case.inputs) else []
-    fills = list(dict.fromkeys(str(each.fill) for each in case.inputs)) if case.generator is None else [case.generator]
-    return ", ".join([case.identifier(), *laid, *(each for each in fills if len(each) < 40)])
+    """Return the identifier of a case, with the layout and the fills of its inputs."""
+    layout = ["not dense"] if any(not x.spec.is_plain for x in case.inputs) else []
+    fills = list(dict.fromkeys(str(x.fill) for x in case.inputs)) if case.generator is None else [case.generator]
+    return ", ".join([case.identifier(), *layout, *(fill for fill in fills if len(fill) < 40)])

@@ -1,4 +1,4 @@
-"""What a run came to, for programs: its results, its summary, and where it keeps its journal."""
+"""The report of a run as a Python object."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STATUS_OF = {0: "passed", 1: "failed", NothingSelected.exit_status: "nothing ra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A run: iterable over its results, true if nothing is wrong, and as text what the terminal shows of it.
+    """The results of a run: iterable, true if nothing is wrong, and ``str`` gives the text of the terminal.
 
     A result (``CaseResult``) has ``id``, ``operator``, ``dtypes``, ``shapes``, ``attributes``, ``status``, ``reason``
-    and the ``verdict`` with its measures. ``summary`` counts; ``directory`` is the folder that ``optest report`` and
-    ``optest replay`` read. ``exit_status`` is that of the command line, and also counts what went wrong outside the
-    cases.
+    and the ``verdict`` with its measures. ``summary`` has the counts; ``directory`` is the folder that ``optest
+    report`` and ``optest replay`` read. ``exit_status`` is that of the command line; it also reports faults outside the
+    cases. ``unused_expectations`` are expected failures that did not occur, each with a remedy.
     """
 
     summary: RunSummary
@@ -31,7 +31,6 @@ class Report:
     directory: RunDirectory
     exit_status: int
     unused_expectations: tuple[str, ...] = ()
-    """Lines of expectations that excused nothing, with what to do about each."""
 
     def __iter__(self) -> Iterator[CaseResult]:
         return iter(self.results)
@@ -52,29 +51,25 @@ class Report:
 
     @property
     def passed(self) -> list[CaseResult]:
-        """Results that were shown to be right."""
-        return [each for each in self.results if each.status is Status.PASSED]
+        """Results with the status ``passed``."""
+        return [result for result in self.results if result.status is Status.PASSED]
 
     @property
     def failed(self) -> list[CaseResult]:
-        """All that went wrong: failed, error, crashed, timeout, suspect, and passes that were not expected."""
-        return [each for each in self.results if each.status in BAD_STATUSES]
+        """Results that are failed, error, crashed, timeout, suspect, or unexpected passes."""
+        return [result for result in self.results if result.status in BAD_STATUSES]
 
     def raise_for_failures(self) -> None:
-        """Raise an AssertionError with the report as text unless nothing is wrong; also if nothing ran.
-
-        Raises:
-            AssertionError: as said.
-        """
+        """Raise ``AssertionError`` with the report as text if anything is wrong or nothing ran."""
         __tracebackhide__ = True
         if not self:
             raise AssertionError("\n".join([str(self), *self.unused_expectations]))
 
     def to_pandas(self) -> Any:
-        """A DataFrame of pandas with a row for each case; the columns are the keys of ``cases`` in the JSON report.
+        """Return a pandas DataFrame with a row for each case; the columns are the keys of ``cases`` in the JSON report.
 
         Raises:
-            Unavailable: without pandas.
+            Unavailable: if pandas is not installed.
         """
         try:
             frame = load_object("pandas:DataFrame")

@@ -1,4 +1,4 @@
-"""``optest run``: cases, workers, journal and reports put together for one run."""
+"""``optest run``: connect cases, workers, journal and reports of one run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.api.earlier_runs import as_the_resumed_run, given_options
+from optest.api.earlier_runs import as_the_resumed_run, requested_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.report import Report
 from optest.api.reports import default_report_path, report_files
@@ -54,8 +54,7 @@ _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steering:
-    """How somebody else drives the loop: ``choose`` says one by one which execution is next
-    (:class:`optest.core.session.Session`), ``interruption`` ends the run from another thread."""
+    """Control of a run from another thread: ``choose`` yields the next execution, ``interruption`` ends the run."""
 
     choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None
     interruption: Interruption = field(default_factory=Interruption)
@@ -63,7 +62,7 @@ class Steering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BegunRun:
-    """A run that has its folder and its journal; ``earlier`` are the results that it goes on from."""
+    """A run with its folder and its open journal; ``earlier`` are the results of the run that it resumes."""
 
     request: RunRequest
     directory: RunDirectory
@@ -73,20 +72,17 @@ class _BegunRun:
 
 
 def run(
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     stream: TextIO | None = None,
     reporters: Sequence[Reporter] = (),
     forks: ForkServer | None = None,
 ) -> Report:
-    """Run what the options in ``given`` ask for; names and meanings are those of :data:`optest.settings.OPTIONS`.
+    """Run the cases that the options select and return the report; see :data:`optest.settings.OPTIONS` for the names.
 
-    ``reporters`` are added to those that the options name; ``forks`` is the server that forks the workers.
-
-    Raises:
-        OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.
+    ``reporters`` are added to the requested ones; ``forks`` is the server that forks the workers.
     """
-    request = run_request(as_the_resumed_run(given), leaves_wrong_files_out=True)
+    request = run_request(as_the_resumed_run(options), leaves_wrong_files_out=True)
     request = dataclasses.replace(request, forks=forks)
     outcome = run_cases(request, stream=stream, reporters=reporters)
     unused = unused_expectations(request, outcome.results, outcome.summary, _NARROWING)
@@ -94,14 +90,14 @@ def run(
     return dataclasses.replace(outcome, unused_expectations=lines, exit_status=outcome.exit_status or int(bool(unused)))
 
 
-def closing_lines(given: Mapping[str, Any], outcome: Report) -> Iterator[str]:
-    """Lines about the whole run, told below its report: slow cases, notes of guests, expectations not come true."""
-    settings = resolve(given)
+def closing_lines(options: Mapping[str, Any], outcome: Report) -> Iterator[str]:
+    """Yield the lines below a report: slow cases, notes of integrations, expected failures that did not occur."""
+    settings = resolve(options)
     yield from slowest(outcome.results, settings["durations"])
     for hooks in run_hooks():
         yield from hooks.closing_notes(settings, outcome.results)
     for line in outcome.unused_expectations:
-        yield f"expected, but did not happen: {line}"
+        yield f"expected failure did not occur: {line}"
 
 
 def unused_expectations(
@@ -111,10 +107,10 @@ def unused_expectations(
     narrowing: Iterable[str],
     dtypes: Collection[str] = (),
 ) -> dict[str, str]:
-    """The lines of expectations that excused nothing, with what to do about each.
+    """Return the expectations whose failures did not occur, each with a remedy.
 
-    None if the run did not come to its end, or one of the options ``narrowing`` left out what lines may be about. With
-    ``dtypes`` only lines about these: of others, cases of mixed dtypes alone were run.
+    Return {} if the run is incomplete or an option of ``narrowing`` left out cases. With ``dtypes`` return only lines
+    about these dtypes: others occur only in cases of mixed dtypes.
     """
     is_narrowed = any(request.settings[name] not in (None, "", ()) for name in narrowing)
     if is_narrowed or summary.interrupted or summary.finished < summary.total:
@@ -134,11 +130,7 @@ def run_cases(
     terminal: Reporter | None = None,
     steering: Steering | None = None,
 ) -> Report:
-    """Run cases that were selected already; ``terminal`` takes the place of the report on the terminal.
-
-    Raises:
-        OptestError: for anything that keeps the run from starting.
-    """
+    """Run the cases of a request and return the report; ``terminal`` replaces the report on the terminal."""
     settings = request.settings
     if not request.cases:
         raise (
@@ -146,12 +138,12 @@ def run_cases(
             if request.problems
             else nothing_selected(settings, request.every, request.notes)
         )
-    bench_options(settings)  # a comparison that is not there is said before anything is begun
+    bench_options(settings)  # reports a missing comparison before the run starts
     files = _report_files(request)
     if settings["timeline"]:
         files |= report_files(("timeline",), Path(settings["timeline"]))
     prints = fingerprint(
-        plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],
+        plans=[Path(x.path) for x in reversed(request.document.family())] if request.document else [],
         cases=request.cases,
         plugins=(*plugin_modules(), *request.plugins),
         driver=request.driver,
@@ -160,25 +152,25 @@ def run_cases(
     root, resume = Path(settings["runs_dir"]), settings["resume"]
     directory = RunDirectory.begin(root) if resume is None else RunDirectory.open(root, resume)
     steering = steering or Steering()
-    with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
+    with JournalWriter(directory.journal_path) as writer:  # first of all, as it locks the run for one writer
         begun = _BegunRun(
             request=request,
             directory=directory,
             writer=writer,
             fingerprint=prints,
-            earlier=_earlier(directory, prints) if resume else {},
+            earlier=_earlier_results(directory, prints) if resume else {},
         )
-        written = (
+        file_reporters = (
             make_reporter(form, stream=sys.stderr, path=path or default_report_path(form, directory.path))
             for form, path in files.items()
         )
-        first = terminal or _terminal(request, stream or sys.stdout)  # hears everything first
-        if settings["shrink"] and isinstance(first, TerminalReporter):
-            from optest.api.minimising import smallest_line  # which runs cases, too
+        terminal = terminal or _terminal_reporter(request, stream or sys.stdout)
+        if settings["shrink"] and isinstance(terminal, TerminalReporter):
+            from optest.api.minimising import smallest_line  # imports this module
 
-            first.shrink = partial(smallest_line, request, directory, steering.interruption)
+            terminal.shrink = partial(smallest_line, request, directory, steering.interruption)
         try:
-            manager = ReportManager((first, *written, *reporters))
+            manager = ReportManager((terminal, *file_reporters, *reporters))
             with configuration_watched(), closing(lanes_of(request, directory, steering.interruption)) as lanes:
                 return _run_in_lanes(begun, lanes, manager, steering)
         finally:
@@ -186,8 +178,9 @@ def run_cases(
 
 
 def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steering: Steering) -> Report:
+    """Run the session, print faults outside the cases to stderr, and return the report with its exit status."""
     request, directory, settings = begun.request, begun.directory, begun.request.settings
-    info = _info(begun, lanes)
+    info = _run_info(begun, lanes)
     directory.write_info(info)
     session = Session(
         info=info,
@@ -225,41 +218,36 @@ def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steeri
         status = 3
     if request.problems and status in (0, 1, 5):
         status = 2
-        for line in (*map(str, request.problems), f"optest: {_left_out(request)}"):
+        for line in (*map(str, request.problems), f"optest: {_files_not_run(request)}"):
             print(line, file=sys.stderr)  # noqa: T201
     return Report(summary=summary, results=session.results, directory=directory, exit_status=status)
 
 
 def _report_files(request: RunRequest) -> dict[str, Path | None]:
-    """What the command line and the plan ask for; the plan's path is relative to it.
+    """Return the paths of the reports that the command line and the plan request; the plan's path is relative to it.
 
-    Reports that a plan asks for take the place of earlier ones, and of no other file.
-
-    Raises:
-        UsageError: if another file is there, or an untrusted plan leads out of its folder.
+    Raise ``UsageError`` if the plan's path is a file that is no report, or is outside an untrusted plan's folder.
     """
-    settings = request.settings
+    settings, document = request.settings, request.document
     formats, path = set(settings["report"]), settings["report_path"]
-    stated = request.document.report if request.document is not None else {}
-    if "format" in stated:
-        formats.add(stated["format"])
-    if path is not None or request.document is None or "path" not in stated:
+    of_plan = document.report if document is not None else {}
+    if "format" in of_plan:
+        formats.add(of_plan["format"])
+    if path is not None or document is None or "path" not in of_plan:
         return report_files(formats, None if path is None else Path(path))
-    document = request.document
-    stated_path = document.report["path"]
     allowed = (os.path.dirname(document.path) or ".",) if settings["untrusted"] else ()
-    files = report_files(formats, resolve_path(document.folder(), stated_path, allowed))
+    files = report_files(formats, resolve_path(document.folder(), of_plan["path"], allowed))
     for file in files.values():
         if file is not None and resolve_path("", str(file), allowed).is_file() and not is_report(file):
             raise UsageError(
-                f"report path {stated_path} leads to {file}, which is no report of optest's\n"
+                f"report path {of_plan['path']} is the file {file}, which optest did not write\n"
                 f"  at {document.where(('report', 'path'))}\n"
-                f"  choose another path, remove the file, or say on the command line: --report-path {file}"
+                f"  choose another path, remove the file, or overwrite it by: --report-path {file}"
             )
     return files
 
 
-def _terminal(request: RunRequest, stream: TextIO) -> Reporter:
+def _terminal_reporter(request: RunRequest, stream: TextIO) -> Reporter:
     settings = request.settings
     no_color = settings["no_color"] or (request.document is not None and request.document.report.get("color") is False)
     return make_reporter(
@@ -270,20 +258,14 @@ def _terminal(request: RunRequest, stream: TextIO) -> Reporter:
     )
 
 
-def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object, CaseResult]:
-    """Results of the run to go on with, by what makes them the result of a case.
-
-    Raises:
-        UsageError: if something changed since that run, naming it.
-    """
+def _earlier_results(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object, CaseResult]:
+    """Return the results of the run to resume by id, key, target and round; raise ``UsageError`` for changed files."""
     journal = read_journal(directory.journal_path)
-    if journal.info is not None:
-        differences = changed(journal.info.fingerprint, prints, directory.journal_path.stat().st_mtime)
-        if differences:
-            listed = "\n".join(f"  {difference}" for difference in differences)
-            raise UsageError(
-                f"run {directory.id} cannot be resumed, since its results would not be comparable:\n{listed}"
-            )
+    if journal.info is not None and (
+        differences := changed(journal.info.fingerprint, prints, directory.journal_path.stat().st_mtime)
+    ):
+        listed = "\n".join(f"  {difference}" for difference in differences)
+        raise UsageError(f"run {directory.id} cannot be resumed, since its results would not be comparable:\n{listed}")
     return {
         (name, key, result.target, result.round): result
         for result in journal.results
@@ -291,17 +273,17 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
     }
 
 
-def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
+def _run_info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
     configured = [name for name, value in settings.values.items() if value.origin is Origin.CONFIG]
-    given = {name: settings[name] for name in configured if name not in OF_CASES} | given_options(settings)
-    given.pop("resume", None)
+    options = {name: settings[name] for name in configured if name not in OF_CASES} | requested_options(settings)
+    options.pop("resume", None)
     seeds = {case.seed for case in request.cases}
-    notes = [_left_out(request)] if request.problems else []
+    notes = [_files_not_run(request)] if request.problems else []
     notes += request.notes
     if request.driver.is_reference and not all(case.reference for case in request.cases):
         name = request.driver.name
-        notes.append(f"{name} answers with the references: passes show plan and rules at work, not a kernel")
+        notes.append(f"the {name} backend is the reference itself; this run only validates the plan")
     return run_info(
         request.driver,
         directory,
@@ -311,39 +293,37 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
         plan=request.document.path if request.document else "",
         isolation=lanes.isolation,
         jobs=lanes.jobs,
-        options={**given, **request.facts, **_declared(request)},
+        options={**options, **request.facts, **_supported_operators(request)},
         fingerprint=begun.fingerprint,
         notes=(*notes, *lanes.notes),
     )
 
 
-def _left_out(request: RunRequest) -> str:
+def _files_not_run(request: RunRequest) -> str:
     files = dict.fromkeys(problem.file for problem in request.problems)
-    return f"{plural(len(request.problems), 'problem')} found; not run: {', '.join(files)}"
+    return f"{plural(len(request.problems), 'problem')}; not run: {', '.join(files)}"
 
 
-def _declared(request: RunRequest) -> dict[str, Any]:
-    """How many operators the backend declares, where the cases are calls of models and coverage is of interest."""
-    if not any(tag.startswith("model_") for case in request.cases for tag in case.tags):
-        return {}
-    if not isinstance(request.driver, CountsOperators):
+def _supported_operators(request: RunRequest) -> dict[str, Any]:
+    """Return the number of operators that the backend supports, for the coverage of model cases; {} for other cases."""
+    is_of_models = any(tag.startswith("model_") for case in request.cases for tag in case.tags)
+    if not is_of_models or not isinstance(request.driver, CountsOperators):
         return {}
     declared = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
     return {} if declared is None else {DECLARED: {"count": declared[0], "others": list(declared[1])}}
 
 
 def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
-    """The command that runs exactly this case again, in a shell that knows nothing of this one.
+    """Return the command that re-runs exactly this case in a new shell; "" if no name selects the driver.
 
-    What flags cannot say is written to a one-case plan, which also holds the driver's options that every case has.
-    Empty for a driver that has no command, and that nobody finds by its name.
+    If flags cannot describe the case, write it to a plan, which also holds the driver's options for every case.
     """
-    own = request.driver.command_line(case) if isinstance(request.driver, KnowsCommand) else None
-    if own is None and request.driver.name not in backend_manager.names():
+    of_driver = request.driver.command_line(case) if isinstance(request.driver, KnowsCommand) else None
+    if of_driver is None and request.driver.name not in backend_manager.names():
         return ""
     settings, options = request.settings, case_options_of(request.driver)
     case = without_usual_deadline(case, settings)
-    arguments = own or _validation(case, settings) or command_line(_without(options, case))
+    arguments = of_driver or _group_arguments(case, settings) or command_line(_without_options(case, options))
     flags = driver_flags(settings)
     if arguments is None:
         flags = [] if options else flags
@@ -361,34 +341,34 @@ def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> 
         return line
     files = [Path(file).resolve() for module in plugins if (file := file_of_module(module))]
     entries = [entry for entry in environment().get("PYTHONPATH", "").split(os.pathsep) if entry]
-    # If an entry of PYTHONPATH leads to a plug-in, that may import others from the rest.
+    # A plug-in in an entry of PYTHONPATH may import modules from the other entries.
     if not any(file.is_relative_to(Path(entry).resolve()) for entry in entries for file in files):
         entries = []
-    search = os.pathsep.join(dict.fromkeys([*entries, *_folders_of(request.plugins)]))
-    found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
-    return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
+    search = os.pathsep.join(dict.fromkeys([*entries, *_import_folders(request.plugins)]))
+    variable = f"PYTHONPATH={shlex.quote(search)} " if search else ""
+    return f"{variable}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
 
 
-def _validation(case: TestCase, settings: Settings) -> list[str]:
-    """The arguments for a case of which no values are asked, none for any other one."""
+def _group_arguments(case: TestCase, settings: Settings) -> list[str]:
+    """Return the arguments of ``check`` for a case of ``--group``, which computes no values; [] for other cases."""
     if case.mode == FORWARD:
         return []
-    which = ["--op", case.descriptor.name, "--case", case.id, "--tier", settings["tier"], "--seed", str(case.seed)]
-    return ["check", "--backend", case.backend.name, "--group", VALIDATION, *which]
+    names = ["--op", case.descriptor.name, "--case", case.id, "--tier", settings["tier"], "--seed", str(case.seed)]
+    return ["check", "--backend", case.backend.name, "--group", VALIDATION, *names]
 
 
-def _without(options: Mapping[str, Any], case: TestCase) -> TestCase:
-    """The case without what flags say of it."""
+def _without_options(case: TestCase, options: Mapping[str, Any]) -> TestCase:
+    """Return the case without ``options`` in its ``backend_config``; unchanged if it has other values of them."""
     config = dict(case.backend_config.get(case.backend.name, {}))
     if not options or any(config.get(key) != value for key, value in options.items()):
         return case
     rest = {key: value for key, value in config.items() if key not in options}
-    others = {name: each for name, each in case.backend_config.items() if name != case.backend.name}
+    others = {name: section for name, section in case.backend_config.items() if name != case.backend.name}
     return dataclasses.replace(case, backend_config={**others, **({case.backend.name: rest} if rest else {})})
 
 
-def _folders_of(modules: Iterable[str]) -> Iterable[str]:
-    """Where test files lie that are modules for pytest alone, relative to this folder, where that is another."""
+def _import_folders(modules: Iterable[str]) -> Iterable[str]:
+    """Yield the folders, relative to the current one, from which these modules are imported, except the current one."""
     for module in modules:
         if file := file_of_module(module):
             folder = os.path.relpath(Path(file).parents[module.count(".")])

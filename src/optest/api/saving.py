@@ -1,6 +1,6 @@
-"""Tensors of a replay on disk: what ``optest replay --save`` writes, and how it is read again.
+"""Saved tensors of a replay: written by ``optest replay --save``, read by :func:`load_saved`.
 
-A file is a ``.npz`` that NumPy alone reads; :func:`load_saved` gives element types and strides back as well::
+A file is a ``.npz`` that NumPy can read; :func:`load_saved` also restores element types and strides::
 
     from optest.api.saving import load_saved
 
@@ -35,11 +35,11 @@ from optest.spec import CaseResult, TestCase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """Tensors by name as they were: ``input0`` …, and ``output0`` … in each of the other three.
+    """Saved tensors by name: ``input0`` … of the inputs, ``output0`` … of the other three.
 
-    ``expected`` is the reference's float64, not yet rounded (exact integers and bool as they are). ``actual`` is empty
-    if the backend handed nothing over. ``error`` is ``|actual - expected|`` in float64. ``facts`` holds id, key,
-    status, reason and the case in wire form.
+    ``expected`` is the reference's float64 before rounding (integers and bool unchanged). ``actual`` is empty if the
+    backend returned nothing. ``error`` is ``|actual - expected|`` in float64. ``facts`` holds id, key, status, reason
+    and the case in wire form.
     """
 
     inputs: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Saved:
 
 
 def load_saved(path: str | os.PathLike[str]) -> Saved:
-    """Read a file of saved tensors: bit for bit, in their element types and strides.
+    """Read a file of saved tensors: bit for bit, with their element types and strides.
 
     Raises:
         UsageError: if it is no such file.
@@ -58,9 +58,9 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     archive = read_archive(Path(path))
     return Saved(
         inputs={name: tensor for name, tensor in archive.tensors.items() if "." not in name},
-        expected=_ending(archive, ".expected"),
-        actual=_ending(archive, ".actual"),
-        error=_ending(archive, ".error"),
+        expected=_with_suffix(archive, ".expected"),
+        actual=_with_suffix(archive, ".actual"),
+        error=_with_suffix(archive, ".error"),
         facts=archive.facts,
     )
 
@@ -71,13 +71,13 @@ def ask_again(
     plugins: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Sequence[Any]:
-    """Ask the backend of a saved case again, in this process and through optest, and return its outputs in order.
+    """Run the backend of a saved case in this process and return its outputs in order.
 
-    ``plugins`` are modules to load, None those of ``OPTEST_PLUGINS``; ``options`` are those of the driver
+    ``plugins`` are modules to load, by default those of ``OPTEST_PLUGINS``; ``options`` are those of the driver
     (``torch_device``).
 
     Raises:
-        Fault: as the backend does.
+        Fault: if the backend fails.
     """
     from optest.api import bootstrap
     from optest.backends import backend_manager
@@ -93,11 +93,7 @@ def ask_again(
 
 
 def save(result: CaseResult, case: TestCase, kept: Path, path: Path) -> list[str] | None:
-    """Put what a run kept of a case into one file and return the names of its tensors, None if nothing was kept.
-
-    Raises:
-        UsageError: if ``path`` cannot be written.
-    """
+    """Write the tensors that a run kept of a case to one file and return their names; None without tensors."""
     before = kept_before(kept, case)
     if not before.exists():
         return None
@@ -121,15 +117,15 @@ def save(result: CaseResult, case: TestCase, kept: Path, path: Path) -> list[str
 
 
 def file_stem(name: str, taken: set[str]) -> str:
-    """A file name for a case, without its ending: readable, legal everywhere and not among ``taken``, to which it is
-    added."""
+    """Return a file name without suffix for a case, legal everywhere and not in ``taken``, to which it is added."""
     plain = re.sub(r"[^\w.=+-]+", "-", name, flags=re.ASCII).strip("-.")[:80] or "case"
-    stem, place = plain, 2
-    while stem.casefold() in taken:
-        stem, place = f"{plain}-{place}", place + 1
+    stem, number = plain, 2
+    while stem.casefold() in taken:  # case-insensitive, as some file systems are
+        stem, number = f"{plain}-{number}", number + 1
     taken.add(stem.casefold())
     return stem
 
 
-def _ending(archive: Archive, ending: str) -> dict[str, Any]:
-    return {name.removesuffix(ending): tensor for name, tensor in archive.tensors.items() if name.endswith(ending)}
+def _with_suffix(archive: Archive, suffix: str) -> dict[str, Any]:
+    """Return the tensors whose names end with ``ending``, by their names without it."""
+    return {name.removesuffix(suffix): tensor for name, tensor in archive.tensors.items() if name.endswith(suffix)}

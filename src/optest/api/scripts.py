@@ -1,4 +1,4 @@
-"""``optest replay --script``: one failure as a short Python script, without optest where the backend can say how."""
+"""``optest replay --script``: one failure as a short Python script, without optest if the backend supports that."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype
 
 MOST_LINES = 30
+# Inputs up to this size are literals in the script, so that it needs no file.
 _INLINE_ELEMENTS = 32
 _INLINE_WIDTH = 110
 _MAY_NOT_RUN = frozenset({Status.CRASHED, Status.TIMEOUT})
@@ -29,7 +30,7 @@ _MAY_NOT_RUN = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """A result that was asked again; ``tensors`` is the file of its saved tensors, ``options`` are the driver's."""
+    """A replayed result; ``tensors`` is the file of its saved tensors, ``options`` are the driver's."""
 
     result: CaseResult
     case: TestCase
@@ -41,9 +42,9 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenScript:
-    """The text of a script, and what has to lie beside it: nothing, or the saved tensors with more ``arrays``.
+    """The text of a script; ``needs_tensors`` if it reads the saved tensors next to it, extended by ``arrays``.
 
-    ``why_optest`` says why the script needs optest, "" if it does not.
+    ``why_optest`` is why the script needs optest, "" if it does not.
     """
 
     text: str
@@ -52,37 +53,37 @@ class WrittenScript:
     why_optest: str = ""
 
 
-def script_for(replayed: Replayed, beside: Path) -> WrittenScript:
-    """Write the script of a result; ``beside`` is the file in the script's folder that holds its saved tensors."""
-    result, case, file_name = replayed.result, replayed.case, beside.name
+def script_for(replayed: Replayed, saved: Path) -> WrittenScript:
+    """Return the script of a result; ``saved`` is the file of its tensors in the script's folder."""
+    result, case, file_name = replayed.result, replayed.case, saved.name
     archive = read_archive(replayed.tensors)
     inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
     driver = replayed.driver
-    script: Script | str = f"backend {driver.name} does not say how a case runs without optest"
+    script: Script | str = f"backend {driver.name} cannot write scripts that run without optest"
     if is_composed(driver, case.descriptor):
-        script = "a layer is computed by several calls of the backend, which optest makes"
+        script = "optest computes a layer by several calls of the backend"
     elif isinstance(driver, WritesScripts):
         script = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
     if isinstance(script, str):
-        return _through_optest(replayed, script, beside)
+        return _script_with_optest(replayed, script, saved)
     uses_saved = any("saved[" in line for line in script.lines)
     uses_path = uses_saved or any("Path(" in line for line in script.lines)
-    exotic = _ML_DTYPES not in script.imports and any("ml_dtypes." in line for line in script.lines)
-    imports = (_ML_DTYPES, *script.imports) if exotic else script.imports
-    needs = ", ".join(dict.fromkeys(("numpy", *(("ml_dtypes",) if exotic else ()), *script.needs)))
-    found_by = _appended(_folders_of(script.needs), beside)
+    lacks_ml_dtypes = _ML_DTYPES not in script.imports and any("ml_dtypes." in line for line in script.lines)
+    imports = (_ML_DTYPES, *script.imports) if lacks_ml_dtypes else script.imports
+    needs = ", ".join(dict.fromkeys(("numpy", *(("ml_dtypes",) if lacks_ml_dtypes else ()), *script.needs)))
+    path_lines = _import_path_lines(_import_folders(script.needs), saved)
     header = [
         *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
-        *sorted(each for each in (*imports, *(("import sys",) if found_by else ())) if each in _STANDARD),
-        *(("from pathlib import Path",) if uses_path or found_by else ()),
-        *(("",) if uses_path or found_by or _STANDARD & set(imports) else ()),
+        *sorted(line for line in (*imports, *(("import sys",) if path_lines else ())) if line in _STANDARD),
+        *(("from pathlib import Path",) if uses_path or path_lines else ()),
+        *(("",) if uses_path or path_lines or _STANDARD & set(imports) else ()),
         "import numpy as np",
-        *found_by,
-        *(each for each in imports if each not in _STANDARD),
+        *path_lines,
+        *(line for line in imports if line not in _STANDARD),
         "",
     ]
     body = [
-        *((f"saved = np.load(Path(__file__).with_name({_quoted(file_name)}))",) if uses_saved else ()),
+        *((f"saved = np.load(Path(__file__).with_name({_double_quoted(file_name)}))",) if uses_saved else ()),
         *script.lines,
         *_comparison(result, case, script.outputs),
     ]
@@ -93,28 +94,28 @@ _STANDARD = frozenset({"import os", "import subprocess", "import sys"})
 _ML_DTYPES = "import ml_dtypes"
 
 
-def _folders_of(modules: Iterable[str]) -> Iterable[Path]:
-    """The folders of an import path in which those of ``modules`` lie that are no installed packages."""
+def _import_folders(modules: Iterable[str]) -> Iterable[Path]:
+    """Yield the folders from which ``modules`` are imported, without installed packages."""
     for module in modules:
         file = file_of_module(module)
         if file and not {"site-packages", "dist-packages"} & set(Path(file).parts):
             yield Path(file).resolve().parents[module.count(".") + (Path(file).name == "__init__.py")]
 
 
-def _appended(folders: Iterable[Path], beside: Path) -> list[str]:
-    """Lines that append ``folders`` to the import path, relative to the script's own, which Python searches anyway."""
-    own = beside.resolve().parent
-    paths = dict.fromkeys(os.path.relpath(folder, own) for folder in folders if folder != own)
-    return [f"sys.path.append(str(Path(__file__).resolve().parent / {_quoted(path)}))" for path in paths]
+def _import_path_lines(folders: Iterable[Path], saved: Path) -> list[str]:
+    """Return lines that append ``folders``, except the script's folder, to the import path."""
+    here = saved.resolve().parent
+    paths = dict.fromkeys(os.path.relpath(folder, here) for folder in folders if folder != here)
+    return [f"sys.path.append(str(Path(__file__).resolve().parent / {_double_quoted(path)}))" for path in paths]
 
 
-def _through_optest(replayed: Replayed, why: str, beside: Path) -> WrittenScript:
-    """The driver is asked through optest; the script says why."""
+def _script_with_optest(replayed: Replayed, why: str, saved: Path) -> WrittenScript:
+    """Return a script that runs the driver through optest, with the reason in its docstring."""
     result, case = replayed.result, replayed.case
     count = max(1, len(result.verdict.measures), len(case.outputs))
     plugins = f", plugins={list(replayed.plugins)!r}" if replayed.plugins else ""
     plugins += f", options={dict(replayed.options)!r}" if replayed.options else ""
-    from_here = os.path.relpath(Path.cwd(), beside.resolve().parent)
+    working_folder = os.path.relpath(Path.cwd(), saved.resolve().parent)
     header = [
         *_docstring(result, f"It needs optest, since {why}."),
         "import os",
@@ -125,18 +126,18 @@ def _through_optest(replayed: Replayed, why: str, beside: Path) -> WrittenScript
         "",
     ]
     body = [
-        f"saved = Path(__file__).resolve().with_name({_quoted(beside.name)})",
-        f"os.chdir(saved.parent / {_quoted(from_here)})  # files that the case names are found from here",
+        f"saved = Path(__file__).resolve().with_name({_double_quoted(saved.name)})",
+        f"os.chdir(saved.parent / {_double_quoted(working_folder)})  # paths in the case are relative to this folder",
         'sys.path.append("")',
-        *_appended(_folders_of(replayed.plugins), beside),
+        *_import_path_lines(_import_folders(replayed.plugins), saved),
         f"outputs = ask_again(saved{plugins})",
-        *_comparison(result, case, [f"outputs[{place}]" for place in range(count)]),
+        *_comparison(result, case, [f"outputs[{index}]" for index in range(count)]),
     ]
     return WrittenScript(text=_within_limit(header, body), needs_tensors=True, arrays={}, why_optest=why)
 
 
 def _docstring(result: CaseResult, how: str) -> list[str]:
-    """The first lines of the failure block, and what the script needs."""
+    """Return the docstring of a script: the first lines of the failure block, and the requirements ``how``."""
     title, *more = explain(result)
     headline = next((line.strip() for line in more if not line.strip().startswith(("case: ", "reproduce: "))), "")
     return [f'"""{_one_line(title)}', *([_one_line(headline)] if headline else []), "", _one_line(how), '"""', ""]
@@ -146,13 +147,12 @@ def _one_line(text: str) -> str:
     return clip(" ".join(printable(without_ansi(text)).split()), 200).replace("\\", "/").replace('"""', "'''")
 
 
-def _quoted(text: str) -> str:
-    """A literal as ruff writes it."""
+def _double_quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
 def _fits_inline(archive: Archive, case: TestCase) -> bool:
-    """Whether all inputs are few finite numbers of types that NumPy has, so that no file is needed."""
+    """Return whether the inputs can be literals: few finite numbers, dense, of dtypes that NumPy has."""
     tensors = [archive.tensors[argument.path] for argument in case.inputs]
     return sum(tensor.size for tensor in tensors) <= _INLINE_ELEMENTS and all(
         spec_of(tensor, archive.offsets.get(argument.path, 0)).is_dense
@@ -171,11 +171,11 @@ def _script_input(name: str, archive: Archive, *, inline: bool) -> ScriptInput:
 
 
 def _literal(tensor: Any) -> str:
-    """An expression that makes exactly this array, with as few digits as its type needs."""
+    """Return an expression for exactly this array, with as few digits as its dtype needs."""
     shaped = f".reshape({tensor.shape})" if tensor.size == 0 else ""
     digits, short = repr(tensor.tolist()), _nested(tensor)
     if tensor.dtype.kind == "f" and (np.array(json.loads(short), tensor.dtype) == tensor).all():
-        digits = short  # read as float64 and rounded, it gives the same numbers again
+        digits = short  # read as float64 and rounded to the dtype, it gives the same numbers
     return f'np.array({digits}, "{tensor.dtype.name}"){shaped}'
 
 
@@ -184,73 +184,55 @@ def _nested(tensor: Any) -> str:
 
 
 def _comparison(result: CaseResult, case: TestCase, outputs: Sequence[str]) -> list[str]:
-    """Print got and wanted at the worst element, and assert; words where there is nothing to assert."""
+    """Return lines that print and assert the worst element or the shapes; a comment if nothing can be asserted."""
     if not outputs:
-        return [f"# The last line raised here, but it should not: {_one_line(clip(result.verdict.message, 120))}"]
+        return [f"# The last line raised this error, expected none: {_one_line(clip(result.verdict.message, 120))}"]
     measure, output = _worst(result, outputs)
     if how := result.verdict.details.get("how"):
-        return [f"print({', '.join(outputs)})", f"# The plain call, which is right; what is wrong was {how}."]
+        return [f"print({', '.join(outputs)})", f"# This plain call is right; the failure was {how}."]
     if result.reason is Reason.SHAPE and len(case.outputs) == len(outputs):
         pairs = zip(outputs, case.outputs, strict=True)
-        return [f"assert tuple({each}.shape) == {spec.shape}, {each}.shape" for each, spec in pairs]
+        return [f"assert tuple({name}.shape) == {spec.shape}, {name}.shape" for name, spec in pairs]
     if measure is None or measure.worst_index is None:
-        return [f"print({', '.join(outputs)})", f"# {_what_was_wrong(result)}"]
+        return [f"print({', '.join(outputs)})", f"# {_failure_in_one_line(result)}"]
     index = ", ".join(map(str, measure.worst_index)) or "()"
+    kind, expected, bound = dtype(measure.dtype), measure.worst_expected, measure.worst_bound
+    reader = "float" if kind.is_float else "bool" if kind.name == "bool" else "int"
+    reader = "complex" if kind.is_complex else reader
+    # Numbers without a literal (NaN, infinity, complex) are text in results.
+    number = f"{reader}({json.dumps(expected)})" if isinstance(expected, str) else repr(expected)
     lines = [
-        f"got = {_reader(measure)}({output}[{index}])",
-        f"expected, allowed = {_number(measure)}, {measure.worst_bound or 0.0!r}",
-        f'print(f"{measure.output}[{index}]: got {{got}}, but should be {{expected}} ± {{allowed}}")',
+        f"got = {reader}({output}[{index}])",
+        f"expected, allowed = {number}, {bound or 0.0!r}",
+        f'print(f"{measure.output}[{index}]: got {{got}}, expected {{expected}} ± {{allowed}}")',
     ]
-    if measure.mismatched or result.status is Status.PASSED:
-        return [*lines, f"assert {_right(measure)}"]
-    return [*lines, f"# {_of_the_whole(measure) or _what_was_wrong(result)}"]
+    if not measure.mismatched and result.status is not Status.PASSED:
+        return [*lines, f"# {_statistic_in_words(measure) or _failure_in_one_line(result)}"]
+    text = expected if isinstance(expected, str) else ""
+    if "nan" in text:  # NaN is equal to nothing
+        return [*lines, "assert got != got"]
+    has_distance = bound and math.isfinite(bound) and "inf" not in text
+    return [*lines, "assert abs(got - expected) <= allowed" if has_distance else "assert got == expected"]
 
 
-def _reader(measure: Measure) -> str:
-    """The type of Python that reads one element."""
-    kind = dtype(measure.dtype)
-    if kind.is_complex:
-        return "complex"
-    return "float" if kind.is_float else "bool" if kind.name == "bool" else "int"
-
-
-def _number(measure: Measure) -> str:
-    """The expected number; those that have no literal, and complex ones, stand in the results as text."""
-    value = measure.worst_expected
-    return f"{_reader(measure)}({json.dumps(value)})" if isinstance(value, str) else repr(value)
-
-
-def _right(measure: Measure) -> str:
-    """When the worst element would be right; NaN is equal to nothing, infinity has no distance."""
-    expected = measure.worst_expected
-    if isinstance(expected, str) and "nan" in expected:
-        return "got != got"
-    if (
-        measure.worst_bound
-        and math.isfinite(measure.worst_bound)
-        and not (isinstance(expected, str) and "inf" in expected)
-    ):
-        return "abs(got - expected) <= allowed"
-    return "got == expected"
-
-
-def _of_the_whole(measure: Measure) -> str:
+def _statistic_in_words(measure: Measure) -> str:
+    """Return a sentence about a statistic of all elements that exceeds its limit, "" if it does not."""
     if measure.statistic is None or measure.statistic_limit is None or measure.statistic <= measure.statistic_limit:
         return ""
-    z = f"z is {measure.statistic:.3g}, but should be {measure.statistic_limit:.3g} or less"
-    return f"Each element is within its own bound, but all of them together are not: {z}."
+    z = f"z is {measure.statistic:.3g}, expected at most {measure.statistic_limit:.3g}"
+    return f"Each element is within its bound, but all elements together are not: {z}."
 
 
 def _worst(result: CaseResult, outputs: Sequence[str]) -> tuple[Measure | None, str]:
-    """The measure that failed first, and the expression of its output."""
+    """Return the first measure that failed, else the first one, and the expression of its output."""
     measures = result.verdict.measures
-    for place, measure in enumerate(measures):
-        if (measure.mismatched or measure.nonfinite_mismatched) and place < len(outputs):
-            return measure, outputs[place]
+    for index, measure in enumerate(measures):
+        if (measure.mismatched or measure.nonfinite_mismatched) and index < len(outputs):
+            return measure, outputs[index]
     return (measures[0], outputs[0]) if measures else (None, outputs[0])
 
 
-def _what_was_wrong(result: CaseResult) -> str:
+def _failure_in_one_line(result: CaseResult) -> str:
     if result.status is Status.PASSED:
         return f"Passed: {(result.verdict.evidence or Evidence.MEASURED).value}."
     reason = result.reason.value if result.reason else result.status.value.upper()
@@ -258,13 +240,13 @@ def _what_was_wrong(result: CaseResult) -> str:
 
 
 def _within_limit(header: Sequence[str], body: Sequence[str]) -> str:
-    """At most thirty lines: where there are more, short statements that follow each other share one."""
+    """Return the script as text; join short adjacent statements by semicolons until it has at most 30 lines."""
     packed = [line for line in body if line]
     while len(header) + len(packed) > MOST_LINES:
-        fixed = [line.startswith((" ", "#")) or line.endswith(":") for line in packed]  # no other statement beside it
-        places = [place for place in range(1, len(packed)) if not any(fixed[place - 1 : place + 1])]
-        if not places:
+        fixed = [line.startswith((" ", "#")) or line.endswith(":") for line in packed]  # cannot be joined
+        joinable = [index for index in range(1, len(packed)) if not any(fixed[index - 1 : index + 1])]
+        if not joinable:
             break
-        place = min(places, key=lambda each: len(packed[each - 1]) + len(packed[each]))
-        packed[place - 1 : place + 1] = [f"{packed[place - 1]}; {packed[place]}"]
+        index = min(joinable, key=lambda i: len(packed[i - 1]) + len(packed[i]))
+        packed[index - 1 : index + 1] = [f"{packed[index - 1]}; {packed[index]}"]
     return "\n".join([*header, *packed]) + "\n"

@@ -1,9 +1,9 @@
-"""Cases of a source that is no plan, such as torch's own samples, on the way that the cases of a plan take."""
+"""Cases of ``--source``, such as torch's own samples, converted to the cases of a plan."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from optest.backends import BackendDriver
 from optest.backends.command_abilities import KnowsExpectationsOfSamples
@@ -18,62 +18,61 @@ from optest.settings import Settings
 from optest.spec import BAD_STATUSES, TestCase, Verdict
 from optest.spec.call_names import canonical
 
-_OF_PLANS = ("plan", "shape", "attr", "generator")
-"""Options that say what a source says itself."""
+# A source specifies these itself.
+_PLAN_OPTIONS = ("plan", "shape", "attr", "generator")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDocument:
-    """Cases of one source as a plan, and the result of the source."""
+    """The cases of one source as a plan, and as the source returned them."""
 
     plan: PlanDocument
     collected: Collected
 
 
 def source_documents(settings: Settings) -> Sequence[SourceDocument]:
-    """What ``--source`` asks for; ``--dtype`` narrows it.
+    """Collect the cases of ``--source``, limited by ``--dtype``.
 
     Raises:
-        UsageError, UnknownName: for what is no source, and for options that contradict one.
-        Unavailable: if a source needs what is not installed.
-        NothingSelected: if it has no case of that.
+        UsageError, UnknownName: for an unknown source, and for options that contradict a source.
+        Unavailable: if a source needs a package that is not installed.
+        NothingSelected: if a source has no such case.
     """
-    for name in _OF_PLANS:
+    for name in _PLAN_OPTIONS:
         if settings[name]:
-            raise UsageError(f"--{name} is given beside --source, which makes its cases whole; drop one of them")
-    stated = settings["dtype"]
+            raise UsageError(f"--{name} and --source exclude each other, as a source has complete cases; drop one")
+    dtypes = settings["dtype"]
     documents = collected(
         settings["source"],
-        dtypes=tuple(each.name for each in parse_dtypes(stated)) if stated else (),
+        dtypes=tuple(x.name for x in parse_dtypes(dtypes)) if dtypes else (),
         device=(settings["torch_device"] or "cpu").partition(":")[0],
         seed=settings["seed"] or 0,
         options=settings,
     )
-    empty = [note for each in documents if not each.entries for note in each.notes]
+    empty = [note for document in documents if not document.entries for note in document.notes]
     if empty:
         raise NothingSelected(f"--source {' '.join(settings['source'])} has no case: {'; '.join(empty)}")
-    return [SourceDocument(plan=document_of(each.entries, each.origin), collected=each) for each in documents]
+    return [SourceDocument(plan=document_of(x.entries, x.origin), collected=x) for x in documents]
 
 
 def with_origin(cases: Sequence[TestCase], source: Collected) -> list[TestCase]:
-    """Return the cases with their origin instead of a line of the plan, which no user wrote."""
-
-    def placed(case: TestCase) -> TestCase:
-        origin, written = source.origins.get(case.name, source.origin), f"{source.origin}:"
+    """Return the cases with their origin in the source instead of a line of the generated plan."""
+    with_origins = []
+    for case in cases:
+        origin, prefix = source.origins.get(case.name, source.origin), f"{source.origin}:"
         layers = [
-            dataclasses.replace(each, where=origin) if each.where.startswith(written) else each
-            for each in case.tolerances
+            dataclasses.replace(layer, where=origin) if layer.where.startswith(prefix) else layer
+            for layer in case.tolerances
         ]
-        return dataclasses.replace(case, where=origin, base_dir="", tolerances=tuple(layers))
-
-    return list(map(placed, cases))
+        with_origins.append(dataclasses.replace(case, where=origin, base_dir="", tolerances=tuple(layers)))
+    return with_origins
 
 
 def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Verdict]:
-    """What becomes of verdicts of samples: a failure that the driver is known for is an expected one, with the reason.
+    """Return a function that marks failures of samples as expected if the driver's file lists them.
 
-    A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. What
-    is known of results excuses no gradient, and what is known of gradients no result.
+    A line about ``torch.softmax`` applies to all of its forms, such as ``torch.Tensor.softmax`` and ``torch.softmax_``.
+    Lines about results do not apply to gradients, nor lines about gradients to results.
     """
     path = driver.expectations_of_samples() if isinstance(driver, KnowsExpectationsOfSamples) else None
     if path is None:
@@ -85,19 +84,16 @@ def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Ve
         for is_wanted in (False, True)
     )
 
-    def revised(case: TestCase, verdict: Verdict) -> Verdict:
+    def revise(case: TestCase, verdict: Verdict) -> Verdict:
         if verdict.status not in BAD_STATUSES:
             return verdict
-        gradients = [each for each in verdict.measures if each.is_gradient]
-        lacks_right_ones = not gradients or any(each.is_off for each in gradients)
-        expectations = of_gradients if case.attributes.get("grad") and lacks_right_ones else of_results
-        excused = expectations.excused(case, verdict)
-        return expectations.excused(_plain(case, functions), verdict) if excused is verdict else excused
+        gradients = [measure for measure in verdict.measures if measure.is_gradient]
+        has_wrong = not gradients or any(measure.is_off for measure in gradients)
+        expectations = of_gradients if case.attributes.get("grad") and has_wrong else of_results
+        waived = expectations.excused(case, verdict)
+        function = functions.get(canonical(case.descriptor.name).operator)
+        if waived is not verdict or function is None:
+            return waived
+        return expectations.excused(dataclasses.replace(case, descriptor=operators.get(function)), verdict)
 
-    return revised
-
-
-def _plain(case: TestCase, functions: Mapping[str, str]) -> TestCase:
-    """The case as one of the function itself that lines are about, ``torch.softmax`` of all its forms."""
-    function = functions.get(canonical(case.descriptor.name).operator)
-    return case if function is None else dataclasses.replace(case, descriptor=operators.get(function))
+    return revise

@@ -1,4 +1,4 @@
-"""A run whose cases are asked for one by one: for faces that have a loop of their own, as pytest has."""
+"""A run that executes cases on request, for front ends with their own loop, such as pytest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.dispatching import devices_of, runs_in_its_own_order
+from optest.api.dispatching import devices_of, is_scheduled
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
 from optest.core.session import Execution, Turn, executions
@@ -18,23 +18,23 @@ from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, TestCase
 
 _MOST_TOGETHER = 16
 _TOGETHER_S = 0.02
-"""Nobody sees whether a result is told at once or so much later."""
+"""Maximum delay before a result is reported, in seconds."""
 
 
 class CaseStream:
-    """A run that executes what it is asked for, when it is asked, and ends when it is closed.
+    """A run in a thread that executes requested cases until it is closed.
 
-    Cases that compute the same thing share one execution, whichever of them is asked for first. Where cases need
-    devices the first that is asked for begins the whole run, in the order of its schedule.
+    Cases that compute the same share one execution. If cases need devices, the first request starts the whole run, in
+    the order of its schedule.
     """
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._is_whole = runs_in_its_own_order(request)
+        self._is_whole = is_scheduled(request)
         self._last_round = request.settings["rounds"] - 1
         self._results: dict[tuple[str, str], CaseResult] = {}
         self._bad: dict[tuple[str, str], CaseResult] = {}
-        """Of several rounds the first that is not well."""
+        """The first bad result of a case over its rounds."""
         self._changed = threading.Condition()
         self._turn: tuple[TestCase, ...] | None = None
         self._turn_began = 0.0
@@ -42,30 +42,25 @@ class CaseStream:
         self._is_over = False
         self._error: OptestError | None = None
         self._thread: threading.Thread | None = None
-        self._steering = Steering(choose=None if self._is_whole else self._turns)
+        self._steering = Steering(choose=None if self._is_whole else self._requested_turns)
         self.info: RunInfo | None = None
-        """What the run says of itself, None before it began."""
+        """Facts about the run, None before it starts."""
 
     def require_devices(self) -> None:
-        """
-        Raises:
-            OptestError: if a case cannot have its devices, so that nothing would run.
-        """
+        """Raise ``OptestError`` if a case cannot have its devices, so that nothing would run."""
         devices_of(self._request)
 
     def groups(self) -> list[tuple[TestCase, ...]]:
-        """The cases that share an execution, the first of each stands for the others."""
+        """Return the groups of cases that share an execution."""
         dedupe = not self._request.settings["no_dedupe"]
         return [execution.cases for execution in executions(self._request.cases, dedupe=dedupe)]
 
     def result(self, case: TestCase, following: Callable[[], Sequence[TestCase]] = tuple) -> CaseResult:
-        """Wait for the result of one of the cases.
+        """Request a case, wait for its result and return it.
 
-        ``following`` says which are certainly the next that are asked for, in this order: quick ones are run at once
-        with this one, so that the two threads, and the two processes, need not wait for each other after each of them.
-
-        Raises:
-            OptestError: if the run could not be begun, or ended without this result.
+        ``following`` returns the cases that are certainly requested next, in this order. Quick ones are executed in
+        advance, which saves a switch between threads and processes after each case. Raise ``OptestError`` if the run
+        cannot start, or ends without this result.
         """
         key = _key(case)
         with self._changed:
@@ -85,19 +80,16 @@ class CaseStream:
         raise self._error or InternalError(f"the run ended without a result of {case.id}")
 
     def results(self) -> list[CaseResult]:
-        """What is known so far."""
+        """Return the results so far."""
         return list(self._results.values())
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the run where it stands; its journal is complete as far as it goes.
-
-        What is being executed is waited for, but ``at_once``, which is what Ctrl-C means, or if nobody asked for it.
-        """
+        """End the run after the execution in progress; interrupt that with ``at_once``, or if it was not requested."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         if at_once or (self._is_whole and not self._is_over):
-            self._steering.interruption.now()
+            self._steering.interruption.now()  # nobody waits for the rest of a scheduled run
         if self._thread is not None:
             self._thread.join()
 
@@ -106,14 +98,14 @@ class CaseStream:
             run_cases(self._request, terminal=_Listener(self), steering=self._steering)
         except OptestError as error:
             self._error = error
-        finally:  # whatever happened, nobody may wait for ever
+        finally:  # else `result` would wait for ever
             with self._changed:
                 self._results = {**self._bad, **self._results}
                 self._is_over = True
                 self._changed.notify_all()
 
-    def _turns(self, remaining: Sequence[Execution]) -> Iterator[Turn]:
-        """What is asked for, and what quickly follows it, until nobody asks any more."""
+    def _requested_turns(self, remaining: Sequence[Execution]) -> Iterator[Turn]:
+        """Yield the executions of each request and of the cases that follow it quickly, until the run is closed."""
         rounds_of: dict[int, list[Execution]] = {}
         for execution in remaining:
             for case in execution.cases:
@@ -121,33 +113,33 @@ class CaseStream:
         while (turn := self._next_turn()) is not None:
             executions = [execution for case in turn for execution in rounds_of[id(case)]]
             different = {id(execution): execution for execution in executions}.values()
-            line = [execution for execution in different if _key(execution.first) not in self._results]
-            for place, execution in enumerate(line):
-                if place and not execution.round_index and not self._goes_on(place):
+            queue = [execution for execution in different if _key(execution.first) not in self._results]
+            for index, execution in enumerate(queue):
+                if index and not execution.round_index and not self._may_continue(index):
                     break
-                yield execution, line[place + 1 :]
+                yield execution, queue[index + 1 :]
             with self._changed:
                 self._changed.notify_all()
 
     def _next_turn(self) -> tuple[TestCase, ...] | None:
-        """What is asked for next; None when nobody asks any more."""
+        """Wait for the next request and return its cases; None if the run is closed."""
         with self._changed:
             while self._turn is None and not self._is_closed:
                 self._changed.wait()
             turn, self._turn = self._turn, None
             return None if self._is_closed else turn
 
-    def _goes_on(self, place: int) -> bool:
-        """Whether the next of a turn is run at once, so that who waits for the first waits a little longer."""
-        return place < _MOST_TOGETHER and not self._is_closed and time.monotonic() < self._turn_began + _TOGETHER_S
+    def _may_continue(self, count: int) -> bool:
+        """Return whether another case may run before the requested result is reported: below 16 cases and 20 ms."""
+        return count < _MOST_TOGETHER and not self._is_closed and time.monotonic() < self._turn_began + _TOGETHER_S
 
     def take(self, result: CaseResult) -> None:
-        """Keep a result and, if that is late, wake who waits for it."""
+        """Store a result after the last repetition of its case; wake the waiting thread if it has waited for long."""
         with self._changed:
             key = result.id, result.where
             if result.status in BAD_STATUSES:
                 self._bad.setdefault(key, result)
-            if result.round == self._last_round:  # who has an answer may end the run, also amid the rounds of a case
+            if result.round == self._last_round:  # a result before that could end the run amid the rounds of a case
                 self._results[key] = self._bad.get(key, result)
             if self._is_whole or time.monotonic() >= self._turn_began + _TOGETHER_S:
                 self._changed.notify_all()
@@ -168,9 +160,9 @@ class _Listener(Reporter):
         self._stream.take(result)
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
-        """Nothing: the face counts for itself."""
+        """Do nothing: the front end sums up itself."""
 
 
 def runs_of_workers() -> Path:
-    """Where processes that run parts of one session keep theirs; no runs of their own for whoever looks for one."""
+    """Return the folder for runs of pytest-xdist's workers; a subfolder, so that they are not listed as runs."""
     return Path(resolve({})["runs_dir"]) / "workers"

@@ -1,4 +1,4 @@
-"""``--watch``: runs again, each time in a fork of this process, whenever a file that the run rests on changes."""
+"""``--watch``: repeat a run in a fork of this process whenever a file changes that it depends on."""
 
 from __future__ import annotations
 
@@ -19,70 +19,71 @@ from optest.process import fork_and_run
 from optest.registry import file_of_module
 from optest.settings import config_file, plugin_modules
 
-_LOOK_S = 0.3
-_MOST_BESIDE = 1000
+_POLL_S = 0.3
+_MOST_FILES = 1000
+# Names in a fingerprint of the files that a run reads, not of those that it builds.
 _FILE = re.compile(r"(?:included plan|command file|data file|file) (.+)")
-"""A fingerprint's name of a file that a run reads, and does not build."""
 
 
-def watch(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> NoReturn:
-    """Run, and run again after each change, until Ctrl-C; a wrong plan or plug-in is said and waited for."""
+def watch(run: Callable[[Mapping[str, Any]], Report], options: Mapping[str, Any]) -> NoReturn:
+    """Run, and run again after each change, until Ctrl-C; report a wrong plan or plug-in and wait for a change."""
     files: set[str] = set()
     contents: dict[str, bytes] = {}
     sys.dont_write_bytecode = True  # else a second edit within one second keeps the bytecode of the first
     while True:
         started = time.time()
-        fork = fork_and_run(lambda: "\0".join(_files_of_run(run, given)).encode())
+        fork = fork_and_run(lambda: "\0".join(_files_of_run(run, options)).encode())
         try:
-            said = fork.read().decode()
+            of_run = fork.read().decode().split("\0")
         except KeyboardInterrupt:
-            fork.read()  # it tells how far it came
+            fork.read()  # the fork reports its results so far
             raise
         finally:
             fork.end()
         plugins = (file_of_module(module) for module in plugin_modules())
-        named = (given.get("plan"), config_file().path, *plugins, *said.split("\0"))
-        files.update(name for name in named if name)
+        files.update(name for name in (options.get("plan"), config_file().path, *plugins, *of_run) if name)
         print(f"watching {len(files)} files; Ctrl-C ends it", flush=True)  # noqa: T201
-        # A file may have changed during the run; of one that is new here nobody knows, unless it is older.
-        now = _contents(files)
+        # A file may have changed during the run: compare with its content before. A new file has none, so it counts as
+        # changed unless it is older than the run.
+        now = _digests(files)
         before = {file: contents.get(file, now[file] if os.stat(file).st_mtime <= started else b"") for file in now}
-        while (contents := _contents(files)) == before:
-            time.sleep(_LOOK_S)
+        while (contents := _digests(files)) == before:
+            time.sleep(_POLL_S)
 
 
-def _files_of_run(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> list[str]:
-    """Run once; the files of modules that nobody installed, and those that the run says it rests on."""
+def _files_of_run(run: Callable[[Mapping[str, Any]], Report], options: Mapping[str, Any]) -> list[str]:
+    """Run once, print closing lines or the error, and return the files of user modules and of the fingerprint."""
     names: Iterable[str] = ()
     started = time.time()
     try:
-        outcome = run({**given, "accept_config": True})  # the user edits these files while runs go on
-        print(*closing_lines(given, outcome), sep="\n", end="", flush=True)  # noqa: T201
+        outcome = run({**options, "accept_config": True})  # the user edits these files while runs go on
+        print(*closing_lines(options, outcome), sep="\n", end="", flush=True)  # noqa: T201
         names = outcome.directory.read_info().fingerprint
     except OptestError as error:
         print(f"optest: {error}", file=sys.stderr)  # noqa: T201
     modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
-    own = [each for each in modules if not each.startswith(sys.base_prefix) and "site-packages" not in Path(each).parts]
-    named = [found for found in map(_FILE.fullmatch, names) if found is not None]
-    folders = {os.path.dirname(found[1]) for found in named if found[0].startswith("command file ")}
-    return [*own, *(found[1] for found in named), *_beside(folders, started)]
+    of_user = [x for x in modules if not x.startswith(sys.base_prefix) and "site-packages" not in Path(x).parts]
+    matches = [match for match in map(_FILE.fullmatch, names) if match is not None]
+    folders = {os.path.dirname(match[1]) for match in matches if match[0].startswith("command file ")}
+    return [*of_user, *(match[1] for match in matches), *_source_files(folders, started)]
 
 
-def _beside(folders: Iterable[str], started: float) -> Iterator[str]:
-    """What a program may be built from: the text files of its folder that the run did not write."""
-    for folder in folders:
-        for place, inner, names in os.walk(folder or "."):
-            inner[:] = [each for each in inner if not each.startswith(".")]
-            paths = [os.path.join(place, name) for name in names[:_MOST_BESIDE]]
+def _source_files(folders: Iterable[str], started: float) -> Iterator[str]:
+    """Yield the text files below the folders of programs that are older than the run: likely their sources."""
+    for root in folders:
+        for folder, inner, names in os.walk(root or "."):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            paths = [os.path.join(folder, name) for name in names[:_MOST_FILES]]
             older = (path for path in paths if os.path.isfile(path) and os.stat(path).st_mtime <= started)
             yield from (path for path in older if b"\0" not in Path(path).read_bytes()[:1024])
 
 
-def _contents(files: Iterable[str]) -> dict[str, bytes]:
-    """A digest of each file that is there: a program that the run builds anew from the same source is the same."""
-    return {file: _digest(file, os.stat(file).st_mtime_ns) for file in files if os.path.isfile(file)}
+def _digests(files: Iterable[str]) -> dict[str, bytes]:
+    """Return a digest of each existing file."""
+    # Not the time stamps: a run may rebuild a program with the same content.
+    return {file: _file_digest(file, os.stat(file).st_mtime_ns) for file in files if os.path.isfile(file)}
 
 
 @lru_cache(maxsize=4096)
-def _digest(file: str, changed: int) -> bytes:  # noqa: ARG001 - when it has to be read anew
+def _file_digest(file: str, changed: int) -> bytes:  # noqa: ARG001 - part of the key of the cache
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).digest()

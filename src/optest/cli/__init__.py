@@ -1,4 +1,4 @@
-"""The ``optest`` command: parses, calls the API, and turns errors into one sentence and an exit status."""
+"""The ``optest`` command: parse the command line, call the API, and print errors with their exit status."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from optest.cli.list_commands import (
     schema_command,
 )
 from optest.cli.run_commands import check_command, minimise_command, replay_command, run_command
-from optest.errors import OptestError, PlanError
+from optest.errors import OptestError, PlanError, plural
 from optest.settings import find_modules_here
 
 __all__ = ["cli", "main"]
 
 _EXIT_STATUS = """\
-Exit status: 0 all well · 1 something is wrong with a case · 2 usage or plan ·
-3 optest itself · 5 nothing selected or everything skipped · 130 interrupted"""
+Exit status: 0 all cases passed · 1 a case failed · 2 wrong usage or plan ·
+3 fault of optest · 5 nothing selected or everything skipped · 130 interrupted"""
 
 
 class _InOrder(click.Group):
-    """Commands in the order in which a user meets them, not by the alphabet."""
+    """A group that lists its commands in the order of their registration, not alphabetically."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.commands)
@@ -45,7 +45,7 @@ class _InOrder(click.Group):
 @click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_STATUS)
 @click.version_option(__version__, "--version", prog_name="optest", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Is this operator implementation right, and if not, what is wrong with it?"""
+    """Test whether an operator implementation is right, and explain what is wrong."""
 
 
 cli.add_command(run_command)
@@ -65,21 +65,21 @@ add_guest_commands(cli)
 
 
 def main(arguments: Sequence[str] | None = None, *, command: click.Command = cli) -> int:
-    """Run a command line, ``main(["run", "--op", "relu"])``, print what it prints, and return its exit status.
+    """Run a command line, such as ``main(["run", "--op", "relu"])``, and return its exit status.
 
-    Without ``arguments`` it is the entry point of the console script: it reads ``sys.argv`` and ends the process with
-    that status.
+    Without ``arguments``, as the console script, read ``sys.argv`` and end the process with the status.
     """
     if arguments is not None:
-        return _status_of_call(command, [str(each) for each in arguments])
+        return _run_command(command, [str(argument) for argument in arguments])
     _open_closed_streams()
-    decided = _decide_exits()
-    decided.append(_status_of_call(command))
-    sys.exit(decided[0])
+    statuses = _replace_exit()
+    statuses.append(_run_command(command))
+    sys.exit(statuses[0])
 
 
 def _open_closed_streams() -> None:
-    """Replace the standard streams that the caller has closed: the next file that is opened would take their number."""
+    """Open standard streams that the caller has closed on the null device."""
+    # Else the next file that is opened would take their number.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -89,24 +89,23 @@ def _open_closed_streams() -> None:
                 os.close(opened)
 
 
-def _decide_exits() -> list[int]:
-    """Put an ``os._exit`` in place that ends with the status in the returned list once there is one.
-
-    Runtimes and plug-ins register ``os._exit(0)`` for the shutdown of Python, and a failed run would look like success.
-    """
-    leave, decided = os._exit, list[int]()
+def _replace_exit() -> list[int]:
+    """Replace ``os._exit`` by a function that exits with the first status of the returned list, if it has one."""
+    # Runtimes and plug-ins register os._exit(0) for the shutdown of Python, and a failed run would look like success.
+    original, statuses = os._exit, list[int]()
 
     def end(status: int) -> NoReturn:
-        if decided:
+        if statuses:
             sys.stdout.flush()
             sys.stderr.flush()
-        leave(decided[0] if decided else status)
+        original(statuses[0] if statuses else status)
 
     os._exit = end
-    return decided
+    return statuses
 
 
-def _status_of_call(command: click.Command, arguments: list[str] | None = None) -> int:
+def _run_command(command: click.Command, arguments: list[str] | None = None) -> int:
+    """Run a command, print its error if it fails, and return the exit status."""
     try:
         find_modules_here()
         returned = command.main(arguments, None if arguments is None else "optest", standalone_mode=False)
@@ -114,21 +113,22 @@ def _status_of_call(command: click.Command, arguments: list[str] | None = None) 
         error.show()
         return error.exit_code
     except OptestError as error:
-        _say(error)
+        _print_error(error)
         return error.exit_status
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("optest: interrupted", err=True)
         return 130
-    except SystemExit as error:  # of a user's code, such as a plug-in's register(): perhaps nothing has run
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        if at.filename == click.core.__file__:  # where the shell completes a word, click ends the process
+    except SystemExit as error:  # of user code, such as a plug-in's register(): perhaps nothing has run
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        if frame.filename == click.core.__file__:  # click ends the process after completing a word for the shell
             raise
-        click.echo(f"optest: {at.filename}:{at.lineno} called sys.exit({error.code!r}) before the run ended", err=True)
+        call = f"{frame.filename}:{frame.lineno} called sys.exit({error.code!r})"
+        click.echo(f"optest: {call} before the run ended; remove the call", err=True)
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the interpreter's own flush quiet
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # silences the flush of the interpreter
         return 141
-    except Exception as error:  # noqa: BLE001 - the last line of defence: exit status 3 belongs to optest itself
+    except Exception as error:  # noqa: BLE001 - any other exception is a fault of optest: exit status 3
         if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
             click.echo(f"optest: standard output cannot be written: {error.strerror}", err=True)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -137,16 +137,17 @@ def _status_of_call(command: click.Command, arguments: list[str] | None = None) 
             click.echo(f"optest: {str(error.filename)[:200]!r} cannot be used: {error.strerror}", err=True)
             return 2
         traceback.print_exc()
-        click.echo("optest: this is a fault of optest itself; please report it with the lines above", err=True)
+        click.echo("optest: this is a fault of optest; please report it with the lines above", err=True)
         return 3
     return returned if isinstance(returned, int) else 0
 
 
-def _say(error: OptestError) -> None:
-    if isinstance(error, PlanError):
-        count = sum(problem.stands_for for problem in error.problems)
-        for problem in error.problems:
-            click.echo(str(problem), err=True)
-        click.echo(f"optest: {count} problem{'s' if count != 1 else ''} found; nothing was run", err=True)
+def _print_error(error: OptestError) -> None:
+    """Print an error, or every problem of a plan and their number, to stderr."""
+    if not isinstance(error, PlanError):
+        click.echo(f"optest: {error}", err=True)
         return
-    click.echo(f"optest: {error}", err=True)
+    for problem in error.problems:
+        click.echo(str(problem), err=True)
+    count = sum(problem.stands_for for problem in error.problems)
+    click.echo(f"optest: {plural(count, 'problem')}; nothing was run", err=True)

@@ -1,4 +1,4 @@
-"""Commands that guests declare (:class:`optest.guests.Command`), made into commands of click."""
+"""Commands of integrations (:class:`optest.guests.Command`) as commands of click."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optest.guests import guests
 
 
 class _Context:
-    """What the command line lends to a guest's command."""
+    """Functions of the command line for the commands of integrations."""
 
     def echo(self, line: str, *, err: bool = False) -> None:
         click.echo(line, err=err)
@@ -30,14 +30,21 @@ class _Context:
         from optest.settings import resolve
 
         settings = resolve(options)
-        which: dict[str, Any] = {"driver": driver, "target": cases[0].backend, "facts": facts}
-        outcome = run_cases(RunRequest(settings=settings, document=None, cases=selected(cases, settings), **which))
+        request = RunRequest(
+            settings=settings,
+            document=None,
+            driver=driver,
+            target=cases[0].backend,
+            cases=selected(cases, settings),
+            facts=facts,
+        )
+        outcome = run_cases(request)
         echo_all(closing_lines(options, outcome))
         return outcome.exit_status
 
 
 def add_guest_commands(root: click.Group) -> None:
-    """Add every guest's commands; a name of two words is a command in a group."""
+    """Add the commands of integrations to ``root``; a name of two words is a command in a group."""
     for guest in guests():
         for declared in guest.commands:
             group, _, name = declared.name.rpartition(" ")
@@ -45,13 +52,14 @@ def add_guest_commands(root: click.Group) -> None:
                 root.add_command(_Group(group, help=declared.group, short_help=declared.group))
             parent: Any = root.commands[group] if group else root
             parent.add_command(_click_command(declared, name))
-            names = [each for each in root.commands if each != (group or name)]
-            names.insert(names.index(declared.after) + 1 if declared.after in names else len(names), group or name)
-            root.commands = {each: root.commands[each] for each in names}
+            added = group or name
+            names = [x for x in root.commands if x != added]
+            names.insert(names.index(declared.after) + 1 if declared.after in names else len(names), added)
+            root.commands = {x: root.commands[x] for x in names}
 
 
 class _Group(click.Group):
-    """A command may be written as an option, too: ``optest model --suite FILE``."""
+    """A group whose commands may be written as options, too: ``optest model --suite FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         named = args[0].removeprefix("--") if args else ""
@@ -59,19 +67,25 @@ class _Group(click.Group):
 
 
 def _click_command(declared: Declared, name: str) -> click.Command:
-    def call(**given: Any) -> int:
+    """Return the command of click for a declared command."""
+
+    def call(**options: Any) -> int:
         from optest.api import bootstrap, configuration_watched
 
-        bootstrap(accept_config=bool(given.get("accept_config")))
+        bootstrap(accept_config=bool(options.get("accept_config")))
         with configuration_watched():
-            return declared.call(_Context(), given)
+            return declared.call(_Context(), options)
 
     function: Callable[..., int] = options_of(declared.name, table=declared.table)(call)
     for option in reversed(declared.options):
         function = click_option(option, option.help)(function)
-    for each in reversed(declared.arguments):
-        count, completer = -1 if each.repeat else 1, completer_of(each.completes)
-        argument = click.argument(each.name, metavar=each.metavar, nargs=count, required=True, shell_complete=completer)
-        function = argument(function)
+    for argument in reversed(declared.arguments):
+        function = click.argument(
+            argument.name,
+            metavar=argument.metavar,
+            nargs=-1 if argument.repeat else 1,
+            required=True,
+            shell_complete=completer_of(argument.completes),
+        )(function)
     short = declared.short or declared.text.partition("\n")[0]
     return click.command(name, cls=Command, short_help=short, help=declared.text)(function)

@@ -1,4 +1,4 @@
-"""The commands that run no case: list, explain, report, diff, history, schema, init, doctor and completion."""
+"""The commands that run no case: list, explain, report, diff, history, runs, schema, doctor and completion."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from optest.cli.options import Command, GroupedCommand, completer_of, echo_all, 
 
 
 @click.command("list", cls=GroupedCommand, short_help="List operators, backends, fills or cases.")
-@click.argument("what", type=click.Choice(["operators", "backends", "fills", "cases"]), required=False)
+@click.argument("kind", type=click.Choice(["operators", "backends", "fills", "cases"]), required=False)
 @options_of("list")
 @click.option("--format", "form", type=click.Choice(["plain", "json"]), default="plain", help="[plain]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of columns.")
-def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> int:
+def list_command(kind: str | None, form: str, as_json: bool, **options: Any) -> int:
     """List operators, backends, fills, or the cases that `run` would run with the same flags.
 
-    Without WHAT: cases if a plan or an operator is given, else operators.
+    The default is cases if a plan or an operator is named, else operators.
     """
     from optest.api.listing import listing
 
-    echo_all(listing(what, given, as_json=as_json or form == "json"))
+    echo_all(listing(kind, options, as_json=as_json or form == "json"))
     return 0
 
 
 @click.command("explain", cls=GroupedCommand, short_help="Describe an operator, a reason, or a case.")
 @click.argument("case_id", metavar="[OPERATOR|VALUE|rule:NAME|CASE]", required=False)
 @options_of("list", without="case")
-def explain_command(case_id: str | None, **given: Any) -> int:
-    """Describe an operator, a reason or a rule; or show where each value of a case came from and which rule applies.
+def explain_command(case_id: str | None, **options: Any) -> int:
+    """Describe an operator, a reason or a rule; or show the origin of each value of a case and the rule that applies.
 
-    CASE is an id or a glob as `optest list cases` prints it; without a plan or operator, of a case of the latest run.
+    CASE is an id or a glob as `optest list cases` prints it; without a plan or operator, it names a case of the latest
+    run.
 
     \b
     optest explain softmax
@@ -42,7 +43,7 @@ def explain_command(case_id: str | None, **given: Any) -> int:
     """
     from optest.api.listing import explain
 
-    echo_all(explain(case_id, given))
+    echo_all(explain(case_id, options))
     return 0
 
 
@@ -59,17 +60,17 @@ _output_option = click.option(
     "--output",
     metavar="FILE",
     shell_complete=completer_of("file"),
-    help="Where it is written. [standard output]",
+    help="Output file. [standard output]",
 )
 
 
-@click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
+@click.command("report", cls=GroupedCommand, short_help="Write the report of a run.")
 @click.argument("journals", metavar="[JOURNAL]...", nargs=-1, shell_complete=completer_of("run"))
-@click.option("--trend", is_flag=True, help="What changed between runs: those named, else those like the latest.")
-@click.option("--compare", is_flag=True, help="The calls of the named runs beside each other, as of several backends.")
+@click.option("--trend", is_flag=True, help="Show changes between the named runs, else between runs like the latest.")
+@click.option("--compare", is_flag=True, help="Show the calls of the named runs side by side, as of several backends.")
 @_format_option
 @_output_option
-@click.option("--exit-code", is_flag=True, help="End as the run did; with 1 if --trend or --compare tells bad news.")
+@click.option("--exit-code", is_flag=True, help="Exit as the run did; with 1 if --trend or --compare differ.")
 @options_of("report")
 def report_command(
     journals: tuple[str, ...],
@@ -78,19 +79,19 @@ def report_command(
     form: str,
     output: str | None,
     exit_code: bool,
-    **given: object,
+    **options: object,
 ) -> int:
-    """Make a report from a journal: a run's id, `latest` (if none is named), its folder or the journal itself.
+    """Write the report of a run, named by its id, `latest` (the default), its folder or its journal.
 
-    With --trend or --compare, two runs or more are compared. The exit status is 0 if the report was made, whatever it
-    says, unless --exit-code asks for that of the run.
+    --trend and --compare take two runs or more. The exit status is 0 if the report was written; with --exit-code it is
+    that of the run.
     """
     from optest.api import reports
 
     if trend and compare:
         raise click.UsageError("--trend and --compare exclude each other")
-    make = reports.compare if compare else reports.trend if trend else reports.report
-    text, status = make(journals, form, output, given)
+    create = reports.compare if compare else reports.trend if trend else reports.report
+    text, status = create(journals, form, output, options)
     click.echo(text if output is None else "", nl=False)
     return status if exit_code else 0
 
@@ -99,42 +100,42 @@ def report_command(
 @click.argument("runs", metavar="[RUN] [RUN]", nargs=-1, shell_complete=completer_of("run"))
 @_format_option
 @_output_option
-@click.option("--exit-code", is_flag=True, help="End with 1 if something got worse.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if something got worse.")
 @options_of("report")
-def diff_command(runs: tuple[str, ...], form: str, output: str | None, exit_code: bool, **given: object) -> int:
+def diff_command(runs: tuple[str, ...], form: str, output: str | None, exit_code: bool, **options: object) -> int:
     """Show what changed between two runs: new failures, fixed ones, other reasons, larger errors, longer times.
 
-    The second RUN is the latest if it is not named; without any, the latest two of one plan and target are compared.
+    By default the second RUN is the latest, and the first the one before it of the same plan and target.
     """
     from optest.api.reports import diff
 
     if len(runs) > 2:
-        raise click.UsageError("two runs are compared; `optest report --trend` takes more")
-    text, status = diff(runs, form, output, given)
+        raise click.UsageError(f"{len(runs)} runs are named, expected two; `optest report --trend` takes more")
+    text, status = diff(runs, form, output, options)
     click.echo(text if output is None else "", nl=False)
     return status if exit_code else 0
 
 
-@click.command("history", cls=GroupedCommand, short_help="Show since when cases fail, over many runs.")
+@click.command("history", cls=GroupedCommand, short_help="Show when each case started to fail.")
 @click.argument("cases", metavar="[CASE]...", nargs=-1)
 @click.option(
     "--keep",
     metavar="FILE",
     shell_complete=completer_of("file"),
-    help="Add the runs here to this SQLite file, and show the history of all that it has.",
+    help="Add the runs here to this SQLite file, and show the history of all runs in it.",
 )
 @_format_option
 @_output_option
 @options_of("report")
-def history_command(cases: tuple[str, ...], keep: str | None, form: str, output: str | None, **given: object) -> int:
-    """Show since when each case fails, when it was well last, whether it is flaky, and its time, over the runs here.
+def history_command(cases: tuple[str, ...], keep: str | None, form: str, output: str | None, **options: object) -> int:
+    """Show when each case started to fail, when it passed last, whether it is flaky, and its time, over the runs here.
 
-    CASE is an id or a glob. Cases that are well are shown with -v. Below stands, for each operator, the largest error
-    of what passed as a share of what is allowed.
+    CASE is an id or a glob. -v also shows cases that pass. A table below shows, for each operator, the largest error of
+    passing cases as a share of the tolerance.
     """
     from optest.api.reports import history
 
-    text, status = history(cases, keep, form, output, given)
+    text, status = history(cases, keep, form, output, options)
     click.echo(text if output is None else "", nl=False)
     return status
 
@@ -142,7 +143,7 @@ def history_command(cases: tuple[str, ...], keep: str | None, form: str, output:
 @click.command("runs", cls=GroupedCommand, short_help="List the runs here, and delete old ones.")
 @click.option("--prune", "keep", type=click.IntRange(1), metavar="KEEP", help="Delete all runs but the newest KEEP.")
 @options_of("runs")
-def runs_command(keep: int | None, **given: Any) -> int:
+def runs_command(keep: int | None, **options: Any) -> int:
     """List the runs with their start, command, size and results, the newest last.
 
     --prune deletes old runs, except one that is still being written.
@@ -153,24 +154,24 @@ def runs_command(keep: int | None, **given: Any) -> int:
     """
     from optest.api.earlier_runs import runs
 
-    echo_all(runs(given, keep))
+    echo_all(runs(options, keep))
     return 0
 
 
 @click.command("schema", cls=Command, short_help="Print a JSON Schema, for editors.")
-@click.argument("what", type=click.Choice(["plan", "report", "journal", "model-cases"]))
-def schema_command(what: str) -> int:
+@click.argument("kind", type=click.Choice(["plan", "report", "journal", "model-cases"]))
+def schema_command(kind: str) -> int:
     """Print the JSON Schema of plans or model cases (for editors), reports or journal lines."""
     from optest.api.reports import schema
 
-    click.echo(schema(what))
+    click.echo(schema(kind))
     return 0
 
 
-@click.command("doctor", cls=Command, short_help="Show versions, backends, and what is missing.")
+@click.command("doctor", cls=Command, short_help="Show versions, backends and missing packages.")
 @click.option("--backend", metavar="NAME", shell_complete=completer_of("backend"), help="This backend only.")
 def doctor_command(backend: str | None) -> int:
-    """Show versions, backends, their devices, and why one of them is unavailable."""
+    """Show versions, backends, their devices, and why a backend is unavailable."""
     from optest.api.doctor import doctor
 
     echo_all(doctor(backend))

@@ -1,4 +1,4 @@
-"""Click's options, made from the one table of options, and the commands that they belong to."""
+"""Options of click, generated from the table of options, and classes of commands."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
 def _integers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[int]:
-    """Whole numbers above 0, with commas between them."""
-    words = [word.strip() for each in values for word in each.split(",")]
+    """Parse integers above 0, separated by commas."""
+    words = [word.strip() for value in values for word in value.split(",")]
     for word in words:
         if not word.isdecimal() or int(word) < 1:
-            raise click.BadParameter(f"{word!r} should be whole numbers above 0, as 1,4")
+            raise click.BadParameter(f"{word!r} is no integer above 0; write several as 1,4")
     return [int(word) for word in words]
 
 
 class Command(click.Command):
-    """An option does not take the next one for its value: ``--save --script`` would make a folder of that name."""
+    """A command that refuses an option as the value of another one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # click can read ``--threads 1,4``, but not ``--threads 1 4``.
-        flags = {flag for each in self.get_params(ctx) if each.callback is _integers for flag in each.opts}
+        # click can read `--threads 1,4`, but not `--threads 1 4`.
+        flags = {flag for x in self.get_params(ctx) if x.callback is _integers for flag in x.opts}
         joined: list[str] = []
         for word in args:
             if len(joined) > 1 and joined[-2] in flags and joined[-1][:1].isdecimal() and word.isdecimal():
@@ -47,26 +47,28 @@ class Command(click.Command):
         try:
             rest = super().parse_args(ctx, joined)
         except click.UsageError:
-            self._require_own_values(ctx, words)
+            self._require_values(ctx, words)
             raise
-        self._require_own_values(ctx, words)
+        self._require_values(ctx, words)
         return rest
 
-    def _require_own_values(self, ctx: click.Context, words: Sequence[str]) -> None:
-        if ctx.resilient_parsing:  # half a line, to be completed
+    def _require_values(self, ctx: click.Context, words: Sequence[str]) -> None:
+        """Raise ``UsageError`` if the value of an option is another option; ``--save --script`` would create a folder
+        of that name."""
+        if ctx.resilient_parsing:  # an incomplete line that the shell completes
             return
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        options = [x for x in self.get_params(ctx) if isinstance(x, click.Option)]
         flags = {flag for option in options for flag in (*option.opts, *option.secondary_opts) if flag[:2] == "--"}
         for option in options:
-            stated = ctx.params.get(option.name or "")
-            for value in stated if isinstance(stated, tuple) else (stated,):
+            values = ctx.params.get(option.name or "")
+            for value in values if isinstance(values, tuple) else (values,):
                 if isinstance(value, str) and value.partition("=")[0] in flags:
-                    own = next((word for word, following in pairwise(words) if following == value), option.opts[-1])
-                    raise click.UsageError(f"{own} needs a value, but {value} comes next, which is an option", ctx)
+                    flag = next((word for word, following in pairwise(words) if following == value), option.opts[-1])
+                    raise click.UsageError(f"{flag} needs a value, but is followed by the option {value}", ctx)
 
 
+# The words of the command line decide which options --help shows.
 _WORDS, _ALL = "optest.words", "--help-all"
-"""The words of the command line, which decide how much ``--help`` shows, and the flag for everything."""
 
 
 def _show_help(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
@@ -76,10 +78,10 @@ def _show_help(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
 
 
 class GroupedCommand(Command):
-    """A command whose help shows its options under the groups of the table, its own and ``--help`` at the end.
+    """A command whose help groups its options as the table does, with other options and ``--help`` at the end.
 
-    Options that are not ``common`` are shown by ``--help-all`` or ``--help -v``, those of a backend also beside its
-    name, and all by a program of its own. Arguments stand in the usage line and are explained in the text above it.
+    Options that are not ``common`` are shown by ``--help-all`` or ``--help -v``, and by a program with only this
+    command; options of a backend also if the command line names that backend.
     """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
@@ -115,20 +117,20 @@ class GroupedCommand(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does; suggest the option for a plan, function or operator that was given without one."""
         ctx.meta[_WORDS] = tuple(args)
-        plans = [each for each in args if each.endswith((".yaml", ".yml"))]
+        plans = [x for x in args if x.endswith((".yaml", ".yml"))]
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             extra = re.search(r"extra argument.*\((\S+)", error.message)
-            names = {each.name for each in self.params}
+            names = {x.name for x in self.params}
             if extra is None or not (plans or "function" in names):
                 raise
             word = extra[1].rstrip(")")
             is_function = ":" in word or word.endswith(".py")
-            meant = f"--function {word}{'' if ':' in word else ':NAME'}" if is_function else f"--op {word}"
+            suggestion = f"--function {word}{'' if ':' in word else ':NAME'}" if is_function else f"--op {word}"
             if plans:
-                meant = f"--plan {plans[0]}" if "plan" in names else f"optest run {plans[0]}"
-            raise click.UsageError(f"{error.message}. Did you mean {meant}?", ctx) from None
+                suggestion = f"--plan {plans[0]}" if "plan" in names else f"optest run {plans[0]}"
+            raise click.UsageError(f"{error.message}. Did you mean {suggestion}?", ctx) from None
 
 
 def options_of(
@@ -138,8 +140,7 @@ def options_of(
     without: str = "",
     table: str = "",
 ) -> Callable[[Function], Function]:
-    """Add the options that a command takes, in the order of the table; ``texts`` say what some mean to it."""
-
+    """Return a decorator that adds the options of a command in the order of the table; ``texts`` replace help texts."""
     names = {command, table}
 
     def add(function: Function) -> Function:
@@ -153,7 +154,8 @@ def options_of(
 
 
 def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callable[[Function], Function]:
-    """An option whose value is None or () if it was not given: defaults belong to the settings."""
+    """Return the click decorator of an option; its value is None or () if it is absent."""
+    # Defaults belong to the settings, which have to know whether a value is explicit.
     metavar = f"{option.metavar},..." if option.splits else option.metavar
     keywords: dict[str, Any] = {"help": text, "metavar": metavar or None, "required": option.required}
     keywords["hidden"], flags = option.hidden, flags or option.flags
@@ -178,17 +180,17 @@ def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callab
 
 
 def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
-    """The one value of an option that is not repeatable, None if it was not given."""
+    """Return the only value of an option, None if it is absent; raise ``UsageError`` for several values."""
     if len(values) > 1:
-        name = next((each for each in parameter.opts if each.startswith("--")), parameter.opts[-1])
-        several = "; several at once are: optest run a.yaml b.yaml" if parameter.name == "plan" else ""
-        several = f"; several values are {name} {parameter.metavar}" if "," in (parameter.metavar or "") else several
-        raise click.UsageError(f"{name} is given {len(values)} times, but should be given once{several}")
+        name = next((flag for flag in parameter.opts if flag.startswith("--")), parameter.opts[-1])
+        several = "; to run several: optest run a.yaml b.yaml" if parameter.name == "plan" else ""
+        several = f"; for several values: {name} {parameter.metavar}" if "," in (parameter.metavar or "") else several
+        raise click.UsageError(f"{name} is given {len(values)} times, expected once{several}")
     return values[0] if values else None
 
 
 def completer_of(option: str) -> Completer | None:
-    """How values of an option are completed, of a ``file``, ``folder`` or ``run`` too; None if nothing is known."""
+    """Return the completer of an option's values, or of ``file``, ``folder`` or ``run``; None for other options."""
     if option == "file":
         return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="file")]
     if option == "folder":
@@ -204,6 +206,6 @@ def completer_of(option: str) -> Completer | None:
 
 
 def echo_all(lines: Iterable[str]) -> None:
-    """Print each line as soon as it is there."""
+    """Print each line as soon as it is available."""
     for line in lines:
         click.echo(line)

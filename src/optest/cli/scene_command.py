@@ -1,4 +1,4 @@
-"""``python test_x.py -p cpusim``: the scenes of one file as a command of their own."""
+"""``python test_x.py -p cpusim``: a command that runs the scenes of one file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from optest.cli.run_commands import collect_only_option, run_and_close
 @click.command(cls=GroupedCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @options_of("scene")
 @collect_only_option
-def scene_command(collect_only: bool, **given: Any) -> int:
-    """Run the scenes of this file and judge every result, as `optest run --source scene:FILE` does."""
+def scene_command(collect_only: bool, **options: Any) -> int:
+    """Run the scenes of this file and compare their outputs, as `optest run --source scene:FILE` does."""
     source = (f"scene:{sys.modules['__main__'].__file__}",)
-    return run_and_close({**given, "source": source}, collect_only=collect_only)
+    return run_and_close({**options, "source": source}, collect_only=collect_only)
 
 
 def run_module() -> NoReturn:
-    """Run the file that runs as the program, and end with its exit status."""
+    """Run the scenes of the file that was started as the program, and exit with their status."""
     sys.exit(main(command=scene_command))

@@ -1,5 +1,4 @@
-"""Which files hold cases: those that were named, those of the ini, and in other folders what has the keys of model
-cases, or the name and the keys of a plan."""
+"""Detection of files of cases: named files, files of the ini, and in other folders model cases and plans."""
 
 from __future__ import annotations
 
@@ -13,50 +12,49 @@ import pytest
 from optest.api import collecting
 
 _SUFFIXES = (".yaml", ".yml")
-_STATED = pytest.StashKey[list[Path]]()
-_ONLY_STATED = pytest.StashKey[bool]()
+_INI_FILES = pytest.StashKey[list[Path]]()
+_ONLY_INI_FILES = pytest.StashKey[bool]()
 
 
 def add_ini_files(config: pytest.Config) -> None:
-    """Collect the ini's ``optest_models``, unless the command line says what to collect and names no model.
+    """Add the ini's ``optest_models`` to the collection, unless the command line has paths and no ``--model``.
 
-    Raises:
-        pytest.UsageError: for a file or folder of the ini that is not there.
+    Raise ``pytest.UsageError`` for a missing file or folder.
     """
-    stated = config.stash[_STATED] = list(config.getini("optest_models"))
-    is_said = config.args_source is pytest.Config.ArgsSource.ARGS
-    config.stash[_ONLY_STATED] = bool(stated) and not is_said
-    names_files = any(each.partition("::")[0].endswith(_SUFFIXES) for each in config.args)
-    if names_files or (is_said and not config.getoption("model")):
+    paths = config.stash[_INI_FILES] = list(config.getini("optest_models"))
+    has_paths = config.args_source is pytest.Config.ArgsSource.ARGS
+    config.stash[_ONLY_INI_FILES] = bool(paths) and not has_paths
+    names_files = any(argument.partition("::")[0].endswith(_SUFFIXES) for argument in config.args)
+    if names_files or (has_paths and not config.getoption("model")):
         return
-    for path in stated:
+    for path in paths:
         if not path.exists():
-            raise pytest.UsageError(f"{config.inipath}: optest_models names {path}, which is not there")
-    config.args[:] = dict.fromkeys([*config.args, *map(str, stated)])
+            raise pytest.UsageError(f"{config.inipath}: optest_models names {path}, which does not exist")
+    config.args[:] = dict.fromkeys([*config.args, *map(str, paths)])
 
 
 def is_taken(path: Path, config: pytest.Config) -> bool:
-    """Whether this file is one of cases: by its name on the command line, else by its keys; a plan by its name, too.
+    """Return whether a file is collected: it is on the command line, or its keys (of a plan also its name) fit.
 
-    Where the ini says which files are of model cases, and the command line names none, no others are.
+    If the ini has ``optest_models`` and the command line no path, model cases in other folders are not collected.
     """
     if path.suffix not in _SUFFIXES:
         return False
-    if any(path == _path(each, config) for each in config.args):
+    if any(path == _absolute_path(argument, config) for argument in config.args):
         return True
-    if any(path.is_relative_to(folder) for folder in config.stash[_STATED]):
+    if any(path.is_relative_to(folder) for folder in config.stash[_INI_FILES]):
         return not collecting.top_keys(path).isdisjoint(("model", "cases"))
-    if any(fnmatch.fnmatch(path.name, each) for each in config.getini("optest_plans")) and collecting.is_plan(path):
+    if any(fnmatch.fnmatch(path.name, glob) for glob in config.getini("optest_plans")) and collecting.is_plan(path):
         return True
-    return not config.stash[_ONLY_STATED] and collecting.top_keys(path).issuperset(("model", "cases"))
+    return not config.stash[_ONLY_INI_FILES] and collecting.top_keys(path).issuperset(("model", "cases"))
 
 
 def files_of(config: pytest.Config) -> Iterator[Path]:
-    """Every file of cases that a collection of all items would come to."""
+    """Return every file of cases below the collected paths."""
     paths: dict[Path, None] = {}
     ignored = config.getini("norecursedirs")
     for argument in config.args:
-        path = _path(argument, config)
+        path = _absolute_path(argument, config)
         if path.is_dir():
             for here, folders, names in os.walk(path):
                 folders[:] = sorted(name for name in folders if not _is_ignored(Path(here, name), ignored))
@@ -68,13 +66,13 @@ def files_of(config: pytest.Config) -> Iterator[Path]:
 
 
 def named(config: pytest.Config) -> list[tuple[Path, str]]:
-    """What the command line (or the ini) says to collect: files and folders, and what is named in each, "" for all."""
-    return [(_path(each, config), each.partition("::")[2]) for each in config.args]
+    """Return the collected paths, each with the part of the id after ``::``, "" for all."""
+    return [(_absolute_path(argument, config), argument.partition("::")[2]) for argument in config.args]
 
 
-def _path(argument: str, config: pytest.Config) -> Path:
+def _absolute_path(argument: str, config: pytest.Config) -> Path:
     return Path(os.path.abspath(config.invocation_params.dir / argument.partition("::")[0]))
 
 
 def _is_ignored(folder: Path, patterns: list[str]) -> bool:
-    return (folder / "pyvenv.cfg").is_file() or any(fnmatch.fnmatch(folder.name, each) for each in patterns)
+    return (folder / "pyvenv.cfg").is_file() or any(fnmatch.fnmatch(folder.name, x) for x in patterns)

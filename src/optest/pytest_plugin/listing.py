@@ -1,4 +1,4 @@
-"""``--list-models`` and ``--list-cases``: what the files say, before anything is made of it."""
+"""``--list-models`` and ``--list-cases``: names in the files of cases, without loading a backend."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from optest.pytest_plugin.selecting import require_known
 
 
 def listed(config: pytest.Config) -> int:
-    """Print one line for each model, or each case. The exit status is 0, or 2 if a file could not be read.
+    """Print one line for each model, or each case; return exit status 0, or 2 if a file cannot be read.
 
-    Raises:
-        pytest.UsageError: for a model that no file has.
+    Raise ``pytest.UsageError`` for a model that no file has.
     """
     cases: list[tuple[str, str]] = []
     faults: list[str] = []
@@ -26,23 +25,23 @@ def listed(config: pytest.Config) -> int:
     for path in files_of(config):
         try:
             before = len(cases)
-            for each in collecting.listed_cases(path):
-                model, rest = each.model, each.name
-                where = f"{each.operator}  ({each.path})"
-                cases.append((model, f"{model}::{rest}::{where}" if model else f"{rest or '-'}::{where}"))
+            for case in collecting.listed_cases(path):
+                where = f"{case.operator}  ({case.path})"
+                name = f"{case.model}::{case.name}" if case.model else case.name or "-"
+                cases.append((case.model, f"{name}::{where}"))
             if len(cases) == before:
                 print(*collecting.notes_of(path), sep="\n", file=sys.stderr)  # noqa: T201
-        except OptestError as error:  # noqa: PERF203 - every file is told
+        except OptestError as error:  # noqa: PERF203 - every file is reported
             faults.append(str(error))
-    wanted = config.getoption("model")
+    selected = config.getoption("model")
     models = dict.fromkeys(model for model, _ in cases if model)
-    known = {collecting.slug(name) for name in wanted}
+    slugs = {collecting.slug(name) for name in selected}
     if not faults:
-        require_known(wanted, models)
+        require_known(selected, models)
     if config.getoption("list_models"):
-        lines = [model for model in models if not wanted or collecting.slug(model) in known]
+        lines = [model for model in models if not selected or collecting.slug(model) in slugs]
     else:
-        lines = [line for model, line in cases if not wanted or collecting.slug(model) in known]
+        lines = [line for model, line in cases if not selected or collecting.slug(model) in slugs]
     for line in lines:
         print(line)  # noqa: T201
     for fault in faults:
@@ -51,24 +50,21 @@ def listed(config: pytest.Config) -> int:
 
 
 def register_marks(config: pytest.Config) -> None:
-    """Let ``--markers`` show the marks of the files; what is wrong with a file is told when it is collected."""
+    """Register the tags of the cases in all files as marks, for ``--markers``."""
     for path in files_of(config):
-        with suppress(OptestError):
-            for each in collecting.listed_cases(path):
-                for tag in each.tags:
+        with suppress(OptestError):  # reported by the collection
+            for case in collecting.listed_cases(path):
+                for tag in case.tags:
                     register_mark(config, tag)
 
 
 def require_known_in_files(config: pytest.Config) -> None:
-    """Before workers of xdist collect, which have nobody to tell of a wrong name.
-
-    Raises:
-        pytest.UsageError: for a model that no file has, if all of them can be read.
-    """
+    """Raise ``pytest.UsageError`` for a model that no file has, if all files can be read."""
+    # Workers of xdist collect after that, and cannot report a wrong name.
     if not config.getoption("model"):
         return
     try:
-        models = {each.model: None for path in files_of(config) for each in collecting.listed_cases(path) if each.model}
+        models = {x.model: None for path in files_of(config) for x in collecting.listed_cases(path) if x.model}
     except OptestError:
-        return  # whoever collects the file says so
+        return  # reported by the collection
     require_known(config.getoption("model"), models)

@@ -1,4 +1,4 @@
-"""The runs of the cases that were selected: each is begun when one of its cases is asked for, and executes that one."""
+"""The runs of the selected cases; a run starts with the first request for a result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from optest.api import collecting
 if TYPE_CHECKING:
     from optest.pytest_plugin.nodes import CaseItem
 
-_LOOKED_AHEAD = 32
+_MOST_FOLLOWING = 32
 
 
 class Results:
-    """What is known of the items, one run of optest for each backend that they are for."""
+    """The results of items, from one run of optest for each backend."""
 
     def __init__(self, items: Sequence[CaseItem]) -> None:
         self._items = {id(item.case): item for item in items}
@@ -27,57 +27,50 @@ class Results:
         self._streams = collecting.streams([(item.request, item.case) for item in items], share)
         self._stream_of: dict[int, Any] = {id(case): stream for stream, cases in self._streams for case in cases}
         self._in_order = items
-        self._place_of = {id(item): place for place, item in enumerate(items)}
+        self._index_of = {id(item): index for index, item in enumerate(items)}
 
     def require_devices(self) -> None:
-        """
-        Raises:
-            OptestError: if a scene cannot have its devices.
-        """
+        """Raise ``OptestError`` if a scene cannot have its devices."""
         for stream, _ in self._streams:
             stream.require_devices()
 
     def of(self, item: CaseItem) -> Any:
-        """The result of one item, which is run now unless it shares what was run before."""
+        """Return the result of an item; execute its case unless a result of the same execution is known."""
         stream = self._stream_of[id(item.case)]
-        return stream.result(item.case, lambda: [each.case for each in self.following(item)])
+        return stream.result(item.case, lambda: [x.case for x in self.following(item)])
 
     def following(self, item: CaseItem) -> list[CaseItem]:
-        """The items that certainly come next and are in the same run.
-
-        Where pytest goes by another order than that of its list, or by a part of it alone as a worker of xdist does,
-        only the very next is known; where a failure ends the session, none is; those with marks that may keep pytest
-        from asking are not certain.
-        """
-        ends_at_a_failure = item.config.getoption("maxfail") or item.config.getoption("stepwise", False)
-        if item.following is None or ends_at_a_failure:
+        """Return the items that certainly run next in the same run, at most 32."""
+        ends_at_failure = item.config.getoption("maxfail") or item.config.getoption("stepwise", False)
+        if item.following is None or ends_at_failure:
             return []
-        place = self._place_of[id(item)] + 1
-        following = self._in_order[place : place + _LOOKED_AHEAD]
+        start = self._index_of[id(item)] + 1
+        following = self._in_order[start : start + _MOST_FOLLOWING]
+        # A worker of xdist runs a part of the list, and plug-ins may change the order: then only the next is known.
         is_part = hasattr(item.config, "workerinput")
         if is_part or not following or following[0] is not item.following:
             following = [item.following]
         stream = self._stream_of[id(item.case)]
-        mine = [each for each in following if self._stream_of.get(id(each.case)) is stream]
-        is_skipped = [any(mark.name in ("skip", "skipif") for mark in each.own_markers) for each in mine]
-        return mine[: [*is_skipped, True].index(True)]
+        of_run = [x for x in following if self._stream_of.get(id(x.case)) is stream]
+        may_be_skipped = [any(mark.name in ("skip", "skipif") for mark in x.own_markers) for x in of_run]
+        return of_run[: [*may_be_skipped, True].index(True)]
 
     def sharing(self) -> Iterator[list[CaseItem]]:
-        """The items of each execution, the first stands for the others."""
+        """Yield the items of each execution."""
         for stream, _ in self._streams:
             for cases in stream.groups():
                 yield [self._items[id(case)] for case in cases]
 
     def directories(self) -> list[Path]:
-        """Where the runs that were begun keep their journals."""
+        """Return the folders of the runs that have started."""
         return [Path(stream.info.directory) for stream, _ in self._streams if stream.info is not None]
 
     def expected(self) -> dict[str, bool]:
-        """Lines of expectations that are about these items, with whether they cover any of them."""
+        """Return the labels of the expectations for these items, each with whether it covers one of them."""
         return collecting.lines_expected([(item.request, item.case) for item in self._in_order])
 
     def close(self, *, at_once: bool) -> None:
-        """End every run; ``at_once`` without waiting for what is being executed."""
+        """End every run; with ``at_once`` interrupt the execution in progress."""
         for stream, _ in self._streams:
             stream.close(at_once=at_once)
 

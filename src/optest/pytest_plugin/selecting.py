@@ -1,4 +1,4 @@
-"""Cases of models that ``--model`` does not name are deselected, not skipped; so is what lies beside a case named."""
+"""Deselection of cases of other models than ``--model``, and of cases whose ids only begin with a named id."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from optest.pytest_plugin.nodes import CaseItem
 
 
 def of_other_models(models: Sequence[str], items: Sequence[pytest.Item], *, is_complete: bool) -> list[pytest.Item]:
-    """The cases that ``--model`` does not name; tests that are no cases stay.
+    """Return the cases of other models than ``--model``.
 
-    Raises:
-        pytest.UsageError: for a model that no case has, if nothing was lost while they were collected.
+    Raise ``pytest.UsageError`` for a model that no case has, if the collection is complete.
     """
     if not models:
         return []
@@ -27,39 +26,36 @@ def of_other_models(models: Sequence[str], items: Sequence[pytest.Item], *, is_c
     return [item for item in cases if slug(item.model) not in words]
 
 
-def beside_those_named(named: Iterable[tuple[Path, str]], items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The cases that nobody asked for: pytest takes the name ``a`` for those of ``a[0]`` and ``a::b``, too.
+def with_longer_ids(named: Iterable[tuple[Path, str]], items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases that pytest collects for a named case but that only begin with its id: ``a[0]`` for ``a``.
 
-    ``named`` are files and folders, each with what of it is named ("" for all).
+    ``named`` are files and folders, each with the named part of the id, "" for all.
     """
-    places = {(item.path, item.nodeid.partition("::")[2]): item for item in items if isinstance(item, CaseItem)}
-    paths = set(named)
-    cases = paths & places.keys()
-    others = paths - cases
+    locations = {(item.path, item.nodeid.partition("::")[2]): item for item in items if isinstance(item, CaseItem)}
+    arguments = set(named)
+    cases = arguments & locations.keys()
+    others = arguments - cases
     return [
         item
-        for place, item in places.items()
-        if place not in cases and _is_below(place, cases) and not _is_below(place, others)
+        for location, item in locations.items()
+        if location not in cases and _is_below(location, cases) and not _is_below(location, others)
     ]
 
 
-def _is_below(place: tuple[Path, str], named: Iterable[tuple[Path, str]]) -> bool:
-    path, name = place
+def _is_below(location: tuple[Path, str], named: Iterable[tuple[Path, str]]) -> bool:
+    """Return whether an item is in one of these files or folders, below the named part of the id."""
+    path, name = location
     return any(
-        name.startswith((f"{each}[", f"{each}::")) and path == file if each else path.is_relative_to(file)
-        for file, each in named
+        name.startswith((f"{part}[", f"{part}::")) and path == file if part else path.is_relative_to(file)
+        for file, part in named
     )
 
 
 def require_known(names: Iterable[str], models: Iterable[str]) -> None:
-    """Models go by their names, and by these as words.
-
-    Raises:
-        pytest.UsageError: for one that there is not.
-    """
+    """Raise ``pytest.UsageError`` for a name that is, also as a slug, none of the models."""
     known = {slug(name): name for name in models}
     for name in names:
         if slug(name) not in known:
             hint = did_you_mean(name, known.values(), text="; did you mean {!r}?")
-            there = f"there are {', '.join(sorted(known.values()))}" if known else "no file of model cases was found"
-            raise pytest.UsageError(f"no model is called {name!r}{hint}; {there}")
+            models = f"known: {', '.join(sorted(known.values()))}" if known else "no file of model cases was collected"
+            raise pytest.UsageError(f"--model {name} is unknown{hint}; {models}")

@@ -1,7 +1,7 @@
-"""Shared executions under ``pytest -n``: workers are asked for one item of each, and what it tells is told for all.
+"""Shared executions under ``pytest -n``: workers run one item of each execution and send the reports of all.
 
-xdist gives items to its workers as it likes, and these know nothing of each other. So the items that share an execution
-with an earlier one are not offered to it; their reports travel with that one's, and the controller tells them.
+xdist distributes items freely, and its workers do not know of each other. So duplicates of an item are hidden from
+xdist; their reports are attached to the item's report, and the controller reports them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DIRECTORIES = pytest.StashKey[list[Path]]()
 EXPECTED = pytest.StashKey[Mapping[str, bool]]()
-"""Lines of expectations that are about all of the session's cases."""
+"""Labels of the expectations for all cases of the session, each with whether it covers a case."""
 _EXPECTED = "optest_expected"
 _SHARED = "optest_shared"
 _OUTPUT = "optest_runs"
@@ -30,10 +30,10 @@ _OF_ONE_ITEM = ("skip", "skipif", "xfail")
 
 
 def hide_duplicates(session: pytest.Session, results: Results) -> None:
-    """Leave one item of each execution in a worker's list, and those that pytest has to look at, each by itself."""
+    """Keep one item of each execution in a worker's list, and items with marks of skips or expected failures."""
     hidden: set[int] = set()
     for items in results.sharing():
-        # a conftest.py may skip this very item, or say that it may fail; the words of a file are told by the result
+        # A conftest.py may have set these marks for this very item; marks of a file are part of the result.
         alike = [item for item in items if not any(mark.name in _OF_ONE_ITEM for mark in item.iter_markers())]
         if len(alike) > 1:
             alike[0].duplicates = alike[1:]
@@ -42,32 +42,31 @@ def hide_duplicates(session: pytest.Session, results: Results) -> None:
 
 
 def attach(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-    """Let the report of an item carry those of the items that it stands for."""
-    others = item.duplicates
-    if not others or not (call.when == "call" or (call.when == "setup" and not report.passed)):
+    """Attach the reports of an item's duplicates to its report."""
+    if not item.duplicates or not (call.when == "call" or (call.when == "setup" and not report.passed)):
         return
     hook, config = item.ihook, item.config
     shared = []
-    for other in others:
+    for duplicate in item.duplicates:
         calls = [call]
         if call.when == "call":
             calls = [
-                pytest.CallInfo.from_call(_nothing, "setup"),
-                pytest.CallInfo.from_call(other.runtest, "call"),  # its own verdict on what was executed
-                pytest.CallInfo.from_call(_nothing, "teardown"),
+                pytest.CallInfo.from_call(_do_nothing, "setup"),
+                pytest.CallInfo.from_call(duplicate.runtest, "call"),  # compares the shared outputs for this case
+                pytest.CallInfo.from_call(_do_nothing, "teardown"),
             ]
-        for each in calls:
-            made = hook.pytest_runtest_makereport(item=other, call=each)
-            shared.append(hook.pytest_report_to_serializable(config=config, report=made))
+        for phase in calls:
+            phase_report = hook.pytest_runtest_makereport(item=duplicate, call=phase)
+            shared.append(hook.pytest_report_to_serializable(config=config, report=phase_report))
     setattr(report, _SHARED, shared)
 
 
-def _nothing() -> None:
-    """No fixture belongs to a case."""
+def _do_nothing() -> None:
+    """Do nothing: a case has no fixtures."""
 
 
 class Controller:
-    """The side of xdist that prints: a duplicate is reported when the item that stands for it has reported."""
+    """The plug-in of xdist's controller that reports duplicates after the item that ran for them."""
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
@@ -77,15 +76,15 @@ class Controller:
         config = self._session.config
         hook = config.hook
         for data in getattr(report, _SHARED, ()):
-            told = hook.pytest_report_from_serializable(config=config, data=data)
-            told.node = getattr(report, "node", None)
-            if told.when == "setup":
-                self._session.testscollected += 1  # it was not among those that xdist knew
-            hook.pytest_runtest_logreport(report=told)
+            shared = hook.pytest_report_from_serializable(config=config, data=data)
+            shared.node = getattr(report, "node", None)
+            if shared.when == "setup":
+                self._session.testscollected += 1  # xdist did not count it
+            hook.pytest_runtest_logreport(report=shared)
 
 
 def hand_over(config: pytest.Config, directories: Sequence[Path], expected: Mapping[str, bool]) -> None:
-    """Say where the runs lie, and what kept them from being: to the controller, or to who sums up in this process."""
+    """Store folders of runs, expectations and a usage error for the controller, or for the summary of this process."""
     if hasattr(config, "workeroutput"):
         config.workeroutput[_OUTPUT] = [str(path.absolute()) for path in directories]
         config.workeroutput[_EXPECTED] = dict(expected)
@@ -96,8 +95,8 @@ def hand_over(config: pytest.Config, directories: Sequence[Path], expected: Mapp
 
 
 def take_over(node: Any) -> None:
-    """Take what a worker has handed over; one that died has not."""
-    output = getattr(node, "workeroutput", {})
+    """Store the output of :func:`hand_over` of a worker for the summary."""
+    output = getattr(node, "workeroutput", {})  # a crashed worker has none
     node.config.stash.setdefault(DIRECTORIES, []).extend(map(Path, output.get(_OUTPUT, ())))
     if _EXPECTED in output:
         node.config.stash[EXPECTED] = output[_EXPECTED]
@@ -105,6 +104,6 @@ def take_over(node: Any) -> None:
 
 
 def join_runs(config: pytest.Config) -> None:
-    """Make one run of what the workers ran, so that reports and trends have the session as a whole."""
+    """Join the runs of the workers to one, so that reports and trends have the session as a whole."""
     parts = config.stash.get(DIRECTORIES, [])
     parts[:] = collecting.joined_runs(parts)

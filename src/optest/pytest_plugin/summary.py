@@ -1,8 +1,8 @@
-"""What all cases add up to, and whether anything was verified: cases that were all skipped are no success.
+"""The summary of the cases of a session, and its exit status.
 
-pytest ends with 0 if every test was skipped, since a skip is a person's choice. Cases are skipped by conditions on the
-device and by what a backend lacks, so a whole run can turn into skips with nobody noticing: it ends with 5, as a run
-without tests does, and as `optest run` does. Beside tests that did run it is told alone.
+pytest exits with 0 if every test was skipped, since a skip is a person's choice. Cases are skipped by conditions on the
+device and as unsupported, so that a whole run can silently become skips: it exits with 5, as a run without tests does,
+and as `optest run` does. If other tests ran, only a line is printed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ _SKIPPED = "optest_skipped"
 
 @dataclass(slots=True)
 class Verified:
-    """What became of the cases and of other tests, told from their reports, those of xdist's workers too."""
+    """Counts of cases, skipped cases, and other tests that were not skipped, from reports (also of xdist's workers)."""
 
     cases: int = 0
     cases_skipped: int = 0
     others: int = 0
-    """Tests that are no cases and were not skipped."""
 
     @staticmethod
-    def note(report: pytest.TestReport) -> None:
-        """Let the report of a case say that it is one, wherever it is told."""
+    def mark_case(report: pytest.TestReport) -> None:
+        """Mark a report as one of a case, with whether it was skipped; the mark is sent to xdist's controller."""
         setattr(report, _SKIPPED, report.skipped and not hasattr(report, "wasxfail"))
 
     def add(self, report: pytest.TestReport) -> None:
-        """Count a test once: when it was called, or was not."""
+        """Count a test once: by its call, or by a setup that did not pass."""
         if report.when != "call" and not (report.when == "setup" and not report.passed):
             return
         is_skipped = getattr(report, _SKIPPED, None)
@@ -43,35 +42,31 @@ class Verified:
             self.others += 1
 
     @property
-    def nothing_of_cases(self) -> bool:
-        """Whether there were cases and none of them ran."""
+    def all_skipped(self) -> bool:
+        """Whether there were cases and all of them were skipped."""
         return self.cases > 0 and self.cases == self.cases_skipped
 
     def exit_status(self, status: int) -> int:
-        """The status that the session ends with, where pytest would end with ``status``."""
-        is_success = status == pytest.ExitCode.OK
-        return int(pytest.ExitCode.NO_TESTS_COLLECTED) if is_success and self._nothing_at_all else status
-
-    @property
-    def _nothing_at_all(self) -> bool:
-        return self.nothing_of_cases and not self.others
+        """Return 5 instead of 0 if all cases were skipped and no other test ran, else ``status``."""
+        is_empty = status == pytest.ExitCode.OK and self.all_skipped and not self.others
+        return int(pytest.ExitCode.NO_TESTS_COLLECTED) if is_empty else status
 
     def line(self) -> str:
-        """What is told if no case was verified, else nothing."""
-        if not self.nothing_of_cases:
+        """Return the line that all cases were skipped, "" if they were not."""
+        if not self.all_skipped:
             return ""
         were = "the only one was" if self.cases == 1 else f"all {self.cases} were"
-        status = "; exit status 5" if self._nothing_at_all else ""
-        return f"no operator case was verified: {were} skipped (--show-skipped says why){status}"
+        status = "" if self.others else "; exit status 5"
+        return f"no operator case was verified: {were} skipped (--show-skipped shows why){status}"
 
 
 VERIFIED = pytest.StashKey[Verified]()
 
 
 def summary_lines(config: pytest.Config) -> list[str]:
-    """The lines for the terminal, none with ``-q`` or if no case was run."""
+    """Return the lines of the terminal's summary, [] with ``-q`` or if no case ran."""
     directories = config.stash.get(DIRECTORIES, [])
     if not directories or config.option.verbose < 0:
         return []
     expected = config.stash.get(EXPECTED, {})
-    return [*collecting.figures(directories), *collecting.unused_expectations(expected, directories)]
+    return [*collecting.summary_of_runs(directories), *collecting.unused_expectations(expected, directories)]

@@ -634,7 +634,7 @@ def test_what_failed_is_asked_again(tmp_path: Path) -> None:
         again()
     outcome, text = again(backend="wrong", op=("doubled",), seed=3)
     assert ids(outcome) == {"doubled/ordinary/2[float16](5)"}
-    assert f"note: again what went wrong in run {first.directory.id} on wrong: 1 case" in text
+    assert f"note: re-run of failures of run {first.directory.id} on wrong: 1 case" in text
     alone, _ = again(rerun_failed=first.directory.id)  # backend, operator and seed as they were
     assert [(each.id, each.seed) for each in alone.results] == [("doubled/ordinary/2[float16](5)", 3)]
     with refusal(UsageError, "api.is_check_of_no"):
@@ -655,7 +655,7 @@ def test_a_run_is_no_check_and_says_how_it_is_asked_again(tmp_path: Path) -> Non
             "quiet": 2,
         }
     )
-    with pytest.raises(UsageError, match=f"is no check\n  ask its failures again: optest run --lf {made.directory.id}"):
+    with pytest.raises(UsageError, match=f"is no check\n  re-run its failures: optest run --lf {made.directory.id}"):
         check_request({"rerun_failed": made.directory.id, "runs_dir": str(tmp_path)})
 
 
@@ -667,7 +667,7 @@ def test_a_part_of_a_check_holds_no_expectation_to_account(tmp_path: Path, part:
     _, text = asked(tmp_path, "wrong", expectations=(str(lines),))
     assert says(text, "api.expected_but_did_not_happen_2")
     _, text = asked(tmp_path, "wrong", expectations=(str(lines),), op=("doubled", "relu"), **part)
-    assert "did not happen" not in text
+    assert "did not occur" not in text
 
 
 class Adds(Own):
@@ -904,7 +904,7 @@ def test_what_its_reference_itself_gets_wrong_is_no_fault_of_a_function(
     with with_second_opinion(run) as asked:
         said = [asked.revise(case, ignored).details["diagnosis"][0] for case in run.cases]
     assert says(said, "api.as_if_were_ignored"), "of numbers that it can square"
-    assert any("overflows:norm itself is off here, too, when it computes in float16" in each for each in said)
+    assert any("overflows:norm itself is wrong here, too, if it computes in float16" in each for each in said)
 
 
 @pytest.mark.torch

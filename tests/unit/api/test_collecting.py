@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from texts import refusal
 
-from optest.api.collecting import figures, file_request, is_bad, shows_nothing, streams
+from optest.api.collecting import file_request, is_bad, is_inconclusive, streams, summary_of_runs
 from optest.api.running import run
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, Verdict
@@ -38,7 +38,7 @@ def test_only_a_pass_is_a_pass(name: str, bad: bool, nothing: bool) -> None:
         id="a", key="k", operator="add", target="torch", reference="torch", mode="forward", verdict=VERDICTS[name],
         seed=0, dtypes=(), shapes={}, backend="torch", kind="cpu",
     )  # fmt: skip
-    assert (is_bad(result), shows_nothing(result)) == (bad, nothing)
+    assert (is_bad(result), is_inconclusive(result)) == (bad, nothing)
 
 
 def test_a_run_says_every_file_that_its_cases_are_from(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_what_files_state_and_no_run_can_do_is_noted_once_for_each(tmp_path: Pat
         stream.result(case)
     stream.close()
     assert stream.info is not None
-    lines = figures([Path(stream.info.directory)] * 2)  # as if two workers of xdist had a run each
+    lines = summary_of_runs([Path(stream.info.directory)] * 2)  # as if two workers of xdist had a run each
     assert [line.partition(" is not used")[0] for line in lines if "device_layout" in line] == [
         f"note: {path}: device_layout of 2 tensors" for path in files
     ]

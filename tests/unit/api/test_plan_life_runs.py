@@ -89,7 +89,7 @@ def test_what_failed_is_run_again_as_it_was_asked() -> None:
     again = run(rerun_failed="latest")
     assert ids(again) == ["bad[m=2]", "bad[m=3]"]
     assert {result.seed for result in again.results} == {3}
-    assert f"again what went wrong in run {first.directory.id} on numpy:cpu: 2 cases" in notes(again)
+    assert f"re-run of failures of run {first.directory.id} on numpy:cpu: 2 cases" in notes(again)
     assert ids(run(rerun_failed=first.directory.id, plan=path, keyword="m=2")) == ["bad[m=2]"]
     write(MIXED.replace("    expects_error: {type: ValueError}\n", ""))
     assert run(rerun_failed="latest", seed=4).exit_status == 0
@@ -108,7 +108,7 @@ def test_cases_that_never_finished_did_not_fail() -> None:
     first = run(plan=write(MIXED), exitfirst=True)
     again = run(rerun_failed="latest")
     assert ids(again) == ["bad[m=2]"]
-    assert f"1 case of it never finished: --resume {first.directory.id}" in notes(again)
+    assert f"1 case of it did not finish: --resume {first.directory.id}" in notes(again)
 
 
 def test_a_replay_is_not_the_latest_run() -> None:
@@ -162,7 +162,7 @@ def test_the_latest_run_of_the_plan_that_is_named() -> None:
     path = write(MIXED)
     run(plan=path)
     run(plan=write("cases: [{op: relu, shapes: {input0: 4}}]", "other.yaml"))
-    with pytest.raises(NothingSelected, match="nothing went wrong"):
+    with pytest.raises(NothingSelected, match="has no failures"):
         run(rerun_failed="latest")
     assert ids(run(rerun_failed="latest", plan=path)) == ["bad[m=2]", "bad[m=3]"]
 

@@ -58,7 +58,7 @@ def test_latest_beside_a_result_is_the_run_that_is_asked() -> None:
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(UsageError, match=r"unknown result 'mat/3'; did you mean 'mat/\d'\?(.|\n)*at run r1"):
         names("mat/3")
-    with pytest.raises(UsageError, match="fits 2 cases: mat/1, mat/2"):
+    with pytest.raises(UsageError, match="matches 2 cases: mat/1, mat/2"):
         names("k1:cc")
     with pytest.raises(NothingSelected, match="no case failed"):
         find_results(Journal(results=JOURNAL.results[1:2]), (), "run r1")
@@ -67,6 +67,6 @@ def test_what_is_not_there_is_said() -> None:
 def test_a_backend_that_only_another_program_has_is_that_program_s() -> None:
     failed = result("a", "k1:aa01", Status.FAILED, backend="mine", repro="python mine.py --only 3")
     with pytest.raises(
-        UsageError, match=r"unknown backend 'mine'(.|\n)*the program that ran the case has it: python mine"
+        UsageError, match=r"unknown backend 'mine'(.|\n)*the program that ran the case has this backend: python mine"
     ):
         _driver_of(failed, resolve({}))

@@ -147,12 +147,12 @@ def test_a_declared_kernel_keeps_its_promises(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
-        (softmax, {"op": ("relu", "abs")}, "op is relu, abs, but a function is for one operator"),
+        (softmax, {"op": ("relu", "abs")}, "op is relu, abs, expected one operator for a function"),
         (softmax, {"op": "sofmax"}, "unknown operator 'sofmax'; did you mean 'softmax'"),
         (softmax, {"jobs": 2}, "jobs is not for functions of this process"),
         (softmax, {"backend": "torch"}, "backend is not for functions of this process"),
         (softmax, {"isolate": "worker"}, "isolate is 'worker', expected auto, none or case"),
-        ({"relu": 3}, {}, "the function for relu is 3, expected callable"),
+        ({"relu": 3}, {}, "the function for relu is 3, expected a callable"),
         (lambda x: x, {}, "unknown operator '<lambda>'"),
         (None, {}, "no backend is named"),
         (None, {"backend": "numpy", "numerics": Numerics()}, "numerics is for functions of this process"),

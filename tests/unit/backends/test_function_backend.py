@@ -405,7 +405,7 @@ def test_function_that_fits_no_case_leads_on() -> None:
         ("attention=kernels_under_test:mha", "did you mean --function scaled_dot_product_attention=k"),
         (
             "quantize=kernels_under_test:quantize_int8",
-            "takes no call of quantize; for quantize, give its .*--reference",
+            "takes no call of quantize; for quantize, rename .*--reference",
         ),
         ("layer_norm=kernels_under_test:norm_over", "of layer_norm; for layer_norm, give its parameters .*--reference"),
         ("softmax=kernels_under_test:softmax", ""),
@@ -417,7 +417,7 @@ def test_function_that_fits_no_case_leads_on() -> None:
         check(given, stream=stream)
         lines = [line for line in stream.getvalue().splitlines() if "takes no call" in line]
         assert len(lines) == bool(meant)
-        assert ("has weights of its own" in stream.getvalue()) == name.endswith("of_weights")
+        assert ("has weights, which the cases do not use" in stream.getvalue()) == name.endswith("of_weights")
         assert ("--backend triton" in stream.getvalue()) == ("launches" in name)
         assert re.search(meant, "".join(lines)), lines
 
@@ -439,14 +439,14 @@ def test_file_of_a_package_imports_its_neighbours(tmp_path: Path, monkeypatch: p
 def test_what_may_be_meant_if_most_calls_fail() -> None:
     pytest.importorskip("torch")
     for name, meant in (
-        ("embedding=kernels_under_test:table_of", "by their places rows is weight, values is indices"),
+        ("embedding=kernels_under_test:table_of", "assigned by position: rows is weight, values is indices"),
         ("gelu=kernels_under_test:tanh_gelu", "give it a parameter approximate='tanh' and raise NotImplementedError"),
         ("softmax=kernels_under_test:softmax", ""),
     ):
         stream = io.StringIO()
         check({"function": (name,), "isolate": "none", "jobs": 1, "case_set": ("ordinary",)}, stream=stream)
         assert meant in stream.getvalue()
-        assert ("by their places" in stream.getvalue() or "give it" in stream.getvalue()) == bool(meant)
+        assert ("assigned by position" in stream.getvalue() or "give it" in stream.getvalue()) == bool(meant)
 
 
 @pytest.mark.usefixtures("module")

@@ -169,8 +169,8 @@ def test_a_time_decides_only_where_that_is_wanted() -> None:
     ("options", "said"),
     [
         ({}, "add --bench"),
-        ({"bench": True, "variant": "fused"}, "here is one alone"),
-        ({"bench": True, "fail_if_slower": float("nan")}, "should be a number of 1 or more"),
+        ({"bench": True, "variant": "fused"}, "runs only one"),
+        ({"bench": True, "fail_if_slower": float("nan")}, "expected a number of 1 or more"),
     ],
 )
 def test_a_gate_that_cannot_decide_is_refused(options: dict[str, Any], said: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optest.api.checking import pairs_of_catalogue, sample_cases
-from optest.api.listing import own_samples_of, samples_of
+from optest.api.listing import declared_samples, samples_of
 from optest.backends import backend_manager
 from optest.backends.arguments import at_their_places
 from optest.backends.command_abilities import KnowsExpectations
@@ -123,7 +123,7 @@ def test_standard_begins_with_smoke_and_exceeds_16_bits() -> None:
 def test_derived_samples_use_existing_case_sets() -> None:
     # Shell completion offers the operator's own sets and the invariants only.
     for descriptor in DESCRIPTORS:
-        own = own_samples_of(descriptor)
+        own = declared_samples(descriptor)
         sets = {sample.case_set for sample in own}
         assert {sample.case_set for sample in samples_of(descriptor)} - {INVARIANT_SET} == sets, descriptor.name
         assert any(sample.tier is Tier.SMOKE for sample in own), descriptor.name
@@ -158,7 +158,7 @@ def test_torch_expectations_are_few_and_valid() -> None:
     assert {line.pair for line in lines} <= pairs
     assert len({line.pair for line in lines}) <= SHARE * len(pairs)
     for line in lines:
-        assert set(line.case_sets) <= {each.case_set for each in own_samples_of(operators.get(line.op))}
+        assert set(line.case_sets) <= {each.case_set for each in declared_samples(operators.get(line.op))}
     assert not isinstance(backend_manager.get("numpy"), KnowsExpectations)
 
 

@@ -13,7 +13,7 @@ def report(outcome: str, when: str = "call", *, is_case: bool = True, xfail: boo
     if xfail:
         made.wasxfail = "known"
     if is_case:
-        Verified.note(made)
+        Verified.mark_case(made)
     return made
 
 

@@ -272,7 +272,7 @@ def test_torch_passes_its_own_samples(name: str) -> None:
 
 def test_options_conflicting_with_source_are_refused() -> None:
     for option in ({"plan": "x.yaml"}, {"shape": ("input0=2x2",)}, {"generator": "ones"}, {"attr": ("dim=0",)}):
-        with pytest.raises(UsageError, match=f"--{next(iter(option))} is given beside --source"):
+        with pytest.raises(UsageError, match=f"--{next(iter(option))} and --source exclude"):
             cases(source="opinfo:exp", **option)
 
 
