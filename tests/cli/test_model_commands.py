@@ -134,15 +134,15 @@ def _unknown(model: Any) -> None:
         (("nope",), "unknown model 'nope'"),
         (("m.onnx", "--backend", "nope"), "unknown backend 'nope'"),
         (("m.onnx", "--backend", "numpy"), "backend numpy runs no whole models"),
-        (("m.onnx", "--backend", "torch"), "m.onnx is a file of ONNX"),
+        (("m.onnx", "--backend", "torch"), "m.onnx, an ONNX file"),
         (
             ("m.onnx", "--variant", "fast"),
-            "backend onnxruntime has no variant fast, but disabled, basic",
+            "backend onnxruntime has no variant fast, expected disabled, basic",
         ),
-        (("m.onnx", "--config", "n_layer=2"), "the sizes that the model leaves open are batch"),
-        (("m.onnx", "--config", "batch=none"), "--config batch=none should state a whole number"),
-        (("m.onnx", "--preset", "small"), "m.onnx has its weights inside"),
-        (("m.onnx", "--weights", "w.safetensors"), "m.onnx has its weights inside"),
+        (("m.onnx", "--config", "n_layer=2"), "expected an open size of the model: batch"),
+        (("m.onnx", "--config", "batch=none"), "--config sets batch=none, expected an integer"),
+        (("m.onnx", "--preset", "small"), "m.onnx contains its weights"),
+        (("m.onnx", "--weights", "w.safetensors"), "m.onnx contains its weights"),
         (("m.onnx", "--input", "w.safetensors"), "w.safetensors has w, expected x"),
         (("m.onnx", "--input", "none.safetensors"), "none.safetensors cannot be read"),
         (("m.onnx", "--input", "wide.npz"), "wide.npz is float64 [3, 8], expected float32 [3, 8]"),
@@ -152,14 +152,14 @@ def _unknown(model: Any) -> None:
         (("m.onnx", "--input", "member.npz"), "member.npz is |S5 [], expected float32"),
         (
             ("m.onnx", "--optimized", "renamed.onnx"),
-            "has the outputs other_out, expected out",
+            "outputs of the optimised model are other_out, expected out",
         ),
-        (("m.onnx", "--optimized", "none.onnx"), "none.onnx is not there"),
-        (("none.onnx",), "none.onnx is not there"),
-        (("text.onnx",), "text.onnx is no ONNX model"),
+        (("m.onnx", "--optimized", "none.onnx"), "there is no file "),
+        (("none.onnx",), "there is no file "),
+        (("text.onnx",), "text.onnx is not an ONNX model"),
         (("outside.onnx",), "should be stored in "),
         (("unknown.onnx",), "No Op registered for Gulp"),
-        (("nobody.onnx",), "it has no operator nobody:Gulp"),
+        (("nobody.onnx",), "there is no operator nobody:Gulp"),
         (("no_input.onnx",), "no_input has no value that is computed from its inputs"),
     ],
 )
@@ -280,9 +280,18 @@ def test_each_value_of_a_suite_has_a_type(optest: Shell, tmp_path: Path, run: st
     [
         (("trace", "m.onnx", "--out", "folder"), "report path folder is a directory, expected a file"),
         (("trace", "m.onnx", "--out", "m.onnx/x"), "report path m.onnx/x cannot be written: "),
-        (("diff", "w.safetensors", "w.safetensors", "--rtol", "nan"), "--rtol is nan, expected a number from 0 on"),
-        (("diff", "w.safetensors", "w.safetensors", "--rtol", "inf"), "--rtol is inf, expected a number from 0 on"),
-        (("diff", "w.safetensors", "w.safetensors", "--atol", "-1"), "--atol is -1, expected a number from 0 on"),
+        (
+            ("diff", "w.safetensors", "w.safetensors", "--rtol", "nan"),
+            "--rtol is nan, expected a finite number of 0 or more",
+        ),
+        (
+            ("diff", "w.safetensors", "w.safetensors", "--rtol", "inf"),
+            "--rtol is inf, expected a finite number of 0 or more",
+        ),
+        (
+            ("diff", "w.safetensors", "w.safetensors", "--atol", "-1"),
+            "--atol is -1, expected a finite number of 0 or more",
+        ),
     ],
 )
 def test_an_option_is_refused_before_the_work(optest: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:

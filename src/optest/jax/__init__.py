@@ -1,1 +1,1 @@
-"""JAX as a guest: its public functions as a backend. JAX is imported by :mod:`optest.jax.backend` alone."""
+"""Backend that runs JAX's public functions; only :mod:`optest.jax.backend` and the operators import JAX."""

@@ -1,7 +1,4 @@
-"""JAX's functions as a backend: called one by one, or compiled by ``jax.jit`` as a whole.
-
-64-bit types are switched on while a call runs and for its thread alone: a process may use JAX for itself.
-"""
+"""Backend of JAX's functions, called one by one or compiled as a whole by ``jax.jit``."""
 
 from __future__ import annotations
 
@@ -30,17 +27,17 @@ from optest.operators.arrays import spec_of
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase, UnfitArguments
 
 _OP_BY_OP, _JIT = "op_by_op", "jit"
+# Keys are the status codes with which messages of XLA begin.
 _REASONS = {"RESOURCE_EXHAUSTED": Reason.OUT_OF_MEMORY, "UNIMPLEMENTED": Reason.UNSUPPORTED}
-"""By the status code with which an error of XLA begins."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _COMPILED_AT_MOST = 256
+# JAX caches an executable for each shape. An executable has several memory mappings, of which Linux allows a process
+# 65,530: a check of the whole catalogue would need more.
 _RUNS_BETWEEN_CLEARS = 1000
-"""JAX keeps what it compiled for every shape, and every executable is several mappings of memory, of which Linux gives
-a process 65,530: a check of the whole catalogue would need more."""
 
 
 class JaxBackend(BackendDriver):
-    """Runs the function that JAX has for the operator, on JAX's default device."""
+    """Backend that calls the JAX function of the operator on JAX's default device."""
 
     name = "jax"
     kind = "jax"
@@ -54,7 +51,8 @@ class JaxBackend(BackendDriver):
         self._runs = 0
 
     def numerics_of(self, case: TestCase) -> Numerics:  # noqa: ARG002 - the same for all
-        """JAX's default precision cuts float32 operands of contractions on GPUs (tf32) and TPUs (bfloat16)."""
+        """Return the numerics of the default device, the same for all cases."""
+        # JAX's default precision rounds float32 operands of contractions on GPUs (tf32) and TPUs (bfloat16).
         if (platform := jax.default_backend()) == "cpu":
             return self.numerics
         operands = {"tpu": "bfloat16", "gpu": "tf32"}.get(platform, "float32")
@@ -72,7 +70,7 @@ class JaxBackend(BackendDriver):
             return why
         if (lack := lacks_dimension(case)) is not None:
             return lack
-        with _wide_types():  # JAX has other promotions without them
+        with _x64_types():  # without them JAX promotes to other dtypes
             return JAX_OPERATORS[case.descriptor.name].gap(specs, case.attributes)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -80,53 +78,53 @@ class JaxBackend(BackendDriver):
         self._runs += 1
         if self._runs % _RUNS_BETWEEN_CLEARS == 0:
             jax.clear_caches()
-        with _wide_types(), _faults_of_xla():
-            return _received(self._ready(case, inputs)())
+        with _x64_types(), _faults_of_xla():
+            return _numpy_outputs(self._prepared_call(case, inputs)())
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
-        """By abstract evaluation: the function is traced, and nothing is compiled."""
-        return [spec_of(each) for each in self._traced(case).out_avals]
+        """Return the output specs by tracing the function, without compiling it."""
+        return [spec_of(aval) for aval in self._traced(case).out_avals]
 
     def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - inputs are abstract
-        """What ``jit`` traces, before XLA optimises it."""
+        """Return the program that ``jit`` traces, before XLA optimises it; raise a Fault for variant op_by_op."""
         if case.backend.variant == _OP_BY_OP:
-            raise Fault(Reason.UNSUPPORTED, "op by op nothing is captured")
+            raise Fault(Reason.UNSUPPORTED, "variant op_by_op captures no program; use variant jit")
         traced = self._traced(case)
         jaxpr = traced.jaxpr
-        atoms = [*jaxpr.outvars, *(each for equation in jaxpr.eqns for each in equation.invars)]
-        literals = {str(each): each.val for each in atoms if hasattr(each, "val")}
+        atoms = [*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars)]
+        literals = {str(atom): atom.val for atom in atoms if hasattr(atom, "val")}
         return Program(
-            nodes=[_node(each) for each in jaxpr.eqns],
-            inputs={str(each): spec_of(each.aval) for each in jaxpr.invars},
-            outputs=[(str(each), spec_of(each.aval)) for each in jaxpr.outvars],
+            nodes=[_node(equation) for equation in jaxpr.eqns],
+            inputs={str(var): spec_of(var.aval) for var in jaxpr.invars},
+            outputs=[(str(var), spec_of(var.aval)) for var in jaxpr.outvars],
             constants={**literals, **dict(zip(map(str, jaxpr.constvars), traced.consts, strict=True))},
         )
 
     def _traced(self, case: TestCase) -> Any:
-        """The function as a closed jaxpr."""
+        """Return the closed jaxpr of the case's function; raise as :meth:`_call`."""
         specs = [
-            None if each is None else jax.ShapeDtypeStruct(each.shape, numpy_dtype(each.dtype))
-            for each in at_their_places(case, [argument.spec for argument in case.inputs])
+            None if spec is None else jax.ShapeDtypeStruct(spec.shape, numpy_dtype(spec.dtype))
+            for spec in at_their_places(case, [argument.spec for argument in case.inputs])
         ]
         call = self._call(case)
-        with _wide_types(), _faults_of_xla():
+        with _x64_types(), _faults_of_xla():
             return jax.make_jaxpr(lambda arrays: call.function(arrays, case.attributes))(specs)
 
     def _call(self, case: TestCase) -> JaxCall:
-        """Raises ``Fault``: UNSUPPORTED for an operator that JAX lacks."""
+        """Return the operator's JAX call; raise a Fault UNSUPPORTED if JAX lacks it."""
         if (lack := self.lacks(case.descriptor)) is not None:
             raise Fault(Reason.UNSUPPORTED, lack)
         return JAX_OPERATORS[case.descriptor.name]
 
-    def _ready(self, case: TestCase, inputs: Sequence[Any]) -> Callable[[], Any]:
-        """The call on arrays of JAX's own, compiled if it is to be; raises as :meth:`_call`."""
+    def _prepared_call(self, case: TestCase, inputs: Sequence[Any]) -> Callable[[], Any]:
+        """Return a call of the case's function on copies of ``inputs``, compiled for variant jit."""
         call = self._call(case)
-        # A copy: on a CPU JAX may share aligned memory of NumPy's, which is not JAX's to keep.
-        arrays = [None if each is None else jnp.array(each) for each in at_their_places(case, inputs)]
+        # Copied, since JAX on a CPU may share the aligned memory of a NumPy array.
+        arrays = [None if array is None else jnp.array(array) for array in at_their_places(case, inputs)]
         if case.backend.variant == _OP_BY_OP:
             return lambda: call.function(arrays, case.attributes)
         begin, hits = time.perf_counter(), _compiled.cache_info().hits
-        specs = tuple(None if each is None else jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays)
+        specs = tuple(None if array is None else jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays)
         compiled = _compiled(call, tuple(case.attributes.items()), specs)
         self._compile_s = time.perf_counter() - begin if _compiled.cache_info().hits == hits else 0.0
         return lambda: compiled(arrays)
@@ -136,16 +134,16 @@ class JaxBackend(BackendDriver):
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
-        """The call on arrays that lie on the device; JAX returns before it is done, so that it is waited for."""
-        with _wide_types(), _faults_of_xla():
-            ready = self._ready(case, inputs)
+        """Yield a call on inputs that are already on the device."""
+        with _x64_types(), _faults_of_xla():
+            ready = self._prepared_call(case, inputs)
             latest: list[Any] = []
 
             def call() -> None:
                 latest[:] = [ready()]
 
-            wait = partial(jax.block_until_ready, latest)
-            yield PreparedCall(call=call, outputs=lambda: _received(ready()), synchronize=wait)
+            wait = partial(jax.block_until_ready, latest)  # JAX returns before the computation is done
+            yield PreparedCall(call=call, outputs=lambda: _numpy_outputs(ready()), synchronize=wait)
 
     def device(self) -> str | None:
         return str(jax.default_backend())
@@ -154,7 +152,7 @@ class JaxBackend(BackendDriver):
         return {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
 
     def doctor(self) -> Sequence[str]:
-        return (f"jax {jax.__version__}", *(f"device {each}" for each in jax.devices()))
+        return (f"jax {jax.__version__}", *(f"device {device}" for device in jax.devices()))
 
     def expectations(self) -> str | None:
         return str(Path(__file__).with_name("expectations.yaml")) if jax.default_backend() == "cpu" else None
@@ -165,19 +163,20 @@ def lacks_dimension(case: TestCase) -> str | None:
     specs = at_their_places(case, [argument.spec for argument in case.inputs])
     names_dims = any(case.attributes.get(name) not in (None, ()) for name in ("dim", "dims", "dim0"))
     if names_dims and specs and specs[0] is not None and not specs[0].rank:
-        return "a 0-d array has no dimension in JAX, and one in the catalogue"
+        return "JAX accepts no dimension for a 0-d array; the operator accepts one"
     return None
 
 
-def _wide_types(is_wide: bool = True) -> AbstractContextManager[Any]:
-    """Where float64 and int64 are types of their own; newer versions have the switch at the top."""
+def _x64_types(is_wide: bool = True) -> AbstractContextManager[Any]:
+    """Switch JAX's 64-bit types on or off within the block."""
+    # For this thread only: the process may use JAX itself. Older versions have the switch in jax.experimental.
     switch: Any = getattr(jax, "enable_x64", None)
     return switch(is_wide) if switch is not None else experimental.enable_x64(is_wide)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=_COMPILED_AT_MOST)
 def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """The call, compiled for these attributes, shapes and dtypes."""
+    """Return the call compiled for these attributes, shapes and dtypes."""
     values = dict(attributes)
     lowered = jax.jit(lambda arrays: call.function(arrays, values)).lower(list(specs))
     compiled: Callable[[Any], Any] = lowered.compile()
@@ -187,35 +186,34 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
 def called_with_arrays(
     function: Callable[..., Any], inputs: Sequence[Any], *, is_traced: bool = False, is_wide: bool = True
 ) -> Any:
-    """Call a function with arrays of JAX; return its output, or a list or dict of them, as NumPy arrays. Unless it
-    ``is_wide``, the types of 64 bits are off, as in most programs.
+    """Call a function with JAX arrays; return its output, or list or dict of outputs, as NumPy arrays.
 
-    If ``is_traced``, they are zeros, unless the function needs the values of its inputs: it is traced without being
-    compiled, which takes a tenth of a second for every operator and shape.
+    With ``is_traced``, return zeros of the shapes and dtypes that tracing finds; a function that needs the values of
+    its inputs is executed all the same. Without ``is_wide``, 64-bit types are off, which is JAX's default.
     """
-    with _wide_types(is_wide), _faults_of_xla():
-        if is_traced:
+    with _x64_types(is_wide), _faults_of_xla():
+        arrays = [jnp.array(array) for array in inputs]
+        if is_traced:  # compiling would take a tenth of a second for each operator and shape
             with suppress(jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # the values are needed
-                made = jax.eval_shape(function, [jnp.array(each) for each in inputs])
-                return jax.tree.map(lambda each: np.zeros(each.shape, each.dtype), made)
-        returned = jax.block_until_ready(function([jnp.array(each) for each in inputs]))
-        return jax.tree.map(lambda each: np.array(each) if isinstance(each, jax.Array) else each, returned)
+                return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), jax.eval_shape(function, arrays))
+        returned = jax.block_until_ready(function(arrays))
+        return jax.tree.map(lambda leaf: np.array(leaf) if isinstance(leaf, jax.Array) else leaf, returned)
 
 
-def _received(output: Any) -> list[Any]:
-    made = jax.block_until_ready(output)
-    return [np.array(each) for each in (made if isinstance(made, (tuple, list)) else [made])]
+def _numpy_outputs(output: Any) -> list[Any]:
+    arrays = jax.block_until_ready(output)
+    return [np.array(array) for array in (arrays if isinstance(arrays, (tuple, list)) else [arrays])]
 
 
 def _node(equation: Any) -> ProgramNode:
-    """Variables have their ids for names, literals their values, and ``_`` is what nobody uses."""
-    outputs = [str(each).removeprefix("_") for each in equation.outvars]
+    # JAX writes "_" for an output without readers, a Program "".
+    outputs = [str(var).removeprefix("_") for var in equation.outvars]
     attributes, effects = _ADDRESS.sub("", str(equation.params)), bool(equation.effects)
     return ProgramNode(equation.primitive.name, [*map(str, equation.invars)], outputs, attributes, effects)
 
 
 def _not_refused(case: TestCase) -> str | None:
-    """Why JAX answers a call that the operator refuses; None where the shapes do not fit, which JAX refuses, too."""
+    """Return why JAX accepts a call that the operator refuses; None if the shapes do not fit: JAX refuses those."""
     if not case.descriptor.admits([entry.name for entry in case.dtypes]):
         return "JAX promotes dtypes that the operator refuses"
     try:
@@ -227,11 +225,12 @@ def _not_refused(case: TestCase) -> str | None:
 
 @contextmanager
 def _faults_of_xla() -> Iterator[None]:
+    """Convert errors in the block that mean unsupported or out of memory to a Fault."""
     try:
         yield
     except NotImplementedError as error:
         raise Fault(Reason.UNSUPPORTED, f"jax: {error}") from error
-    except RuntimeError as error:  # of XLA, whose class has had several names
+    except RuntimeError as error:  # XLA's error class has had several names
         text = str(error)
         reason = _REASONS.get(text.partition(":")[0])
         if reason is None:

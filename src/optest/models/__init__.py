@@ -1,1 +1,1 @@
-"""Whole models: do they give the same answers on a backend, and if not, which node is to blame?"""
+"""Validation of whole models on backends: comparison of outputs, and search for the node that differs."""

@@ -1,6 +1,6 @@
-"""``optest model bench``: time of a model and of its baseline, each combination in a process of its own.
+"""``optest model bench``: time of a model and of its baseline, each combination in a separate process.
 
-That process is ``python -m optest.models.benchmarks REQUEST FILE``: JSON, and where the answer goes.
+That process is ``python -m optest.models.benchmarks REQUEST FILE``: a request in JSON, and the file for the result.
 """
 
 from __future__ import annotations
@@ -35,27 +35,24 @@ _SIZES = ("threads", "batch", "tokens")
 _HEAD = ("on", *_SIZES, "latency", "±", "throughput", "×")
 
 
-def bench_command(context: CommandContext, **given: Any) -> int:
-    """Time each combination, and say which could not be timed.
-
-    Returns:
-        0 if all were, else 1.
+def bench_command(context: CommandContext, **options: Any) -> int:
+    """Time each combination, print a table and the failures; return 0 if all were timed, else 1.
 
     Raises:
-        UsageError: for what no combination can do.
+        UsageError: for a request that a child process refuses, such as an unknown backend.
     """
-    Hooks(given)  # says before the work if the folder is in use
+    Hooks(options)  # refuses a folder in use before any work is done
     rows, failed, programs, baselines = [], 0, dict[str, None](), dict[str, float]()
-    for number, request in enumerate(_requests(given)):
-        who, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
-        answer = _answer_of({**request, "part": f"{number:02}-{who.replace(':', '-')}"})
+    for number, request in enumerate(_requests(options)):
+        label, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
+        answer = _timed_in_child({**request, "part": f"{number:02}-{label.replace(':', '-')}"})
         if "refused" in answer:
             raise UsageError(answer["refused"])
         if "failed" in answer:
             failed += 1
-            rows.append([who, *sizes, "failed", "", "", ""])
+            rows.append([label, *sizes, "failed", "", "", ""])
             words = [f"{name} {size}" for name, size in zip(_SIZES, sizes, strict=True) if size]
-            for line in (f"failed: {', '.join([who, *words])}", *answer["failed"].splitlines()):
+            for line in (f"failed: {', '.join([label, *words])}", *answer["failed"].splitlines()):
                 context.echo(line, err=True)
             continue
         for line in answer["lines"]:
@@ -69,9 +66,9 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         throughput = f"{rate:{',.0f' if rate >= 100 else '.3g'}} {'tokens' if request['tokens'] else 'items'}/s"
         spread = "" if spread_s is None else seconds_text(spread_s)
         rows.append([answer["on"], *sizes, seconds_text(median_s), spread, throughput, faster])
-    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
-    table = columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
-    faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
+    used = [column for column in range(len(_HEAD)) if any(row[column] for row in rows)]
+    table = columns([[row[column] for column in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
+    faster = "; × is the speed relative to the baseline" if len(_HEAD) - 1 in used else ""
     caption = f"  median and interquartile range of one call, each row in a fresh process{faster}"
     for line in (*programs, *table, caption):
         context.echo(line)
@@ -80,21 +77,23 @@ def bench_command(context: CommandContext, **given: Any) -> int:
     return int(failed > 0)
 
 
-def _requests(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What each child is to do, and on whom; of each combination the baseline comes first."""
-    own, baseline = ("onnxruntime", "onnxruntime:disabled") if is_file(given["what"]) else ("torch", "torch:eager")
-    backend = given["backend"] or own
-    ours = ":".join([backend, given["variant"] or ("eager" if backend == "torch" else "")]).rstrip(":")
-    sides = [ours] if given["no_baseline"] else [given["baseline"] or baseline, ours]
-    for sizes in itertools.product(*(given[name] or [0] for name in ("threads", "batch", "bench_tokens"))):
-        for who in dict.fromkeys(sides):
-            name, _, variant = who.partition(":")
-            on = {"who": who, "is_baseline": who != ours, "backend": name, "variant": variant or None}
-            yield {**given, **dict(zip(_SIZES, sizes, strict=True)), **on}
+def _requests(options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the request for each child process, for each combination of sizes the baseline first."""
+    default, baseline = (
+        ("onnxruntime", "onnxruntime:disabled") if is_file(options["what"]) else ("torch", "torch:eager")
+    )
+    backend = options["backend"] or default
+    ours = ":".join([backend, options["variant"] or ("eager" if backend == "torch" else "")]).rstrip(":")
+    sides = [ours] if options["no_baseline"] else [options["baseline"] or baseline, ours]
+    for sizes in itertools.product(*(options[name] or [0] for name in ("threads", "batch", "bench_tokens"))):
+        for label in dict.fromkeys(sides):
+            name, _, variant = label.partition(":")
+            on = {"who": label, "is_baseline": label != ours, "backend": name, "variant": variant or None}
+            yield {**options, **dict(zip(_SIZES, sizes, strict=True)), **on}
 
 
-def _answer_of(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a child answers, or how it ended, under ``failed``."""
+def _timed_in_child(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Time one request in a child process; return its result, or how the process ended under ``failed``."""
     threads = str(request["threads"])
     variables = {f"{name}_NUM_THREADS": threads for name in _VARIABLES} if request["threads"] else {}
     with TemporaryDirectory() as scratch:
@@ -104,17 +103,22 @@ def _answer_of(request: Mapping[str, Any]) -> dict[str, Any]:
         if answer.exists():
             return dict(json.loads(answer.read_text()))
     how = f"exit status {ended.returncode}" if ended.signal is None else signal_name(ended.signal)
-    hint = ", as the system does where memory runs out" if how == "SIGKILL" else ""
-    what = f"no answer in {request['timeout']:g} s" if ended.timed_out else f"the process died: {how}{hint}"
+    hint = ", probably by the system, which ran out of memory" if how == "SIGKILL" else ""
+    failure = (
+        f"no result within {request['timeout']:g} s; see --timeout"
+        if ended.timed_out
+        else f"the process died: {how}{hint}"
+    )
     tail = f"{ended.stdout_tail}\n{ended.stderr_tail}".strip().splitlines()[-_TAIL_LINES:]
-    return {"failed": "\n".join([what, *tail])}
+    return {"failed": "\n".join([failure, *tail])}
 
 
 def _main(request: Mapping[str, Any], path: Path) -> None:
     faulthandler.enable()
     try:
         model = runnable(request, **{name: request[name] for name in _SIZES})
-        with Border("the backend", Reason.RAISED):  # a call ends with arrays of this process: all of them are computed
+        # A call returns NumPy arrays, so that all outputs are computed when it ends.
+        with Border("the backend", Reason.RAISED):
             call = Subject(who=model.backend, call=lambda: model.program.outputs(model.feeds))
             (samples,) = measure([call], target_s=request["bench_time"])
         answer: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""``optest model bisect``: from a model that an optimizer has changed to the pass, the node, and a plan of it."""
+"""``optest model bisect``: search for the optimization level, passes and node that make a model differ."""
 
 from __future__ import annotations
 
@@ -21,46 +21,43 @@ from optest.store import write_atomically
 
 
 def bisect_command(context: CommandContext, **given: Any) -> int:
-    """Name the first level at which a model differs, the passes that make it so, and the nodes.
+    """Print the first level at which a model differs, the passes and nodes to blame; return 0 if none differs, else 1.
 
-    A model differs where its outputs are further from float64 than they may be; with ``exact`` where a bit of them is
-    another one than at the first level.
-
-    Returns:
-        0 if nothing differs, else 1.
+    A model differs if its outputs exceed the allowed error against float64; with ``exact``, if any bit differs from the
+    first level. A plan of the first node that differs is written to ``out``.
     """
     base = next(models_of(given))
     differs = _changes_bits if given["exact"] else _is_wrong
     case = outputs_case(base)
     variant, levels = case.attributes.get("variant", ""), program_of(case).levels
     if not differs(case):
-        agree = "the same bits as without optimization" if given["exact"] else "as right as float32 can be"
+        agree = "bit-identical to those without optimization" if given["exact"] else "as accurate as float32 allows"
         context.echo(f"{case.backend.label()}: the outputs are {agree}; there is nothing to bisect")
-        context.echo("a fault that the outputs do not show: optest model trace compares the values inside")
+        context.echo("to compare the values inside the model, too: optest model trace")
         return 0
     before = levels[: levels.index(variant)] if variant in levels else levels
-    level = next((each for each in before if differs(_at(case, each))), variant)
+    level = next((name for name in before if differs(_at(case, name))), variant)
     context.echo(f"level: {level or case.backend.label()}" + (f", of {', '.join(levels)}" if len(levels) > 1 else ""))
     if level != levels[0]:
-        # The passes that change the model, also those that do so in place of others that are left out.
+        # Without one pass another may make its change, so that passes are listed until no new one appears.
         passes: list[str] = []
-        while more := [each for each in program_of(_at(case, "-".join([level, *passes]))).passes if each not in passes]:
+        while more := [x for x in program_of(_at(case, "-".join([level, *passes]))).passes if x not in passes]:
             passes += more
         guilty = _guilty(passes, lambda left_out: differs(_at(case, "-".join([level, *left_out]))))
         if passes:
             context.echo(f"passes: {', '.join(guilty) or 'no set of them'}")
-    nodes = [each for each in traced(_at(base, level), "isolated") if each.attributes["part"] == "isolated"]
-    found = list(filter(differs, nodes))
-    for each in found:
-        context.echo(f"node: {', '.join(each.attributes['values'].splitlines())} ({each.where.partition(': ')[2]})")
-    if found:
-        context.echo(_written(found[0], Path(given["out"])))
+    nodes = [node for node in traced(_at(base, level), "isolated") if node.attributes["part"] == "isolated"]
+    wrong = list(filter(differs, nodes))
+    for node in wrong:
+        context.echo(f"node: {', '.join(node.attributes['values'].splitlines())} ({node.where.partition(': ')[2]})")
+    if wrong:
+        context.echo(_write_plan(wrong[0], Path(given["out"])))
     elif not nodes:
-        context.echo("node: none was run, since the backend refuses the model")
+        context.echo("node: no node was run, since the backend refuses the model")
     else:
         context.echo(
-            "node: none by itself: the backend is wrong where it has several at once (optest model trace --mode "
-            "accumulated), or a compiler of torch where it has the model's own calls (optest capture, optest run)"
+            "node: no single node differs. Errors may add up (see optest model trace --mode accumulated), or torch's "
+            "compiler may be wrong for the model's calls (see optest capture and optest run)"
         )
     return 1
 
@@ -70,24 +67,25 @@ def _at(case: TestCase, variant: str) -> TestCase:
 
 
 def _is_wrong(case: TestCase) -> bool:
+    """Return whether the case fails or its model does not load; raise a Fault if it could not be compared."""
     verdict = execute([case], ModelDriver()).verdicts[0]
-    if verdict.reason is Reason.COMPILE:  # a model that the backend refuses, where it accepts it less optimised
+    if verdict.reason is Reason.COMPILE:  # the backend may accept the model at a lower level
         return True
     if verdict.status not in (Status.PASSED, Status.FAILED) and verdict.reason is not None:
-        raise Fault(verdict.reason, f"{case.name}: {verdict.message}")  # neither right nor wrong
+        raise Fault(verdict.reason, f"{case.name}: {verdict.message}")
     return verdict.status in BAD_STATUSES
 
 
 def _guilty(passes: Sequence[str], differs_without: Callable[[Sequence[str]], bool]) -> list[str]:
-    """The passes without which nothing differs: one if that is enough, else all but those that need not be left out."""
-    for each in passes:
-        if not differs_without([each]):
-            return [each]
+    """Return the passes whose removal makes the model agree: one if that suffices, else a minimal set; [] if none."""
+    for name in passes:
+        if not differs_without([name]):
+            return [name]
     left_out = list(passes)
     if differs_without(left_out):
         return []
-    for each in passes:
-        fewer = [name for name in left_out if name != each]
+    for kept in passes:
+        fewer = [name for name in left_out if name != kept]
         if not differs_without(fewer):
             left_out = fewer
     return left_out
@@ -99,22 +97,21 @@ def _changes_bits(case: TestCase) -> bool:
     return not same_bits(*map(values_of, (plain, case)))
 
 
-def _written(case: TestCase, folder: Path) -> str:
-    """A plan of one node. Of a model in ONNX: the node before it was optimised and after, and its inputs, in files
-    beside the plan. Returns the line that runs it."""
+def _write_plan(case: TestCase, folder: Path) -> str:
+    """Write a plan of one node, with ONNX models before and after optimization; return the command that runs it."""
     subject, program = subject_of(case), program_of(case)
     folder.mkdir(parents=True, exist_ok=True)
-    stated = dict(case.attributes)
+    attributes = dict(case.attributes)
     if isinstance(program, OnnxProgram):
-        outputs, inputs = (tuple(stated[name].split("\n")) for name in ("values", "given"))
+        outputs, inputs = (tuple(attributes[name].split("\n")) for name in ("values", "given"))
         given = {name: subject.activation(name) for name in inputs}
         for name, graph in (("node.onnx", program.before), ("optimized.onnx", program.graph)):
             write_atomically(folder / name, graph.cut(graph.region(outputs, inputs), program.before.types, given))
         save_tensors(given, folder / "inputs.safetensors", case.id)
         files = {"file": "node.onnx", "optimized": "optimized.onnx", "inputs": "inputs.safetensors"}
-        kept = {name: stated[name] for name in ("backend", "values")}
-        stated = {**files, **kept, "variant": program.plain_variant, "part": "outputs"}
-    plan = case_plan(dataclasses.replace(case, attributes={name: value for name, value in stated.items() if value}))
+        kept = {name: attributes[name] for name in ("backend", "values")}
+        attributes = {**files, **kept, "variant": program.plain_variant, "part": "outputs"}
+    plan = case_plan(dataclasses.replace(case, attributes={name: value for name, value in attributes.items() if value}))
     write_atomically(folder / "plan.yaml", f"# {case.where}\n{plan}".encode())
     plugins = ",".join(plugin_modules())
     return f"{f'OPTEST_PLUGINS={plugins} ' if plugins else ''}optest run --plan {folder / 'plan.yaml'}"

@@ -19,12 +19,12 @@ from optest.store import check_writable
 
 
 def validate_command(context: CommandContext, **given: Any) -> int:
-    """Compare the outputs of a model, and how it goes on."""
+    """Compare the outputs of a model, and its greedy continuation if it is causal; return the exit status."""
     return context.run(_validated(context, given), ModelDriver(), {}, given)
 
 
 def trace_command(context: CommandContext, **given: Any) -> int:
-    """Compare the values inside a model; with ``out`` write them to a file instead."""
+    """Compare the values inside a model, or write them to the file ``out``; return the exit status."""
     cases = _traced(context, given)
     stops = given["exitfirst"] or given["stop"]
     return context.run(cases, ModelDriver(), {}, {**given, "exitfirst": stops}) if cases else 0
@@ -53,12 +53,12 @@ def _traced(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]
 
 
 CASES_OF = {"validate": _validated, "trace": _traced}
-"""The cases of a command, from its options."""
+"""Functions that return the cases of a command from its options."""
 
 
 def _shown(context: CommandContext, given: Mapping[str, Any], *, every_preset: bool) -> Iterator[TestCase]:
-    """The models that a command names, each after a line about the program, and what the hooks show of it."""
-    Hooks(given)  # says before the work if the folder is in use
+    """Yield the model cases of a command; print each program and the output of its hooks before."""
+    Hooks(given)  # refuses a folder in use before any work is done
     for case in models_of(given, every_preset=every_preset):
         program = program_of(case)
         context.echo(f"{case.name}: {program}")
@@ -68,16 +68,16 @@ def _shown(context: CommandContext, given: Mapping[str, Any], *, every_preset: b
 
 
 def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterator[TestCase]:
-    """A case without a part for the model that a command names, with weights drawn in the first way, or in each.
+    """Yield a case, with no part set, of the model that a command names; with ``every_preset`` one for each preset.
 
     Raises:
-        UsageError, UnknownName: for a model, backend, variant or configuration that there is not.
+        UsageError, UnknownName: for an unknown model, backend, variant or configuration.
         Fault: COMPILE if an export fails.
     """
     backend = given["backend"]
     if not str(given["optimized"] or ".onnx").endswith(".onnx"):
         raise UsageError(
-            f"--optimized is {given['optimized']}, expected a .onnx file\n  for a copy of the model in torch:\n"
+            f"--optimized is {given['optimized']}, expected a .onnx file\n  to compare two torch models:\n"
             f"    optest model trace {given['what']} --backend torch --out a.safetensors\n"
             f"    optest model trace {given['optimized']} --backend torch --out b.safetensors\n"
             "    optest model diff a.safetensors b.safetensors"
@@ -103,11 +103,12 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
 
 
 def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
-    """Yield a case for each value of the model that the backend has, too, and one for the outputs; between them one for
-    whether the traced nodes compute the same outputs, unless the backend runs other nodes.
+    """Yield a case for each value that model and backend share, then for the traced outputs and for the outputs.
+
+    The case of the traced outputs is left out for a backend that does not show the nodes that it runs.
 
     Raises:
-        UsageError: for a model of which no value is computed from its inputs.
+        UsageError: for a model without a value that is computed from its inputs.
     """
     program, graph = program_of(case), subject_of(case).graph
     try:
@@ -117,12 +118,11 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
     if regions is not None and not regions and tensor_outputs(graph):
         raise UsageError(f"{case.name} has no value that is computed from its inputs: there is nothing to compare")
     weights = program.weights if regions and mode == "isolated" else ()
-    for region in [*(program.graph.region([each], weights) for each in weights), *(regions or ())]:
+    for region in [*(program.graph.region([weight], weights) for weight in weights), *(regions or ())]:
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
         nodes = [program.graph.operator(number) for number in reversed(region.nodes)]
         operators = " of ".join(nodes) if len(nodes) <= 3 else f"one of {len(nodes)} nodes up to {nodes[0]}"
-        place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
-        where = f"{case.where}: {place}"
+        where = f"{case.where}: {', '.join(filter(None, (operators, graph.place_of(graph.makers[name]))))}"
         yield with_part(case, name, mode, where, values="\n".join(region.outputs), given=given)
     if program.is_shown and tensor_outputs(graph):
         yield with_part(case, "watched", "watched")
@@ -135,6 +135,6 @@ def outputs_case(case: TestCase) -> TestCase:
 
 
 def with_part(case: TestCase, name: str, part: str, where: str = "", **attributes: str) -> TestCase:
-    """The case of one part of a model."""
-    stated = {k: v for k, v in {**case.attributes, "part": part, **attributes}.items() if v}
-    return dataclasses.replace(case, name=f"{case.name}/{name}", where=where or case.where, attributes=stated)
+    """Return the case of one part of a model: ``name`` is appended to its name, empty attributes are dropped."""
+    attributes = {k: v for k, v in {**case.attributes, "part": part, **attributes}.items() if v}
+    return dataclasses.replace(case, name=f"{case.name}/{name}", where=where or case.where, attributes=attributes)

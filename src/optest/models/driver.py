@@ -1,4 +1,4 @@
-"""Cases of whole models: a model's outputs on a backend, or one value inside it."""
+"""Generator and driver of model cases: a model's outputs on a backend, or a value inside it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _STATED = (*_MODEL, *_PROGRAM, "expected", "digest", "causal", "part", "values",
 
 
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
-    """The descriptor of a model.
+    """Return the descriptor of a model.
 
-    ``part`` is what a case is about: ``outputs``, ``continuation`` (of a causal model, greedily), ``isolated``
-    (``values`` of ``given`` ones), ``accumulated`` (values of the model's inputs) or ``watched`` (whether the
-    traced nodes compute the outputs of the model, bit by bit). ``values`` and ``given`` are names, a line each.
+    ``part`` is the subject of a case: ``outputs``, ``continuation`` (greedy, of a causal model), ``isolated``
+    (``values`` computed from ``given``), ``accumulated`` (``values`` computed from the model's inputs) or ``watched``
+    (traced nodes compute the same bits as the model). ``values`` and ``given`` are names, one a line.
     """
     return OperatorDescriptor(
         name=name,
@@ -50,19 +50,19 @@ def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
 
 
 def _stated(case: TestCase) -> dict[str, str]:
-    """What a case states, with paths from its own folder."""
+    """Return all attributes of a case, "" for those not set, with paths relative to the case's folder resolved."""
     stated = {**dict.fromkeys(_STATED, ""), **case.attributes}
     return stated | {name: str(path_of(case, stated[name])) for name in _FILES if stated[name]}
 
 
 def subject_of(case: TestCase, stated: Mapping[str, str] | None = None) -> Subject:
-    """The model with its inputs."""
+    """Return the model of a case with its inputs."""
     stated = stated or _stated(case)
     return subject_for(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
 
 
 def program_of(case: TestCase, stated: Mapping[str, str] | None = None) -> ModelProgram:
-    """The model on the backend that the case names."""
+    """Return the model of a case on its backend."""
     stated = stated or _stated(case)
     return program_for(subject_of(case, stated), *(stated[name] for name in _PROGRAM))
 
@@ -73,7 +73,7 @@ def tensor_outputs(graph: ModelGraph) -> list[str]:
 
 
 class ModelValues:
-    """The generator of what a model's values should be; what they are made of the driver takes from the model."""
+    """Generator of the expected values of a model case; the driver takes the inputs from the model."""
 
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[NamedOutput]]:  # noqa: ARG002
         stated = _stated(case)
@@ -84,7 +84,9 @@ class ModelValues:
                 subject.require_reference([name for region in program.regions for name in region.outputs])
                 real = _tensors_of(subject, program.unwatched(subject.feeds))
                 require_elements(real)
-                doubt = "outputs of the session with one thread; else the trace is in doubt, not the model"
+                doubt = (
+                    "outputs of the session with one thread; a difference casts doubt on the trace, not on the model"
+                )
                 exact = Rule(kind=RuleClass.EXACT, formula=doubt, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
@@ -112,7 +114,7 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 class ModelDriver(BackendDriver):
-    """Asks the backend that a case names."""
+    """Driver that runs a model case on the backend that the case names."""
 
     name = "model"
     kind = "model"
@@ -121,19 +123,19 @@ class ModelDriver(BackendDriver):
     def __init__(self) -> None:
         self._agreement = ""
 
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Array]:  # noqa: ARG002 - they are the model's own
-        made = values_of(case)
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Array]:  # noqa: ARG002 - the model has its inputs
+        outputs = values_of(case)
         self._agreement = ""
         if case.attributes.get("part") == "continuation":
             wanted = subject_of(case).continuation.expected.value.values
-            same = np.argmax(made[0], axis=-1) == np.argmax(wanted, axis=-1)
-            self._agreement = f"{int(same.sum())} of {same.size} greedy tokens are those of float64"
+            same = np.argmax(outputs[0], axis=-1) == np.argmax(wanted, axis=-1)
+            self._agreement = f"{int(same.sum())} of {same.size} greedy tokens equal those of float64"
         if case.attributes.get("part") == "watched":
             subject = subject_of(case)
             real = _tensors_of(subject, program_of(case).outputs(subject.feeds)).values()
-            if other := sum(int(np.count_nonzero(bits(a) != bits(b))) for a, b in zip(made, real, strict=True)):
-                self._agreement = f"{other} output elements have other bits with all threads than with one"
-        return made
+            if differing := sum(int(np.count_nonzero(bits(a) != bits(b))) for a, b in zip(outputs, real, strict=True)):
+                self._agreement = f"{differing} output elements differ in bits between all threads and one thread"
+        return outputs
 
     def checks(self, case: TestCase) -> Sequence[Check]:
         if not self._agreement:
@@ -143,18 +145,18 @@ class ModelDriver(BackendDriver):
 
 
 def values_of(case: TestCase) -> list[Array]:
-    """What the backend makes of the part of a model that a case is about."""
+    """Return the values that the backend computes for the part of the model that the case tests."""
     stated = _stated(case)
     subject, program = subject_of(case, stated), program_of(case, stated)
     outputs, given = _lines(stated["values"]), _lines(stated["given"])
     match stated["part"]:
         case "outputs":
-            program.outputs(subject.feeds)  # what is right in a first call alone is wrong
+            program.outputs(subject.feeds)  # only the second call shows state that a first call leaves behind
             return [*_tensors_of(subject, program.outputs(subject.feeds)).values()]
         case "continuation":
             feeds, positions, _ = subject.continuation
-            made = [next(iter(program.outputs(each).values())) for each in feeds]
-            return [np.stack([each[..., place, :] for each, place in zip(made, positions, strict=True)])]
+            logits = [next(iter(program.outputs(step).values())) for step in feeds]
+            return [np.stack([x[..., position, :] for x, position in zip(logits, positions, strict=True)])]
         case "isolated":
             region = Region(given, outputs, program.graph.region(outputs, given).nodes)
             return [*program.made(region, {name: subject.activation(name) for name in given}).values()]

@@ -1,4 +1,4 @@
-"""Values inside a model, dumped in the order of execution; and two such dumps compared, key by key."""
+"""Dumps of the values inside a model in order of execution, and the comparison of two dumps."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of one execution, and what is known of each, both in the order of execution."""
+    """Values of one execution by name, and their metadata, both in order of execution."""
 
     tensors: Mapping[str, Array]
     index: list[dict[str, Any]]
 
 
 def save_values(program: ModelProgram, feeds: Mapping[str, Array], path: Path) -> Values:
-    """Run a program, and write its values as safetensors; the order and their places are in the metadata.
+    """Run a program, write its values to a safetensors file and return them; order and origin are in its metadata.
 
     Raises:
-        Fault: UNSUPPORTED if the backend shows no values.
+        Fault: UNSUPPORTED if the backend gives no access to its values.
         UsageError: if the file cannot be written.
     """
     tensors, index = dict[str, Array](), list[dict[str, Any]]()
@@ -49,33 +49,33 @@ def save_values(program: ModelProgram, feeds: Mapping[str, Array], path: Path) -
     return Values(tensors, index)
 
 
-def diff_command(context: CommandContext, **given: Any) -> int:
-    """Compare two dumps.
+def diff_command(context: CommandContext, **options: Any) -> int:
+    """Compare two dumps and print the differences.
 
     Returns:
-        0 if both hold the same values, one at least, with the same dtype, shape and, within tolerance, elements; or 1.
-        With ``common`` only the values that both hold have to be the same.
+        0 if the dumps hold the same values (at least one) with equal dtypes and shapes and elements within tolerance,
+        else 1. With ``common``, values that only one dump holds are ignored.
     """
-    if len(given["dumps"]) != 2:
-        raise UsageError(f"there are {len(given['dumps'])} dumps, but two should be compared")
+    if len(options["dumps"]) != 2:
+        raise UsageError(f"{len(options['dumps'])} dumps are named, expected 2")
     for name in ("rtol", "atol"):
-        if not 0 <= given[name] < inf:
-            raise UsageError(f"--{name} is {given[name]:g}, expected a number from 0 on")
-    one, other = (_read(Path(path)) for path in given["dumps"])
+        if not 0 <= options[name] < inf:
+            raise UsageError(f"--{name} is {options[name]:g}, expected a finite number of 0 or more")
+    one, other = (_read(Path(path)) for path in options["dumps"])
     pairs = [(each, each["name"]) for each in one.index if each["name"] in other.tensors]
     lines, unmatched = list[str](), ("missing in the second", "missing in the first")
     if _are_different_exports(one, other):
-        context.echo("the dumps are of different exports: values are matched by module, statement and order")
+        context.echo("the dumps come from different exports: values are matched by module, statement and order")
         pairs, unmatched = _same_producers(one, other), ("not compared, of the first", "not compared, of the second")
     paired = {each["name"] for each, _ in pairs}, {name for _, name in pairs}
     for text, values, names in zip(unmatched, (one, other), paired, strict=True):
         if left := [each["name"] for each in values.index if each["name"] not in names]:
-            (context.echo if given["common"] else lines.append)(f"{text}, {len(left)}: {shortened(left, _SHOWN)}")
+            (context.echo if options["common"] else lines.append)(f"{text}, {len(left)}: {shortened(left, _SHOWN)}")
     if not pairs:
-        lines.append("no value is in both: nothing was compared")
+        lines.append("the dumps have no common value: nothing was compared")
     wrong = []
     for each, name in pairs:
-        if cells := _difference(one.tensors[each["name"]], other.tensors[name], given["rtol"], given["atol"]):
+        if cells := _difference(one.tensors[each["name"]], other.tensors[name], options["rtol"], options["atol"]):
             place = ", ".join(part for part in (each["operator"], each["place"]) if part)
             wrong.append((each["name"] if each["name"] == name else f"{each['name']} ({name})", *cells, place))
     if wrong:
@@ -85,7 +85,11 @@ def diff_command(context: CommandContext, **given: Any) -> int:
         lines.append(f"  and {len(wrong) - _SHOWN} more values")
     for line in lines:
         context.echo(line)
-    within = f"within rtol {given['rtol']:g} and atol {given['atol']:g}" if given["rtol"] or given["atol"] else "equal"
+    within = (
+        f"within rtol {options['rtol']:g} and atol {options['atol']:g}"
+        if options["rtol"] or options["atol"]
+        else "equal"
+    )
     first = f"; first: {wrong[0][0]}" + (f" ({wrong[0][-1]})" if wrong[0][-1] else "") if wrong else ""
     counts = f"{len(pairs) - len(wrong)} {within}, {len(wrong)} not"
     context.echo(f"{plural(len(pairs), 'value')} compared, {counts}{first}")
@@ -96,8 +100,8 @@ _LINE = re.compile(r"(^|, )[^,:]+:\d+(?=: |$)")
 
 
 def _are_different_exports(one: Values, other: Values) -> bool:
-    """Return whether a name in both dumps can mean two values, since each exporter numbers its own steps."""
-    # Without file and line, since one dump may be of an edited copy of the model.
+    """Return whether equal names can mean different values, since each exporter numbers values on its own."""
+    # Origins are compared without file and line, since one dump may be of an edited copy of the model.
     places = {each["name"]: each["place"] for each in other.index}
     shared = [(each["place"], places[each["name"]]) for each in one.index if each["place"] and places.get(each["name"])]
     of_torch = [any(each["operator"].startswith("aten.") for each in values.index) for values in (one, other)]
@@ -105,7 +109,7 @@ def _are_different_exports(one: Values, other: Values) -> bool:
 
 
 def _same_producers(one: Values, other: Values) -> list[tuple[dict[str, Any], str]]:
-    """Pair the values of the same statement and module; not those of which one dump has more, or other shapes."""
+    """Pair the values of equal module and statement; skip those whose number or shapes differ between the dumps."""
 
     def groups(values: Values) -> dict[tuple[str, str], list[str]]:
         numbered = defaultdict[tuple[str, str], list[tuple[int, str]]](list)
@@ -114,7 +118,7 @@ def _same_producers(one: Values, other: Values) -> list[tuple[dict[str, Any], st
             kind, number = (kind, number) if number.isdecimal() else (each["name"], "0")
             numbered[_LINE.sub("", each["place"]), kind].append((int(number), each["name"]))
         # The number is the order in the program; an optimiser may run the nodes in another order.
-        return {key: [name for _, name in sorted(found)] for key, found in numbered.items()}
+        return {key: [name for _, name in sorted(values_at)] for key, values_at in numbered.items()}
 
     theirs, paired = groups(other), dict[str, str]()
     for key, ours in groups(one).items():
@@ -133,16 +137,18 @@ def _read(path: Path) -> Values:
 
 
 def _difference(a: Array, b: Array, rtol: float, atol: float) -> tuple[str, str, str] | None:
-    """How many elements differ, and how far; None where none does. NaN is NaN."""
+    """Return texts of differing elements (or specs), largest error and ulp; None if all agree. NaN equals NaN."""
     kind, spec = dtype_of(b.dtype), _spec(b)
     if _spec(a) != spec:
         return f"{_spec(a)} and {spec}", "", ""
-    stated = RuleUsed(name="tolerance", layer="", text="")
-    allowance = Allowance(used=stated, method=Method.TOLERANCE, rtol=rtol, atol=atol)
+    used = RuleUsed(name="tolerance", layer="", text="")
+    allowance = Allowance(used=used, method=Method.TOLERANCE, rtol=rtol, atol=atol)
     outcome = compare(a, b, kind, allowance, ends=Ends(), detailed=True)
     if not outcome.mismatched:
         return None
-    error, in_ulp = (inf if outcome.nonfinite_mismatched else each.value for each in (outcome.error, outcome.in_ulp))
+    error, in_ulp = (
+        inf if outcome.nonfinite_mismatched else measure.value for measure in (outcome.error, outcome.in_ulp)
+    )
     return f"{outcome.mismatched} of {a.size}", f"{error:.3g}", f"{in_ulp:.3g}" if kind.is_float else ""
 
 

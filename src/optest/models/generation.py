@@ -1,4 +1,4 @@
-"""Text of a causal language model: tokens chosen one by one by the logits of the last position."""
+"""Text generation by a causal language model, token by token from the logits of the last position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens, and how the tokens of an answer are shown."""
+    """Tokens of a prompt, and the function that converts tokens to text."""
 
     ids: Sequence[int]
     text_of: Callable[[Sequence[int]], str]
@@ -33,104 +33,103 @@ class Prompt:
 
 
 def prompt_of(text: str, tokenizer: str | None) -> Prompt:
-    """The tokens of a prompt: by a file of the package tokenizers, else ids where it has numbers alone, else bytes.
+    """Tokenize a prompt: by the file ``tokenizer``, else as ids if ``text`` has only numbers, else as bytes.
 
     Raises:
-        UsageError: for a prompt without a token, or a file that is not there.
-        Unavailable: without the package, where a file is stated.
-        Fault: BAD_CASE for a file that is no tokenizer.
+        UsageError: for an empty prompt or a missing file.
+        Unavailable: for a file without the package tokenizers.
+        Fault: BAD_CASE for a file that is not a tokenizer.
     """
     if tokenizer:
         if not Path(tokenizer).is_file():
-            raise UsageError(f"{tokenizer} is not there")
+            raise UsageError(f"--tokenizer is {tokenizer}, which does not exist")
         if not is_installed("tokenizers"):
-            raise Unavailable(f"reading {tokenizer}", "pip install tokenizers; or state ids: --prompt '464 2068'")
-        with Border(f"tokenizers, as it read {tokenizer},", Reason.BAD_CASE):
-            found = load_object("tokenizers:Tokenizer").from_file(tokenizer)
-            made = Prompt(found.encode(text).ids, found.decode)
+            raise Unavailable(f"reading {tokenizer}", "pip install tokenizers; or write ids: --prompt '464 2068'")
+        with Border(f"tokenizers, reading {tokenizer},", Reason.BAD_CASE):
+            codec = load_object("tokenizers:Tokenizer").from_file(tokenizer)
+            prompt = Prompt(codec.encode(text).ids, codec.decode)
     elif _IDS.fullmatch(text.strip()):
-        made = Prompt([int(word) for word in re.findall(r"\d+", text)], lambda ids: " ".join(map(str, ids)))
+        prompt = Prompt([int(word) for word in re.findall(r"\d+", text)], lambda ids: " ".join(map(str, ids)))
     else:
-        made = Prompt(list(text.encode()), _text_of_bytes, ("no --tokenizer: bytes are tokens, and back",))
-    if not made.ids:
-        raise UsageError("the prompt has no token; state one at least")
-    return made
+        prompt = Prompt(list(text.encode()), _text_of_bytes, ("no --tokenizer: each byte of the text is a token",))
+    if not prompt.ids:
+        raise UsageError("the prompt has no tokens, expected at least one")
+    return prompt
 
 
 def _text_of_bytes(ids: Sequence[int]) -> str:
     return b"".join(bytes([each]) if each < 256 else f"<{each}>".encode() for each in ids).decode(errors="replace")
 
 
-def generated(model: Runnable, hooks: Hooks, ids: Sequence[int], given: Mapping[str, Any]) -> Iterator[int]:
-    """``max_tokens`` tokens after ``ids``: the likeliest at ``temperature`` 0, else drawn, the same for the same seed.
+def generated(model: Runnable, hooks: Hooks, ids: Sequence[int], options: Mapping[str, Any]) -> Iterator[int]:
+    """Yield ``max_tokens`` tokens that follow ``ids``: the likeliest at ``temperature`` 0, else sampled by the seed.
 
-    Without a number there are 128, or as many as there is room for. A program that takes a fixed number of tokens gets
-    padding behind, which may not change what is before. With ``kv_cache`` a step computes its own token alone.
+    Without ``max_tokens``, yield 128 or as many as fit. A program with a fixed number of tokens gets padding at the
+    end. With ``kv_cache``, each step computes only its new token.
 
     Raises:
-        UsageError: for a model whose inputs are not those of a language model, that does not know a token, has too
-            little room, or no cache.
-        Fault: NAN for logits that are no numbers, STATE if padding changes them.
+        UsageError: for a model that is not a language model, or has no such token, too little room or no cache.
+        Fault: NAN for NaN in the logits, STATE if padding changes the logits.
     """
     if model.vocabulary and max(ids) >= model.vocabulary:
-        vocabulary = f"the model knows {model.vocabulary}: see --tokenizer"
-        raise UsageError(f"the prompt has the token {max(ids)}, but {vocabulary}")
-    size, count = _input_of_tokens(model)[1], given["max_tokens"]
-    room = min((each for each in (size, model.context) if isinstance(each, int) and each), default=0)
+        hint = f"expected below {model.vocabulary}, the model's vocabulary; see --tokenizer"
+        raise UsageError(f"a token of the prompt is {max(ids)}, {hint}")
+    size, count = _input_of_tokens(model)[1], options["max_tokens"]
+    room = min((x for x in (size, model.context) if isinstance(x, int) and x), default=0)
     if room and len(ids) + (count or 1) > room:
-        needed = f"{len(ids)} tokens and {count or 1} more"
-        raise UsageError(f"{needed} do not fit: the model has room for {room}; see --config")
+        needed = f"the prompt of {len(ids)} tokens and {count or 1} new ones"
+        raise UsageError(f"{needed} do not fit into the model's {room} positions; see --config and --max-tokens")
     count = count or min(MOST_TOKENS, room - len(ids) if room else MOST_TOKENS)
-    keeps = given["kv_cache"]
+    keeps = options["kv_cache"]
     if keeps and not getattr(model.program, "keep_cache", lambda: False)():
-        raise UsageError(f"{model.backend} has no cache of keys and values for this model: leave --kv-cache out")
+        raise UsageError(f"{model.backend} has no key-value cache for this model; omit --kv-cache")
     tokens, known = list(ids), 0
     for step in range(count):
         feeds = fed_tokens(model, tokens[known:])
         logits = _last_logits(hooks.executed(model.program, feeds), len(tokens) - known)
         if step == 0 and isinstance(size, int) and size > len(tokens):
-            again = model.program.outputs(fed_tokens(model, tokens, padding=1))
-            if not same_bits([_last_logits(again, len(tokens))], [logits]):
-                raise Fault(Reason.STATE, "what comes behind a position changes its logits: the model is not causal")
+            padded = model.program.outputs(fed_tokens(model, tokens, padding=1))
+            if not same_bits([_last_logits(padded, len(tokens))], [logits]):
+                raise Fault(Reason.STATE, "later tokens change the logits of earlier ones: the model is not causal")
         known = len(tokens) if keeps else 0
-        stream = Stream(f"model run {given['seed']}", f"token {step}")
-        tokens.append(_chosen(logits, given["temperature"], stream))
+        stream = Stream(f"model run {options['seed']}", f"token {step}")
+        tokens.append(_chosen(logits, options["temperature"], stream))
         yield tokens[-1]
 
 
 def _input_of_tokens(model: Runnable) -> tuple[str, int | str]:
-    """Name of the input, and how many tokens it takes."""
+    """Return the name of the token input, and its number of tokens, a text if that is open; else raise UsageError."""
     specs = {name: sizes for name, kind, sizes in model.program.specs() if kind.startswith("int") and len(sizes) == 2}
     names = [name for name in specs if not any(word in name for word in ("mask", "position", "type"))]
     if len(names) != 1 or any(name not in specs for name in model.feeds):
         inputs = ", ".join(model.feeds)
-        raise UsageError(f"the model's inputs are {inputs}, but --prompt needs those of a language model")
+        raise UsageError(f"the model's inputs are {inputs}, expected one input of token ids for --prompt")
     return names[0], specs[names[0]][1]
 
 
 def fed_tokens(model: Runnable, tokens: Sequence[int], padding: int = 0) -> dict[str, Array]:
-    """All inputs for one sequence: tokens, positions in their order, masks of ones, types of zeros."""
+    """Return all inputs for one sequence: padded tokens, ascending positions, masks of ones, token types of zeros."""
     name, size = _input_of_tokens(model)
     length = size if isinstance(size, int) else len(tokens)
     values: dict[str, Any] = {name: [*tokens, *[padding] * (length - len(tokens))]}
-    for other in model.feeds.keys() - {name}:
-        values[other] = range(length) if "position" in other else [int("mask" in other)] * length
-    return {other: np.array([values[other]], each.dtype) for other, each in model.feeds.items()}
+    for extra in model.feeds.keys() - {name}:
+        values[extra] = range(length) if "position" in extra else [int("mask" in extra)] * length
+    return {key: np.array([values[key]], array.dtype) for key, array in model.feeds.items()}
 
 
 def _last_logits(outputs: Mapping[str, Array], position: int) -> Array:
     name = "logits" if "logits" in outputs else next(iter(outputs))
     shape = outputs[name].shape
     if len(shape) != 3 or shape[1] < position:
-        raise UsageError(f"output {name} has the shape {list(shape)}, but logits are [batch, tokens, vocabulary]")
+        raise UsageError(f"output {name} has shape {list(shape)}, expected logits of [batch, tokens, vocabulary]")
     return np.asarray(outputs[name][0, position - 1])
 
 
 def _chosen(logits: Array, temperature: float, stream: Stream) -> int:
-    """By the inverse of the distribution softmax(logits / temperature), in float64."""
+    """Choose a token: argmax at temperature 0, else by inverse sampling of softmax(logits / temperature) in float64."""
     wide = widen(logits)
     if np.isnan(wide).any():
-        raise Fault(Reason.NAN, "the logits have NaN; no token can be chosen")
+        raise Fault(Reason.NAN, "the logits contain NaN, so no token can be chosen")
     if temperature == 0:
         return int(np.argmax(wide))
     sums = np.cumsum(np.exp((wide - wide.max()) / temperature))

@@ -1,4 +1,4 @@
-"""``optest model``, declared. Nothing of a framework is imported here."""
+"""Declaration of ``optest model``; imports no framework."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ _file = partial(_model, metavar=_FILE, completes="file")
 _number = partial(Option, type="float", default=0.0)
 _flag = partial(Option, type="bool", default=False)
 _sizes = partial(Option, type="ints", metavar="N [N…]")
-_VARIANT = _model(name="variant", metavar="NAME", help="How it computes: all, basic, f32, inductor. [its default]")
-_CONFIG = "Of a model by name, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable."
+_VARIANT = _model(
+    name="variant", metavar="NAME", help="Variant of the backend: all, basic, f32, inductor … [its default]"
+)
+_CONFIG = "Configuration of a named model, as n_layer=4 or size=full; open sizes of a file, as batch=2. Repeatable."
 _SOURCE = (
     _model(name="config", repeat=True, metavar="KEY=VALUE", help=_CONFIG),
-    _model(name="preset", metavar="NAME", help="How weights are drawn: small, large … [validate: every way]"),
-    _file(name="weights", flags=("--weights", "--checkpoint"), help="Weights of a model by name. [drawn]"),
-    _model(name="seed", type="int", default=0, help="Seed of all that is drawn. [0]"),
+    _model(name="preset", metavar="NAME", help="Distribution of drawn weights: small, large … [first; validate: all]"),
+    _file(name="weights", flags=("--weights", "--checkpoint"), help="Weights of a named model. [drawn]"),
+    _model(name="seed", type="int", default=0, help="Seed of drawn weights, inputs and tokens. [0]"),
 )
-_INPUTS = _file(name="inputs", flags=("--input",), metavar="FILE", help="As .safetensors, .npz, .npy, .pb. [drawn]")
-_DUMP = "Keep the program there, and each execution: inputs, outputs, all values inside, with an index in order."
-_DUMP_MODE = "Keep all that, or the program alone (compile). [all]"
-_PROFILE = "Show the time of each operator by the backend's own profiler, and write profile.json for trace viewers."
+_INPUTS = _file(
+    name="inputs", flags=("--input",), metavar="FILE", help="Inputs: .safetensors, .npz, .npy or .pb. [drawn]"
+)
+_DUMP = "Write the program and, for each execution, inputs, outputs, inner values and their order there."
+_DUMP_MODE = "Write all of it, or only the program (compile). [all]"
+_PROFILE = "Show the time of each operator from the backend's profiler, and write profile.json for trace viewers."
 _HOOKS = (
     Option(name="dump_dir", metavar="DIR", completes="folder", help=_DUMP),
     Option(name="dump_mode", type="choice", choices=("all", "compile"), default="all", help=_DUMP_MODE),
@@ -38,7 +42,7 @@ _backend = partial(_model, name="backend", metavar="NAME")
 _JUDGED = (
     _backend(default="onnxruntime", help="Backend that runs it. [onnxruntime]"),
     _VARIANT,
-    _file(name="optimized", metavar="FILE.onnx", help="What another optimiser made of the model: runs in its place."),
+    _file(name="optimized", metavar="FILE.onnx", help="Run this optimised model in place of the original."),
     *_SOURCE,
     _INPUTS,
 )
@@ -46,7 +50,7 @@ _RUN = (_backend(help="Backend that runs it. [torch; of a file onnxruntime]"), _
 
 
 def _command(function: str, text: str, *options: Option, what: Argument = _MODEL, table: str = "") -> Command:
-    """``function`` is a module and, by the name of the command, a function of it."""
+    """Return the command ``optest model NAME``; ``function`` is ``module:NAME``."""
     name = function.partition(":")[2]
     return Command(
         name=f"model {name}",
@@ -60,29 +64,29 @@ def _command(function: str, text: str, *options: Option, what: Argument = _MODEL
     )
 
 
-_judges = partial(_command, table="model")
+_comparison = partial(_command, table="model")
 
 
 class ModelRunHooks(RunHooks):
-    """Describes a trace as a whole: the first value that differs, and the number of those that do."""
+    """Closing notes of a trace: the first value that differs, and the number of differing values."""
 
     def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:  # noqa: ARG002
-        traced = [each for each in results if each.attributes.get("part") in _MODES]
-        wrong = [each for each in traced if each.status in BAD_STATUSES]
+        traced = [result for result in results if result.attributes.get("part") in _MODES]
+        wrong = [result for result in traced if result.status in BAD_STATUSES]
         if wrong:
-            place = wrong[0].where.partition(": ")[2]
-            yield f"first mismatch: {wrong[0].id} ({place}); {len(wrong)} of {len(traced)} values fail"
-        if traced and (all(each.status is Status.SKIPPED for each in traced) or len(traced) == len(wrong) == 1):
-            yield "no value inside was compared"
-        for each in results if traced and not wrong else ():
-            if each.status in BAD_STATUSES and each.attributes.get("part") == "outputs":
-                yield f"first mismatch: {each.id}; no value inside fails: the nodes are right one by one, not together"
+            origin = wrong[0].where.partition(": ")[2]
+            yield f"first mismatch: {wrong[0].id} ({origin}); {len(wrong)} of {len(traced)} values fail"
+        if traced and (all(result.status is Status.SKIPPED for result in traced) or len(traced) == len(wrong) == 1):
+            yield "no value inside the model was compared"
+        for result in results if traced and not wrong else ():
+            if result.status in BAD_STATUSES and result.attributes.get("part") == "outputs":
+                yield f"first mismatch: {result.id}; no inner value fails: each node is right by itself"
 
 
 _COMMANDS = (
-    _judges(
+    _comparison(
         "commands:validate",
-        """Compare a model's outputs with what it computes in float64.
+        """Compare a model's outputs with those in float64.
 
         \b
         optest model validate model.onnx --backend onnxruntime --variant all
@@ -90,7 +94,7 @@ _COMMANDS = (
         *_JUDGED,
         *_HOOKS,
     ),
-    _judges(
+    _comparison(
         "commands:trace",
         """Name the first value inside a model that differs.
 
@@ -98,49 +102,50 @@ _COMMANDS = (
         optest model trace model.onnx --backend onnxruntime --mode isolated
         optest model trace resnet34 --out values.safetensors      write the backend's values, compare nothing
 
-        Nodes are those of the model as the backend has optimised it. Isolated, each gets what the nodes before it
-        should have made; accumulated, what they did make.
+        Nodes are those of the model as the backend has optimised it. Isolated, each node gets the expected values of
+        the nodes before it; accumulated, their actual values.
         """,
         *_JUDGED,
-        Option(name="mode", type="choice", choices=_MODES, default=_MODES[0], help="What each node gets. [isolated]"),
-        _flag(name="stop", flags=("--stop-on-first-mismatch",), help="Compute nothing behind the first that differs."),
-        Option(name="out", metavar=_FILE, completes="file", help="Write the values of one run, and compare nothing."),
+        Option(name="mode", type="choice", choices=_MODES, default=_MODES[0], help="Inputs of each node. [isolated]"),
+        _flag(name="stop", flags=("--stop-on-first-mismatch",), help="Stop after the first value that differs."),
+        Option(name="out", metavar=_FILE, completes="file", help="Write the values of one run; compare nothing."),
         *_HOOKS,
     ),
-    _judges(
+    _comparison(
         "bisect:bisect",
-        """Name the pass and the node that change a model's answers.
+        """Name the pass and the node that change a model's outputs.
 
-        That is the level of optimization at which it differs, the passes that make it so, and the nodes. A plan is
-        written that runs the first of these alone.
+        Prints the optimization level at which the outputs differ, the passes and the nodes to blame, and writes a plan
+        that runs the first of these nodes.
 
         \b
         optest model bisect model.onnx --backend onnxruntime
-        optest model bisect model.onnx --exact      any bit that optimization changes
+        optest model bisect model.onnx --exact      report any bit that optimization changes
         """,
         *_JUDGED,
-        _flag(name="exact", help="Compare bits with the first level, not accuracy."),
-        Option(name="out", metavar="DIR", default="bisected", completes="folder", help="For the plan. [bisected]"),
+        _flag(name="exact", help="Compare bits with the first level, not errors against float64."),
+        Option(
+            name="out", metavar="DIR", default="bisected", completes="folder", help="Folder of the plan. [bisected]"
+        ),
     ),
-    _judges(
+    _comparison(
         "suite:suite",
         """Run the models and workloads that a file lists.
 
         \b
         optest model suite vision
-        optest model suite suite.yaml --backend openvino     options go before what the file states
+        optest model suite suite.yaml --backend openvino     options override the file
 
-        Suites of optest's own are vision and text.
+        The built-in suites are vision and text.
         """,
         *(replace(each, default=None) for each in (*_JUDGED, *_HOOKS)),
         what=Argument(name="what", metavar="SUITE"),
     ),
     _command(
         "running:run",
-        """Run a model, and compare it with nothing.
+        """Run a model forward, or generate text; compare nothing.
 
-        It runs forward, or writes text. MODEL is a file of ONNX, or gpt2, llama, resnet34, mobilenet_v2, hf:CLASS,
-        timm:NAME, or FILE.py:FUNCTION.
+        MODEL is an ONNX file, gpt2, llama, resnet34, mobilenet_v2, hf:CLASS, timm:NAME or FILE.py:FUNCTION.
 
         \b
         optest model run resnet34 --weights resnet34.safetensors --profile
@@ -148,11 +153,15 @@ _COMMANDS = (
         optest model run gpt2 --prompt "Hi" --max-tokens 16 --temperature 0.8 --dump-dir dumps
         """,
         *_RUN,
-        Option(name="prompt", metavar="TEXT|IDS", help="Let a language model write on: text, or ids as '464 2068'."),
-        Option(name="max_tokens", type="int", minimum=1, metavar="N", help="How many tokens. [128, or what fits]"),
-        _number(name="temperature", metavar="T", help="Draw them by --seed; 0 is the likeliest. [0]"),
-        Option(name="tokenizer", metavar="FILE.json", help="Of the package tokenizers. [bytes, or the ids stated]"),
-        _flag(name="kv_cache", help="Keep keys and values, where the model can."),
+        Option(
+            name="prompt", metavar="TEXT|IDS", help="Continue this text, or ids as '464 2068', with a language model."
+        ),
+        Option(
+            name="max_tokens", type="int", minimum=1, metavar="N", help="Number of new tokens. [128, or as many as fit]"
+        ),
+        _number(name="temperature", metavar="T", help="Sample tokens by --seed; 0 takes the likeliest. [0]"),
+        Option(name="tokenizer", metavar="FILE.json", help="File of the package tokenizers. [bytes, or ids]"),
+        _flag(name="kv_cache", help="Use the model's key-value cache."),
     ),
     _command(
         "dumps:diff",
@@ -161,43 +170,45 @@ _COMMANDS = (
         \b
         optest model diff one.safetensors other.safetensors --atol 1e-6
 
-        Dumps are what trace --out and run --dump-dir write. Values have to be equal, or
-        |a - b| <= atol + rtol * |b|. Values that one of them lacks, other shapes or dtypes, and dumps without a common
-        value are differences, too. Two exports are compared by statement, not by name.
+        trace --out and run --dump-dir write dumps. Values must be equal, or |a - b| <= atol + rtol * |b|. Values that
+        one dump lacks, different shapes or dtypes, and dumps without a common value are differences, too. Values of two
+        exports are matched by statement, not by name.
         """,
-        _flag(name="common", help="Compare the names that both have, and no others."),
+        _flag(name="common", help="Ignore values that only one dump has."),
         _number(name="rtol", help="Relative tolerance. [0]"),
         _number(name="atol", help="Absolute tolerance. [0]"),
         what=Argument(name="dumps", metavar="FILE FILE", repeat=True),
     ),
     _command(
         "running:export-weights",
-        """Write the weights of a model by name, for --weights.
+        """Write the weights of a named model, for --weights.
 
         \b
         optest model export-weights resnet34 --out resnet34.safetensors
         """,
         *_SOURCE,
-        Option(name="out", metavar=_FILE, required=True, completes="file", help="Where to."),
+        Option(name="out", metavar=_FILE, required=True, completes="file", help="File to write."),
     ),
     _command(
         "benchmarks:bench",
         """Time a model and its baseline, each size in a fresh process.
 
-        The variables of threads (OMP_NUM_THREADS and others) are set before anything is imported.
+        Thread variables (OMP_NUM_THREADS and others) are set before anything is imported.
 
         \b
         optest model bench gpt2 --backend onnxruntime --threads 1 4 --bench-tokens 1 64
         optest model bench resnet34 --batch 1,8 --no-baseline
         """,
         *_RUN,
-        _sizes(name="threads", help="Numbers of threads. [the backend's own]"),
-        _sizes(name="bench_tokens", help="Tokens of one call of a language model."),
-        _sizes(name="batch", help="Sizes of the batch. [the model's own]"),
-        Option(name="baseline", metavar="NAME[:VARIANT]", help="To compare with. [torch:eager, onnxruntime:disabled]"),
-        _flag(name="no_baseline", help="Time the backend alone."),
-        _number(name="bench_time", default=1.0, metavar="SECONDS", help="For each, after a warm-up. [1]"),
-        _number(name="timeout", default=600.0, metavar="SECONDS", help="Of one process. [600]"),
+        _sizes(name="threads", help="Numbers of threads. [the backend's default]"),
+        _sizes(name="bench_tokens", help="Tokens per call of a language model."),
+        _sizes(name="batch", help="Batch sizes. [the model's default]"),
+        Option(name="baseline", metavar="NAME[:VARIANT]", help="Baseline. [torch:eager, onnxruntime:disabled]"),
+        _flag(name="no_baseline", help="Time only the backend."),
+        _number(
+            name="bench_time", default=1.0, metavar="SECONDS", help="Time for each measurement, after a warm-up. [1]"
+        ),
+        _number(name="timeout", default=600.0, metavar="SECONDS", help="Time limit of one process. [600]"),
     ),
 )
 GUEST = Guest(commands=_COMMANDS, hooks="optest.models.guest:ModelRunHooks")

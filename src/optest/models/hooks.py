@@ -1,4 +1,4 @@
-"""What is kept of a program and its executions beside the answers: dumps in files, and tables of the profiler."""
+"""Dumps of a program and its executions, and tables of the backend's profiler."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ _BORDER = Border("the backend", Reason.RAISED)
 
 
 class Hooks:
-    """What ``dump_dir``, ``dump_mode`` and ``profile`` want of one program; ``part`` is a folder of its own below.
+    """Dumps and profile of one program by ``dump_dir``, ``dump_mode`` and ``profile``; ``part`` is a subfolder.
 
     The folder gets the program's files, ``profile.json`` for chrome://tracing and Perfetto, and in mode ``all`` a
     folder for each execution: ``inputs``, ``outputs`` and ``values.safetensors``; ``index.json`` has the order.
 
     Raises:
-        UsageError: for a folder that is in use.
+        UsageError: for a folder that exists and is not empty.
     """
 
     def __init__(self, given: Mapping[str, Any], part: str = "") -> None:
         self._folder = folder = Path(given["dump_dir"]) / part if given["dump_dir"] else None
         if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"--dump-dir is {folder}, which is there already; a dump should not mix with another one")
+            raise UsageError(f"--dump-dir is {folder}, which is in use; name a new or an empty folder")
         self._mode, self._profiles, self._executions = given["dump_mode"], given["profile"], 0
         words = "-".join(["profile", *part.split("/")]) if part and folder is None else "profile"
         self._trace = (folder or Path()) / f"{words}.json"
 
     def all_lines(self, program: ModelProgram, feeds: Mapping[str, Array]) -> Iterator[str]:
-        """Run a program for what is wanted alone; raises as :meth:`executed` and :meth:`closing_lines`."""
+        """Run a program only for its dump and profile; yield the lines of :meth:`closing_lines`."""
         if self._folder is not None:
             self.executed(program, feeds)
         yield from self.closing_lines(program, feeds)
 
     def executed(self, program: ModelProgram, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run a program, and dump the execution; what is there before a fault of the program stays there."""
+        """Run a program, dump the execution if requested, and return the outputs; a Fault leaves a partial dump."""
         if self._folder is None:
             return _outputs(program, feeds)
         if self._executions == 0:
             self._folder.mkdir(parents=True, exist_ok=True)
             for name, content in program.files(feeds).items():
                 write_atomically(self._folder / name, content)
-        place = self._folder / f"{self._executions:05}"
+        target = self._folder / f"{self._executions:05}"
         self._executions += 1
         if self._mode != "all":
             return _outputs(program, feeds)
-        place.mkdir()
-        save_tensors(feeds, place / "inputs.safetensors", str(program))
+        target.mkdir()
+        save_tensors(feeds, target / "inputs.safetensors", str(program))
         outputs = _outputs(program, feeds)
-        save_tensors(outputs, place / "outputs.safetensors", str(program))
+        save_tensors(outputs, target / "outputs.safetensors", str(program))
         index: dict[str, Any] = {"program": str(program)}
         try:
             with _BORDER:
-                values = save_values(program, feeds, place / "values.safetensors")
+                values = save_values(program, feeds, target / "values.safetensors")
         except Fault as fault:
             index["no_values"] = fault.message
         else:
@@ -73,11 +73,11 @@ class Hooks:
             seen = outputs.keys() & values.tensors.keys()
             same = same_bits(*([tensors[name] for name in seen] for tensors in (outputs, values.tensors)))
             index["outputs_unchanged_by_watching"] = same if seen else None
-        write_atomically(place / "index.json", json.dumps(index, indent=1).encode())
+        write_atomically(target / "index.json", json.dumps(index, indent=1).encode())
         return outputs
 
     def closing_lines(self, program: ModelProgram, feeds: Mapping[str, Array]) -> Iterator[str]:
-        """The profiler's table of one more run, and where things are kept.
+        """Yield the profiler's table of one more run and the path of the dump, each if requested.
 
         Raises:
             Fault: UNSUPPORTED if the backend has no profiler.
@@ -86,18 +86,18 @@ class Hooks:
             self._trace.unlink(missing_ok=True)
             with _BORDER:
                 rows = sorted(program.profiled(feeds, self._trace), key=lambda row: -row[2])
-            whole = sum(seconds for _, _, seconds in rows) or 1.0
+            total_s = sum(seconds for _, _, seconds in rows) or 1.0
             shown = [
-                (name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]
+                (name, str(calls), seconds_text(s), f"{100 * s / total_s:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]
             ]
-            yield "profile of one run, by the backend's own profiler"
+            yield "profile of one run, by the backend's profiler"
             yield from columns([("operator", "calls", "time", "%"), *shown], left=frozenset({0}))
             if len(rows) > _SHOWN_ROWS:
                 yield f"  and {len(rows) - _SHOWN_ROWS} more operators"
             if self._trace.exists():
                 yield f"  for chrome://tracing or Perfetto: {self._trace}"
             else:
-                yield "  the backend says how long an operator takes, and not when: no trace for viewers"
+                yield "  no trace for viewers: the backend reports durations without start times"
         if self._folder is not None:
             kept = f" and {plural(self._executions, 'execution')}" if self._mode == "all" else ""
             yield f"dumped: the program{kept} in {self._folder}"

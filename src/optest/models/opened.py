@@ -1,4 +1,4 @@
-"""Models by name or file, on backends: for the commands that run one, and as what cases of it state."""
+"""Opening of models by name or file, on backends: as runnable programs, and as attributes of cases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ADAPTERS, _PROGRAMS = "optest.torch.models.adapters:", "optest.torch.models.pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runnable:
-    """A program with feeds, ready to run. ``vocabulary`` and ``context``, the most tokens, are 0 where not known."""
+    """A program with feeds, ready to run; ``vocabulary`` and ``context`` (most tokens) are 0 if unknown."""
 
     backend: str
     program: ModelProgram
@@ -43,46 +43,51 @@ class Runnable:
 
 
 def is_file(name: str) -> bool:
-    """Whether a model is a file of ONNX."""
     return name.endswith(".onnx")
 
 
-def variant_on(backend: str, stated: str | None, usual: str = "") -> str:
-    """Return the variant of a backend: the one asked for, else ``usual`` if there is such a one, else its default.
+def variant_on(backend: str, requested: str | None, usual: str = "") -> str:
+    """Return the requested variant of a backend, else ``usual`` if the backend has it, else its default.
 
     Raises:
         UsageError: for a backend that runs no whole models, or has no such variant.
     """
     if backend == "torch":
-        return stated or "eager"
+        return requested or "eager"
     driver = _onnx_backend(backend)
     known = driver.variants if isinstance(driver, HasVariants) else ()
-    if stated and stated.partition("-")[0] not in known:
-        others = f"but {', '.join(known)}" if known else "as it has no variants: leave --variant out"
-        raise UsageError(f"backend {backend} has no variant {stated}, {others}")
-    return stated or next((each for each in known if each == usual), (*known, "")[len(known) - 1])
+    if requested and requested.partition("-")[0] not in known:
+        expected = f"expected {', '.join(known)}" if known else "expected none: omit --variant"
+        raise UsageError(f"backend {backend} has no variant {requested}, {expected}")
+    if requested or usual in known:
+        return requested or usual
+    return known[-1] if known else ""
 
 
 def _onnx_backend(name: str) -> OnnxBackend:
     driver = backend_manager.get(name)
     if not isinstance(driver, OnnxBackend):
-        raise UsageError(f"backend {name} runs no whole models; torch, onnxruntime, openvino and onnx-reference do")
+        raise UsageError(
+            f"backend {name} runs no whole models, expected torch, onnxruntime, openvino or onnx-reference"
+        )
     return driver
 
 
 def _named(given: Mapping[str, Any], backend: str) -> dict[str, str]:
-    """What the options of a command say of the model and its inputs."""
+    """Return the attributes of model and inputs from the options of a command; raise UsageError if they conflict."""
     what = given["what"]
     if is_file(what) and backend == "torch":
-        raise UsageError(f"backend torch runs models of torch, but {what} is a file of ONNX")
+        raise UsageError(
+            f"backend torch cannot run {what}, an ONNX file; choose onnxruntime, openvino or onnx-reference"
+        )
     if stated := [name for name in ("weights", "preset") if is_file(what) and given[name]]:
-        raise UsageError(f"{what} has its weights inside; --{stated[0]} is for models by name")
+        raise UsageError(f"--{stated[0]} applies to named models; the file {what} contains its weights")
     paths = {name: str(Path(given[name]).absolute()) if given.get(name) else "" for name in ("weights", "inputs")}
     return {"model": what, "config": ",".join(given["config"]), "preset": given["preset"] or "", **paths}
 
 
 def named_model(given: Mapping[str, Any]) -> Any:
-    """The model in torch that a command names, with the weights of a file or drawn.
+    """Return the torch model that a command names, with weights from a file or drawn.
 
     Raises:
         UsageError, Unavailable: as :func:`optest.torch.models.adapters.opened_model`.
@@ -101,11 +106,11 @@ def _torch_model(stated: Mapping[str, str], seed: int) -> Any:
 
 
 def _entries(text: str) -> Iterator[tuple[str, Any]]:
-    for each in re.split(r",(?![^\[]*\])", text):  # not at those inside a list
-        name, equals, value = each.partition("=")
-        if each and not equals:
-            raise UsageError(f"--config is {each!r}, expected KEY=VALUE")
-        if each:
+    for entry in re.split(r",(?![^\[]*\])", text):  # not at commas inside a list
+        name, equals, value = entry.partition("=")
+        if entry and not equals:
+            raise UsageError(f"--config is {entry!r}, expected KEY=VALUE")
+        if entry:
             yield name, json_or_text(value)
 
 
@@ -115,13 +120,13 @@ def _feeds_of(model: Any, inputs: str, seed: int) -> dict[str, Array]:
 
 
 def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room: int = 0, threads: int = 0) -> Runnable:
-    """The model ``what`` on ``backend`` by ``variant``, with ``inputs`` of a file or drawn by ``seed``.
+    """Open the model ``what`` on ``backend`` by ``variant``, with ``inputs`` from a file or drawn by ``seed``.
 
-    ``batch`` and ``tokens`` are sizes of the inputs, 0 for the model's own; ``room`` is for further tokens, where the
-    number is fixed once a model is exported. ``threads`` 0 is the backend's own number.
+    ``batch`` and ``tokens`` are input sizes, 0 for the model's default; ``room`` adds tokens to an exported model,
+    whose number of tokens is fixed. ``threads`` 0 is the backend's default.
 
     Raises:
-        UsageError, Unavailable, Fault: for whatever cannot be opened, or exported for the backend.
+        UsageError, Unavailable, Fault: for a model that cannot be opened, or exported for the backend.
     """
     backend = given["backend"] or ("onnxruntime" if is_file(given["what"]) else "torch")
     variant, stated = variant_on(backend, given["variant"]), _named(given, backend)
@@ -134,13 +139,15 @@ def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room:
         feeds = {name: _resized(value, batch, tokens) for name, value in subject.feeds.items()}
         for name, _, sizes in program.specs():
             if any(isinstance(size, int) and size != now for size, now in zip(sizes, feeds[name].shape, strict=True)):
-                raise UsageError(f"{name} of {given['what']} has fixed sizes, {sizes}, and no others")
+                raise UsageError(f"{name} of {given['what']} has the fixed sizes {sizes}; omit --batch and token sizes")
         return Runnable(backend=on, program=program, feeds=feeds)
     model = _torch_model(stated, given["seed"])
     if tokens and not model.causal:
-        raise UsageError(f"{given['what']} is no causal language model; a number of tokens means nothing to it")
+        raise UsageError(f"{given['what']} is not a causal language model, so it accepts no number of tokens")
     if tokens > model.context > 0:
-        raise UsageError(f"{tokens} tokens do not fit into {model.context} positions of {given['what']}: see --config")
+        raise UsageError(
+            f"{tokens} tokens do not fit into the {model.context} positions of {given['what']}; see --config"
+        )
     longest = min(tokens + room, model.context or tokens + room) if backend != "torch" else tokens
     drawn = _feeds_of(model, stated["inputs"], given["seed"])
     feeds = {name: _resized(value, batch, longest) for name, value in drawn.items()}
@@ -155,7 +162,7 @@ def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room:
 
 @lru_cache(maxsize=4)
 def program_for(subject: Subject, backend: str, variant: str, device: str = "", optimized: str = "") -> ModelProgram:
-    """A model on a backend; ``optimized`` is the file that another optimiser has made of it."""
+    """Return a model on a backend as a program; ``optimized`` is a file that runs in place of an ONNX model."""
     if not isinstance(subject.graph, Graph):
         make: Callable[..., ModelProgram] = load_object(f"{_PROGRAMS}TorchProgram")
         return make(subject.model, subject.feeds, variant, device, graph=subject.graph)
@@ -164,7 +171,7 @@ def program_for(subject: Subject, backend: str, variant: str, device: str = "", 
 
 
 def _resized(value: Array, batch: int, tokens: int) -> Array:
-    """The elements again and again, or the first of them; tokens are the second axis of integers."""
+    """Repeat or cut ``value`` to ``batch`` rows and, for 2-d integers, ``tokens`` columns; 0 keeps a size."""
     shape = list(value.shape)
     if batch and shape:
         shape[0] = batch
@@ -174,13 +181,12 @@ def _resized(value: Array, batch: int, tokens: int) -> Array:
 
 
 def stated_models(given: Mapping[str, Any], *, every_preset: bool) -> Iterator[tuple[str, dict[str, str]]]:
-    """What cases state of the model that a command names, with a word for it: once for each way to draw its
-    weights, or for the first.
+    """Yield a name and the case attributes of the model that a command names, for each or for the first preset.
 
-    For runtimes of ONNX a model of torch is exported into a file, beside its inputs and its outputs by torch.
+    For ONNX runtimes, a torch model is exported to a file, next to its inputs and its outputs by torch.
 
     Raises:
-        UsageError: for a name, a configuration or weights that do not fit.
+        UsageError: for an unknown name, or a configuration or weights that do not fit.
         Fault: COMPILE if the export fails.
     """
     named = _named(given, given["backend"])
@@ -195,12 +201,13 @@ def stated_models(given: Mapping[str, Any], *, every_preset: bool) -> Iterator[t
     for preset in [named["preset"]] if named["preset"] else presets if every_preset else presets[:1]:
         stated = {**named, "preset": preset}
         folder = Path(resolve(given)["runs_dir"]).parent / "models"
-        name = "/".join(each for each in (named["model"].rpartition(":")[2], preset) if each)
+        name = "/".join(filter(None, (named["model"].rpartition(":")[2], preset)))
         yield name, stated if given["backend"] == "torch" else _exported(tuple(stated.items()), given["seed"], folder)
 
 
 @cache
 def _exported(key: tuple[tuple[str, str], ...], seed: int, models: Path) -> dict[str, str]:
+    """Export a torch model with its inputs and outputs to a folder below ``models``; return the case attributes."""
     named = dict(key)
     model = _torch_model(named, seed)
     feeds = _feeds_of(model, named["inputs"], seed)
@@ -218,7 +225,7 @@ def _exported(key: tuple[tuple[str, str], ...], seed: int, models: Path) -> dict
 
 @lru_cache(maxsize=4)
 def subject_for(key: tuple[tuple[str, str], ...], seed: int) -> Subject:
-    """The subject of cases that state ``key``."""
+    """Open the model and inputs that the case attributes ``key`` describe; the last four are cached."""
     stated = dict(key)
     if stated["file"]:
         return subject_of_file(stated["file"], stated["inputs"], stated["sizes"], seed)

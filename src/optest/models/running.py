@@ -1,4 +1,4 @@
-"""``optest model run`` and ``export-weights``: a model on one backend, compared with nothing."""
+"""``optest model run`` and ``export-weights``: runs without a comparison, and files of weights."""
 
 from __future__ import annotations
 
@@ -21,60 +21,60 @@ from optest.spec import format_shape
 _ROWS = 4
 
 
-def run_command(context: CommandContext, **given: Any) -> int:
-    """Run a model forward, or with ``prompt`` let it write."""
-    about_text = [name for name in ("max_tokens", "temperature", "tokenizer", "kv_cache") if given[name]]
-    if given["prompt"] is None and about_text:
-        raise UsageError(f"--{about_text[0].replace('_', '-')} is about text: state --prompt, too")
-    for line in _forward_lines(given) if given["prompt"] is None else _text_lines(given):
+def run_command(context: CommandContext, **options: Any) -> int:
+    """Run a model forward, or generate text if there is a ``prompt``; return 0."""
+    about_text = [name for name in ("max_tokens", "temperature", "tokenizer", "kv_cache") if options[name]]
+    if options["prompt"] is None and about_text:
+        raise UsageError(f"--{about_text[0].replace('_', '-')} applies to text generation: add --prompt")
+    for line in _forward_lines(options) if options["prompt"] is None else _text_lines(options):
         context.echo(line)
     return 0
 
 
-def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
-    hooks, model = Hooks(given), runnable(given)
-    yield from (f"{given['what']} on {model.backend}: {model.program}", *model.notes)
+def _forward_lines(options: Mapping[str, Any]) -> Iterator[str]:
+    hooks, model = Hooks(options), runnable(options)
+    yield from (f"{options['what']} on {model.backend}: {model.program}", *model.notes)
     began = time.perf_counter()
     outputs = hooks.executed(model.program, model.feeds)
     took = time.perf_counter() - began
     rows = [("output", "dtype", "shape", "least", "largest")]
-    for name, each in outputs.items():
-        has_ends = each.size and each.dtype.kind != "c"
-        ends = (f"{end:.4g}" for end in (widen(each).min(), widen(each).max())) if has_ends else ("", "")
-        rows.append((name, dtype_of(each.dtype).name, format_shape(each.shape), *ends))
+    for name, array in outputs.items():
+        has_ends = array.size and array.dtype.kind != "c"
+        ends = (f"{end:.4g}" for end in (widen(array).min(), widen(array).max())) if has_ends else ("", "")
+        rows.append((name, dtype_of(array.dtype).name, format_shape(array.shape), *ends))
     yield from columns(rows, left=frozenset({0, 1, 2}))
-    for name, each in outputs.items():
-        if each.size and each.ndim > 1 and ("logit" in name or len(outputs) == 1):
-            last = widen(each.reshape(each.shape[0], -1, each.shape[-1])[:, -1])  # one row for each of the batch
+    for name, array in outputs.items():
+        if array.size and array.ndim > 1 and ("logit" in name or len(outputs) == 1):
+            last = widen(array.reshape(array.shape[0], -1, array.shape[-1])[:, -1])  # one row per batch element
             tops = [f"{row.argmax()} ({row.max():.5g})" for row in last]
             yield f"  {name}, top-1 of the last axis: {shortened(tops, _ROWS)}"
-    yield f"time: {seconds_text(took)} for the first run, loading included"
+    yield f"time: {seconds_text(took)} for the first run, including loading"
     yield from hooks.closing_lines(model.program, model.feeds)
 
 
-def _text_lines(given: Mapping[str, Any]) -> Iterator[str]:
-    hooks, prompt = Hooks(given), prompt_of(given["prompt"], given["tokenizer"])
-    sizes = {} if is_file(given["what"]) else {"batch": 1, "tokens": len(prompt.ids)}
-    model = runnable(given, **sizes, room=given["max_tokens"] or MOST_TOKENS)
-    yield from (f"{given['what']} on {model.backend}: {model.program}", *model.notes, *prompt.notes)
+def _text_lines(options: Mapping[str, Any]) -> Iterator[str]:
+    hooks, prompt = Hooks(options), prompt_of(options["prompt"], options["tokenizer"])
+    sizes = {} if is_file(options["what"]) else {"batch": 1, "tokens": len(prompt.ids)}
+    model = runnable(options, **sizes, room=options["max_tokens"] or MOST_TOKENS)
+    yield from (f"{options['what']} on {model.backend}: {model.program}", *model.notes, *prompt.notes)
     began = time.perf_counter()
-    ids = list(generated(model, hooks, prompt.ids, given))
+    ids = list(generated(model, hooks, prompt.ids, options))
     took = time.perf_counter() - began
     yield f"ids: {' '.join(map(str, ids))}"
     yield f"text: {printable(prompt.text_of([*prompt.ids, *ids]))}"
-    drawn = f"drawn at temperature {given['temperature']:g}, seed {given['seed']}"
-    how = drawn if given["temperature"] else "each the likeliest"
-    rate = f"{len(ids) / took:.3g} tokens/s, loading included"
+    drawn = f"drawn at temperature {options['temperature']:g}, seed {options['seed']}"
+    how = drawn if options["temperature"] else "each the likeliest"
+    rate = f"{len(ids) / took:.3g} tokens/s, including loading"
     yield f"time: {seconds_text(took)} for {plural(len(ids), 'token')}, {how}; {rate}"
     yield from hooks.closing_lines(model.program, fed_tokens(model, prompt.ids))
 
 
-def export_weights_command(context: CommandContext, **given: Any) -> int:
-    """Write the weights of a model by its name."""
-    if is_file(given["what"]):
-        raise UsageError(f"{given['what']} is a file; weights are exported of a model by its name")
-    model = named_model(given)
-    load_object("optest.torch.models.weights:save_weights")(model, Path(given["out"]))
-    count = sum(each.numel() for each in model.module.parameters())
-    context.echo(f"{given['out']}: {count:,} parameters of {given['what']}")
+def export_weights_command(context: CommandContext, **options: Any) -> int:
+    """Write the weights of a named model to ``out``; return 0."""
+    if is_file(options["what"]):
+        raise UsageError(f"{options['what']} is a file, expected a named model: only its weights can be exported")
+    model = named_model(options)
+    load_object("optest.torch.models.weights:save_weights")(model, Path(options["out"]))
+    count = sum(parameter.numel() for parameter in model.module.parameters())
+    context.echo(f"{options['out']}: {count:,} parameters of {options['what']}")
     return 0

@@ -1,4 +1,4 @@
-"""``optest model suite``: several models and workloads in one file, in YAML or JSON.
+"""``optest model suite``: models and workloads that a YAML or JSON file lists.
 
 {"defaults": {"backend": "onnxruntime"},
  "runs": [{"model": "gpt2", "workload": ["validate", "trace"]}, {"model": "resnet34", "variant": "basic"}]}
@@ -24,7 +24,7 @@ from optest.spec import Fault, TestCase
 _SHIPPED = Path(__file__).parent / "suites"
 _MODEL = Option(name="model")
 _OWN = {"model": _MODEL, "workload": Option(name="workload", repeat=True)}
-_EVERY = {each.name.removeprefix("model "): each for each in GUEST.commands}
+_EVERY = {command.name.removeprefix("model "): command for command in GUEST.commands}
 _COMMANDS = {name: _EVERY[name] for name in ("validate", "trace", "bench", "run")}
 
 
@@ -36,15 +36,15 @@ class _Document(BaseModel):
 
 
 def suite_command(context: CommandContext, **given: Any) -> int:
-    """Run what a suite lists: all cases in one run, then what judges nothing, one after another.
+    """Run a suite: validate and trace as one run, then bench and run one by one; return the exit status.
 
     Raises:
-        PlanError: with everything that is wrong with the file.
+        PlanError: with all problems of the file.
     """
     runs = list(_runs(given))
-    judged = [_cases(context, *each) for each in runs if each[0] in CASES_OF]
-    cases = [case for each in judged for case in each or ()]
-    status = max(int(None in judged), context.run(cases, ModelDriver(), {}, given) if cases else 0)
+    compared = [_cases(context, *run) for run in runs if run[0] in CASES_OF]
+    cases = [case for group in compared for case in group or ()]
+    status = max(int(None in compared), context.run(cases, ModelDriver(), {}, given) if cases else 0)
     for workload, stated in runs:
         if workload not in CASES_OF:
             context.echo(f"\n{stated['what']}, {workload}")
@@ -53,7 +53,7 @@ def suite_command(context: CommandContext, **given: Any) -> int:
 
 
 def _cases(context: CommandContext, workload: str, stated: Mapping[str, Any]) -> list[TestCase] | None:
-    """None for a model that cannot be opened, which is said: the others are run."""
+    """Return the cases of one workload; print the fault and return None for a model that cannot be opened."""
     try:
         return CASES_OF[workload](context, stated)
     except Fault as fault:
@@ -62,18 +62,18 @@ def _cases(context: CommandContext, workload: str, stated: Mapping[str, Any]) ->
 
 
 def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each workload with the options that its command is called with: the run's, else the defaults'; flags go first."""
+    """Yield each workload with its options: from the command line, else from the run, else from the defaults."""
     path = Path(given["what"])
     if not path.suffix and not path.exists():
-        shipped = {each.stem: each for each in _SHIPPED.glob("*.yaml")}
+        shipped = {file.stem: file for file in _SHIPPED.glob("*.yaml")}
         if str(path) not in shipped:
             raise UnknownName("suite", str(path), sorted(shipped))
         path = shipped[str(path)]
     document, source = read_document(path, "the suite", _Document, lambda _: list(_Document.model_fields))
     ledger = Ledger(source)
-    options = {option.name: option for each in _COMMANDS.values() for option in each.options}
+    options = {option.name: option for command in _COMMANDS.values() for option in command.options}
     flags = {name: value for name, value in given.items() if name != "what" and value not in (None, ())}
-    found = list[tuple[str, dict[str, Any]]]()
+    runs = list[tuple[str, dict[str, Any]]]()
     for index, run in enumerate(document.runs):
         stated = {**document.defaults, **run}
         for key, value in stated.items():
@@ -91,15 +91,15 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             if workload not in _COMMANDS:
                 ledger.unknown(("runs", index), UnknownName("workload", workload, _COMMANDS))
             elif "model" not in stated:
-                ledger.problem(("runs", index), "a run states no model")
+                ledger.problem(("runs", index), "the run has no model; add a key model")
             else:
-                own = {each.name: _value(each, stated) for each in _COMMANDS[workload].options}
-                own = {**given, **own, **flags, "what": stated["model"]}
-                if own["dump_dir"]:
-                    own["dump_dir"] = str(Path(own["dump_dir"], f"{len(found):02}-{workload}"))
-                found.append((workload, own))
+                values = {option.name: _value(option, stated) for option in _COMMANDS[workload].options}
+                values = {**given, **values, **flags, "what": stated["model"]}
+                if values["dump_dir"]:
+                    values["dump_dir"] = str(Path(values["dump_dir"], f"{len(runs):02}-{workload}"))
+                runs.append((workload, values))
     ledger.refuse()
-    yield from found
+    yield from runs
 
 
 _TYPES = {"int": ((int,), "an integer"), "ints": ((int,), "an integer"), "float": ((int, float), "a number")}
@@ -107,25 +107,26 @@ _TYPES |= {"bool": ((bool,), "true or false")}
 
 
 def _misfit(option: Option, value: Any) -> str:
-    """Return the form that a value of this option should have, "" if it has that form."""
+    """Return a description of the values that the option accepts; "" if it accepts ``value``."""
     if option.repeat:
         texts = value if isinstance(value, list) else [value]
-        is_mapping = isinstance(value, Mapping) and all(isinstance(each, (str, int, float)) for each in value.values())
-        fits = texts and (is_mapping or all(isinstance(each, str) for each in texts))
+        is_mapping = isinstance(value, Mapping) and all(isinstance(x, (str, int, float)) for x in value.values())
+        fits = texts and (is_mapping or all(isinstance(text, str) for text in texts))
         return "" if fits else "text or a list of texts"
     kinds, expected = _TYPES.get(option.type, ((str,), "text"))
     values = value if option.type == "ints" and isinstance(value, list) else [value]
-    if not all(type(each) in kinds for each in values):
+    if not all(type(x) in kinds for x in values):
         return expected
     return "" if option.minimum is None or min(values) >= option.minimum else f"{option.minimum} or more"
 
 
 def _value(option: Option, stated: Mapping[str, Any]) -> Any:
+    """Return the value of an option in the form that the command line gives it."""
     value = stated.get(option.name, option.default)
     if option.type == "ints":
         return [value] if isinstance(value, int) else value
     if not option.repeat:
         return value
     if isinstance(value, Mapping):
-        return tuple(f"{key}={each}" for key, each in value.items())
+        return tuple(f"{key}={entry}" for key, entry in value.items())
     return (value,) if isinstance(value, str) else tuple(value or ())

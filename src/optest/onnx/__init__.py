@@ -1,1 +1,1 @@
-"""ONNX as a guest: operators of the catalogue as models of one node, and who runs them."""
+"""Backends that run ONNX models, and the conversion of operators to models of one node."""

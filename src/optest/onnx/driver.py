@@ -1,4 +1,4 @@
-"""What all backends that run ONNX models share: which cases have a model, and programs kept for later cases."""
+"""Base class of backends that run ONNX models: models of cases, and a cache of loaded programs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from optest.registry import load_object
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase
 
 NODE_TEST = "ONNX node test"
-"""The category of operators in ONNX's own tests (:mod:`optest.onnx.node_tests`)."""
+"""Category of the operators in ONNX's node tests (:mod:`optest.onnx.node_tests`)."""
+# Few, since a loaded program may hold threads; the cases of one operator follow one another.
 _KEPT = 16
-"""Programs that are kept: each may hold threads. Cases of one operator come one after another."""
 _COUNT_FROM_THE_END = ("Gather", "GatherElements", "ScatterElements")
 
 
 class OnnxBackend(BackendDriver):
-    """Makes a model of a case, loads it unless one of the last models was the same, and calls it."""
+    """Backend that converts a case to an ONNX model, loads it unless it is cached, and runs it."""
 
     kind = "onnx"
     reads_inputs = False
     numerics = Numerics(processor="cpu")
+    # Operators whose inputs, from this index on, need known sizes when a model is loaded.
     sized: ClassVar[Mapping[str, int]] = {}
-    """Operators of which sizes have to be known when a model is loaded: of inputs from this place on."""
+    # False if the runtime gives no access to its optimised graph; then `optimized` returns the model unchanged.
     shows_its_graph = True
-    """Whether :meth:`optimized` says what the runtime makes of a model."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[bytes, str, bool], Any] = OrderedDict()
@@ -44,58 +44,59 @@ class OnnxBackend(BackendDriver):
 
     @abstractmethod
     def loaded(self, content: bytes, variant: str) -> Any:
-        """A program of a serialized model, by a variant of the backend, "" of one that has none.
+        """Load a serialized model; ``variant`` is "" for a backend without variants.
 
         Raises:
             Fault: UNSUPPORTED if there is no kernel for it.
         """
 
     def loaded_nodes(self, content: bytes, variant: str) -> Any:
-        """As :meth:`loaded`, of a few nodes that are called once."""
+        """Load a model of a few nodes that is called once; raise as :meth:`loaded`."""
         return self.loaded(content, variant)
 
     @abstractmethod
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
-        """The outputs as arrays.
+        """Run a loaded program and return its outputs as arrays.
 
         Raises:
             Fault: UNSUPPORTED if there is no kernel for it.
         """
 
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
-        """A model as the runtime has optimised it, and the variant that runs it as it is."""
+        """Return the model optimised by the runtime, and the variant that runs it without changes."""
         return content, variant
 
-    def passes(self, content: bytes, variant: str) -> Sequence[str]:  # noqa: ARG002 - of one that names none
-        """The optimizer's passes that change a model, each of which ``VARIANT-PASS`` leaves out."""
+    def passes(self, content: bytes, variant: str) -> Sequence[str]:  # noqa: ARG002 - the default has no passes
+        """Return the optimizer passes that change a model; the variant ``VARIANT-PASS`` disables one."""
         return ()
 
-    def precision_of(self, variant: str) -> str:  # noqa: ARG002 - as every variant does, but OpenVINO's
-        """The dtype in which it computes what a model has in float32."""
+    def precision_of(self, variant: str) -> str:  # noqa: ARG002 - only OpenVINO's variants differ
+        """Return the dtype in which a variant computes float32 values."""
         return "float32"
 
     def threads(self) -> int:
-        """How many threads compute a call."""
+        """Return the number of threads of a call."""
         return 1
 
     def use_threads(self, count: int) -> None:
-        """Load programs that compute with so many threads from here on.
+        """Use ``count`` threads in programs loaded from now on.
 
         Raises:
-            UsageError: for a backend that computes with one alone.
+            UsageError: for a backend that always uses one thread.
         """
         if count != 1:
-            raise UsageError(f"backend {self.name} computes with one thread, and not with {count}")
+            raise UsageError(f"--threads is {count}, expected 1: backend {self.name} computes with one thread")
 
     def profiled(self, *_: Any, **__: Any) -> list[tuple[str, int, float]]:
-        """Of ``(content, variant, model, feeds, trace)``: operator, calls and seconds in all for each kind of node, in
-        one run after a warm-up, by the runtime's own profiler; the file ``trace`` is in the format of chrome://tracing,
-        and written where the runtime says when a node ran.
+        """Profile one run after a warm-up; return operator, calls and total seconds of each kind of node.
+
+        Arguments are ``(content, variant, model, feeds, trace)``. The file ``trace`` is written, in the format of
+        chrome://tracing, if the runtime's profiler reports start times.
 
         Raises:
             Fault: UNSUPPORTED for a runtime without a profiler.
         """
-        raise Fault(Reason.UNSUPPORTED, f"{self.name} has no profiler: --backend onnxruntime or openvino has")
+        raise Fault(Reason.UNSUPPORTED, f"{self.name} has no profiler; choose --backend onnxruntime or openvino")
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         return None if node_of(descriptor) is not None else "not in ONNX"
@@ -106,9 +107,9 @@ class OnnxBackend(BackendDriver):
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._compile_s = None
         model = self.model(case)
-        # Negative indices have to be refused as the catalogue has it, and mean something in ONNX.
+        # The operators refuse negative indices, ONNX counts them from the end.
         indices = inputs[1:2] if case.expects_error is not None and model.op in _COUNT_FROM_THE_END else ()
-        if any(each.dtype.kind == "i" and bool(np.any(each < 0)) for each in indices):
+        if any(array.dtype.kind == "i" and bool(np.any(array < 0)) for array in indices):
             raise Fault(Reason.UNSUPPORTED, f"ONNX: {model.op} counts negative indices from the end")
         return self.called(self.program(model, case), model, model.fed(inputs))
 
@@ -116,42 +117,43 @@ class OnnxBackend(BackendDriver):
         return [spec for _, spec in inferred_program(self.sized_model(case)).outputs]
 
     def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - a model has none
-        """The model as a runtime gets it."""
+        """Return the program of the case's model before a runtime optimises it."""
         return inferred_program(self.sized_model(case))
 
     def sized_model(self, case: TestCase) -> Model:
-        """The case's model, in which all sizes are stated."""
+        """Return the case's model with all sizes known."""
         model = self.model(case)
         return model if case.descriptor.category == NODE_TEST else model_of(case, {model.op: 0})
 
     def model(self, case: TestCase) -> Model:
-        """The model of a case, with the sizes that this runtime needs; a test of ONNX's own brings its model."""
+        """Return the model of a case, with the sizes that this runtime needs; a node test of ONNX has its own model."""
         if case.descriptor.category != NODE_TEST:
             return model_of(case, self.sized)
-        own: Model = load_object("optest.onnx.node_tests:model_of_test")(case)
-        return own
+        model: Model = load_object("optest.onnx.node_tests:model_of_test")(case)
+        return model
 
     def program(self, model: Model, case: TestCase) -> Any:
-        """The model of the case as what is called; another for empty tensors, which OpenVINO refuses after others."""
+        """Return the loaded program of a model from the cache, loading it if needed; raise again a Fault of loading."""
+        # OpenVINO refuses empty tensors in a program that ran with others before.
         is_empty = not all(argument.spec.elements for argument in case.inputs)
         key = (checked(model), self.variant_of(case), is_empty)
         if key not in self._kept:
             began = time.perf_counter()
             try:
                 self._kept[key] = self.loaded(*key[:2])
-            except Fault as fault:  # kept, too: the next case of the model need not try again
+            except Fault as fault:  # kept, so that the next case of the model does not load it again
                 self._kept[key] = fault
             self._compile_s = time.perf_counter() - began
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
-        found = self._kept[key]
-        if isinstance(found, Fault):
-            raise Fault(found.reason, found.message)
-        return found
+        program = self._kept[key]
+        if isinstance(program, Fault):
+            raise Fault(program.reason, program.message)
+        return program
 
     def variant_of(self, case: TestCase) -> str:
-        """The variant that the case asks, else the default one."""
+        """Return the variant that the case requests, else the default one."""
         known = self.variants if isinstance(self, HasVariants) else ("",)
         return case.backend.variant or known[-1]
 

@@ -1,5 +1,4 @@
-"""Operators that ONNX's evaluator 1.23 lacks, or gets wrong, slowly, or in float32 where float64 is given; these are
-run in place of its own.
+"""Replacements of operators that ONNX's reference evaluator 1.23 lacks, computes wrongly, slowly or only in float32.
 
 Source of the formulas: https://onnx.ai/onnx/operators/
 """
@@ -29,18 +28,20 @@ from optest.operators.real_functions import erf
 from optest.spec import Fault, Reason
 
 
-class BatchNormalization(op_batch_normalization.BatchNormalization_14):  # its own of opset 9 to 13 always trains
+class BatchNormalization(
+    op_batch_normalization.BatchNormalization_14
+):  # onnx.reference always trains in opsets 9 to 13
     def _run(self, x: Any, *parameters: Any, epsilon: float, momentum: float, **_: int | None) -> tuple[Any, ...]:
         trains = len(self.onnx_node.output) > 1
         return tuple(super()._run(x, *parameters, epsilon, momentum, int(trains)))
 
 
-class Erf(OpRun):  # its own yields float32
+class Erf(OpRun):  # onnx.reference returns float32
     def _run(self, x: Any) -> tuple[Any]:
         return (_erf(x),)
 
 
-class Gelu(OpRun):  # its own has constants of float32
+class Gelu(OpRun):  # onnx.reference has float32 constants
     def _run(self, x: Any, bias: Any = None, approximate: str | None = None, alpha: float = 1.702) -> tuple[Any]:
         x = x if bias is None else x + bias
         if self.op_type == "QuickGelu":
@@ -51,7 +52,7 @@ class Gelu(OpRun):  # its own has constants of float32
         return (half * x * (one + _erf(x / x.dtype.type(np.sqrt(2)))),)
 
 
-class GatherElements(OpRun):  # its own takes 64 rows at most
+class GatherElements(OpRun):  # onnx.reference accepts 64 rows at most
     def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
         sizes = [*indices.shape]
         sizes[axis] = data.shape[axis]
@@ -59,7 +60,7 @@ class GatherElements(OpRun):  # its own takes 64 rows at most
         return (np.take_along_axis(data[inside], indices, axis),)
 
 
-class Resize(op_resize.Resize):  # its own takes sizes that are no whole numbers where corners are aligned
+class Resize(op_resize.Resize):  # onnx.reference uses fractional sizes with aligned corners
     def _run(self, x: Any, roi: Any, scales: Any = None, sizes: Any = None, **attributes: Any) -> tuple[Any, ...]:
         (made,) = super()._run(x, roi, scales, sizes, **attributes)
         if attributes.get("coordinate_transformation_mode") == "align_corners" and not attributes.get("axes"):
@@ -71,7 +72,7 @@ class Resize(op_resize.Resize):  # its own takes sizes that are no whole numbers
         return (made,)
 
 
-class LRN(OpRun):  # its own sums over as many channels as there are samples
+class LRN(OpRun):  # onnx.reference loops over as many channels as there are samples
     def _run(self, x: Any, alpha: float, beta: float, bias: float, size: int) -> tuple[Any]:
         before, channels = (size - 1) // 2, x.shape[1]
         spans = (slice(max(0, each - before), each - before + size) for each in range(channels))
@@ -79,7 +80,7 @@ class LRN(OpRun):  # its own sums over as many channels as there are samples
         return ((x / (bias + alpha / size * sums) ** beta).astype(x.dtype),)
 
 
-class Conv(op_conv.Conv):  # its own gathers each element by its index
+class Conv(op_conv.Conv):  # onnx.reference is slow: it gathers element by element
     def _run(self, x: Any, w: Any, b: Any = None, auto_pad: str = "NOTSET", **attributes: Any) -> tuple[Any, ...]:
         if auto_pad != "NOTSET":
             return tuple(super()._run(x, w, b, auto_pad=auto_pad, **attributes))
@@ -102,7 +103,7 @@ class Conv(op_conv.Conv):  # its own gathers each element by its index
         return (np.ascontiguousarray(np.moveaxis(made if b is None else made + b, -1, 1)),)
 
 
-class Softmax(OpRun):  # its own of opsets before 13 does not know that these take all axes from one on as one
+class Softmax(OpRun):  # before opset 13 Softmax flattens all axes from ``axis`` on, in onnx.reference not
     def _run(self, x: Any, axis: int = -1) -> tuple[Any]:
         shape = x.shape
         if self.run_params["opsets"][""] < 13:
@@ -115,36 +116,36 @@ class Softmax(OpRun):  # its own of opsets before 13 does not know that these ta
         return powers / np.sum(powers, axis=axis, keepdims=True)
 
 
-class LogSoftmax(Softmax):  # and its own takes the logarithm of 0
+class LogSoftmax(Softmax):  # onnx.reference takes the logarithm of 0, as in SoftmaxCrossEntropyLoss
     def _of(self, shifted: Any, axis: int) -> Any:
         return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
-class SoftmaxCrossEntropyLoss(OpRun):  # its own takes the logarithm of 0
-    def _run(self, x: Any, target: Any, weight: Any = None, **stated: Any) -> tuple[Any, ...]:
+class SoftmaxCrossEntropyLoss(OpRun):
+    def _run(self, x: Any, target: Any, weight: Any = None, **attributes: Any) -> tuple[Any, ...]:
         shifted = x - np.max(x, axis=1, keepdims=True)
         likelihoods = shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
         losses = op_negative_log_likelihood_loss.NegativeLogLikelihoodLoss._run(
-            self, likelihoods, target, weight, **stated
+            self, likelihoods, target, weight, **attributes
         )
         return (*losses, likelihoods)[: len(self.onnx_node.output)]
 
 
-class Hardmax(Softmax):  # as with Softmax, of opsets before 13
+class Hardmax(Softmax):  # flattens axes before opset 13, as Softmax does
     def _of(self, shifted: Any, axis: int) -> Any:
         made = np.zeros_like(shifted)
         np.put_along_axis(made, np.argmax(shifted, axis=axis, keepdims=True), 1, axis)
         return made
 
 
-class Optional(OpRun):  # its own makes a list of the element
+class Optional(OpRun):  # onnx.reference returns a list with the element
     def _run(self, x: Any = None, **_: Any) -> tuple[Any]:
         if x is None:
             raise Fault(Reason.UNSUPPORTED, "no reference for Optional without an element")
         return (x,)
 
 
-class Loop(op_loop.Loop):  # its own takes no condition for a false one, and scanned results for rows of one matrix
+class Loop(op_loop.Loop):  # onnx.reference treats no condition as false, and stacks scanned outputs wrongly
     def _run(self, most: Any, condition: Any, *given: Any, context: Any = None, **of_body: Any) -> tuple[Any, ...]:
         of_body.pop("body", None)
         trip, goes_on, carried, scanned = 0, condition is None or bool(condition), list(given), list[Any]()
@@ -160,9 +161,11 @@ class Loop(op_loop.Loop):  # its own takes no condition for a false one, and sca
         return (*carried, *(np.stack(each) for each in zip(*scanned, strict=True)))
 
 
+# Default activations, the only ones that onnx.reference computes.
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 
+# Attribute values that onnx.reference ignores or computes wrongly.
 _LEFT_OUT = {
     *(f"{name} auto_pad=SAME_LOWER" for name in ("AveragePool", "LpPool", "MaxPool")),
     *("GridSample mode=cubic", "LSTM input_forget=1", "LpNormalization p=1", "TopK sorted=0"),
@@ -171,8 +174,8 @@ _LEFT_OUT = {
 
 
 def left_out(node: Any) -> str:
-    """Return what a node states and ONNX's evaluator 1.23 leaves out or gets wrong, "" for nothing."""
-    stated = {each.name: get_attribute_value(each) for each in node.attribute}
+    """Return the settings of a node that ONNX's evaluator 1.23 ignores or computes wrongly, else ""."""
+    stated = {attribute.name: get_attribute_value(attribute) for attribute in node.attribute}
     usual = _ACTIVATIONS.get(node.op_type, [])
     activations = [each.decode() for each in stated.get("activations", [])]
     if usual and activations not in ([], usual, usual * 2):
@@ -187,7 +190,7 @@ def left_out(node: Any) -> str:
         leaves = Counter(each[:2] for each in {*zip(*named, strict=False)})
         labels = stated.get("classlabels_int64s") or stated.get("classlabels_strings", ())
         if len(labels) < 3 and 1 in leaves.values():
-            return "leaves that vote for one of two classes: ONNX does not state the score of the other"
+            return "leaves that vote for one of two classes: ONNX does not define the score of the other"
     words = (f"{name}={value.decode() if isinstance(value, bytes) else value}" for name, value in stated.items())
     return ", ".join(each for each in words if f"{node.op_type} {each}" in _LEFT_OUT)
 
@@ -200,10 +203,11 @@ def _erf(x: Any) -> Any:
 
 
 class _OfOnnxRuntime(OpRun):
-    """Base class; attributes of a class are the defaults of a node's, and ``off`` has values that switch nothing on. A
-    node with other attributes, further inputs or further outputs is skipped as unsupported."""
+    """Base class of ONNX Runtime's operators; a node with unknown attributes, inputs or outputs is unsupported."""
 
-    op_domain, op_schema = "com.microsoft", None  # else OpRun takes the schema of ONNX's operator of the same name
+    # Class attributes are the defaults of a node's; `off` has the accepted values of attributes without support.
+
+    op_domain, op_schema = "com.microsoft", None  # else OpRun uses the schema of ONNX's operator of this name
     most_inputs = 0
     off: ClassVar[Mapping[str, Any]] = {}
 
@@ -254,17 +258,19 @@ class MatMulNBits(_OfOnnxRuntime):
         if bits not in (2, 4, 8) or order is not None:
             self._refuse([f"g_idx or {bits} bits"])
         if self.accuracy_level == 4 and a.dtype != np.float64:
-            # Kernels may round the input to int8 in blocks. That of float32 does, and that of float64 does not, so that
-            # the error of such kernels counts among those that float32 makes.
-            whole = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, -columns % size)]).reshape(*a.shape[:-1], -1, size)
-            step = np.max(np.abs(whole), axis=-1, keepdims=True) / a.dtype.type(127)
-            a = (np.rint(whole / np.where(step, step, 1)) * step).reshape(*a.shape[:-1], -1)[..., :columns]
+            # Kernels may round the input to int8 in blocks. The float32 reference does so, too, and the float64 one
+            # does not, so that the allowed error covers such kernels.
+            padded = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, -columns % size)]).reshape(*a.shape[:-1], -1, size)
+            step = np.max(np.abs(padded), axis=-1, keepdims=True) / a.dtype.type(127)
+            a = (np.rint(padded / np.where(step, step, 1)) * step).reshape(*a.shape[:-1], -1)[..., :columns]
         blocks, zero = -(-columns // size), np.array(1 << (bits - 1), a.dtype)
         if zeros is not None and zeros.dtype == np.uint8:
             zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks]
         zero = zero if zeros is None else zeros.reshape(rows, blocks, 1).astype(a.dtype)
         weights = _unpacked(packed.reshape(rows, blocks, -1), bits).astype(a.dtype) - zero
-        weights = getattr(np, self.of)(weights) if self.of else weights  # square, where an error is estimated
+        weights = (
+            getattr(np, self.of)(weights) if self.of else weights
+        )  # np.square or np.ones_like, if the error of the sum is estimated
         weights = (weights * scales.reshape(rows, blocks, 1)).reshape(rows, -1)[:, :columns]
         return (a @ weights.T + (0 if bias is None else bias),)
 
@@ -335,7 +341,7 @@ class RotaryEmbedding(_OfOnnxRuntime):
     off: ClassVar[Mapping[str, Any]] = {"is_packed_batching": 0, "scale": 1.0}
 
     def _outputs(self, x: Any, positions: Any, cos: Any, sin: Any) -> tuple[Any]:
-        if positions.ndim == 1:  # of the first token
+        if positions.ndim == 1:  # the position of the first token
             positions = np.broadcast_to(positions + np.arange(x.shape[-2]), (len(x), x.shape[-2]))
         heads = self.num_heads or x.shape[-1] // (2 * cos.shape[-1])
         return (rotary_embedding(x, cos, sin, positions, self.interleaved, self.rotary_embedding_dim, heads),)
@@ -346,7 +352,9 @@ class MultiHeadAttention(_OfOnnxRuntime):
 
     def _outputs(self, query: Any, key: Any, value: Any, bias: Any, mask: Any, total: Any, *past: Any) -> Any:
         if self.unidirectional or bias is not None or np.ndim(key) != 3 or np.ndim(mask) not in (0, 2):
-            self._refuse(["a bias, a causal mask, a mask that is not [batch, keys], or packed or cached keys"])
+            self._refuse(
+                ["a bias, a causal mask, a mask of another shape than [batch, keys], or packed or cached keys"]
+            )
         if mask is not None:
             total = (0 if total is None else total) + np.where(mask[:, None, None] > 0, 0.0, self.mask_filter_value)
         return _attention(self, (query, key, value), past, total)
@@ -366,7 +374,7 @@ class GroupQueryAttention(_OfOnnxRuntime):
         first = 0 if past[0] is None else past[0].shape[2]
         positions = np.arange(first, first + query.shape[1])
         if np.any(last != positions[-1]) or np.any(length != positions[-1] + 1):
-            self._refuse([f"a total length other than {positions[-1] + 1}, that of the past and the tokens"])
+            self._refuse([f"a total length other than {positions[-1] + 1}, the length of past and new tokens"])
         if self.do_rotary:
             table = (cos, sin, np.tile(positions, (len(query), 1)), self.rotary_interleaved, 2 * cos.shape[-1])
             query, key = rotary_embedding(query, *table, heads), rotary_embedding(key, *table, shared)
@@ -376,7 +384,7 @@ class GroupQueryAttention(_OfOnnxRuntime):
 
 
 def _attention(node: Any, given: tuple[Any, Any, Any], past: Any, bias: Any) -> tuple[Any, Any, Any]:
-    """Return the output, and keys and values with those of the past before them."""
+    """Return the attention output, and the keys and values with the past ones prepended."""
     heads, shared, softcap = node.num_heads, getattr(node, "kv_num_heads", node.num_heads), getattr(node, "softcap", 0)
     counts = zip(given, (heads, shared, shared), strict=True)
     query, key, value = (np.swapaxes(x.reshape(*x.shape[:2], count, -1), 1, 2) for x, count in counts)

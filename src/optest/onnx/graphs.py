@@ -1,4 +1,4 @@
-"""ONNX models as graphs: cut into models of a few nodes, evaluated node by node, in float32 or in float64."""
+"""ONNX models as graphs, which can be cut into models of a few nodes and evaluated in their dtypes or in float64."""
 
 from __future__ import annotations
 
@@ -25,52 +25,53 @@ from optest.onnx.models import DTYPE_NAMES, ELEMENT_TYPES
 from optest.spec import Fault, Reason, dtype
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+# Attributes that set the dtype of a result.
 _TYPES = ("to", "dtype", "output_datatype")
-"""Attributes that state the dtype of a result."""
+# Operators whose results are sums: of products, of their input, or of two halves of it that cancel.
 _SUMS = (
     "Conv", "ConvTranspose", "CumSum", "DFT", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "Gemm",
     "MatMul", "MatMulNBits", "ReduceL1", "ReduceSum", "ReduceSumSquare", "STFT",
 )  # fmt: skip
-"""Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
 _LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 _NORMS = (
     "InstanceNormalization", "LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
     "SkipSimplifiedLayerNormalization",
 )  # fmt: skip
+# Least number of partial sums that a normalization computes in parallel.
 _LANES = 16
-"""Sums that a normalization adds up at the same time, at least."""
+# Prefix of the metadata in which torch's exporter keeps module, source line and torch name of a node.
 _PLACE = "pkg.torch.onnx."
-"""Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
 
 
 def opened_file(path: Path) -> bytes:
-    """A model from its file, with the tensors that it keeps in other files.
+    """Return a serialized model from its file, with the tensors that are stored in other files.
 
     Raises:
-        UsageError: for a file that is no model, or lacks the file of a tensor.
+        UsageError: for a missing file, an invalid model, or a missing file of a tensor.
     """
     if not path.is_file():
-        raise UsageError(f"{path} is not there")
+        raise UsageError(f"there is no file {path}")
     try:
         model = onnx.load(path)
         content = bytes(model.SerializeToString())
-        # IR 3 lists each constant among the inputs, as ONNX Runtime does not demand, nor its example mul_1.onnx does.
+        # onnx.checker is stricter than runtimes: IR 3 requires each constant among the inputs, unlike ONNX Runtime's
+        # example mul_1.onnx; a graph needs a name, and an output a shape.
         model.ir_version = max(model.ir_version, 4)
-        model.graph.name = model.graph.name or "graph"  # no runtime demands it, nor the rank of an output
+        model.graph.name = model.graph.name or "graph"
         for each in model.graph.input:
             if each.type.HasField("tensor_type") and not each.type.tensor_type.HasField("shape"):
-                raise UsageError(f"{path}: input {each.name} states no shape; state one, whose sizes may be open")
+                raise UsageError(f"{path}: input {each.name} has no shape; give it one (sizes may be open)")
         for each in model.graph.output:
             if each.type.HasField("tensor_type"):
                 each.type.tensor_type.shape.SetInParent()
         for node in model.graph.node:
-            if node.op_type == "SimplifiedLayerNormalization":  # ONNX Runtime has it in the domain of ONNX
-                node.op_type = "Gelu"  # any of its own, which onnx.checker accepts
+            if node.op_type == "SimplifiedLayerNormalization":  # ONNX Runtime puts it into the domain of ONNX
+                node.op_type = "Gelu"  # any operator of com.microsoft, which onnx.checker accepts
                 node.domain = "com.microsoft"
         onnx.checker.check_model(model.SerializeToString())
     except DecodeError as error:
-        raise UsageError(f"{path} is no ONNX model: {error}") from error
+        raise UsageError(f"{path} is not an ONNX model: {error}") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise UsageError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
     return content
@@ -81,12 +82,11 @@ def tensor_of_file(path: Path) -> Array:
     try:
         return np.asarray(numpy_helper.to_array(onnx.load_tensor(path), base_dir=str(path.absolute().parent)))
     except (DecodeError, KeyError, TypeError, onnx.checker.ValidationError) as error:
-        raise ValueError(f"no tensor of ONNX: {error}") from error
+        raise ValueError(f"not an ONNX tensor: {error}") from error
 
 
 class Graph:
-    """The nodes of a model in their order, and what each value is. ``constants`` of the model before it was optimised
-    are no inputs, where their readers are gone."""
+    """The nodes of a model in order, its values and their types; ``constants`` are names of inputs to ignore."""
 
     def __init__(self, content: bytes, model: Any = None, constants: Collection[str] = ()) -> None:
         self.content = content
@@ -106,18 +106,18 @@ class Graph:
         self._evaluators: dict[tuple[int, Any], Any] = {}
         self._unit_of: Callable[[str], float] | None = None
         self.makers: Mapping[str, int] = {
-            name: place for place, node in enumerate(self.nodes) for name in node.output if name
+            name: number for number, node in enumerate(self.nodes) for name in node.output if name
         }
 
     @functools.cached_property
     def types(self) -> Mapping[str, Any]:
-        """The type of each value that shape inference knows: its element type and sizes, None for one unknown."""
+        """Declared or inferred type (element type and sizes) by value; values of unknown type are absent."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 graph = onnx.shape_inference.infer_shapes(self._model).graph
             except onnx.shape_inference.InferenceError:
-                # What a file states of values inside may contradict them, as in models of ONNX Runtime GenAI.
+                # Declared types of inner values may be wrong, as in models of ONNX Runtime GenAI.
                 model = onnx.ModelProto()
                 model.CopyFrom(self._model)
                 del model.graph.value_info[:]
@@ -126,7 +126,7 @@ class Graph:
         return {each.name: each.type for each in (*stated, *graph.value_info, *graph.input, *graph.output)}
 
     def input_specs(self) -> Iterator[tuple[str, str, list[int | str]]]:
-        """Name, dtype and sizes of each input; a size that is open, or −1 in some files, is its name."""
+        """Yield name, dtype and sizes of each input; an open size (−1 in some files) is its name, "" without one."""
         for each in self._model.graph.input:
             if each.name not in self.constants:
                 sizes = each.type.tensor_type.shape.dim
@@ -138,25 +138,25 @@ class Graph:
 
     @functools.cached_property
     def open_sizes(self) -> list[str]:
-        """The names of sizes that inputs leave open."""
+        """Names of the open sizes of the inputs."""
         shapes = [each.type.tensor_type.shape.dim for each in self._model.graph.input]
         return sorted({size.dim_param for shape in shapes for size in shape if size.dim_param})
 
     def dtype_name(self, value: str) -> str:
-        """The dtype of a value, "" where it is no tensor or not known."""
+        """Return the dtype of a value, "" if it is unknown or no tensor."""
         type_ = self.types.get(value)
         return "" if type_ is None else DTYPE_NAMES.get(type_.tensor_type.elem_type, "")
 
     def may_be_tensor(self, value: str) -> bool:
-        """Not where it is known to be a sequence, an optional or a map."""
+        """Return whether a value is a tensor or of unknown type."""
         return value not in self.types or bool(self.types[value].HasField("tensor_type"))
 
     def constant(self, value: str) -> Array | None:
-        found = self.constants.get(value)
-        return None if found is None else numpy_helper.to_array(found)
+        tensor = self.constants.get(value)
+        return None if tensor is None else numpy_helper.to_array(tensor)
 
     def readers(self, value: str) -> list[tuple[Any, int]]:
-        """The nodes that read a value, each with the place of it among its inputs."""
+        """Return the nodes that read a value, each with the index of that input."""
         return [(node, list(node.input).index(value)) for node in self.nodes if value in node.input]
 
     def operator(self, number: int) -> str:
@@ -164,15 +164,15 @@ class Graph:
 
     @functools.cached_property
     def constant_makers(self) -> dict[str, int]:
-        """Return the :attr:`makers` whose values follow from constants only."""
-        found = dict[str, int]()
+        """The :attr:`makers` whose values follow from constants only."""
+        constant = dict[str, int]()
         for name, number in self.makers.items():
-            if all(each in found or each in self.constants or not each for each in self._read_by[number]):
-                found[name] = number
-        return found
+            if all(x in constant or x in self.constants or not x for x in self._read_by[number]):
+                constant[name] = number
+        return constant
 
     def renamed(self, names: Mapping[str, str], before: Graph) -> Graph:
-        """Return the graph with new names, and nodes for constants that ``before`` computes; this one is used up."""
+        """Rename values in place, add Constant nodes for constants that ``before`` computes; return the new graph."""
         graph = self._model.graph
         for node in graph.node:
             node.input[:] = [names.get(each, each) for each in node.input]
@@ -186,7 +186,7 @@ class Graph:
 
     @property
     def random(self) -> str:
-        """An operator whose results are drawn at random, "" if there is none."""
+        """First operator that draws random numbers, else ""."""
         for node in self.nodes:
             trains = node.input[2] if node.op_type == "Dropout" and len(node.input) > 2 else ""
             is_trained = self.constant(trains) if trains else np.array(False)
@@ -195,17 +195,17 @@ class Graph:
         return ""
 
     def place_of(self, number: int) -> str:
-        """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
+        """Return the module and source line of a node, as torch's exporter records them, "" if it did not."""
         kept = {each.key.removeprefix(_PLACE): each.value for each in self.nodes[number].metadata_props}
         scopes = [each.strip(" '\"[]") for each in kept.get("name_scopes", "").split(",")]
         return place_in(kept.get("stack_trace", ""), scopes[-2] if len(scopes) > 1 else "")
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
-        """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
+        """Return the region of nodes that computes ``outputs`` from ``given`` and the graph's inputs."""
         return region_of(outputs, given, self.makers, self._read_by.__getitem__, self.constants.keys())
 
     def cut(self, region: Region, types: Mapping[str, Any], given: Mapping[str, Array]) -> bytes:
-        """The nodes of a region as a model; ``types`` has those that are known, ``given`` values of its inputs."""
+        """Return a region as a serialized model; ``types`` are known types, ``given`` known values of its inputs."""
         model = self._model_of(region, types)
         for each in model.graph.input:
             value = given.get(each.name)
@@ -224,7 +224,7 @@ class Graph:
         for stated, names in ((model.graph.input, region.inputs), (model.graph.output, region.outputs)):
             for name in filter(None, names):
                 type_ = types.get(name)
-                if type_ is not None and type_.HasField("tensor_type"):  # without the sizes
+                if type_ is not None and type_.HasField("tensor_type"):  # sizes may differ from call to call
                     known = type_.tensor_type
                     rank = [None] * len(known.shape.dim) if known.HasField("shape") else None
                     type_ = helper.make_tensor_type_proto(known.elem_type, rank)
@@ -233,7 +233,7 @@ class Graph:
 
     @functools.cached_property
     def widened(self) -> Graph:
-        """The same in float64: constants, and what the attributes of nodes state."""
+        """The same graph in float64: constants, declared types and dtypes in attributes."""
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
         _widen(model.graph)
@@ -243,20 +243,19 @@ class Graph:
 
     @functools.cached_property
     def perturbed(self) -> Graph:
-        """:attr:`widened`, but for an error of each sum of products: as large as roundings of its partial sums, one
-        after another in the dtype of the result, may make it."""
+        """:attr:`widened` with an error added to each sum, as large as sequential rounding may make it."""
         graph = copy.copy(self.widened)
         graph._unit_of = self._unit_roundoff
         return graph
 
     def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Every value of a region, node by node; each is kept until its last reader has run.
+        """Evaluate a region; yield the name and value of each output node by node.
 
         Raises:
-            Fault: UNSUPPORTED for what ONNX's evaluator lacks, gets wrong or fails in; BAD_CASE if it fails in a model
-                with open sizes, which are what is wrong then.
+            Fault: UNSUPPORTED for an operator that ONNX's evaluator lacks, computes wrongly or fails in; BAD_CASE if it
+                fails in a model with open sizes: then the chosen sizes are probably wrong.
         """
-        values = dict(given)
+        values = dict(given)  # each value is dropped after its last reader
         last = {name: number for number in region.nodes for name in self._read_by[number]}
         for number in region.nodes:
             read = {name for name in self._read_by[number] if name}
@@ -264,47 +263,48 @@ class Graph:
             with np.errstate(all="ignore"):
                 node = self.nodes[number]
                 if self._unit_of is not None and node.op_type in ("GRU", "LSTM", "RNN"):
-                    for name in {*node.input[1:3]}:  # a sum of products with its roundings is one of other weights
+                    for name in {*node.input[1:3]}:  # rounding errors of their sums are modelled as changed weights
                         weights, rng = np.asarray(feeds[name]), np.random.default_rng(number)
                         moves = self._unit_of(name) * rng.uniform(-1, 1, weights.shape) * np.sqrt(weights.shape[-1])
                         feeds[name] = weights * (1 + moves)
                 if unsupported := left_out(node):
                     raise Fault(Reason.UNSUPPORTED, f"no reference for {node.op_type} with {unsupported}")
                 operator = f"{node.domain}.{node.op_type}".removeprefix(".")
-                what, reason = f"no reference for {operator}: onnx.reference", Reason.UNSUPPORTED
-                # Those of ai.onnx.ml are drafts in the evaluator: its LinearClassifier takes no batch, for example.
+                context, reason = f"no reference for {operator}: onnx.reference", Reason.UNSUPPORTED
+                # Operators of ai.onnx.ml fail for other reasons: the evaluator's LinearClassifier accepts no batch.
                 if self.open_sizes and not node.domain.startswith("ai.onnx.ml"):
                     sizes = ", ".join(self.open_sizes)
-                    what, reason = f"the inputs do not fit; --config states {sizes}: {node.op_type}", Reason.BAD_CASE
-                with Border(what, reason):
+                    context, reason = f"the inputs do not fit; --config sets {sizes}: {node.op_type}", Reason.BAD_CASE
+                with Border(context, reason):
                     outputs = self._evaluator(number).run(None, feeds)
                 if self._unit_of is not None and node.op_type in (*_SUMS, *_LOSSES, *_MEANS, *_NORMS, "Resize"):
                     unit = self._unit_of(node.output[0])
                     errors = self._errors(number, feeds, outputs[0], unit) if unit else 0
                     outputs = [outputs[0] + errors, *outputs[1:]]
-            made = dict(zip(filter(None, node.output), outputs, strict=True))
-            yield from made.items()
-            values |= {name: value for name, value in made.items() if name in last}
+            named = dict(zip(filter(None, node.output), outputs, strict=True))
+            yield from named.items()
+            values |= {name: value for name, value in named.items() if name in last}
             for name in read:
                 if last[name] == number:
                     values.pop(name, None)
 
     def _errors(self, number: int, feeds: Mapping[str, Any], total: Array, unit: float) -> Array:
+        """Return errors of a node's result, as large as sequential rounding with ``unit`` may make them."""
         node = self.nodes[number]
-        if node.op_type == "Gelu":  # x/2 and x/2 · erf or tanh of another number, which cancel
+        if node.op_type == "Gelu":  # x/2 and x/2 · erf or tanh of another number may cancel
             return summation_errors(total, np.square(feeds[node.input[0]]), np.array(2.0), unit)
-        if node.op_type == "Resize":  # whose places between elements are as far off as float32 is for whole sizes
+        if node.op_type == "Resize":  # positions between elements have an error like float32 at their size
             x = feeds[node.input[0]]
-            span, places = np.ptp(x) if x.size else 0.0, 2.0 * max(x.shape, default=1)
-            return summation_errors(total, np.asarray(span**2), np.array(places**2), unit)
-        if node.op_type in ("DFT", "STFT"):  # a product with each element of a signal, of the size of the whole
+            span, reach = np.ptp(x) if x.size else 0.0, 2.0 * max(x.shape, default=1)
+            return summation_errors(total, np.asarray(span**2), np.array(reach**2), unit)
+        if node.op_type in ("DFT", "STFT"):  # each element is a sum over the whole signal
             return summation_errors(total, 2 * np.mean(np.square(total)), np.array(2 * total.shape[-2]), unit)
-        if node.op_type in _NORMS:  # divided by the deviation of a row, whose mean and variance are sums
+        if node.op_type in _NORMS:  # mean and variance of a row are sums
             x, scale = feeds[node.input[0]], feeds[node.input[2 if node.op_type.startswith("Skip") else 1]]
             row = x[0, 0].size if node.op_type == "InstanceNormalization" else scale.size
             squares = np.sum(np.square(total)) / max(total.size, 1)
             return summation_errors(total, np.asarray(squares), np.array(row // _LANES), unit)
-        if node.op_type in _LOSSES:  # a sum of losses, which a mean divides by the sum of their weights
+        if node.op_type in _LOSSES:  # a sum of losses; a mean divides it by the sum of the weights
             stated = {each.name: helper.get_attribute_value(each) for each in node.attribute}
             reduction, target = stated.get("reduction", b"mean"), feeds[node.input[1]]
             of_classes = feeds.get([*node.input, ""][2], 1.0)
@@ -316,7 +316,7 @@ class Graph:
             )
             if reduction != b"mean":
                 return np.asarray(of_losses * (reduction == b"sum"))
-            of_weights *= np.ndim(of_classes)  # 0 where it is a number of losses, which is exact
+            of_weights *= np.ndim(of_classes)  # 0 if the sum of weights is a count, which is exact
             return np.asarray(np.hypot(of_losses, total * of_weights) / np.abs(np.sum(weights)))
         squares, counts = (
             self._evaluator(number, of).run(
@@ -331,12 +331,13 @@ class Graph:
         return summation_errors(total, squares, counts, unit)
 
     def _unit_roundoff(self, value: str) -> float:
-        """Return that of a value's dtype, of float32 for one of fewer bits, whose sums it holds, and 0 of integers."""
+        """Return the unit roundoff of a value's dtype, at most that of float32; 0 for integers."""
+        # Sums of 16-bit floats are computed in float32.
         kind = dtype(self.dtype_name(value) or "float32")
         return min(kind.unit_roundoff, dtype("float32").unit_roundoff) if kind.is_inexact else 0.0
 
     def _evaluator(self, number: int, of: Callable[[Any], Any] | None = None) -> Any:
-        """Return what evaluates a node; if ``of`` is given, with the node's factors changed by it and not activated."""
+        """Return the evaluator of a node; with ``of``, apply it to the node's factors and drop its activation."""
         node, narrow, key = self.nodes[number], self._narrow, (number, of)
         if key not in self._evaluators and narrow is not None and node == narrow.nodes[number]:
             self._evaluators[key] = narrow._evaluator(number, of)
@@ -348,15 +349,17 @@ class Graph:
                     attribute.f = float(of(attribute.f))
                 elif of is not None and attribute.name == "activation":
                     attribute.s = b""
-            if of is not None and node.op_type == "MatMulNBits":  # whose weights are no floats that could be changed
+            if (
+                of is not None and node.op_type == "MatMulNBits"
+            ):  # its weights are packed, so that the operator applies it
                 model.graph.node[0].attribute.append(helper.make_attribute("of", of.__name__))
-            elif of is not None and node.op_type in _LOSSES:  # of two attributes of a name the last is taken
+            elif of is not None and node.op_type in _LOSSES:  # the last attribute of a name counts
                 model.graph.node[0].attribute.append(helper.make_attribute("reduction", "none"))
             with Border("onnx.reference", Reason.UNSUPPORTED):
                 try:
                     self._evaluators[key] = ReferenceEvaluator(model, new_ops=OPERATORS)
                 except RuntimeError as error:
-                    if isinstance(error, NotImplementedError):  # no such operator, rather than no such version of it
+                    if isinstance(error, NotImplementedError):  # the operator is missing, not only this version of it
                         raise
                     model = version_converter.convert_version(model, 21)
                     self._evaluators[key] = ReferenceEvaluator(model, new_ops=OPERATORS)
@@ -364,17 +367,18 @@ class Graph:
 
 
 def _read_by(node: Any) -> Iterator[str]:
-    """What a node reads, and what the graphs in it read of those around them."""
+    """Yield the names that a node reads, including outer values read by its subgraphs."""
     yield from node.input
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-            own = {each.name for each in (*graph.input, *graph.initializer)}
-            own |= {name for each in graph.node for name in each.output}
-            yield from (name for each in graph.node for name in _read_by(each) if name not in own)
-            yield from (each.name for each in graph.output if each.name not in own)
+            inner = {value.name for value in (*graph.input, *graph.initializer)}
+            inner |= {name for child in graph.node for name in child.output}
+            yield from (name for child in graph.node for name in _read_by(child) if name not in inner)
+            yield from (value.name for value in graph.output if value.name not in inner)
 
 
 def _widen(graph: Any) -> None:
+    """Convert a graph and its subgraphs to float64 in place."""
     for each in graph.initializer:
         _widen_tensor(each)
     for each in (*graph.input, *graph.output):

@@ -1,4 +1,4 @@
-"""What ONNX brings to optest: an option of ONNX Runtime. Nothing of ONNX is imported here."""
+"""Declaration of ONNX Runtime's option; imports no part of ONNX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GUEST = Guest(
             metavar="NAME",
             commands=("run", "list", "check", "replay"),
             in_trends=True,
-            help="Execution provider of onnxruntime: CPU, CUDA … as the installed build has them. [CPU]",
+            help="Execution provider of onnxruntime: CPU, CUDA …, if installed. [CPU]",
         ),
     ),
     backend="onnxruntime",

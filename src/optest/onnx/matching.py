@@ -1,4 +1,4 @@
-"""Values that a model and the graph that an optimizer made of it have in common, by the structure of both."""
+"""Matching of values between a model and its optimised graph by structure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from optest.spec import Fault
 
 
 def names_by_structure(before: Graph, after: Graph) -> dict[str, str]:
-    """Return new names for the values inside ``after``: those of the same values in ``before``, or unknown ones.
+    """Return new names for inner values of ``after``: the name of the same value in ``before``, or a name that is new.
 
-    Values are the same if operator, attributes and inputs are, beginning with the inputs of the model and with equal
-    constants. Names are kept that as many values share with their operators, unless shapes contradict.
+    Values are the same if operator, attributes and inputs are the same, from the model's inputs and equal constants on.
+    Return {}, which keeps all names, if names match as many values with their operators and no shape contradicts.
     """
 
     def differ(name: str) -> bool:
@@ -26,7 +26,7 @@ def names_by_structure(before: Graph, after: Graph) -> dict[str, str]:
         sizes = [[size.dim_value for size in kind.shape.dim] for kind in kinds if kind.HasField("shape")]
         return len(sizes) == 2 and any(a != b and a != 0 != b for a, b in zip_longest(*sizes))
 
-    if any(each.HasField("g") for node in after.nodes for each in node.attribute):
+    if any(x.HasField("g") for node in after.nodes for x in node.attribute):
         return {}  # the nodes of branches and loops read values by name, too
     operators = ({name: each.operator(number) for name, number in each.makers.items()} for each in (before, after))
     kept = len(set.intersection(*({*each.items()} for each in operators)))
@@ -41,8 +41,8 @@ def names_by_structure(before: Graph, after: Graph) -> dict[str, str]:
 
 
 def common_weights(before: Graph, after: Graph) -> list[str]:
-    """Return the values of constants that both graphs have, and whose readers in ``after`` are the same nodes: an
-    optimizer may change a weight together with the nodes behind it."""
+    """Return the computed constants that both graphs have and that no changed node of ``after`` reads."""
+    # An optimizer may change a weight together with the nodes that read it.
     kept = {(node.op_type, *node.input, *node.output) for node in before.nodes}
     changed = [node for node in after.nodes if (node.op_type, *node.input, *node.output) not in kept]
     common = after.constant_makers.keys() - {each for node in changed for each in node.input}

@@ -1,6 +1,6 @@
-"""Calls of the catalogue as ONNX models: one node, with casts around it where the catalogue has another result dtype.
+"""Conversion of cases to ONNX models of one node, with casts before it if the operator has another result dtype.
 
-Sizes are symbolic, so that cases which differ in sizes alone share a model, unless a size stands in an attribute.
+Sizes are symbolic, so that cases that differ only in sizes share a model, unless an attribute contains a size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from optest.backends.abilities import Program, ProgramNode
 from optest.numerics import dtype_of, numpy_dtype
 from optest.onnx.nodes import node_of
-from optest.onnx.nodes.node import Asked, Differs, Filled, Node, opset_of, schema_of
+from optest.onnx.nodes.node import Differs, Filled, Node, OnnxCall, opset_of, schema_of
 from optest.operators.onnx import SPELLINGS
 from optest.spec import Call, DType, Fault, Reason, TensorSpec, TestCase, UnfitArguments, dtype
 
@@ -39,18 +39,18 @@ ELEMENT_TYPES: dict[str, int] = {
         for size in (8, 16, 32, 64)
     },
 }
-"""ONNX's numbers of dtypes, by our names."""
+"""ONNX's dtype numbers by optest's dtype names."""
 
 DTYPE_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
+# Runtimes that know the opset read this version, and slightly older ones do, too.
 _IR_VERSION = 10
-"""What runtimes of the opset read, and those that came a little earlier."""
+# Parts of the messages with which ONNX's shape inference rejects the dtype of an input.
 _TYPE_ERRORS = ("has unsupported type", "has inconsistent type")
-"""How ONNX's shape inference says that an input has a dtype which the operator does not declare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A serialized model. ``feeds`` has the name of each input of the graph with its place among the case's inputs."""
+    """A serialized model; ``feeds`` maps each input of the graph to the index among the case's inputs."""
 
     content: bytes
     op: str
@@ -58,16 +58,13 @@ class Model:
     outputs: tuple[str, ...]
 
     def fed(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """The inputs by name, dense."""
-        return {name: np.asarray(inputs[place], order="C") for name, place in self.feeds}
+        """Return the inputs by name, as C-contiguous arrays."""
+        return {name: np.asarray(inputs[index], order="C") for name, index in self.feeds}
 
 
 def why_no_model(case: TestCase, sized: Mapping[str, int] | None = None) -> str | None:
-    """Why ONNX has no operator for the case, in words, or None.
-
-    What its shape inference says of ranks and axes (a scalar has none) is such a reason, but for calls that have to be
-    refused: there the runtime is asked.
-    """
+    """Return why ONNX has no operator for the case, None if it has one."""
+    # Shape inference rejects ranks and axes, too. If the case expects an error, the runtime has to reject them.
     try:
         model = model_of(case, sized)
     except (Differs, UnfitArguments) as error:
@@ -78,42 +75,42 @@ def why_no_model(case: TestCase, sized: Mapping[str, int] | None = None) -> str 
 
 
 def model_of(case: TestCase, sized: Mapping[str, int] | None = None) -> Model:
-    """The model of a case; of operators that are ``sized``, inputs from that place on have the sizes of the case.
+    """Return the model of a case; for operators in ``sized``, inputs from that index on have fixed sizes.
 
     Raises:
-        Differs, UnfitArguments: where ONNX has no such call.
+        Differs, UnfitArguments: if ONNX has no such call.
     """
     make = node_of(case.descriptor)
     if make is None:
-        raise Differs(f"there is no operator {case.descriptor.name}")
-    asked = Asked(case)
-    node = make(asked)
+        raise Differs(f"ONNX has no operator {case.descriptor.name}")
+    call = OnnxCall(case)
+    node = make(call)
     stated = [each for each in node.attributes.values() if isinstance(each, DType)]
     narrow = next((each.name for each in (*case.dtypes, *stated) if each.bits == 4), None)
     if narrow is not None:
         raise Differs(f"tensors of {narrow} hold two elements in a byte, which is not supported here")
-    # Attributes of nodes are float32, which is as good as any for operands that are not wider.
-    if any(each.name == "float64" for each in asked.case.dtypes):
+    # Attributes of nodes are float32, which suffices unless operands are float64.
+    if any(each.name == "float64" for each in call.case.dtypes):
         for name in schema_of(node.op).attributes:
             value = node.attributes.get(name)
             if isinstance(value, float) and float(np.float32(value)) != value:
                 raise Differs(f"{name} is a float32, which does not hold {value!r}")
-    if not asked.is_refused:
-        meaning_of(node, asked)
-    return _Graph(asked, node, sized or {}).model()
+    if not call.is_refused:
+        meaning_of(node, call)
+    return _Graph(call, node, sized or {}).model()
 
 
 def checked(model: Model) -> bytes:
-    """The model with the types that ONNX infers; one that it refuses as it is, so that the runtime refuses it, too."""
+    """Return the serialized model with inferred types; unchanged if type inference rejects it."""
     return _inferred(model.content)[0]
 
 
 def inferred_program(model: Model) -> Program:
-    """The model with the types that ONNX infers.
+    """Return the program of a model with inferred types.
 
     Raises:
-        ValueError: for a model that it refuses.
-        Fault: UNSUPPORTED for sizes that it does not tell.
+        ValueError: if shape inference rejects the model.
+        Fault: UNSUPPORTED if an output size remains unknown.
     """
     content, problem = _inferred(model.content)
     if problem:
@@ -122,7 +119,7 @@ def inferred_program(model: Model) -> Program:
 
 
 def program_of(content: bytes, *, is_optimized: bool = False) -> Program:
-    """The graph of a model in which all sizes are known; Raises ``Fault`` as :func:`spec_of` does."""
+    """Return the graph of a serialized model as a Program; raise a Fault UNSUPPORTED if a size is unknown."""
     graph = onnx.load_from_string(content).graph
     specs = dict[str, TensorSpec]()
     for each in (*graph.input, *graph.output):
@@ -139,33 +136,29 @@ def program_of(content: bytes, *, is_optimized: bool = False) -> Program:
 
 
 def spec_of(dtype_name: str, shape: Sequence[object]) -> TensorSpec:
-    """An output of a model that has sizes.
-
-    Raises:
-        Fault: UNSUPPORTED where one of them is no number.
-    """
+    """Return the spec of an output; raise Fault UNSUPPORTED if a size is not a number."""
     if not all(isinstance(size, int) for size in shape):
-        raise Fault(Reason.UNSUPPORTED, "shape inference tells no size of an output")
+        raise Fault(Reason.UNSUPPORTED, "shape inference leaves a size of an output unknown")
     return TensorSpec(dtype=dtype(dtype_name), shape=tuple(shape))  # type: ignore[arg-type]
 
 
-def meaning_of(node: Node, asked: Asked) -> Call | None:
-    """What a plan says with the node: the call that it came from. None where plans say something else with its name.
+def meaning_of(node: Node, call: OnnxCall) -> Call | None:
+    """Return the call that a plan reads from the node; None if plans do not read the operator from such a node.
 
     Raises:
-        UnfitArguments: for what plans do not take of ONNX, with the reason: its definition is another one.
+        UnfitArguments: if ONNX defines the call differently, with the reason.
     """
-    spelling, own = SPELLINGS.get(node.op), asked.case.descriptor.name
+    spelling, own = SPELLINGS.get(node.op), call.case.descriptor.name
     is_plain = node.within is None and not any(isinstance(each, Filled) for each in node.inputs)
     if spelling is None or own not in spelling.operators or not is_plain:
         return None
-    places = [each for each in node.inputs or range(len(asked.specs)) if isinstance(each, int)]
+    indices = [index for index in node.inputs or range(len(call.specs)) if isinstance(index, int)]
     stated = {name: each.name if isinstance(each, DType) else each for name, each in node.attributes.items()}
     known = {
         each.name: each.default if stated.get(each.name) is None else each.read(stated[each.name])
         for each in spelling.attributes
     }
-    return spelling.meaning([asked.specs[place] for place in places], known)
+    return spelling.meaning([call.specs[index] for index in indices], known)
 
 
 def _words(op: str, problem: str) -> str:
@@ -174,19 +167,19 @@ def _words(op: str, problem: str) -> str:
 
 @lru_cache(maxsize=256)
 def _inferred(content: bytes) -> tuple[bytes, str]:
-    """The model with inferred types, and what is wrong with it. Sizes are not known, so that ranks alone count."""
+    """Return the model with inferred types and ""; if inference rejects it, the model unchanged and the message."""
     try:
-        found = onnx.shape_inference.infer_shapes(onnx.load_from_string(content), check_type=True, strict_mode=True)
+        inferred = onnx.shape_inference.infer_shapes(onnx.load_from_string(content), check_type=True, strict_mode=True)
     except onnx.shape_inference.InferenceError as error:
         return content, str(error).strip()
-    return found.SerializeToString(deterministic=True), ""
+    return inferred.SerializeToString(deterministic=True), ""
 
 
 @dataclass
 class _Graph:
-    """A graph while it is put together."""
+    """Builder of a model: the node, its constants and the casts of its inputs."""
 
-    asked: Asked
+    call: OnnxCall
     node: Node
     sized: Mapping[str, int]
     nodes: list[Any] = field(default_factory=list)
@@ -196,7 +189,7 @@ class _Graph:
 
     def model(self) -> Model:
         schema, op = schema_of(self.node.op), self.node.op
-        # Attributes of the node as it takes them, and with its place each that is an input of the node.
+        # Attributes of the case that are inputs of the ONNX node, with their index, become constants.
         attributes: dict[str, Any] = {}
         parameters: list[tuple[int, str, Any]] = []
         places = {each.name: place for place, each in enumerate(schema.inputs)}
@@ -207,7 +200,7 @@ class _Graph:
                 attributes[name] = ELEMENT_TYPES[value.name] if isinstance(value, DType) else value
             else:
                 parameters.append((places[name], name, value))
-        names = [self._input(each) for each in self.node.inputs or range(len(self.asked.specs))]
+        names = [self._input(each) for each in self.node.inputs or range(len(self.call.specs))]
         for place, name, value in sorted(parameters):
             names += [""] * (place - len(names) + 1)
             common, kind = self._common_dtype, np.dtype(np.int64)
@@ -234,20 +227,20 @@ class _Graph:
 
     @property
     def _common_dtype(self) -> DType:
-        return self.asked.spec().dtype if self.node.within is None else dtype(self.node.within)
+        return self.call.spec().dtype if self.node.within is None else dtype(self.node.within)
 
     def _input(self, given: int | Filled) -> str:
-        """Name of the value that goes into the node, "" for one that is left out."""
+        """Add an input or a constant to the graph, with a cast if needed; return its name, "" for an omitted input."""
         if isinstance(given, Filled):
             values = np.full(given.shape, given.value).astype(numpy_dtype(self._common_dtype))
             return self._constant(f"filled{len(self.constants)}", values)
-        spec = self.asked.specs[given]
+        spec = self.call.specs[given]
         if spec is None:
             return ""
         name = f"x{given}"
         type_, is_sized = ELEMENT_TYPES[spec.dtype.name], given >= self.sized.get(self.node.op, given + 1)
         sizes = list(spec.shape) if is_sized else [None] * spec.rank
-        self.feeds.append((name, sum(self.asked.has(place) for place in range(given))))
+        self.feeds.append((name, sum(self.call.has(place) for place in range(given))))
         self.inputs.append(helper.make_tensor_value_info(name, type_, sizes))
         if self.node.within is None or self.node.within == spec.dtype.name:
             return name

@@ -1,6 +1,6 @@
-"""ONNX's own tests of its operators as cases: ``optest run --source onnx-node:all --backend onnxruntime``.
+"""ONNX's node tests as cases: ``optest run --source onnx-node:all --backend onnxruntime``.
 
-A test is a model, inputs, and the outputs that ONNX expects, with the tolerance that it states for them.
+A test is a model, inputs, and the outputs that ONNX expects, with their tolerance.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ _OWN_DOMAINS = ("", "ai.onnx")
 
 @cache
 def _tests() -> Mapping[str, Any]:
-    """The tests by name, as the installed package makes them; its casts overflow on purpose."""
+    """Return the node tests of the installed package by name."""
+    # Casts in the tests overflow on purpose.
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return {each.name: each for each in load_model_tests(kind="node")}
+        return {test.name: test for test in load_model_tests(kind="node")}
 
 
 def collect(request: SourceRequest) -> Collected:
-    """The tests of operators, by name or glob: ``Softmax``, ``test_softmax_*``, ``all``.
+    """Return the tests that operator names or globs select: ``Softmax``, ``test_softmax_*``, ``all``.
 
-    One that has no tensors of dtypes that optest knows is an entry that is skipped.
+    A test with values that optest does not support is an entry to skip.
 
     Raises:
-        UnknownName: for an operator of which there is no test.
+        UnknownName: for a name that selects no test.
     """
-    # Where the model has an operator expanded to others, that of the plain test.
+    # An expanded test replaces its operator by others; the plain test names the operator.
     plain = {name: name.partition("_expanded")[0] for name in _tests()}
     models = {name: _tests()[plain[name] if plain[name] in _tests() else name].model for name in plain}
-    known = {name: str(each.graph.node[0].op_type) for name, each in models.items()}
+    known = {name: str(model.graph.node[0].op_type) for name, model in models.items()}
     chosen: dict[str, None] = {}
-    for asked in request.names:
-        matching = [name for name, of in known.items() if asked in ("all", of) or fnmatch.fnmatch(name, asked)]
+    for pattern in request.names:
+        matching = [name for name, op in known.items() if pattern in ("all", op) or fnmatch.fnmatch(name, pattern)]
         if not matching:
-            raise UnknownName("ONNX operator with tests", asked, sorted({*known.values()}))
+            raise UnknownName("ONNX operator with tests", pattern, sorted({*known.values()}))
         chosen |= dict.fromkeys(matching)
     entries = [_entry(name, known[name]) for name in chosen]
     if request.dtypes:
-        entries = [each for each in entries if not {*request.dtypes}.isdisjoint(each.get("dtypes", {}).values())]
+        entries = [x for x in entries if not {*request.dtypes}.isdisjoint(x.get("dtypes", {}).values())]
     notes = () if entries else (f"no test has inputs of {', '.join(request.dtypes)}",)
     origin = f"node tests of onnx {onnx.__version__}"
     return Collected(backend="onnxruntime", origin=origin, entries=entries, notes=notes)
@@ -71,9 +72,9 @@ def _entry(name: str, operator: str) -> dict[str, Any]:
     if why := _why_not(test):
         return {**entry, "skip": why}
     tensors = {
-        f"{side}{place}": _array(each)
+        f"{side}{index}": _array(value)
         for side, arrays in zip(("input", "output"), test.data_sets[0], strict=True)
-        for place, each in enumerate(arrays)
+        for index, value in enumerate(arrays)
     }
     return {
         **entry,
@@ -85,12 +86,12 @@ def _entry(name: str, operator: str) -> dict[str, Any]:
 
 
 def _why_not(test: Any) -> str | None:
-    """Why a test is none of tensors that optest knows."""
+    """Return why optest cannot run a test; None if it can."""
     if not test.data_sets:
         return "the test has no values"
     for array in (*test.data_sets[0][0], *test.data_sets[0][1]):
         if isinstance(array, (list, dict)) or array is None:
-            return "it has sequences, maps or optional values, which are no tensors"
+            return "the test has sequences, maps or optional values, which are not tensors"
         kind = _array(array).dtype
         try:
             known = dtype_of(kind)
@@ -99,25 +100,23 @@ def _why_not(test: Any) -> str | None:
         if known.bits == 4:
             return f"tensors of {known} hold two elements in a byte, which is not supported here"
     domains = {node.domain for node in test.model.graph.node} - {*_OWN_DOMAINS}
-    return f"it is of the domain {', '.join(sorted(domains))}" if domains else None
+    return f"the test is of the domain {', '.join(sorted(domains))}" if domains else None
 
 
 def _array(value: Any) -> Any:
-    """Tensors of dtypes that NumPy lacks come as messages."""
+    # Tensors of dtypes that NumPy lacks are protobuf messages.
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
 class TestTensors:
-    """The generator of a test's inputs, and of what ONNX expects."""
+    """Generator of a node test's inputs and expected outputs."""
 
-    __test__ = False  # pytest would take the name for a test class
+    __test__ = False  # by its name pytest would collect it
 
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[Any]]:  # noqa: ARG002
-        """Raises:
-        UnknownName: if the installed package has no such test.
-        """
+        """Return copies of the test's inputs and outputs; raise UnknownName if the package has no such test."""
         inputs, outputs = _test_of(case).data_sets[0]
-        return [np.array(_array(each)) for each in inputs], [np.array(_array(each)) for each in outputs]
+        return [np.array(_array(x)) for x in inputs], [np.array(_array(x)) for x in outputs]
 
 
 def _test_of(case: TestCase) -> Any:
@@ -128,15 +127,15 @@ def _test_of(case: TestCase) -> Any:
 
 
 def model_of_test(case: TestCase) -> Model:
-    """The model of a test; the case's inputs are those of its graph in order."""
+    """Return the model of a node test; its graph reads the case's inputs in order."""
     model = _test_of(case).model
-    feeds = tuple((each.name, place) for place, each in enumerate(model.graph.input))
-    outputs = tuple(each.name for each in model.graph.output)
+    feeds = tuple((value.name, index) for index, value in enumerate(model.graph.input))
+    outputs = tuple(value.name for value in model.graph.output)
     return Model(model.SerializeToString(), model.graph.node[0].op_type, feeds, outputs)
 
 
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
-    """The descriptor of an operator of ONNX in such tests, which bring what they expect."""
+    """Return the descriptor of an ONNX operator in node tests, which contain their expected outputs."""
     return OperatorDescriptor(
         name=name,
         category=NODE_TEST,

@@ -19,21 +19,21 @@ from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
 _DEVICE = "CPU"
 _PRECISION = "INFERENCE_PRECISION_HINT"
+# OpenVINO's names of element types that differ from optest's beyond f32, i64 …
 _NAMES = {"boolean": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "bf16": "bfloat16"}
-"""Our names of its element types, where they are not ``f32``, ``i64`` … in both."""
 _NO_KERNEL = ("No conversion rule found for operations", "Unsupported data type", "Unsupported padding")
 _NARROWED = {"float64": "float32", "uint64": "int32", "uint32": "int32"}
 _QUANTIZED = {"QuantizeLinear": 0, "DequantizeLinear": 0}
-_PLACES = ("argmax", "argmin")
-"""Operators whose result is an index, which fits into int32."""
+# Operators whose results are indices, which fit into the int32 that OpenVINO computes.
+_INDICES = ("argmax", "argmin")
 
 
 class OpenVinoBackend(OnnxBackend):
-    """Reads models as it reads any ONNX file and compiles them for the CPU."""
+    """Backend that reads ONNX models into OpenVINO and compiles them for the CPU."""
 
     name = "openvino"
     variants = ("default", "f32")
-    compares_variants = False  # precisions, and no optimisation
+    compares_variants = False  # variants differ in precision, so their outputs differ
     shows_its_graph = False
     sized: ClassVar[Mapping[str, int]] = {
         "Conv": 1,
@@ -50,10 +50,10 @@ class OpenVinoBackend(OnnxBackend):
         self._hints: dict[str, Any] = {}
 
     def precision_of(self, variant: str) -> str:
-        """What the plug-in says that it computes float32 in: by its own choice ``bfloat16`` on some processors."""
+        """Return the dtype in which the plug-in computes float32: by default ``bfloat16`` on some processors."""
         if variant not in self._precisions:
-            found = self._compiled(_smallest_model(), variant).get_property(_PRECISION).get_type_name()
-            self._precisions[variant] = _dtype_name(found)
+            name = self._compiled(_smallest_model(), variant).get_property(_PRECISION).get_type_name()
+            self._precisions[variant] = _dtype_name(name)
         return self._precisions[variant]
 
     def threads(self) -> int:
@@ -68,15 +68,15 @@ class OpenVinoBackend(OnnxBackend):
         variant: str,
         model: Model,
         feeds: Mapping[str, Any],
-        trace: Path,  # noqa: ARG002 - the plug-in says how long a node took, and not when
+        trace: Path,  # noqa: ARG002 - the plug-in reports durations without start times
     ) -> list[tuple[str, int, float]]:
         request = self._compiled(content, variant, PERF_COUNT=True).create_infer_request()
         for _ in range(2):
             self.called(request, model, feeds)
         spent: dict[str, list[float]] = {}
-        for each in request.get_profiling_info():
-            if each.status == openvino.ProfilingInfo.Status.EXECUTED:
-                spent.setdefault(each.node_type, []).append(each.real_time.total_seconds())
+        for node in request.get_profiling_info():
+            if node.status == openvino.ProfilingInfo.Status.EXECUTED:
+                spent.setdefault(node.node_type, []).append(node.real_time.total_seconds())
         return [(name, len(seconds), sum(seconds)) for name, seconds in spent.items()]
 
     def numerics_of(self, case: TestCase) -> Numerics:
@@ -86,17 +86,17 @@ class OpenVinoBackend(OnnxBackend):
         return self.precision_of(self.variant_of(case)) == "bfloat16"
 
     def unsupported(self, case: TestCase) -> str | None:
-        """What the plug-in computes in a narrower dtype, as its documentation says, is another call."""
+        """Return why a case is unsupported, such as a dtype that the plug-in narrows by documentation; else None."""
         name = case.descriptor.name
         is_product = name == "dot" or case.descriptor.category in ("contraction", "attention")
         is_cut = is_product and self._is_cut(case)
         if is_cut and any(each.name == "float16" for each in case.dtypes):
-            return f"OpenVINO's CPU plug-in computes {name} of float16 in bfloat16 here; --variant f32 does not"
+            return f"OpenVINO's CPU plug-in computes {name} of float16 in bfloat16 here; use --variant f32"
         is_exact = any(each.fill.kind == "integer-exact" for each in case.inputs)
         if is_cut and is_exact and (name == "dot" or len(case.inputs) > 2):
-            return "OpenVINO's CPU plug-in rounds the product to bfloat16 here before it adds a bias; see --variant f32"
+            return "OpenVINO's CPU plug-in rounds the product to bfloat16 here before it adds a bias; use --variant f32"
         dtypes = [case.inputs[0].spec.dtype.name] if case.inputs else []
-        if name not in _PLACES:
+        if name not in _INDICES:
             dtypes += [each.dtype.name for each in case.outputs[:1]]
         dtypes += [each.name for each in case.dtypes if each.name == "float64"]
         wide = next((each for each in dtypes if each in _NARROWED), None)
@@ -113,23 +113,23 @@ class OpenVinoBackend(OnnxBackend):
         return self._core.compile_model(self._core.read_model(content), _DEVICE, hints)
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
-        """As the model says once it is read."""
+        """Return the output specs of the case's model as OpenVINO reads it."""
         with _faults():
-            found = self._core.read_model(self.sized_model(case).content).outputs
-        return [spec_of(_dtype_name(each.element_type.get_type_name()), _sizes(each.partial_shape)) for each in found]
+            outputs = self._core.read_model(self.sized_model(case).content).outputs
+        return [spec_of(_dtype_name(x.element_type.get_type_name()), _sizes(x.partial_shape)) for x in outputs]
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
-        _place(program, feeds)
+        _set_inputs(program, feeds)
         with _faults():
             program.infer()
         return _outputs(program, model)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
-        """One inference of a request whose inputs are set."""
+        """Yield one inference of a request whose inputs are set."""
         model = self.model(case)
         request = self.program(model, case)
-        _place(request, model.fed(inputs))
+        _set_inputs(request, model.fed(inputs))
 
         def outputs() -> list[Any]:
             request.infer()
@@ -144,7 +144,7 @@ class OpenVinoBackend(OnnxBackend):
         return {"openvino": openvino.__version__.partition("-")[0], **kind, **super().versions()}
 
     def doctor(self) -> Sequence[str]:
-        return (*super().doctor(), *(f"variant {each} computes in {self.precision_of(each)}" for each in self.variants))
+        return (*super().doctor(), *(f"variant {name} computes in {self.precision_of(name)}" for name in self.variants))
 
     def expectations(self) -> str | None:
         return str(Path(__file__).with_name("openvino_expectations.yaml"))
@@ -159,36 +159,37 @@ def _smallest_model() -> bytes:
 
 @contextmanager
 def _faults() -> Iterator[None]:
-    """What it says that it cannot do at all; it raises one type for everything."""
+    """Convert errors in the block that name a missing kernel to a Fault UNSUPPORTED."""
     try:
         yield
     except RuntimeError as error:
-        # Lines that say what is wrong; others are places in OpenVINO's source.
-        telling = [line.strip() for line in str(error).splitlines() if any(each in line for each in _NO_KERNEL)]
-        if not telling:
+        # OpenVINO raises one type for all errors, and most lines of a message are locations in its source.
+        reasons = [line.strip() for line in str(error).splitlines() if any(words in line for words in _NO_KERNEL)]
+        if not reasons:
             raise
-        raise Fault(Reason.UNSUPPORTED, f"OpenVINO: {telling[-1].lstrip('- ')}") from error
+        raise Fault(Reason.UNSUPPORTED, f"OpenVINO: {reasons[-1].lstrip('- ')}") from error
 
 
 def _sizes(shape: Any) -> list[int | None]:
-    return [None] if shape.rank.is_dynamic else [each.get_length() if each.is_static else None for each in shape]
+    return [None] if shape.rank.is_dynamic else [size.get_length() if size.is_static else None for size in shape]
 
 
-def _place(request: Any, feeds: Mapping[str, Any]) -> None:
+def _set_inputs(request: Any, feeds: Mapping[str, Any]) -> None:
     for name, array in feeds.items():
-        is_numpys = array.dtype.isbuiltin == 1
-        wanted = request.get_tensor(name).element_type
-        stored = array if is_numpys else array.view(f"u{array.itemsize}")
-        tensor = openvino.Tensor(stored) if is_numpys else openvino.Tensor(stored, list(array.shape), wanted)
+        if array.dtype.isbuiltin == 1:
+            tensor = openvino.Tensor(array)
+        else:  # a dtype that NumPy lacks is passed as its bits
+            kind = request.get_tensor(name).element_type
+            tensor = openvino.Tensor(array.view(f"u{array.itemsize}"), list(array.shape), kind)
         request.set_tensor(name, tensor)
 
 
 def _outputs(request: Any, model: Model) -> list[Any]:
-    made = []
-    for tensor in map(request.get_tensor, model.outputs):  # copied: it lends its memory until the next call
+    outputs = []
+    for tensor in map(request.get_tensor, model.outputs):  # copied: the next call overwrites the tensor's memory
         data, entry = np.array(tensor.data), numpy_dtype(dtype(_dtype_name(tensor.element_type.get_type_name())))
-        made.append(data if entry.isbuiltin == 1 else data.view(entry))
-    return made
+        outputs.append(data if entry.isbuiltin == 1 else data.view(entry))
+    return outputs
 
 
 def _dtype_name(name: str) -> str:

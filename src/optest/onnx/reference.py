@@ -1,4 +1,4 @@
-"""ONNX's own reference evaluator as a backend: what its project says that a model computes, in NumPy."""
+"""Backend of ONNX's reference evaluator, the definition of its operators in NumPy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from optest.spec import Fault, Reason
 
 
 class OnnxReferenceBackend(OnnxBackend):
-    """Evaluates models node by node; nothing is compiled."""
+    """Backend that evaluates models node by node without compiling."""
 
     name = "onnx-reference"
 
-    def loaded(self, content: bytes, variant: str) -> Any:  # noqa: ARG002 - it has none
+    def loaded(self, content: bytes, variant: str) -> Any:  # noqa: ARG002 - it has no variants
         try:
             return ReferenceEvaluator(onnx.load_from_string(content))
         except NotImplementedError as error:

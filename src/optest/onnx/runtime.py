@@ -1,4 +1,4 @@
-"""ONNX Runtime as a backend, at each of its levels of graph optimization."""
+"""Backend of ONNX Runtime; its variants are the levels of graph optimization."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _LEVELS = {
 }
 _SUFFIX = "ExecutionProvider"
 _CPU = f"CPU{_SUFFIX}"
+# The runtime logs nothing below this severity, since it raises its errors as well.
 _FATAL = 4
-"""The severity from which on the runtime logs: what it refuses it raises, too."""
+# Names of element types that differ from optest's.
 _TYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
-"""Our names of its element types, where they are not the same."""
 _LOGS = """
 import sys
 import onnxruntime
@@ -53,18 +53,18 @@ _MODIFIED = re.compile(r"GraphTransformer (\S+) modified: 1")
 _LOAD_S = 300.0
 _LOG_BYTES = 1 << 24
 _UNKNOWN = "is not a registered function/op"
+# Messages that mean a missing kernel although their error type does not say so.
 _LACKING = {
-    "fallback to CPU EP has been explicitly disabled": "the provider has no kernel, and nothing is run elsewhere",
-    "is not currently registered or supported": "it has no tensors of this dtype",
-    "data type is not supported with": "it has no such kernel for this dtype",
-    "t be converted to MLDataType": "it reads no arrays of this dtype",
-    "No corresponding Numpy type": "it hands out no arrays of this dtype",
+    "fallback to CPU EP has been explicitly disabled": "the provider has no kernel, and fallback is disabled",
+    "is not currently registered or supported": "tensors of this dtype are not supported",
+    "data type is not supported with": "the kernel does not support this dtype",
+    "t be converted to MLDataType": "input arrays of this dtype are not supported",
+    "No corresponding Numpy type": "output arrays of this dtype are not supported",
 }
-"""What it says of kernels that it lacks, where it has no error of its own for it."""
 
 
 class OnnxRuntimeBackend(OnnxBackend):
-    """Runs models on one execution provider; nodes that it has no kernel for are gaps, not run elsewhere."""
+    """Backend that runs models on one execution provider, without fallback to the CPU for missing kernels."""
 
     name = "onnxruntime"
     options = ("provider",)
@@ -76,16 +76,16 @@ class OnnxRuntimeBackend(OnnxBackend):
         self._threads = 0
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Take ``provider``, with or without the end of its name.
+        """Select ``provider``, with or without the suffix ExecutionProvider; the CPU if it is empty.
 
         Raises:
             UnknownName: for a provider that this build does not have.
         """
-        stated, known = str(options.get("provider") or _CPU), onnxruntime.get_available_providers()
-        found = next((each for each in known if stated.lower() in (each.lower(), each[: -len(_SUFFIX)].lower())), None)
-        if found is None:
-            raise UnknownName("execution provider of onnxruntime", stated, known)
-        self._provider = found
+        name, known = str(options.get("provider") or _CPU), onnxruntime.get_available_providers()
+        provider = next((x for x in known if name.lower() in (x.lower(), x[: -len(_SUFFIX)].lower())), None)
+        if provider is None:
+            raise UnknownName("execution provider of onnxruntime", name, known)
+        self._provider = provider
         self._kept.clear()
 
     @property
@@ -94,23 +94,25 @@ class OnnxRuntimeBackend(OnnxBackend):
 
     def unsupported(self, case: TestCase) -> str | None:
         if case.descriptor.name == "einsum" and any(0 in each.spec.shape for each in case.inputs):
-            return "ONNX Runtime dies (SIGFPE) of a size of 0 in Einsum"
+            return "ONNX Runtime crashes (SIGFPE) on a size of 0 in Einsum"
         return super().unsupported(case)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         if case.descriptor.name == "div" and all(each.dtype == np.int64 for each in inputs):
             least = np.iinfo(np.int64).min
             if np.any(inputs[0] == least) and np.any(inputs[1] == -1):
-                raise Fault(Reason.UNSUPPORTED, "ONNX Runtime dies (SIGFPE) of the smallest int64 divided by -1 in Div")
+                raise Fault(
+                    Reason.UNSUPPORTED, "ONNX Runtime crashes (SIGFPE) when Div divides the smallest int64 by -1"
+                )
         return super().run(case, inputs)
 
     def loaded_nodes(self, content: bytes, variant: str) -> Any:
-        """By one thread: each session has a pool of threads, and starting it takes longer than the nodes do. Without an
-        arena, which keeps as much memory as a session has ever used."""
+        """Load a model of a few nodes with one thread and without a memory arena."""
+        # Starting a session's thread pool takes longer than its nodes; an arena keeps the session's peak memory.
         return self.loaded(content, variant, threads=1)
 
     def loaded(self, content: bytes, variant: str, dump: str = "", profile: str = "", threads: int = 0) -> Any:
-        """``variant`` is a level, then names of optimizers that are left out, each after a hyphen."""
+        """Load a model; ``variant`` is LEVEL or LEVEL-PASS…, passes to disable; ``dump`` and ``profile`` are paths."""
         options = onnxruntime.SessionOptions()
         level, *disabled = variant.split("-")
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
@@ -127,7 +129,7 @@ class OnnxRuntimeBackend(OnnxBackend):
             )
 
     def passes(self, content: bytes, variant: str) -> Sequence[str]:
-        """As the runtime logs them while it loads the model."""
+        """Return the passes that change a model, from the log of a process that loads it."""
         with TemporaryDirectory() as folder:
             Path(folder, "model.onnx").write_bytes(content)
             level, *disabled = variant.split("-")
@@ -136,7 +138,7 @@ class OnnxRuntimeBackend(OnnxBackend):
         return list(dict.fromkeys(_MODIFIED.findall(ended.stderr_tail)))
 
     def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - a model has none
-        """The model that a session of the case's variant has once it is loaded."""
+        """Return the case's model as a session of its variant has optimised it."""
         variant = self.variant_of(case)
         content, _ = self.optimized(checked(self.sized_model(case)), variant)
         return program_of(content, is_optimized=variant != "disabled")
@@ -148,21 +150,22 @@ class OnnxRuntimeBackend(OnnxBackend):
             return dump.read_bytes(), "disabled"
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
-        """As a session says that is only loaded."""
-        found = self.loaded(self.sized_model(case).content, "disabled").get_outputs()
-        return [spec_of(_TYPES.get(each.type[7:-1], each.type[7:-1]), each.shape) for each in found]
+        """Return the output specs of a session that is loaded but not run."""
+        outputs = self.loaded(self.sized_model(case).content, "disabled").get_outputs()
+        # A type is written as "tensor(float)".
+        return [spec_of(_TYPES.get(output.type[7:-1], output.type[7:-1]), output.shape) for output in outputs]
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         with _faults():
             types = " ".join(each.type for each in (*program.get_inputs(), *program.get_outputs()))
-            if "bfloat16" not in types and "float8" not in types:  # three times as fast, where NumPy has the dtypes
+            if "bfloat16" not in types and "float8" not in types:  # three times as fast as OrtValues
                 return list(program.run(list(model.outputs), dict(feeds), _quiet()))
             values = {name: _value(array) for name, array in feeds.items()}
             return [_array(each) for each in program.run_with_ort_values(list(model.outputs), values, _quiet())]
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
-        """One run of a session whose inputs are bound; it allocates its outputs."""
+        """Yield one run of a session whose inputs are bound; each run allocates its outputs."""
         model = self.model(case)
         session = self.program(model, case)
         binding, values = session.io_binding(), {name: _value(array) for name, array in model.fed(inputs).items()}
@@ -219,7 +222,7 @@ class OnnxRuntimeBackend(OnnxBackend):
 
 @contextmanager
 def _faults() -> Iterator[None]:
-    """What the runtime says that it has no kernel for."""
+    """Convert errors in the block that mean a missing kernel to a Fault UNSUPPORTED."""
     try:
         yield
     except state.NotImplemented as error:
@@ -227,7 +230,7 @@ def _faults() -> Iterator[None]:
         raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {words}") from error
     except (state.Fail, state.RuntimeException, RuntimeError) as error:
         operator = str(error).partition(_UNKNOWN)[0].split()[-1]
-        lacking = {**_LACKING, _UNKNOWN: f"it has no operator {operator}"}
+        lacking = {**_LACKING, _UNKNOWN: f"there is no operator {operator}"}
         why = next((why for words, why in lacking.items() if words in str(error)), None)
         if why is None:
             raise
@@ -242,7 +245,7 @@ def _quiet() -> Any:
 
 
 def _value(array: np.ndarray[Any, Any]) -> Any:
-    """A tensor of the runtime; it takes dtypes of NumPy alone, others as their bits."""
+    """Return an array as a tensor of the runtime; dtypes that NumPy lacks are passed as their bits."""
     if array.dtype.isbuiltin == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     number = ELEMENT_TYPES[dtype_of(array.dtype).name]
@@ -250,7 +253,7 @@ def _value(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """The elements of a tensor of the runtime, copied."""
+    """Return the elements of a tensor of the runtime as an array; dtypes that NumPy lacks are copied bit by bit."""
     entry = numpy_dtype(dtype(DTYPE_NAMES[value.element_type()]))
     if entry.isbuiltin == 1:
         return value.numpy()

@@ -1,4 +1,4 @@
-"""A whole ONNX model on a backend: as it is run, and node by node as the backend has optimised it."""
+"""Whole ONNX models on a backend: run as a whole, or node by node as the backend has optimised them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from optest.onnx.matching import common_weights, names_by_structure
 from optest.onnx.models import Model
 from optest.spec import Fault, Reason, dtype
 
+# Regions are loaded in groups, which takes half as long as loading each before its call.
 _AHEAD = 16
-"""Programs of regions that are loaded at a time, which takes half as long as each before its own call."""
 
 
 class OnnxProgram:
-    """As :class:`optest.backends.whole_models.ModelProgram` says. ``given`` is the model before anybody optimises it,
-    ``optimized`` what another optimiser than the backend's has made of it."""
+    """ModelProgram of the ONNX model ``given``; ``optimized``, the output of another optimiser, runs in its place."""
 
     def __init__(self, driver: OnnxBackend, given: Graph, variant: str, optimized: bytes | None = None) -> None:
         self._driver = driver
@@ -48,11 +47,11 @@ class OnnxProgram:
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in self._driver.versions().items())
         name = self._driver.name
-        run = f"which {name} runs in its own way"
+        run = f"which {name} optimises without showing the result"
         if self.is_shown:
             try:
                 run = f"{len(self.graph.nodes)} as {name} runs them"
-            except Fault:  # the case of the outputs reports it
+            except Fault:  # the case of the outputs reports the fault
                 return f"{len(self.before.nodes)} nodes, which {name} refuses; {versions}"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
         known = list(filter(None, map(self.before.dtype_name, self.before.makers)))
@@ -68,7 +67,7 @@ class OnnxProgram:
         return self._accepted(lambda: self._driver.loaded(self._content, self._variant))
 
     def _accepted(self, load: Callable[[], Any]) -> Any:
-        """Return ``load()``; a refusal names the levels of optimization that accept the model, and the others."""
+        """Return ``load()``; extend the Fault of a refusal by the levels that accept and refuse the model."""
         try:
             with Border("the backend", Reason.COMPILE):
                 return load()
@@ -88,12 +87,12 @@ class OnnxProgram:
     def _optimized(self) -> tuple[Graph, str]:
         content, variant = self._accepted(lambda: self._driver.optimized(self._content, self._variant))
         graph = Graph(content, constants=self.before.constants)
-        for what in ("inputs", "outputs"):
-            own, theirs = (getattr(each, what) for each in (self.before, graph))
-            if own != theirs:
-                names = f"{', '.join(theirs) or 'none'}, expected {', '.join(own)}, in this order"
-                how = f"torch.onnx.export(..., {what[:-1]}_names={list(own)}) names them so"
-                raise UsageError(f"the optimised model has the {what} {names}\n  {how}")
+        for side in ("inputs", "outputs"):
+            expected, actual = (getattr(x, side) for x in (self.before, graph))
+            if expected != actual:
+                names = f"{', '.join(actual) or 'none'}, expected {', '.join(expected)}, in this order"
+                hint = f"to set them: torch.onnx.export(..., {side[:-1]}_names={list(expected)})"
+                raise UsageError(f"{side} of the optimised model are {names}\n  {hint}")
         renamed = names_by_structure(self.before, graph) if self._content is not self.before.content else {}
         return graph.renamed(renamed, self.before), variant
 
@@ -103,12 +102,12 @@ class OnnxProgram:
 
     @property
     def plain_variant(self) -> str:
-        """The variant of the backend that runs :attr:`graph` as it is."""
+        """Variant of the backend that runs :attr:`graph` without changes."""
         return self._optimized[1]
 
     @cached_property
     def regions(self) -> Sequence[Region]:
-        # onnx does not know of which type the results of ONNX Runtime's operators are.
+        # onnx cannot infer the types of results of ONNX Runtime's operators, so unknown types count as tensors.
         known = {each for each in self.before.makers if each not in self.before.types or self.before.dtype_name(each)}
         return regions_of(self.graph, known)
 
@@ -124,17 +123,17 @@ class OnnxProgram:
         return self._called(self._whole, self.before.outputs, feeds)
 
     def unwatched(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        # By one thread, as regions are: Conv and LSTM of ONNX Runtime compute other bits with two.
+        # With one thread, as regions are: Conv and LSTM of ONNX Runtime compute other bits with two.
         program = self._accepted(lambda: self._driver.loaded_nodes(self._content, self._variant))
         return self._called(program, self.before.outputs, feeds)
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         if region not in self._loaded:
             self._load(region, given)
-            behind = dropwhile(lambda each: each != region, self.regions if self.is_shown else ())
-            with suppress(Exception):  # of one that is refused its own call will say so
-                for each in islice(behind, 1, _AHEAD):
-                    self._load(each, {})
+            behind = dropwhile(lambda x: x != region, self.regions if self.is_shown else ())
+            with suppress(Exception):  # the call of a refused region reports its error
+                for later in islice(behind, 1, _AHEAD):
+                    self._load(later, {})
         return self._called(self._loaded[region], region.outputs, {name: given[name] for name in region.inputs})
 
     def _load(self, region: Region, given: Mapping[str, Array]) -> None:
@@ -142,7 +141,7 @@ class OnnxProgram:
         self._loaded[region] = self._driver.loaded_nodes(graph.cut(region, self.before.types, given), variant)
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Region by region; each value is kept until its last reader has run."""
+        """Return ``outputs`` by running region after region; keep each value until its last reader has run."""
         if self._feeds is not feeds or not self._dropped.isdisjoint(outputs):
             constants = ((name, self.before.constant(name)) for name in self.before.outputs)
             self._values = {**feeds, **{name: value for name, value in constants if value is not None}}
@@ -150,7 +149,7 @@ class OnnxProgram:
             of_constants = (self.graph.region([each], ()) for each in self.before.outputs if each not in made)
             self._dropped, self._ahead = set(), chain(self.regions, of_constants)
             self._readers = Counter(name for region in self.regions for name in region.inputs)
-        self._feeds = None  # values behind a region that fails have its fault, too
+        self._feeds = None  # if a region fails, the next call starts from the inputs
         while any(name not in self._values for name in outputs):
             region = next(self._ahead)
             self._values |= self.made(region, self._values)
@@ -166,7 +165,7 @@ class OnnxProgram:
         return list(self.before.input_specs())
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
-        """One run of the optimised graph makes them all."""
+        """Run the optimised graph once; yield name, value, operator and origin of each value."""
         graph, given = self.graph, self.before
         nodes = {name: node for node in graph.nodes for name in node.output if name and graph.may_be_tensor(name)}
         made = self.made(Region(graph.inputs, tuple(nodes), tuple(range(len(graph.nodes)))), feeds)
@@ -174,7 +173,7 @@ class OnnxProgram:
             yield name, value, nodes[name].op_type, given.place_of(given.makers[name]) if name in given.makers else ""
 
     def files(self, _: Mapping[str, Array]) -> dict[str, bytes]:
-        """The model as it was given, and as it is run."""
+        """Return the original and the optimised model by file name."""
         return {"model.onnx": self.before.content, "optimized.onnx": self.graph.content}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
@@ -188,8 +187,8 @@ class OnnxProgram:
             made = self._driver.called(program, model, given)
         changed = [name for name, value in feeds.items() if np.any(bits(value) != bits(given[name]))]
         if changed:
-            raise Fault(Reason.INPUT_MUTATED, f"the backend changed {', '.join(changed)}, which it only reads")
+            raise Fault(Reason.INPUT_MUTATED, f"the backend changed its inputs {', '.join(changed)}")
         if len(made) != len(outputs):
             reason = Reason.MISSING_OUTPUT if len(made) < len(outputs) else Reason.EXTRA_OUTPUT
-            raise Fault(reason, f"the backend returned {len(made)} outputs, but the model has {len(outputs)}")
+            raise Fault(reason, f"the backend returned {len(made)} outputs, expected {len(outputs)}, as in the model")
         return dict(zip(outputs, made, strict=True))

@@ -41,9 +41,9 @@ class Asked(JaxBackend):
         super().__init__()
         self._variant = variant
 
-    def _ready(self, case: TestCase, inputs: Any) -> Any:
+    def _prepared_call(self, case: TestCase, inputs: Any) -> Any:
         target = BackendTarget(name="jax", variant=self._variant)
-        return super()._ready(dataclasses.replace(case, backend=target), inputs)
+        return super()._prepared_call(dataclasses.replace(case, backend=target), inputs)
 
 
 def driver_with(variant: str) -> JaxBackend:
@@ -142,13 +142,13 @@ def test_a_call_is_timed_on_the_device(variant: str) -> None:
 @pytest.mark.parametrize(
     ("why", "asked"),
     [
-        ("jnp.add has no alpha, which is 2.0 here", lambda: gap("add", [1.0], [1.0], alpha=2.0)),
-        ("JAX takes int64 to float64", lambda: gap("exp", [1], kind="int64")),
+        ("jnp.add has no alpha, which the case sets to 2.0", lambda: gap("add", [1.0], [1.0], alpha=2.0)),
+        ("JAX converts int64 to float64", lambda: gap("exp", [1], kind="int64")),
         ("JAX promotes float32 and float64 to float64", lambda: gap("mul", np.ones(2, np.float32), np.array(2.0))),
-        ("a 0-d array has no dimension in JAX", lambda: gap("softmax", 1.0)),
+        ("JAX accepts no dimension for a 0-d array", lambda: gap("softmax", 1.0)),
         ("lax.dot_general adds no bias", lambda: gap("linear", [[1.0]], [[1.0]], [1.0])),
         ("has no rounding_mode", lambda: gap("div", [1.0], [1.0], rounding_mode="trunc")),
-        ("lets them wrap", lambda: gap("cast", [-1.0], dtype="uint8")),
+        ("the operator wraps them", lambda: gap("cast", [-1.0], dtype="uint8")),
     ],
 )
 def test_what_the_call_has_not_is_a_gap(why: str, asked: Any) -> None:

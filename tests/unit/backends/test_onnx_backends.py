@@ -26,7 +26,7 @@ from texts import refusal
 
 from optest.onnx import nodes
 from optest.onnx.models import meaning_of, model_of, why_no_model
-from optest.onnx.nodes.node import Asked, Differs, Node
+from optest.onnx.nodes.node import Differs, Node, OnnxCall
 
 STATED_OTHERWISE = ("out_dtype", "threshold", "enable_gqa", "saturate", "split_size_or_sections")
 FEW = ("relu", "softmax", "sum", "conv2d", "topk", "where", "gather", "batch_norm", "cast", "split")
@@ -83,7 +83,7 @@ def test_openvino_converts_to_bfloat16_as_its_processor_does() -> None:
 
 
 def test_a_wrong_model_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mean(made: Asked) -> Node:
+    def mean(made: OnnxCall) -> Node:
         return Node(op="ReduceMean", attributes={"axes": made["dim"], "keepdims": made["keepdim"]})
 
     monkeypatch.setitem(nodes.NODES, "sum", mean)
@@ -125,11 +125,11 @@ def test_every_dtype_goes_through_unchanged() -> None:
     ("operator", "attributes", "words"),
     [
         ("add", {"alpha": 2.0}, "Add has no alpha"),
-        ("norm", {"p": 3.0}, "no other order"),
-        ("argmax", {"dim": None}, "takes one dimension"),
+        ("norm", {"p": 3.0}, "only the norms"),
+        ("argmax", {"dim": None}, "accepts one dimension"),
         ("batch_norm", {"training": True}, "running statistics"),
         ("avg_pool2d", {"divisor_override": 3}, "no divisor_override"),
-        ("remainder", {}, "ONNX takes 0 of integers alone"),
+        ("remainder", {}, "ONNX accepts 0 for integers only"),
         ("max", {"dim": 1}, "no indices"),
     ],
 )
@@ -167,7 +167,7 @@ def test_another_provider_does_not_fall_back() -> None:
         pytest.skip("this build has the CPU alone")
     outcome = asked("onnxruntime", op=("relu",), provider="Azure")
     assert {each.verdict.message for each in outcome.results} == {
-        "ONNX Runtime: the provider has no kernel, and nothing is run elsewhere"
+        "ONNX Runtime: the provider has no kernel, and fallback is disabled"
     }
 
 
@@ -203,7 +203,7 @@ def test_a_node_means_what_plans_mean_with_its_name() -> None:
     for descriptor in operators:
         make = nodes.node_of(descriptor)
         for case in sample_cases(descriptor.name, Tier.SMOKE) if make else ():
-            made = Asked(case)
+            made = OnnxCall(case)
             try:
                 node = make(made) if make else Node(op="")
             except Differs:

@@ -56,7 +56,7 @@ def test_without_temperature_the_likeliest_token_is_next() -> None:
 def test_tokens_are_as_many_as_there_is_room_for() -> None:
     assert len(tokens(Program(), [1, 2], None)) == 18
     assert len(tokens(Program(8), [1, 2], None)) == 6
-    with pytest.raises(UsageError, match="room for 8"):
+    with pytest.raises(UsageError, match="model's 8 positions"):
         tokens(Program(8), [1, 2], 7)
 
 
@@ -97,7 +97,7 @@ def test_logits_that_are_no_numbers_choose_nothing() -> None:
 
 
 def test_a_program_without_a_cache_says_so() -> None:
-    with pytest.raises(UsageError, match="no cache"):
+    with pytest.raises(UsageError, match="no key-value cache"):
         tokens(Program(), [1], 1, kv_cache=True)
 
 

@@ -227,7 +227,7 @@ def test_bits_that_threads_change_are_a_note(tmp_path: Path, monkeypatch: pytest
     assert {*statuses(case, "isolated").values()} == {Status.PASSED}
     (watched,) = [each for each in traced(case, "isolated") if each.attributes["part"] == "watched"]
     checks = {each.name: each.detail for each in execute([watched], ModelDriver()).verdicts[0].checks}
-    assert checks["threads"].startswith("4 output elements have other bits"), checks
+    assert checks["threads"].startswith("4 output elements differ in bits"), checks
 
 
 def test_accumulated_shows_what_comes_of_a_fault(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_an_input_without_a_rank_is_named() -> None:
     changed = small_graph([helper.make_node("Add", ["a", "x"], ["y"])], {"a": [3], "x": [3]}, {"y": 1})
     changed.graph.input[1].type.tensor_type.ClearField("shape")
     onnx.save(changed, "m.onnx")
-    with pytest.raises(UsageError, match=r"m\.onnx: input x states no shape; .*sizes"):
+    with pytest.raises(UsageError, match=r"m\.onnx: input x has no shape; .*sizes"):
         subject_of_file("m.onnx", "", "", 0)
 
 
@@ -533,7 +533,7 @@ def test_sizes_that_do_not_fit_are_the_fault_of_the_case() -> None:
     (case,) = (each for each in traced(given, "isolated") if named(each) == "out")
     verdict = execute([case], ModelDriver()).verdicts[0]
     assert verdict.reason is Reason.BAD_CASE
-    assert "--config states batch_size, both, past_sequence_length, sequence_length: Mul" in verdict.message
+    assert "--config sets batch_size, both, past_sequence_length, sequence_length: Mul" in verdict.message
 
 
 @pytest.mark.parametrize("accuracy_level", [0, 4])

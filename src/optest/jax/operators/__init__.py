@@ -1,4 +1,4 @@
-"""Which JAX function computes which operator, family by family, and which operators JAX lacks."""
+"""Tables of the JAX function for each operator, and of the operators that JAX lacks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ __all__ = ["JAX_OPERATORS", "NOT_IN_JAX"]
 JAX_OPERATORS: dict[str, JaxCall] = {
     name: call for family in (elementwise, reduction, contraction, movement) for name, call in family.CALLS.items()
 }
-"""By canonical name."""
+"""JAX calls by canonical operator name."""
 
+# A composition of several calls would test the composition, not JAX.
 _NOT = {
     "no single call; flax and others compose it": (
         "gelu_and_mul swiglu rope causal_softmax layer_norm rms_norm add_rms_norm group_norm batch_norm normalize "
@@ -33,4 +34,4 @@ _NOT = {
     "jnp.partition gives no index": "kthvalue",
 }
 NOT_IN_JAX: dict[str, str] = {name: why for why, names in _NOT.items() for name in names.split()}
-"""Why an operator of the catalogue has no call: a composition of calls would test the composition."""
+"""Reason by name of each operator without a JAX call."""

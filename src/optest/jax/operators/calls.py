@@ -1,4 +1,4 @@
-"""What a JAX call of an operator looks like, and which cases of the operator it cannot be asked."""
+"""JAX calls of operators, and the conditions under which a call does not support a case."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from optest.spec import Kind, TensorSpec
 
 Tensors = Sequence[Any]
-"""JAX arrays at the places of the operator's signature, None for one left out."""
+"""JAX arrays in the order of the operator's signature; None for an omitted input."""
 Specs = Sequence[TensorSpec | None]
 Attributes = Mapping[str, Any]
 Gap = Callable[[Specs, Attributes], "str | None"]
-"""Why a case with these inputs and attributes is none for the call; None if it is one."""
+"""Function that returns why a case is unsupported, None if it is supported."""
 
 
 def no_gap(specs: Specs, attributes: Attributes) -> str | None:  # noqa: ARG001 - part of the type
@@ -22,29 +22,28 @@ def no_gap(specs: Specs, attributes: Attributes) -> str | None:  # noqa: ARG001 
 
 @dataclass(frozen=True, slots=True)
 class JaxCall:
-    """``function`` returns an array, or a sequence of them for an operator with several outputs.
+    """A JAX function that computes an operator: it returns an array, or a sequence of arrays for several outputs."""
 
-    It is traced by ``jax.jit``, so that it depends on shapes, dtypes and attributes, never on values.
-    """
+    # jax.jit traces the function, so it may depend on shapes, dtypes and attributes, but not on values.
 
     function: Callable[[Tensors, Attributes], Any]
     gap: Gap = no_gap
 
 
 def lacks(name: str, **usual: Any) -> Gap:
-    """The JAX function ``name`` has none of these attributes, which have to have the values given here."""
+    """Reject cases whose attributes differ from the values in ``usual``: the JAX function ``name`` lacks them."""
 
     def gap(_: Specs, attributes: Attributes) -> str | None:
         for attribute, value in usual.items():
             if attributes.get(attribute, value) != value:
-                return f"{name} has no {attribute}, which is {attributes[attribute]!r} here"
+                return f"{name} has no {attribute}, which the case sets to {attributes[attribute]!r}"
         return None
 
     return gap
 
 
 def takes_no(name: str, *kinds: Kind) -> Gap:
-    """The JAX function ``name`` takes no first input of these kinds."""
+    """Reject cases whose first input has a dtype of these kinds."""
 
     def gap(specs: Specs, _: Attributes) -> str | None:
         return (
@@ -54,22 +53,22 @@ def takes_no(name: str, *kinds: Kind) -> Gap:
     return gap
 
 
-def of_rank(name: str, index: int, what: str, rank: int) -> Gap:
-    """The JAX function ``name`` stands for the operator only where ``what``, at this place, has ``rank`` dimensions."""
+def of_rank(name: str, index: int, label: str, rank: int) -> Gap:
+    """Reject cases in which input ``index``, called ``label`` in the reason, has not ``rank`` dimensions."""
 
     def gap(specs: Specs, _: Attributes) -> str | None:
         spec = specs[index] if index < len(specs) else None
         if spec is None or spec.rank == rank:
             return None
-        return f"{name} is called with {rank} dimensions of {what} alone, which has {spec.rank} here"
+        return f"{name} needs {rank} dimensions of {label}, which has {spec.rank}"
 
     return gap
 
 
 def first_gap(*gaps: Gap) -> Gap:
-    """The first reason that any of ``gaps`` gives."""
+    """Combine ``gaps`` into one that returns the first reason."""
 
     def gap(specs: Specs, attributes: Attributes) -> str | None:
-        return next((why for each in gaps if (why := each(specs, attributes)) is not None), None)
+        return next((why for check in gaps if (why := check(specs, attributes)) is not None), None)
 
     return gap

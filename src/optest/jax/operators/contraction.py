@@ -1,4 +1,4 @@
-"""The JAX calls of the contraction, the attention and the pooling family."""
+"""JAX calls of contractions, attention and pooling."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors,
 from optest.operators.shapes import for_each_dim
 
 
-def _no_addend(name: str, index: int, what: str) -> Gap:
-    """The call makes the product alone: JAX has none that adds ``what`` before it rounds."""
+def _no_addend(name: str, index: int, label: str) -> Gap:
+    """Reject cases with input ``index``: the JAX function cannot add it before it rounds the product."""
 
     def gap(specs: Specs, _: Attributes) -> str | None:
-        return f"{name} adds no {what}" if len(specs) > index and specs[index] is not None else None
+        return f"{name} adds no {label}" if len(specs) > index and specs[index] is not None else None
 
     return gap
 
@@ -27,23 +27,23 @@ def _matmul(tensors: Tensors, attributes: Attributes) -> Any:
 
 
 def _gemm(tensors: Tensors, attributes: Attributes) -> Any:
-    """Where the dimensions of the batch come first; ``bmm`` has neither attribute."""
+    """Multiply matrices with leading batch dimensions, transposed by ``trans_a`` and ``trans_b``."""
     a, b = tensors[:2]
     batch = tuple(range(a.ndim - 2))
     left = a.ndim - 2 if attributes.get("trans_a") else a.ndim - 1
     right = b.ndim - 1 if attributes.get("trans_b") else b.ndim - 2
-    where = (((left,), (right,)), (batch, batch))
-    return lax.dot_general(a, b, where, preferred_element_type=attributes.get("out_dtype"))
+    dims = (((left,), (right,)), (batch, batch))
+    return lax.dot_general(a, b, dims, preferred_element_type=attributes.get("out_dtype"))
 
 
 def _linear(tensors: Tensors, attributes: Attributes) -> Any:
     source, weight = tensors[:2]
-    where = (((source.ndim - 1,), (1,)), ((), ()))
-    return lax.dot_general(source, weight, where, preferred_element_type=attributes.get("out_dtype"))
+    dims = (((source.ndim - 1,), (1,)), ((), ()))
+    return lax.dot_general(source, weight, dims, preferred_element_type=attributes.get("out_dtype"))
 
 
 def _sides(padding: Any, rank: int) -> list[tuple[int, int]]:
-    """Padding before and behind every dimension: one value, one for each, or all that come before and all behind."""
+    """Return (before, after) padding of each dimension; ``padding`` has 1, ``rank`` or 2·``rank`` values."""
     values = for_each_dim(padding, rank)
     return [(values[dim], values[dim + rank] if len(values) == 2 * rank else values[dim]) for dim in range(rank)]
 
@@ -71,13 +71,13 @@ _ATTENTION = "jax.nn.dot_product_attention"
 
 
 def _attention(tensors: Tensors, attributes: Attributes) -> Any:
-    """JAX has the heads behind the tokens."""
+    # JAX's layout is [batch, tokens, heads, size], the operator's [batch, heads, tokens, size].
     query, key, value, mask = (*tensors, None)[:4]
     if mask is not None:
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
     is_choice = mask is not None and mask.dtype == jnp.bool_
     out = jax.nn.dot_product_attention(
-        *(jnp.swapaxes(each, -3, -2) for each in (query, key, value)),
+        *(jnp.swapaxes(x, -3, -2) for x in (query, key, value)),
         bias=None if is_choice else mask,
         mask=mask if is_choice else None,
         scale=attributes.get("scale"),
@@ -88,27 +88,28 @@ def _attention(tensors: Tensors, attributes: Attributes) -> Any:
 
 
 def _window(attributes: Attributes) -> tuple[int, int] | None:
-    """JAX has no end that is open: one beyond every key is."""
+    # JAX has no open end; 2**30 is beyond the last key.
     left, right = attributes.get("window_size", (-1, -1))
     return None if (left, right) == (-1, -1) else (left if left >= 0 else 1 << 30, right if right >= 0 else 1 << 30)
 
 
-def _other_attention(specs: Specs, attributes: Attributes) -> str | None:
+def _attention_gap(specs: Specs, attributes: Attributes) -> str | None:
+    """Return why JAX's attention refuses the case, or accepts it although the operator refuses it; else None."""
     query, key, value, mask = (*specs, None)[:4]
     if query is None or key is None or value is None:
         return None
     if attributes.get("softcap"):
-        return f"{_ATTENTION} caps no scores"
+        return f"{_ATTENTION} has no softcap"
     if query.dtype.name == "float16" and jax.default_backend() == "cpu":
         return f"{_ATTENTION} takes no float16 on a CPU"
     if mask is not None and attributes.get("is_causal", False):
-        return f"{_ATTENTION} takes a mask beside is_causal, and refuses nothing"
+        return f"{_ATTENTION} accepts a mask together with is_causal, the operator does not"
     if query.rank not in (3, 4):
-        return f"{_ATTENTION} takes 3 or 4 dimensions, but query has {query.rank}"
+        return f"{_ATTENTION} takes 3 or 4 dimensions; query has {query.rank}"
     if key.shape != value.shape or query.shape[:-3] != key.shape[:-3]:
-        return f"{_ATTENTION} takes key and value of one shape, and broadcasts no batch"
+        return f"{_ATTENTION} needs key and value of equal shape, and does not broadcast batches"
     if query.shape[-3] != key.shape[-3] and not attributes.get("enable_gqa", False):
-        return f"{_ATTENTION} shares heads without being asked to, and refuses nothing"
+        return f"{_ATTENTION} shares heads also without enable_gqa, the operator does not"
     return None
 
 
@@ -139,6 +140,6 @@ CALLS: dict[str, JaxCall] = {
     "conv1d": _convolution(1),
     "conv2d": _convolution(2),
     "conv3d": _convolution(3),
-    "scaled_dot_product_attention": JaxCall(_attention, _other_attention),
+    "scaled_dot_product_attention": JaxCall(_attention, _attention_gap),
     "max_pool2d": JaxCall(_max_pool2d, lacks("lax.reduce_window", ceil_mode=False)),
 }

@@ -1,4 +1,4 @@
-"""The JAX calls of the elementwise, the conversion and the activation family."""
+"""JAX calls of elementwise operators, conversions and activations."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ _WHOLE = (Kind.BOOL, Kind.INT, Kind.UINT)
 
 
 def _of_all(function: Callable[..., Any], gap: Gap = no_gap) -> JaxCall:
-    """A call of the tensors alone."""
     return JaxCall(lambda tensors, _: function(*tensors), gap)
 
 
 def _other_promotion(specs: Specs, _: Attributes) -> str | None:
-    """A 0-d array counts like any other in JAX; in the catalogue only where it is of a higher category."""
-    operands = [each for each in specs if each is not None]
+    """Return a reason if JAX promotes the operands to another dtype than the operator."""
+    # JAX promotes 0-d arrays like others; the operator only if their category is higher.
+    operands = [spec for spec in specs if spec is not None]
     try:
         ours = promote_tensors(operands).name
     except UnfitArguments:
-        return None  # a call that has to be refused
-    theirs = jnp.result_type(*(each.dtype.name for each in operands)).name
-    both = " and ".join(dict.fromkeys(each.dtype.name for each in operands))
+        return None  # the case expects an error
+    theirs = jnp.result_type(*(spec.dtype.name for spec in operands)).name
+    both = " and ".join(dict.fromkeys(spec.dtype.name for spec in operands))
     return None if ours == theirs else f"JAX promotes {both} to {theirs}, the operator to {ours}"
 
 
 def _result_is_float64(specs: Specs, _: Attributes) -> str | None:
-    """JAX takes int64 to float64, the catalogue every integer to float32."""
-    operands = [each for each in specs if each is not None]
-    if any(each.dtype.is_inexact for each in operands) or all(each.dtype.name != "int64" for each in operands):
+    """Return a reason if the operands are integers, one of them int64."""
+    operands = [spec.dtype for spec in specs if spec is not None]
+    if any(kind.is_inexact for kind in operands) or all(kind.name != "int64" for kind in operands):
         return None
-    return "JAX takes int64 to float64, the operator to float32"
+    return "JAX converts int64 to float64, the operator to float32"
 
 
 def _constant_exponent(specs: Specs, _: Attributes) -> str | None:
-    is_whole = all(each is not None and not each.dtype.is_inexact for each in specs)
-    is_constant = is_whole and specs[-1] is not None and not specs[-1].rank
-    return "jnp.power takes a 0-d integer for a constant, which may not be negative" if is_constant else None
+    are_integers = all(spec is not None and not spec.dtype.is_inexact for spec in specs)
+    is_constant = are_integers and specs[-1] is not None and not specs[-1].rank
+    return "jnp.power treats a 0-d integer exponent as a constant, which must not be negative" if is_constant else None
 
 
 def _clip(tensors: Tensors, attributes: Attributes) -> Any:
-    """Whole bounds of integers go in as int: a float one would make the result a float."""
+    # A float bound would make the result of integers a float.
     (source,) = tensors
     bounds = [attributes.get(name) for name in ("min", "max")]
     if not jnp.issubdtype(source.dtype, jnp.inexact):
-        bounds = [int(each) if each is not None and each == each // 1 else each for each in bounds]
+        bounds = [int(bound) if bound is not None and bound == bound // 1 else bound for bound in bounds]
     return jnp.clip(source, *bounds)
 
 
 def _other_bounds(specs: Specs, attributes: Attributes) -> str | None:
     (source,), bounds = specs, [attributes.get(name) for name in ("min", "max")]
     if bounds == [None, None]:
-        return "jnp.clip takes no bound at all, too, and refuses nothing"
-    if source is None or source.dtype.is_inexact or all(each is None or each == each // 1 for each in bounds):
+        return "jnp.clip accepts a call without bounds, the operator does not"
+    if source is None or source.dtype.is_inexact or all(bound is None or bound == bound // 1 for bound in bounds):
         return None
-    return "jnp.clip takes integers to float64 where a bound has a fraction, the operator to float32"
+    return "jnp.clip converts integers to float64 if a bound has a fraction, the operator to float32"
 
 
-def _saturates(specs: Specs, attributes: Attributes) -> str | None:
+def _saturating_cast(specs: Specs, attributes: Attributes) -> str | None:
     (source,), target = specs, dtype(attributes["dtype"])
-    is_other = source is not None and source.dtype.is_inexact and target.kind is Kind.UINT
-    return f"JAX takes negative floats to 0 as {target.name}, the operator lets them wrap" if is_other else None
+    is_float_to_uint = source is not None and source.dtype.is_inexact and target.kind is Kind.UINT
+    reason = f"JAX converts negative floats to 0 as {target.name}, the operator wraps them"
+    return reason if is_float_to_uint else None
 
 
 def _of_same_name(module: Any, names: str) -> dict[str, Callable[..., Any]]:
-    """The functions of JAX that have the names of operators."""
     return {name: getattr(module, name) for name in names.split()}
 
 
@@ -83,11 +83,11 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "neg": jnp.negative,
     "hardswish": jax.nn.hard_swish,
 }
+# Functions that return floats also for integers.
 _INEXACT: dict[str, Callable[[Any], Any]] = {
     **_of_same_name(jnp, "exp log log1p expm1 sqrt reciprocal sin cos tanh"),
     **_of_same_name(special, "erf erfinv digamma"),
 }
-"""What makes floats of integers."""
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **_of_same_name(jnp, "floor_divide remainder fmod logaddexp maximum minimum bitwise_and bitwise_or bitwise_xor"),
     "mul": jnp.multiply,
@@ -118,7 +118,7 @@ CALLS: dict[str, JaxCall] = {
     "where": _of_all(jnp.where, lambda specs, attributes: _other_promotion(specs[1:], attributes)),
     "cast": JaxCall(
         lambda tensors, attributes: tensors[0].astype(attributes["dtype"]),
-        first_gap(lacks("astype", saturate=False), _saturates),
+        first_gap(lacks("astype", saturate=False), _saturating_cast),
     ),
     "gelu": JaxCall(
         lambda tensors, attributes: jax.nn.gelu(tensors[0], approximate=attributes.get("approximate") == "tanh")

@@ -1,4 +1,4 @@
-"""The JAX calls of the movement and the indexing family."""
+"""JAX calls of data movement and indexing."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from optest.spec import Kind
 
 
 def _split(tensors: Tensors, attributes: Attributes) -> Any:
-    """JAX takes where the parts begin; the catalogue their sizes, or that of all but the last."""
+    """Split along ``dim``; the attribute has the sizes of the parts, or one size of all parts except the last."""
     (source,), dim, sizes = tensors, attributes.get("dim", 0), attributes["split_size_or_sections"]
     length = source.shape[dim]
     if isinstance(sizes, int) and (sizes > 0 or sizes == length == 0):
         sizes = [min(sizes, length - begin) for begin in range(0, length, sizes or 1)] or [0]
     if isinstance(sizes, int) or sum(sizes) != length:
-        raise ValueError(f"the sizes {sizes} are not those of {length} elements")
+        raise ValueError(f"split sizes are {sizes}, expected a sum of {length}")
     return jnp.split(source, list(accumulate(sizes))[:-1], axis=dim)
 
 
 def _slice(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
-    places: list[Any] = [slice(None)] * source.ndim
+    index: list[Any] = [slice(None)] * source.ndim
     for dim, *bound in stated_slices(attributes):
-        places[dim] = slice(*bound)
-    return source[tuple(places)]
+        index[dim] = slice(*bound)
+    return source[tuple(index)]
 
 
 _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def _widths(rank: int, flat: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (before, after) padding by dimension; ``flat`` begins with the last dimension, as in torch."""
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
     return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
 
@@ -47,31 +48,31 @@ def _other_pad(specs: Specs, attributes: Attributes) -> str | None:
         return None
     for size, widths in zip(source.shape, _widths(source.rank, attributes["pad"]), strict=False):
         if min(widths) < 0:
-            return "jnp.pad cuts nothing where it does not pad with a constant"
+            return "jnp.pad accepts negative widths in constant mode only"
         if mode != "replicate" and max(widths) > size - (mode == "reflect"):
-            return f"jnp.pad takes {_PAD_MODES[mode]} of more than the input, and refuses nothing"
+            return f"jnp.pad accepts {_PAD_MODES[mode]} padding wider than the input, the operator does not"
     return None
 
 
 def _other_shifts(_: Specs, attributes: Attributes) -> str | None:
     shifts, dims = attributes["shifts"], attributes.get("dims") or (None,)
-    return None if len(shifts) == len(dims) else "jnp.roll broadcasts shifts and axes, and refuses nothing"
+    return None if len(shifts) == len(dims) else "jnp.roll broadcasts shifts and axes, the operator does not"
 
 
 def _pad(tensors: Tensors, attributes: Attributes) -> Any:
-    """The catalogue begins with the last dimension. ``lax.pad`` also cuts, where a width is negative."""
     (source,), widths = tensors, _widths(tensors[0].ndim, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode != "constant":
         return jnp.pad(source, widths, mode=_PAD_MODES[mode])
     value = attributes.get("value", 0.0)
     value = jnp.asarray(value if jnp.issubdtype(source.dtype, jnp.inexact) else int(value), source.dtype)
+    # lax.pad, unlike jnp.pad, also cuts: for negative widths.
     return lax.pad(source, value, [(before, behind, 0) for before, behind in widths])
 
 
 def _other_rank(specs: Specs, _: Attributes) -> str | None:
-    ranks = {each.rank for each in specs if each is not None}
-    return "jnp.concatenate takes arrays of one rank, empty ones too" if len(ranks) > 1 else None
+    ranks = {spec.rank for spec in specs if spec is not None}
+    return "jnp.concatenate needs arrays of equal rank, also of empty ones" if len(ranks) > 1 else None
 
 
 # Indexing.
@@ -89,23 +90,23 @@ def _scalar_index(specs: Specs, _: Attributes) -> str | None:
     return "jnp.take drops the dimension for a 0-d index, the operator keeps it" if is_scalar else None
 
 
-def _beside_dim(specs: Specs, attributes: Attributes) -> list[tuple[int, int]]:
-    """The sizes of input and index in every dimension that is not indexed; none for a call that has to be refused."""
+def _unindexed_sizes(specs: Specs, attributes: Attributes) -> list[tuple[int, int]]:
+    """Return the sizes of input and index in each dimension except ``dim``; nothing for an invalid call."""
     source, index, dim = *specs[:2], attributes["dim"]
     if source is None or index is None or source.rank != index.rank or not -source.rank <= dim < source.rank:
         return []
     sizes = enumerate(zip(source.shape, index.shape, strict=True))
-    return [pair for place, pair in sizes if place != dim % source.rank]
+    return [pair for axis, pair in sizes if axis != dim % source.rank]
 
 
 def _shorter_index(specs: Specs, attributes: Attributes) -> str | None:
-    differs = any(size != length for length, size in _beside_dim(specs, attributes))
-    return "jnp.take_along_axis takes an index that is as long as input beside dim" if differs else None
+    differs = any(size != length for length, size in _unindexed_sizes(specs, attributes))
+    return "jnp.take_along_axis needs an index of the input's sizes in all dimensions except dim" if differs else None
 
 
 def _beyond_input(specs: Specs, attributes: Attributes) -> str | None:
-    is_beyond = any(size > length for length, size in _beside_dim(specs, attributes))
-    return "JAX drops what an index puts beyond input, and refuses nothing" if is_beyond else None
+    is_beyond = any(size > length for length, size in _unindexed_sizes(specs, attributes))
+    return "JAX drops updates beyond the input, the operator refuses them" if is_beyond else None
 
 
 _NO_BOOL = takes_no("Array.at[…].add", Kind.BOOL)
@@ -115,7 +116,7 @@ def _scatter(method: str, *gaps: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
         part = written[tuple(slice(size) for size in index.shape)]
-        # The place of every element of index, where it has the place in dim and its own place in the others.
+        # Coordinates of each update: the index in dim, its own position in the other dimensions.
         axes = [lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
         axes[attributes["dim"]] = index
         return getattr(source.at[tuple(axes)], method)(part)
@@ -126,23 +127,23 @@ def _scatter(method: str, *gaps: Gap) -> JaxCall:
 def _along_index(method: str, *gaps: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
-        places = (slice(None),) * normalize_dim(attributes["dim"], source.ndim) + (index,)
-        return getattr(source.at[places], method)(written)
+        key = (slice(None),) * normalize_dim(attributes["dim"], source.ndim) + (index,)
+        return getattr(source.at[key], method)(written)
 
     return JaxCall(call, first_gap(*gaps))
 
 
 def _topk(tensors: Tensors, attributes: Attributes) -> Any:
-    """Indices of ``lax.top_k`` are int32, those of the catalogue int64."""
     dim = attributes.get("dim", -1)
     values, indices = lax.top_k(jnp.moveaxis(tensors[0], dim, -1), attributes["k"])
+    # lax.top_k returns int32 indices, the operator int64.
     return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim).astype(jnp.int64)
 
 
 def _sort(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
-    how = {"axis": attributes.get("dim", -1), "stable": True, "descending": attributes.get("descending", False)}
-    return jnp.sort(source, **how), jnp.argsort(source, **how)
+    options = {"axis": attributes.get("dim", -1), "stable": True, "descending": attributes.get("descending", False)}
+    return jnp.sort(source, **options), jnp.argsort(source, **options)
 
 
 CALLS: dict[str, JaxCall] = {

@@ -1,4 +1,4 @@
-"""The JAX calls of the reduction and the normalization family."""
+"""JAX calls of reductions and normalizations."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors,
 from optest.operators.shapes import normalize_dim
 
 
-def _where(attributes: Attributes) -> dict[str, Any]:
-    """No dimension at all is every one in the catalogue."""
+def _axes(attributes: Attributes) -> dict[str, Any]:
     dim = attributes.get("dim")
+    # An empty dim means all dimensions in the operator, none in JAX.
     return {"axis": None if dim == () else dim, "keepdims": attributes.get("keepdim", False)}
 
 
 def _over_axes(function: Callable[..., Any], gap: Gap = no_gap) -> JaxCall:
-    return JaxCall(lambda tensors, attributes: function(tensors[0], **_where(attributes)), gap)
+    return JaxCall(lambda tensors, attributes: function(tensors[0], **_axes(attributes)), gap)
 
 
 def _accumulated(function: Callable[..., Any]) -> JaxCall:
-    """Of functions that add integers up in int64; left to itself JAX takes unsigned ones to uint64."""
+    """Wrap a reduction that accumulates integers in int64; JAX would accumulate unsigned ones in uint64."""
     return JaxCall(
-        lambda tensors, attributes: function(tensors[0], dtype=_dtype(tensors[0], attributes), **_where(attributes))
+        lambda tensors, attributes: function(tensors[0], dtype=_dtype(tensors[0], attributes), **_axes(attributes))
     )
 
 
 def _dtype(source: Any, attributes: Attributes) -> Any:
-    """None for floats of 16 bits, too: JAX adds them up in float32 only where no dtype is stated."""
+    # None for floats: JAX accumulates 16-bit floats in float32 only if it gets no dtype.
     is_inexact = jnp.issubdtype(source.dtype, jnp.inexact)
     return attributes.get("dtype") or (None if is_inexact else jnp.int64)
 
@@ -49,19 +49,21 @@ def _is_bool(specs: Specs, _: Attributes) -> str | None:
     return "JAX's result is bool, the operator's uint8" if is_uint8 else None
 
 
-def _extreme(values: Callable[..., Any], places: Callable[..., Any]) -> JaxCall:
+def _extreme(values: Callable[..., Any], indices: Callable[..., Any]) -> JaxCall:
+    """Return a call of ``values`` without ``dim``, and of ``values`` and ``indices`` with it."""
+
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         if attributes.get("dim") is None:
             return values(tensors[0])
-        where = _where(attributes)
-        return values(tensors[0], **where), places(tensors[0], **where)
+        axes = _axes(attributes)
+        return values(tensors[0], **axes), indices(tensors[0], **axes)
 
     return JaxCall(call, _keeps_without_axis)
 
 
 def _keeps_without_axis(_: Specs, attributes: Attributes) -> str | None:
     has_both = attributes.get("dim") is None and attributes.get("keepdim", False)
-    return "JAX keeps dimensions without an axis, too, and refuses nothing" if has_both else None
+    return "JAX accepts keepdims without an axis, the operator does not" if has_both else None
 
 
 CALLS: dict[str, JaxCall] = {
@@ -72,12 +74,12 @@ CALLS: dict[str, JaxCall] = {
     "dot": JaxCall(lambda tensors, _: jnp.dot(tensors[0], tensors[1])),
     "var": JaxCall(
         lambda tensors, attributes: jnp.var(
-            tensors[0], correction=attributes.get("correction", 1.0), **_where(attributes)
+            tensors[0], correction=attributes.get("correction", 1.0), **_axes(attributes)
         )
     ),
     "norm": JaxCall(
         lambda tensors, attributes: jnp.linalg.vector_norm(
-            tensors[0], ord=attributes.get("p", 2.0), **_where(attributes)
+            tensors[0], ord=attributes.get("p", 2.0), **_axes(attributes)
         )
     ),
     "logsumexp": _over_axes(jax.nn.logsumexp),

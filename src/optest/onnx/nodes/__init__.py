@@ -1,4 +1,4 @@
-"""Which node of ONNX computes which operator. Operators that ONNX has under an alias need no line of their own."""
+"""Table of the ONNX node for each operator. An operator whose alias is an ONNX operator needs no entry."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["NODES", "node_of"]
 NODES: dict[str, NodeOf] = {
     name: node for family in (elementwise, reductions, contractions, movements) for name, node in family.NODES.items()
 }
-"""By canonical name, where more than names differs."""
+"""Functions that build nodes by canonical operator name, for operators that differ in more than names."""
 
 
 def node_of(descriptor: OperatorDescriptor) -> NodeOf | None:
-    """What makes a node of a call of the operator; None if ONNX has no such operator."""
+    """Return the function that builds the node of a call of the operator; None if ONNX has no such operator."""
     if descriptor.name in NODES:
         return NODES[descriptor.name]
-    own = next((name for name in descriptor.alias_tensors if name not in SPELLINGS and onnx.defs.has(name)), None)
-    return None if own is None else named(own)
+    alias = next((name for name in descriptor.alias_tensors if name not in SPELLINGS and onnx.defs.has(name)), None)
+    return None if alias is None else named(alias)

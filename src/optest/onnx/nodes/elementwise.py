@@ -1,65 +1,63 @@
-"""Elementwise operators, activations, casts and quantization."""
+"""ONNX nodes of elementwise operators, activations, casts and quantization."""
 
 from __future__ import annotations
 
 from math import exp, inf
 from typing import Any
 
-from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf
+from optest.onnx.nodes.node import Differs, Node, NodeOf, OnnxCall
 from optest.spec import dtype
 
 
-def _div(asked: Asked) -> Node:
-    whole, mode = asked.spec().dtype.is_integer, asked["rounding_mode"]
-    if mode != ("trunc" if whole else None):
-        raise Differs("Div rounds integers towards zero and floats not at all")
+def _div(call: OnnxCall) -> Node:
+    is_integer, mode = call.spec().dtype.is_integer, call["rounding_mode"]
+    if mode != ("trunc" if is_integer else None):
+        raise Differs("Div rounds integers towards zero, and does not round floats")
     return Node(op="Div")
 
 
-def _softplus(asked: Asked) -> Node:
-    """torch's threshold leaves exp(-threshold) out, which is a part of the last place of float64 alone."""
-    if asked["beta"] != 1:
+def _softplus(call: OnnxCall) -> Node:
+    # Above torch's threshold, exp(-threshold) is dropped; by default that matters for float64 only.
+    if call["beta"] != 1:
         raise Differs("Softplus has no beta")
-    least, entry = asked["threshold"], asked.spec().dtype
+    least, entry = call["threshold"], call.spec().dtype
     if least <= 0 or exp(-min(least, 700.0)) > entry.unit_roundoff * least / 4:
-        raise Differs("Softplus has no threshold, and leaves nothing out above it")
+        raise Differs("Softplus has no threshold above which it returns its input")
     return Node(op="Softplus")
 
 
-def _cast(asked: Asked) -> Node:
-    is_narrow = asked["dtype"].startswith("float8")
-    return Node(
-        op="Cast", attributes={"to": dtype(asked["dtype"]), "saturate": asked["saturate"] if is_narrow else None}
-    )
+def _cast(call: OnnxCall) -> Node:
+    is_narrow = call["dtype"].startswith("float8")
+    return Node(op="Cast", attributes={"to": dtype(call["dtype"]), "saturate": call["saturate"] if is_narrow else None})
 
 
-def _quantize(asked: Asked) -> Node:
-    if asked["quant_min"] is not None or asked["quant_max"] is not None:
-        raise Differs("QuantizeLinear has no bounds but those of the dtype")
-    stated = None if asked["dtype"] is None or asked.has(2) else dtype(asked["dtype"])
-    if asked.has(2) and asked["dtype"] not in (None, asked.spec(2).dtype.name):
-        raise Differs("QuantizeLinear has the result in the dtype of the zero point")
-    return Node(op="QuantizeLinear", attributes={"axis": asked["axis"], "output_dtype": stated})
+def _quantize(call: OnnxCall) -> Node:
+    if call["quant_min"] is not None or call["quant_max"] is not None:
+        raise Differs("QuantizeLinear has no bounds except those of the dtype")
+    stated = None if call["dtype"] is None or call.has(2) else dtype(call["dtype"])
+    if call.has(2) and call["dtype"] not in (None, call.spec(2).dtype.name):
+        raise Differs("the result of QuantizeLinear has the dtype of the zero point")
+    return Node(op="QuantizeLinear", attributes={"axis": call["axis"], "output_dtype": stated})
 
 
-def _dequantize(asked: Asked) -> Node:
-    stated: Any = None if asked["dtype"] in (None, asked.spec(1).dtype.name) else dtype(asked["dtype"])
-    return Node(op="DequantizeLinear", attributes={"axis": asked["axis"], "output_dtype": stated})
+def _dequantize(call: OnnxCall) -> Node:
+    stated: Any = None if call["dtype"] in (None, call.spec(1).dtype.name) else dtype(call["dtype"])
+    return Node(op="DequantizeLinear", attributes={"axis": call["axis"], "output_dtype": stated})
 
 
-def _clip(asked: Asked) -> Node:
-    """A bound that is left out is the lowest or largest finite number in ONNX, which infinities exceed."""
-    bounds = {name: asked[name] for name in ("min", "max")}
+def _clip(call: OnnxCall) -> Node:
+    # In ONNX an omitted bound is the lowest or largest finite number, which would clip infinities.
+    bounds = {name: call[name] for name in ("min", "max")}
     if bounds["min"] is None and bounds["max"] is None:
-        raise Differs("Clip without bounds clips infinities")
-    if asked.spec().dtype.is_float:
+        raise Differs("Clip without bounds replaces infinities by finite numbers")
+    if call.spec().dtype.is_float:
         for name, none in (("min", -inf), ("max", inf)):
             bounds[name] = none if bounds[name] is None else bounds[name]
     return Node(op="Clip", attributes=bounds)
 
 
 def _truth(op: str) -> NodeOf:
-    """A number that is not zero is true; ONNX takes truth values alone."""
+    """Return a builder of ``op`` on operands cast to bool, the only dtype that it accepts in ONNX."""
     return lambda _: Node(op=op, within="bool")
 
 

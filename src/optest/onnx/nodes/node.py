@@ -1,4 +1,4 @@
-"""A call of the catalogue as one node of ONNX, before it is a model; what the tables of several families need."""
+"""Description of an operator call as one ONNX node, shared by the tables of all families."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import onnx
 from optest.backends.arguments import at_their_places
 from optest.spec import TensorSpec, TestCase
 
+# The first opset with RMSNormalization, Attention and RotaryEmbedding.
 OPSET = 23
-"""The opset of all models, but of those with an operator that came later: they have its own. The first with
-RMSNormalization, Attention and RotaryEmbedding."""
+"""Opset of all models, except those with an operator of a later opset."""
 
 
 class Differs(Exception):
-    """ONNX documents its operator otherwise than the catalogue, or has none, for these attributes or inputs."""
+    """ONNX lacks the operator for these attributes or inputs, or defines it differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """An input that ONNX wants and the case leaves out: all elements alike, in the dtype of the first input."""
+    """An input that ONNX requires and the case omits: all elements equal, in the dtype of the first input."""
 
     shape: tuple[int, ...]
     value: float
@@ -31,11 +31,11 @@ class Filled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node by ONNX's own names.
+    """One node under ONNX's names.
 
-    ``attributes`` are those of the operator, and those of its inputs that the catalogue has as attributes; None leaves
-    one out. ``inputs`` are places of the catalogue's signature, in ONNX's order; empty: as they are there. ``within``
-    is a dtype to which inputs are cast before, where ONNX has the result in the dtype of the inputs alone.
+    ``attributes`` also hold inputs of the ONNX operator that are attributes in optest; None omits one. ``inputs`` are
+    indices into the case's signature, in ONNX's order; empty means unchanged order. ``within`` is the dtype to which
+    inputs are cast, for operators whose result has the dtype of the inputs.
     """
 
     op: str
@@ -45,26 +45,26 @@ class Node:
     within: str | None = None
 
 
-class Asked:
-    """A case as the tables see it: specs at the places of the signature, None for an input that is left out."""
+class OnnxCall:
+    """A case to convert; ``specs`` are in the order of the signature, None for an omitted input."""
 
     def __init__(self, case: TestCase) -> None:
         self.case = case
-        self.specs: list[TensorSpec | None] = at_their_places(case, [each.spec for each in case.inputs])
+        self.specs: list[TensorSpec | None] = at_their_places(case, [argument.spec for argument in case.inputs])
         self.is_refused = case.expects_error is not None
 
     def __getitem__(self, name: str) -> Any:
         return self.case.attributes[name]
 
-    def spec(self, place: int = 0) -> TensorSpec:
-        """An input that has to be there."""
-        found = self.has(place) and self.specs[place]
-        if not found:
-            raise Differs(f"{self.case.descriptor.name} has {len(self.case.inputs)} inputs here")
-        return found
+    def spec(self, index: int = 0) -> TensorSpec:
+        """Return the spec of a required input; raise Differs if the case omits it."""
+        spec = self.has(index) and self.specs[index]
+        if not spec:
+            raise Differs(f"{self.case.descriptor.name} has {len(self.case.inputs)} inputs here, expected more")
+        return spec
 
-    def has(self, place: int) -> bool:
-        return place < len(self.specs) and self.specs[place] is not None
+    def has(self, index: int) -> bool:
+        return index < len(self.specs) and self.specs[index] is not None
 
     @property
     def dtype(self) -> str:
@@ -74,54 +74,54 @@ class Asked:
     def rank(self) -> int:
         return self.spec().rank
 
-    def require_rank(self, op: str, rank: int, *places: int) -> None:
-        for place in places or (0,):
-            if self.spec(place).rank != rank:
-                raise Differs(f"{op} takes {rank} dimensions, not {self.spec(place).rank}")
+    def require_rank(self, op: str, rank: int, *indices: int) -> None:
+        """Raise Differs unless these inputs, by default the first one, have ``rank`` dimensions."""
+        for index in indices or (0,):
+            if self.spec(index).rank != rank:
+                raise Differs(f"{op} needs {rank} dimensions, not {self.spec(index).rank}")
 
-    def axis(self, stated: int) -> int:
-        """Counted from the front."""
-        if not -self.rank <= stated < self.rank:
-            raise Differs(f"there is no dimension {stated} of {self.rank}, which the model would be made with")
-        return stated % self.rank
+    def axis(self, dim: int) -> int:
+        """Return a dimension counted from the front; raise Differs if the first input has no such dimension."""
+        if not -self.rank <= dim < self.rank:
+            raise Differs(f"dimension {dim} is outside of the {self.rank} dimensions, so that no model can be built")
+        return dim % self.rank
 
 
-NodeOf = Callable[[Asked], Node]
+NodeOf = Callable[[OnnxCall], Node]
 
 
 @cache
 def _first_versions() -> dict[str, int]:
-    """The opset with which each operator came."""
-    found: dict[str, int] = {}
-    for each in onnx.defs.get_all_schemas_with_history():
-        if each.domain == "":
-            found[each.name] = min(each.since_version, found.get(each.name, each.since_version))
-    return found
+    versions: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            versions[schema.name] = min(schema.since_version, versions.get(schema.name, schema.since_version))
+    return versions
 
 
 def opset_of(op: str) -> int:
-    """The opset of a model with this operator."""
+    """Return the opset of a model with this operator: :data:`OPSET`, or that of its first version if later."""
     return max(OPSET, _first_versions()[op])
 
 
 @cache
 def schema_of(op: str) -> Any:
-    """What ONNX declares of an operator in the opset of its models."""
+    """Return ONNX's schema of an operator in the opset of its models."""
     return onnx.defs.get_schema(op, opset_of(op))
 
 
 def named(op: str) -> NodeOf:
-    """A node with the attributes of the case, under ONNX's names, which are aliases."""
+    """Return a builder of ``op`` with the case's attributes; their aliases are ONNX's names."""
 
-    def node(asked: Asked) -> Node:
+    def node(call: OnnxCall) -> Node:
         schema = schema_of(op)
-        known = {*schema.attributes, *(each.name for each in schema.inputs)}
+        known = {*schema.attributes, *(value.name for value in schema.inputs)}
         stated = {}
-        for attribute in asked.case.descriptor.attributes:
-            name, value = attribute.name, asked[attribute.name]
-            own = next((each for each in (name, *attribute.aliases) if each in known), None)
-            if own is not None:
-                stated[own] = value
+        for attribute in call.case.descriptor.attributes:
+            name, value = attribute.name, call[attribute.name]
+            onnx_name = next((alias for alias in (name, *attribute.aliases) if alias in known), None)
+            if onnx_name is not None:
+                stated[onnx_name] = value
             elif value != attribute.default:
                 raise Differs(f"{op} has no {name}")
         return Node(op=op, attributes=stated)

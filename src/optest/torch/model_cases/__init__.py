@@ -1,7 +1,4 @@
-"""The dialect of model cases: torch calls traced from models, in the YAML of torch-spyre (RFC 0186, test_suite_config).
-
-A file of it becomes a plan before anything else looks at it, so that its cases are cases like any other.
-"""
+"""The dialect of model cases: torch calls of models in torch-spyre's YAML (RFC 0186, test_suite_config)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ __all__ = ["DIALECT", "ModelCases"]
 
 
 class ModelCases:
-    """See :class:`optest.plan.dialects.Dialect`."""
+    """:class:`optest.plan.dialects.Dialect` of model cases."""
 
     backend = "torch"
     schema = staticmethod(model_cases_schema)

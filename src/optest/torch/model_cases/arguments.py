@@ -1,4 +1,4 @@
-"""Arguments of a captured call as values: literals, dtypes and devices that are spelled as text, tensors in order."""
+"""Conversion of the arguments of a captured call to values: literals, and dtypes and devices spelled as text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DEVICE = re.compile(r"(cpu|cuda|xpu|mps|meta|npu|mlu|musa|gcu|hpu|xla|spyre|pri
 
 
 def value_of(value: Any) -> Any:
-    """A ``value`` or keyword argument: text that spells a tuple, a list, a dtype or a device is that; "1" is text.
+    """Convert a ``value`` or keyword argument; text that spells a tuple, list, dtype or device becomes that.
 
     Raises:
-        Misfit: for what no call can hold.
+        Misfit: for a value that no call can contain, such as a mapping.
     """
     if isinstance(value, str):
         if _TORCH_CONSTANT.fullmatch(value):
@@ -33,17 +33,15 @@ def value_of(value: Any) -> Any:
                 return value
         return _WORDS.get(value, value)
     if isinstance(value, list):
-        return [value_of(each) for each in value]
+        return [value_of(item) for item in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    hint = "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
+    hint = "no torch call takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
     raise Misfit(f"the value is {shown(value)}, expected a scalar, a list or text", hint=hint)
 
 
+# Keyword arguments that are dtypes, so that the words fp16 and float16 are unambiguous.
 _DTYPES = ("dtype", "out_dtype")
-"""Keyword arguments that are dtypes: there ``fp16`` and ``float16`` can mean nothing else."""
-
-
 _WORDS = {
     "None": None,
     "True": True,
@@ -55,41 +53,41 @@ _WORDS = {
 
 
 def literal(text: str) -> Any:
-    """The value of ``py``.
+    """Return the value of the Python literal ``text``.
 
     Raises:
-        Misfit: for anything but a literal and the few constructors that are named.
+        Misfit: for anything except a literal or a known constructor, such as slice().
     """
     try:
         return _without_tensors(parse_value(text), text)
     except NotLiteral as error:
-        raise Misfit(f"py is no literal: {error}") from None
+        raise Misfit(f"py is not a literal: {error}") from None
 
 
 def _without_tensors(value: Any, text: str) -> Any:
     if Call("", (value,)).tensors():
-        raise NotLiteral(f"{shown(text)} names a tensor, but tensors stand in `tensor`")
+        raise NotLiteral(f"{shown(text)} names a tensor; write tensors under the key tensor")
     return value
 
 
 def keywords(
     case: Mapping[str, Any], read: Callable[[Any, tuple[str, str]], Any] = lambda value, _: value_of(value)
 ) -> dict[str, Any]:
-    """``attrs`` and ``kwmap`` together; ``read`` gives the value of what is written at a place of the case.
+    """Return the keyword arguments in ``attrs`` and ``kwmap``; ``read`` converts an entry at its path in the case.
 
     Raises:
-        Misfit: for a keyword that is stated in both, or that is none.
+        Misfit: for a keyword that is in both, or that is not an identifier.
     """
     found: dict[str, Any] = {}
     for owner in ("attrs", "kwmap"):
         for name, value in (case.get(owner) or {}).items():
             path = (owner, name)
             if name in found:
-                message = f"{name} stands in attrs and in kwmap, but a keyword argument has one value"
-                raise Misfit(message, path=path, hint="drop one of them")
+                message = f"{name} is both in attrs and in kwmap, expected in one"
+                raise Misfit(message, path=path, hint="remove one of them")
             if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
                 hint = "kwmap: {dim: -1, keepdim: true}"
-                raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
+                raise Misfit(f"{name!r} cannot be the name of a keyword argument", path=path, hint=hint)
             with at_path(*path):
                 is_word = isinstance(value, str) and not _TORCH_CONSTANT.fullmatch(value) and value not in _WORDS
                 is_dtype = name in _DTYPES and is_word

@@ -1,4 +1,4 @@
-"""``skip_if``: comparisons of a few facts about the run, parsed and worked out here, never evaluated as Python."""
+"""Evaluation of ``skip_if``: comparisons of facts about the run, parsed here and never executed as Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_CHARACTERS = 2000
 
 
 class BadCondition(ValueError):
-    """A condition that is more than comparisons, or asks for what nobody knows."""
+    """A condition with more than comparisons, or with an unknown name."""
 
 
 class _Incomparable(BadCondition):
@@ -22,7 +22,7 @@ class _Incomparable(BadCondition):
 
 
 def names_of(facts: Facts, dtype: str) -> dict[str, Any]:
-    """The names that a condition may use; ``dtype`` is the case's own, as the file has it."""
+    """Return the names that a condition may use, with their values; ``dtype`` is spelled as in the case."""
     kind, _, index = facts.device.partition(":")
     device = {"type": kind, "index": int(index) if index.isdigit() else None}
     cfg = {
@@ -40,7 +40,7 @@ def names_of(facts: Facts, dtype: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """Something with attributes; compared as ``word``."""
+    """An object of a condition with attributes; it compares as ``word``."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -48,21 +48,21 @@ class _Record:
 
 
 def is_true(text: str, names: Mapping[str, Any]) -> bool:
-    """Whether the condition holds.
+    """Return whether the condition holds.
 
     Raises:
-        BadCondition: for a call, a name that is not known, or any other Python than comparisons, ``and``, ``or``,
-            ``not``, ``in``, attributes and subscripts.
+        BadCondition: for an unknown name, or any Python except comparisons, ``and``, ``or``, ``not``, ``in``,
+            attributes and subscripts.
     """
     if len(text) > _MOST_CHARACTERS:
-        raise BadCondition(f"{len(text)} characters are more than the {_MOST_CHARACTERS} that a condition may have")
+        raise BadCondition(f"it has {len(text)} characters, expected {_MOST_CHARACTERS} at most")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        return bool(_plain(_worked_out(tree, names)))
+        return bool(_plain(_evaluated(tree, names)))
     except BadCondition:
         raise
     except (SyntaxError, ValueError) as error:
-        raise BadCondition(f"it is no Python expression: {getattr(error, 'msg', error)}") from None
+        raise BadCondition(f"it is not a Python expression: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
         raise BadCondition("it is nested too deeply") from None
 
@@ -74,56 +74,56 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda one, several: one in several,
-    ast.NotIn: lambda one, several: one not in several,
-    ast.Is: lambda one, other: one is other,
-    ast.IsNot: lambda one, other: one is not other,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
 }
-_ALLOWED = "comparisons with and, or, not and in, attributes and subscripts of cfg, env and device may stand there"
+_ALLOWED = "use comparisons with and, or, not and in, attributes and subscripts of cfg, env and device"
 
 
-def _worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=value):
             return value
         case ast.Name(id=name):
             if name not in names:
-                raise BadCondition(f"{name} is not known; {', '.join(sorted(names))} are")
+                raise BadCondition(f"{name} is not known, expected one of {', '.join(sorted(names))}")
             return names[name]
         case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
-            return [_plain(_worked_out(each, names)) for each in elements]
+            return [_plain(_evaluated(element, names)) for element in elements]
         case ast.BoolOp(op=how, values=values):
-            return _decided(isinstance(how, ast.Or), values, names)
+            return _short_circuit(isinstance(how, ast.Or), values, names)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _plain(_worked_out(operand, names))
+            return not _plain(_evaluated(operand, names))
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return -number
         case ast.Compare():
             return _compared(node, names)
         case ast.Attribute(value=inner, attr=attribute):
-            return _attribute(_worked_out(inner, names), attribute, node)
+            return _attribute(_evaluated(inner, names), attribute, node)
         case ast.Subscript(value=inner, slice=key):
-            return _item(_worked_out(inner, names), _plain(_worked_out(key, names)), node)
+            return _item(_evaluated(inner, names), _plain(_evaluated(key, names)), node)
     raise BadCondition(f"{_source(node)} is not allowed; {_ALLOWED}")
 
 
-def _decided(by: bool, values: list[ast.expr], names: Mapping[str, Any]) -> bool:
-    """Whether one of the values is ``by`` and so decides; what stands behind it is checked, but may not compare."""
-    result = not by
-    for each in values:
+def _short_circuit(decisive: bool, values: list[ast.expr], names: Mapping[str, Any]) -> bool:
+    """Evaluate ``or`` (``decisive`` is True) or ``and`` (False); later values are checked, but may be incomparable."""
+    result = not decisive
+    for value in values:
         try:
-            holds = bool(_plain(_worked_out(each, names)))
+            holds = bool(_plain(_evaluated(value, names)))
         except _Incomparable:
-            if result is by:
+            if result is decisive:
                 continue
             raise
-        if holds is by:
-            result = by
+        if holds is decisive:
+            result = decisive
     return result
 
 
 def _compared(node: ast.Compare, names: Mapping[str, Any]) -> bool:
-    left, *others = [_plain(_worked_out(each, names)) for each in (node.left, *node.comparators)]
+    left, *others = [_plain(_evaluated(operand, names)) for operand in (node.left, *node.comparators)]
     for how, right in zip(node.ops, others, strict=True):
         try:
             holds = _COMPARISONS[type(how)](left, right)
@@ -139,17 +139,17 @@ def _attribute(owner: Any, name: str, node: ast.expr) -> Any:
     if isinstance(owner, _Record):
         if name in owner.attributes:
             return owner.attributes[name]
-        raise BadCondition(f"{owner.name} has no {name}; it has {', '.join(sorted(owner.attributes))}")
-    raise BadCondition(f"{_source(node)} is an attribute of what has none; {_ALLOWED}")
+        raise BadCondition(f"{owner.name} has no {name}, expected one of {', '.join(sorted(owner.attributes))}")
+    raise BadCondition(f"{_source(node)} is an attribute of a value without attributes; {_ALLOWED}")
 
 
 def _item(owner: Any, key: Any, node: ast.expr) -> Any:
-    """What has attributes has them as items, too; a variable that is not set is None."""
+    """Return an item: an attribute of a record by its name, or an environment variable, None if it is not set."""
     if isinstance(owner, _Record) and isinstance(key, str):
         return _attribute(owner, key, node)
     if isinstance(owner, dict) and isinstance(key, str):
         return owner.get(key)
-    raise BadCondition(f"{_source(node)} is no subscript of cfg, env or device; {_ALLOWED}")
+    raise BadCondition(f"{_source(node)} is not a subscript of cfg, env or device; {_ALLOWED}")
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``init`` and ``init_args`` of a model case as the generator of a plan, with all that is wrong with them."""
+"""Translation of ``init`` and ``init_args`` of a model case to the generator of a plan."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from optest.plan.values import Misfit, shown
 from optest.spec import DType, Kind, format_shape
 
 _ARGS = ("init_args",)
+# A plan's randint without bounds draws from a range that suits the dtype; of bool both values.
 _RANDINT = "randint"
-"""Integers over a range that suits their type; bool draws both of its values."""
 
 
 class Init(NamedTuple):
-    """An init: the generator of a plan from its arguments, which these are, and how they may look."""
+    """An init: the function that builds the generator of a plan, its arguments, and an example of them."""
 
     make: Callable[[Any, DType, Sequence[int]], Any]
     takes: tuple[str, ...] = ()
@@ -24,10 +24,10 @@ class Init(NamedTuple):
 
 
 def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any:
-    """The generator of a plan for ``init``; rand is meant for floats, other types draw from a range of their own.
+    """Return the generator of a plan for ``init`` and ``init_args``; the default is rand.
 
     Raises:
-        Misfit: for an init that does not exist, or arguments that it does not take.
+        Misfit: for an unknown init, or arguments that it does not take.
     """
     name, given = entry.get("init", "rand"), entry.get("init_args")
     init = INITS.get(name)
@@ -42,15 +42,15 @@ def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any
 
 
 def _taken(given: Any, init: Init) -> dict[str, Any]:
-    """The arguments that are stated; null is not stated."""
+    """Return the arguments of an init without those that are null; raise Misfit for unknown ones."""
     if given is not None and not isinstance(given, dict):
-        hint = init.example or "leave init_args out"
+        hint = init.example or "remove init_args"
         raise Misfit(f"init_args is {shown(given)}, expected a mapping", path=_ARGS, hint=hint)
     stated = given or {}
     strange = next((name for name in stated if name not in init.takes), None)
     if strange is not None:
         takes = f"takes {', '.join(init.takes)}" if init.takes else "takes none"
-        hint = did_you_mean(strange, init.takes, f"drop {strange}")
+        hint = did_you_mean(strange, init.takes, f"remove {strange}")
         raise Misfit(f"init_args has {strange!r}, but this init {takes}", path=(*_ARGS, strange), hint=hint)
     return {name: value for name, value in stated.items() if value is not None}
 
@@ -64,8 +64,8 @@ def _number(stated: Mapping[str, Any], name: str, default: float) -> float:
     return value
 
 
+# Python integers are unbounded; NaN fails the comparison, too.
 _TOO_LARGE = 2**1023
-"""Integers have no end, and NaN is not below it either."""
 
 
 def _reads_as_number(text: str) -> bool:
@@ -77,36 +77,36 @@ def _reads_as_number(text: str) -> bool:
 
 
 def _range(stated: Mapping[str, Any], low: float, high: float | None) -> tuple[float, float]:
-    """low and high, the lower one first.
+    """Return low and high of ``stated``; ``low`` and ``high`` are the defaults.
 
     Raises:
-        Misfit: if there is nothing between them.
+        Misfit: if high is missing or not above low.
     """
     start = _number(stated, "low", low)
     if "high" not in stated and high is None:
-        raise Misfit("low stands without high", path=_ARGS)
+        raise Misfit("init_args has low but no high", path=_ARGS)
     end = _number(stated, "high", 0 if high is None else high)
     if start >= end:
         message = f"low is {shown(start)}, expected below high, which is {shown(end)}"
-        raise Misfit(message, path=_ARGS, hint="high itself is not drawn")
+        raise Misfit(message, path=_ARGS, hint="high is excluded from the range")
     return start, end
 
 
 def _integers(low: float, high: float, dtype: DType) -> dict[str, Any]:
-    """Integers from low up to, but without, high; at least one."""
+    """Return the generator of integers from low up to high, exclusive, with at least one value."""
     start = math.ceil(low)
     end = max(math.ceil(high), start + 1)
     if dtype.is_integer and not (dtype.min_int <= start and end - 1 <= dtype.max_int):
-        message = f"integers from {start} to {end - 1} are stated, but {dtype} goes from {dtype.min_int} to "
+        message = f"the range is {start} to {end - 1}, expected within {dtype}, {dtype.min_int} to "
         raise Misfit(f"{message}{dtype.max_int}", path=_ARGS, hint=_WIDER)
     return {"fill": "randint", "low": start, "high": end}
 
 
-_WIDER = "state a wider dtype, or low and high within it"
+_WIDER = "choose a wider dtype, or low and high within its range"
 
 
 def _rand(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
-    """``rand`` and ``uniform``; without bounds integers are drawn as by randint, since all of 0 to 1 would be 0."""
+    # Without bounds integers are drawn as by randint, since all integers in [0, 1) are 0.
     low, high = _range(stated, 0.0, 1.0)
     if dtype.kind is Kind.BOOL or not (dtype.is_inexact or stated):
         return _RANDINT
@@ -121,7 +121,7 @@ def _randint(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
 
 
 def _xavier(stated: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any:
-    """Evenly from -a to a with a = gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
+    """Return a uniform generator on [-a, a], a = gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
     gain = _number(stated, "gain", 1.0)
     if gain <= 0:
         raise Misfit(f"gain is {shown(gain)}, expected above 0", path=(*_ARGS, "gain"))
@@ -136,17 +136,17 @@ def _xavier(stated: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> An
 
 def _full(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
     if len(stated) != 1:
-        words = "has both value and fill_value" if stated else "has no value"
-        raise Misfit(f"init is full, but init_args {words}", path=_ARGS)
+        words = "both value and fill_value" if stated else "no value"
+        raise Misfit(f"init is full and init_args has {words}, expected one value", path=_ARGS)
     (name, value), *_rest = stated.items()
     return {"fill": "full", "value": _element(value, dtype, (*_ARGS, name))}
 
 
 def _element(value: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
-    """One element as a plan may state it.
+    """Return one element as a number that a plan accepts.
 
     Raises:
-        Misfit: for what is no number, or none of the type.
+        Misfit: for a value that is not a number, or outside of the dtype.
     """
     known = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
     number = known.get(value, value) if isinstance(value, str) else value
@@ -156,18 +156,18 @@ def _element(value: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
         raise Misfit(f"an element is {shown(value)}, expected an integer for {dtype}", path=path)
     if dtype.is_integer and not dtype.min_int <= number <= dtype.max_int:
         raise Misfit(
-            f"an element is {shown(value)}, but {dtype} goes from {dtype.min_int} to {dtype.max_int}", path=path
+            f"an element is {shown(value)}, expected {dtype.min_int} to {dtype.max_int} for {dtype}", path=path
         )
     if dtype.kind is Kind.BOOL and number not in (0, 1):
-        raise Misfit(f"an element is {shown(value)}, but bool is true, false, 0 or 1", path=path)
+        raise Misfit(f"an element is {shown(value)}, expected true, false, 0 or 1 for bool", path=path)
     return int(number) if dtype.is_integer else number
 
 
 def _values_of_data(given: Any) -> tuple[Any, tuple[str | int, ...]]:
-    """The nested list of ``init: data``, and where it stands in the tensor.
+    """Return the nested list of ``init: data`` and its path within the tensor entry.
 
     Raises:
-        Misfit: if there is none.
+        Misfit: if there are no values.
     """
     if isinstance(given, dict):
         stated = _taken(given, INITS["data"])
@@ -176,25 +176,21 @@ def _values_of_data(given: Any) -> tuple[Any, tuple[str | int, ...]]:
             return values, (*_ARGS, name)
         given = None
     if given is None:
-        raise Misfit("init is data, but init_args has no values", path=_ARGS, hint=INITS["data"].example)
+        raise Misfit("init is data and init_args has no values", path=_ARGS, hint=INITS["data"].example)
     return given, _ARGS
 
 
 def shape_of_data(given: Any) -> list[int]:
-    """How the lists of ``init: data`` nest.
-
-    Raises:
-        Misfit: if they nest unevenly.
-    """
+    """Return the shape of the nested lists of ``init: data``; raise Misfit if rows have different shapes."""
     return _nesting(*_values_of_data(given))
 
 
 def _nesting(values: Any, path: tuple[str | int, ...]) -> list[int]:
     if not isinstance(values, list):
         return []
-    rows = [_nesting(each, path) for each in values]
+    rows = [_nesting(row, path) for row in values]
     if any(row != rows[0] for row in rows):
-        raise Misfit("the data nest unevenly: rows of different shapes stand side by side", path=path)
+        raise Misfit("the data have rows of different shapes, expected equal ones", path=path)
     return [len(values), *(rows[0] if rows else [])]
 
 
@@ -202,14 +198,14 @@ def _data(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
     values, path = _values_of_data(given)
     found = _nesting(values, path)
     if found != list(shape) and not (0 in found and 0 in shape):
-        message = f"the data have the shape {format_shape(tuple(found))}, but the tensor {format_shape(tuple(shape))}"
-        raise Misfit(message, path=path, hint="without shape the tensor has that of the data")
+        message = f"the data have shape {format_shape(tuple(found))}, expected {format_shape(tuple(shape))}"
+        raise Misfit(message, path=path, hint="remove shape to use that of the data")
     return {"fill": "data", "values": _elements(values, dtype, path)}
 
 
 def _elements(values: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
     if isinstance(values, list):
-        return [_elements(each, dtype, path) for each in values]
+        return [_elements(value, dtype, path) for value in values]
     return _element(values, dtype, path)
 
 
@@ -219,8 +215,8 @@ def _arange(stated: Mapping[str, Any], _: DType, __: Sequence[int]) -> Any:
 
 def _eye(_: Mapping[str, Any], __: DType, shape: Sequence[int]) -> Any:
     if len(shape) != 2:
-        message = f"init is eye, but the tensor has {len(shape)} dimensions, and a matrix has 2"
-        raise Misfit(message, path=("init",), hint="state a shape of two sizes")
+        message = f"init is eye and the tensor has {len(shape)} dimensions, expected 2"
+        raise Misfit(message, path=("init",), hint="write a shape of two sizes")
     return "eye"
 
 

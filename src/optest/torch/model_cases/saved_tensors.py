@@ -1,7 +1,7 @@
-"""What a .pt file holds, told from its header: no torch, and no pickle is run.
+"""Reading of dtypes and shapes of tensors in .pt files, without torch and without executing the pickle.
 
 ``torch.save`` writes a zip archive whose ``data.pkl`` describes the tensors and whose other members are their bytes.
-The few operations that describe a tensor are followed here; whatever asks for more is refused by its name.
+Only the pickle operations that describe a tensor are interpreted; others are refused by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STORAGES = {
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """A tensor in a file: dtype by name, shape, strides in elements."""
+    """Dtype name, shape and strides in elements of a tensor in a file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -33,49 +33,51 @@ class SavedTensor:
 
 
 def saved_tensor(path: Path, name: str, key: str | None = None) -> SavedTensor:
-    """The tensor in ``path``, which messages call ``name``; ``key`` chooses from a dictionary of tensors.
+    """Describe the tensor in ``path``, called ``name`` in messages; ``key`` selects from a dictionary of tensors.
 
     Raises:
-        Misfit: if there is no such file, it is no archive of torch's, or it holds more than tensors.
+        Misfit: if the file cannot be read, is no archive of torch.save, or contains more than tensors.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            member = next((each for each in archive.infolist() if each.filename.endswith("/data.pkl")), None)
+            member = next((x for x in archive.infolist() if x.filename.endswith("/data.pkl")), None)
             if member is None or member.file_size > _MOST_BYTES:
-                raise Misfit(f"{name} is an archive, but not one that torch.save makes of tensors", hint=_HINT)
+                raise Misfit(f"{name} is another archive, expected one of tensors that torch.save wrote", hint=_HINT)
             described = archive.read(member)
     except OSError as error:
         raise Misfit(f"{name} cannot be read: {error.strerror or error}") from None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise Misfit(f"{name} is no archive that torch.save makes: {error}", hint=_HINT) from None
+        raise Misfit(f"{name} is not an archive of torch.save: {error}", hint=_HINT) from None
     try:
         found = _described(described)
     except _NotATensor as error:
-        raise Misfit(f"{name} holds more than tensors: {error}", hint=_HINT) from None
+        raise Misfit(f"{name} contains more than tensors: {error}", hint=_HINT) from None
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Misfit(f"{name} is damaged: its description ends or breaks off", hint=_HINT) from None
+        raise Misfit(f"{name} is damaged: its description of tensors is invalid", hint=_HINT) from None
     return _chosen(found, name, key)
 
 
-_HINT = "torch.save(tensor, 'x.pt') writes what is read here"
+_HINT = "write the file by torch.save(tensor, 'x.pt')"
 
 
 def _chosen(found: Any, name: str, key: str | None) -> SavedTensor:
     if isinstance(found, SavedTensor):
         if key is not None:
-            raise Misfit(f"{name} holds one tensor without a name, but key is {key!r}")
+            raise Misfit(f"key is {key!r}, expected none: {name} contains one tensor without a name")
         return found
     if not isinstance(found, dict):
-        raise Misfit(f"{name} holds no tensor", hint=_HINT)
-    tensors: dict[Any, SavedTensor] = {name: each for name, each in found.items() if isinstance(each, SavedTensor)}
+        raise Misfit(f"{name} contains no tensor", hint=_HINT)
+    tensors: dict[Any, SavedTensor] = {
+        name: tensor for name, tensor in found.items() if isinstance(tensor, SavedTensor)
+    }
     if key is None and len(tensors) == 1:
         return next(iter(tensors.values()))
     if key in tensors:
         return tensors[key]
     names = ", ".join(map(str, list(tensors)[:8]))
-    wanted = "none is chosen" if key is None else f"none is called {key!r}"
+    wanted = "key selects none" if key is None else f"none is called {key!r}"
     raise Misfit(
-        f"{name} holds {len(tensors)} tensors ({names}), of which {wanted}",
+        f"{name} contains {len(tensors)} tensors ({names}), of which {wanted}",
         hint="tensor: {init: file, init_args: {path: x.pt, key: NAME}}",
     )
 
@@ -86,7 +88,7 @@ class _NotATensor(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Something of a module, by its name alone."""
+    """Qualified name of an object that the pickle refers to."""
 
     name: str
 
@@ -100,7 +102,7 @@ _MARK = object()
 
 
 def _described(raw: bytes) -> Any:
-    """Follow the pickle that describes tensors, without making anything that it names."""
+    """Interpret a pickle that describes tensors without importing or calling anything; return the described object."""
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
     for opcode, argument, _position in pickletools.genops(raw):
@@ -143,26 +145,27 @@ def _described(raw: bytes) -> Any:
                 name = stack.pop()[1].name
                 kind = name.rpartition(".")[2]
                 if kind != "UntypedStorage" and kind not in _STORAGES:
-                    raise _NotATensor(f"a storage of the type {name}")
+                    raise _NotATensor(f"a storage of type {name}")
                 stack.append(_Storage(_STORAGES.get(kind)))
             case "BUILD" if isinstance(stack[-2], dict):
-                stack.pop()  # what torch notes of a dictionary of tensors
+                stack.pop()  # attributes that torch adds to a dictionary of tensors
             case "REDUCE":
                 arguments, function = stack.pop(), stack.pop()
-                stack.append(_made(function, arguments))
+                stack.append(_call_result(function, arguments))
             case other:
                 raise _NotATensor(f"its description uses {other}")
     raise ValueError("it does not end")
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:
-    several = []
-    while (each := stack.pop()) is not _MARK:
-        several.append(each)
-    return several[::-1]
+    items = []
+    while (item := stack.pop()) is not _MARK:
+        items.append(item)
+    return items[::-1]
 
 
-def _made(function: Any, arguments: Any) -> Any:
+def _call_result(function: Any, arguments: Any) -> Any:
+    """Return the description of the object that a known call in a pickle would build; raise _NotATensor otherwise."""
     name = function.name
     if name == "collections.OrderedDict" and not arguments:
         return {}

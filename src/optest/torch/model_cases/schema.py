@@ -1,4 +1,4 @@
-"""The keys of a file of model cases, how each is read, their JSON Schema, and what is said of one that is wrong."""
+"""Schema of a file of model cases: its keys, their validation, their JSON Schema, and hints for invalid ones."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class TensorEntry(TypedDict, total=False):
     dtype: Annotated[_Word, Field(description="fp16, bf16, fp32, int64, bool …, or torch.float16; else the case's.")]
     stride: Annotated[_Sizes | None, Field(description="Steps in elements; 0 repeats one element.")]
     storage_offset: Annotated[int, Field(ge=0, description="Elements before the first one.")]
-    device: Annotated[_Word, Field(description="Where it was captured; it is made on the device under test.")]
-    device_layout: Annotated[dict[str, Any], Field(description="Layout of one vendor's device; kept, not used.")]
+    device: Annotated[_Word, Field(description="Device of the capture; the device under test replaces it.")]
+    device_layout: Annotated[dict[str, Any], Field(description="Layout on a vendor's device; ignored.")]
     init: Annotated[_Word, Field(description="rand, randn, zeros, ones, arange, randint, uniform, data, full, eye …")]
     init_args: Annotated[Any, Field(description="low, high, value, path …; the values themselves for data.")]
     preset: Annotated[_Word, Field(description="noncontig_slice, transpose_view or expand_view.")]
@@ -69,7 +69,7 @@ class InputEntry(TypedDict, total=False):
 
 
 def is_input(value: Any) -> bool:
-    """Whether a keyword argument is written as an input is: ``{tensor: {shape: [2, 3]}}``."""
+    """Return whether a keyword argument is written as an input: ``{tensor: {shape: [2, 3]}}``."""
     return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in InputEntry.__annotations__
 
 
@@ -78,7 +78,7 @@ _Keyword = Annotated[InputEntry, WrapValidator(lambda value, inner: inner(value)
 
 @with_config(_STRICT)
 class ErrorEntry(TypedDict, total=False):
-    """The error that the call has to be refused with."""
+    """The error that the call must raise."""
 
     type: Annotated[_Word, Field(description="RuntimeError, ValueError, TypeError, AssertionError …")]
     match: Annotated[_Word, Field(description="Part of its text.")]
@@ -86,14 +86,14 @@ class ErrorEntry(TypedDict, total=False):
 
 @with_config(_STRICT)
 class SkipEntry(TypedDict, total=False):
-    """What pytest's own mark may state of itself."""
+    """Options of pytest's mark skip."""
 
-    reason: Annotated[_Word, Field(description="Why it is left out, or not met.")]
+    reason: Annotated[_Word, Field(description="Why the case is skipped, or fails.")]
 
 
 @with_config(_STRICT)
 class XfailEntry(SkipEntry, total=False):
-    """What pytest's own mark may state of itself."""
+    """Options of pytest's mark xfail."""
 
     strict: Annotated[bool, Field(description="Fail a case that passes.")]
 
@@ -102,7 +102,7 @@ class XfailEntry(SkipEntry, total=False):
 class MarkEntry(TypedDict, total=False):
     """A mark with its options: ``mark: {xfail: {reason: issue 7, strict: true}}``."""
 
-    skip: Annotated[_Word | SkipEntry, Field(description="Leave the case out; a word is the reason.")]
+    skip: Annotated[_Word | SkipEntry, Field(description="Skip the case; a word is the reason.")]
     xfail: Annotated[_Word | XfailEntry, Field(description="Expect the case to fail; a word is the reason.")]
 
 
@@ -110,12 +110,12 @@ _MARK_OPTIONS = {"skip": list(SkipEntry.__annotations__), "xfail": list(XfailEnt
 
 
 def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
-    """Marks with their options: a word, a mapping from a word to its options, or a list of these.
+    """Return marks with their options from a text of words, a mapping from a word to its options, or a list of both.
 
-    Several words in one text stand between commas or spaces, ``pytest.mark.`` may lead.
+    Words are separated by commas or spaces; a prefix ``pytest.mark.`` is dropped.
 
     Raises:
-        Misfit: for anything else, and for pytest's ``skipif``, which is nothing without its condition.
+        Misfit: for anything else, and for pytest's ``skipif``, which needs a condition.
     """
     marks: dict[str, Mapping[str, Any]] = {}
     for index, each in enumerate(value if isinstance(value, list) else [value]):
@@ -129,7 +129,7 @@ def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
         found = [word.removeprefix("pytest.mark.") for word in found]
         if "skipif" in found:
             hint = "skip_if: {expr: device == 'npu', reason: no such kernel}"
-            raise Misfit("the mark skipif has no condition here", path=path, hint=hint)
+            raise Misfit("the mark skipif cannot have a condition here; write skip_if", path=path, hint=hint)
         marks.update({word: {} for word in found})
     return marks
 
@@ -137,7 +137,7 @@ def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
 def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mapping[str, Any]:
     if name not in _MARK_OPTIONS:
         hint = did_you_mean(name, _MARK_OPTIONS, "marks: [constant, slow]")
-        raise Misfit(f"the mark {name} takes no options; {' and '.join(_MARK_OPTIONS)} do", path=path, hint=hint)
+        raise Misfit(f"the mark {name} takes no options; only {' and '.join(_MARK_OPTIONS)} do", path=path, hint=hint)
     options = {"reason": stated} if isinstance(stated, str) else stated
     if not isinstance(options, dict):
         hint = f"{name}: {{reason: why}}"
@@ -156,10 +156,10 @@ def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mappin
 
 
 def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
-    """Expressions, each with its reason ("" if none is stated) and the way to it.
+    """Return each expression of ``skip_if`` with its reason ("" without one) and its path in the entry.
 
     Raises:
-        Misfit: for what is no condition.
+        Misfit: for an entry that is not a condition.
     """
     found = []
     for index, each in enumerate(value if isinstance(value, list) else [value]):
@@ -186,61 +186,61 @@ _CONDITION = "skip_if: {expr: device == 'npu', reason: why}"
 
 @with_config(_STRICT)
 class ConditionEntry(TypedDict, total=False):
-    """A comparison, and why the case is left out where it holds."""
+    """A comparison, and why the case is skipped if it holds."""
 
     expr: Required[Annotated[_Word, Field(description="Comparisons of cfg, env, dtype_str and device.")]]
-    reason: Annotated[str, Field(description="Why the case is left out.")]
+    reason: Annotated[str, Field(description="Why the case is skipped.")]
 
 
 _Mark = _Word | MarkEntry
+# Validated by functions: for a union, pydantic would report one problem for each of its forms.
 _Marks = Annotated[_Mark | list[_Mark], WrapValidator(lambda value, _: marks_of(value))]
 _Condition = _Word | ConditionEntry
 _Conditions = Annotated[_Condition | list[_Condition], WrapValidator(lambda value, _: conditions_of(value))]
-"""Read by functions: of several forms pydantic would say what is wrong with each of them."""
 
 
 def _some(cases: list[Any]) -> list[Any]:
     if not cases:
-        raise Misfit("cases is [], but should hold at least one case", hint="remove the file if it is not needed")
+        raise Misfit("cases is [], expected at least one case", hint="remove the file if it is not needed")
     return cases
 
 
 @with_config(_STRICT)
 class ModelDefaults(TypedDict, total=False):
-    """What holds for every case that does not state it itself."""
+    """Defaults of the cases."""
 
-    dtype: Annotated[_Word, Field(description="Of tensors that state none.")]
-    seed: Annotated[_Seed, Field(description="Of the fills.")]
-    rtol: Annotated[_Allowed, Field(description="Share of |expected|.")]
-    atol: Annotated[_Allowed, Field(description="In units of the output.")]
-    grad: Annotated[bool, Field(description="Differentiate the call, and judge the gradients of its inputs, too.")]
-    same_strides: Annotated[bool, Field(description="Results have to have the strides of torch on the CPU.")]
+    dtype: Annotated[_Word, Field(description="Dtype of tensors without one.")]
+    seed: Annotated[_Seed, Field(description="Seed of the fills.")]
+    rtol: Annotated[_Allowed, Field(description="Relative tolerance.")]
+    atol: Annotated[_Allowed, Field(description="Absolute tolerance.")]
+    grad: Annotated[bool, Field(description="Compare the gradients of the inputs, too.")]
+    same_strides: Annotated[bool, Field(description="Outputs must have the strides of torch on the CPU.")]
 
 
 @with_config(_STRICT)
 class ModelCase(ModelDefaults, total=False):
-    """One call of torch."""
+    """One torch call."""
 
     name: Required[Annotated[Name, Field(description="Unique in the file.")]]
     op: Required[Annotated[_Word, Field(description="Dotted name: torch.add, torch.nn.functional.silu, torch.view.")]]
     inputs: Annotated[list[InputEntry], Field(description="Positional arguments in order.")]
     attrs: Annotated[dict[str, _Keyword], Field(description="Keyword arguments.")]
     kwmap: Annotated[dict[str, _Keyword], Field(description="Keyword arguments, as captured; a mapping is an input.")]
-    description: Annotated[str, Field(description="Where the call stands in the model.")]
-    reference: Annotated[_Word, Field(description="Function of yours that says what is expected: package.module:name.")]
-    expects_error: Annotated[ErrorEntry, Field(description="The call has to be refused, on the CPU too.")]
-    mark: Annotated[_Marks, Field(description="Words to select cases by; skip and xfail are what they are in pytest.")]
+    description: Annotated[str, Field(description="Location of the call in the model.")]
+    reference: Annotated[_Word, Field(description="Function that computes the expected output: package.module:name.")]
+    expects_error: Annotated[ErrorEntry, Field(description="The call must raise this error, on the CPU too.")]
+    mark: Annotated[_Marks, Field(description="Words to select cases by; skip and xfail as in pytest.")]
     marks: Annotated[_Marks, Field(description="The same.")]
-    skip_if: Annotated[_Conditions, Field(description="When the case is left out.")]
+    skip_if: Annotated[_Conditions, Field(description="When to skip the case.")]
 
 
 @with_config(_STRICT)
 class ModelFile(TypedDict, total=False):
-    """Calls of torch that a model makes."""
+    """Torch calls of a model."""
 
     model: Required[Annotated[Name, Field(description="Name of the model.")]]
-    default: Annotated[ModelDefaults, Field(description="What holds for every case.")]
-    defaults: Annotated[ModelDefaults, Field(description="The same; only one of the two may stand there.")]
+    default: Annotated[ModelDefaults, Field(description="Defaults of the cases.")]
+    defaults: Annotated[ModelDefaults, Field(description="The same as default; write only one of the two.")]
     cases: Required[
         Annotated[
             list[ModelCase], AfterValidator(_some), Field(description="The calls.", json_schema_extra={"minItems": 1})
@@ -275,11 +275,11 @@ LEVELS: Mapping[str, Any] = {
     "an input": InputEntry,
     "a tensor": TensorEntry,
 }
-"""What the mappings of a file are, in words."""
+"""Classes of the mappings in a file by their name in messages."""
 
 
 def level_of(path: Path) -> str:
-    """Which of :data:`LEVELS` the mapping at this path is, else its key."""
+    """Return the name of the mapping at this path in :data:`LEVELS`, else its key."""
     match path:
         case ():
             return "the file"
@@ -295,7 +295,7 @@ def level_of(path: Path) -> str:
 
 
 def known_keys(path: Path) -> list[str]:
-    """The keys that a mapping at this path may have."""
+    """Return the keys that a mapping at this path may have."""
     level = level_of(path)
     if level in LEVELS:
         return list(LEVELS[level].__annotations__)
@@ -304,9 +304,7 @@ def known_keys(path: Path) -> list[str]:
     return _MARK_OPTIONS.get(level, [])
 
 
-# What is wrong with a file of model cases in the words of its own dialect, where those of a plan would mislead.
-
-
+# Hints of plans mislead in this dialect, so that it has its own.
 _CASE = "{name: add.1, op: torch.add, inputs: [{tensor: {shape: [2, 3]}}, {value: 2}]}"
 _EXAMPLES = {
     "model": "model: gpt-oss-20b",
@@ -348,12 +346,12 @@ _EXAMPLES = {
 }
 _ITEMS = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
 _OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
+# Matches keys that are remains of a value: YAML ends `{py: (slice(None), 2)}` at the comma.
 _CUT_OFF = re.compile(r"[()\[\]]")
-"""In a key: what YAML left over of ``{py: (slice(None), 2)}``, where a comma begins the next key."""
 
 
-def in_own_words(path: Path, problem: Problem) -> Problem:
-    """The problem, with the owner of an unknown key and the remedies of this dialect."""
+def in_dialect(path: Path, problem: Problem) -> Problem:
+    """Return the problem with the owner of an unknown key and the hints of this dialect."""
     if problem.message.startswith("unknown key ") and "skip_if" not in path:
         message = f"unknown key {str(path[-1])!r} of {level_of(path[:-1])}"
         hint = problem.hint if problem.hint.startswith("a space is missing") else _remedy(path)
@@ -366,14 +364,14 @@ def in_own_words(path: Path, problem: Problem) -> Problem:
 def _remedy(path: Path) -> str:
     name, known = str(path[-1]), known_keys(path[:-1])
     if _CUT_OFF.search(name):
-        return "between { and } a value with commas stands in quotes: {py: '(slice(None), 2)'}"
+        return "quote a value with commas between { and }: {py: '(slice(None), 2)'}"
     elsewhere = [level for level, entry in LEVELS.items() if name in entry.__annotations__]
     otherwise = f"it is a key of {' and of '.join(elsewhere)}" if elsewhere else f"known keys: {', '.join(known)}"
     return did_you_mean(name, known, otherwise)
 
 
 def example_at(path: Path) -> str:
-    """How the value at ``path``, or the nearest thing around it, may look; "" where nobody can tell."""
+    """Return an example of the value at ``path`` or of the nearest mapping around it, else ""."""
     for depth in range(len(path), 0, -1):
         last = path[depth - 1]
         if isinstance(last, str) and last in _EXAMPLES:

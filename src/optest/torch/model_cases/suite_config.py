@@ -1,7 +1,7 @@
-"""Torch-spyre's ``test_suite_config``: its operator calls, rearranged as a file of model cases.
+"""Conversion of torch-spyre's ``test_suite_config`` to a file of model cases.
 
 The format configures any test of torch-spyre. Only ``edits.ops.include`` with ``sample_inputs_func`` holds operator
-calls; a note names the rest of each test file. Meanings follow torch-spyre's ``tests/oot_framework`` of July 2026.
+calls; a note lists the ignored rest of each test file. Meanings follow torch-spyre's ``tests/oot_framework`` (2026-07).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TOP = "test_suite_config"
 
 
 def _tag(value: str) -> str:
-    """Return a tag: marks, or ``model__`` with the name of the model."""
+    """Return a tag (marks, or ``model__`` and a model name) unchanged; raise Misfit for an empty one or skipif."""
     words = [each.removeprefix("pytest.mark.") for each in value.removeprefix("model__").replace(",", " ").split()]
     if not words or "skipif" in words or not value.isprintable():
-        message = f"the tag is {shown(value)}, but should name a model or a mark that has no condition"
+        message = f"the tag is {shown(value)}, expected a model or a mark without a condition"
         raise Misfit(message, hint="tags: [model__gpt-oss-20b, slow]")
     return value
 
@@ -157,20 +157,20 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
 
 
 def _entry_at(path: Path) -> tuple[str, Sequence[str]]:
-    """Return what the mapping at ``path`` is called, and its keys."""
+    """Return the name of the mapping at ``path`` in messages, and its keys."""
     level = next((step for step in reversed(path) if isinstance(step, str)), "")
     return level or "the file", list(_LEVELS[level].__annotations__) if level in _LEVELS else []
 
 
 def _first_dtype(arguments: Sequence[Any]) -> str:
-    """Return the dtype of the first tensor, by which upstream names and judges the test of a call."""
+    """Return the dtype of the first tensor, by which upstream selects the tolerance of a call; else float16."""
     for argument in arguments:
         entry = argument if isinstance(argument, dict) else {}
         listed = entry.get("tensor_list")
         for tensor in (entry.get("tensor"), *(listed if isinstance(listed, list) else ())):
             if isinstance(tensor, dict) and isinstance(tensor.get("dtype"), str):
                 return str(tensor["dtype"]).removeprefix("torch.").replace("half", "float16")
-    return "float16"  # upstream's for a call without tensors
+    return "float16"  # upstream's default
 
 
 def _name(operator: str, tags: Sequence[str], names: set[str]) -> str:
@@ -182,7 +182,7 @@ def _name(operator: str, tags: Sequence[str], names: set[str]) -> str:
 
 
 def _mode_marks(mode: str, dtype: str, supported: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ``mode`` as a mark; ``force_xfail`` of a dtype applies to calls that have to succeed."""
+    """Return ``mode`` as a mark; ``force_xfail`` of a dtype applies only to mode mandatory_success."""
     if mode == "skip":
         return [{"skip": {"reason": "mode: skip"}}]
     if mode != "mandatory_success":

@@ -1,4 +1,4 @@
-"""A tensor of a model case as a plan has it: shape and layout, dtype, fill."""
+"""Translation of a tensor of a model case to the layout, dtype and fill of a plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SUFFIXES = (".pt", ".npy", ".npz", ".bin", ".safetensors")
 
 
 class PlannedTensor(NamedTuple):
-    """A tensor as a plan states it: ``shapes``, ``dtypes`` and ``generator`` of one input."""
+    """Entries of one input in ``shapes``, ``dtypes`` and ``generator`` of a plan."""
 
     layout: dict[str, Any]
     dtype: str
@@ -37,10 +37,10 @@ class PlannedTensor(NamedTuple):
 
 
 def dtype_of(word: str) -> DType:
-    """``fp16``, ``float16`` and ``torch.float16`` are one dtype.
+    """Return the dtype of a word such as ``fp16``, ``float16`` or ``torch.float16``.
 
     Raises:
-        Misfit: for a word that is none.
+        Misfit: for an unknown dtype.
     """
     name = word.removeprefix("torch.")
     try:
@@ -53,7 +53,7 @@ def dtype_of(word: str) -> DType:
 
 @contextmanager
 def at_path(*path: str | int) -> Iterator[None]:
-    """Whatever does not fit within stands at ``path``."""
+    """Set ``path`` on any Misfit raised in the block, replacing the path that it has."""
     try:
         yield
     except Misfit as misfit:
@@ -62,10 +62,10 @@ def at_path(*path: str | int) -> Iterator[None]:
 
 
 def planned(entry: Mapping[str, Any], default: str, locate: Callable[[str], Path]) -> PlannedTensor:
-    """An entry ``tensor``; ``default`` is the dtype of the case, ``locate`` finds the file that a text names.
+    """Translate an entry ``tensor``; ``default`` is the dtype of the case, ``locate`` returns the path of a named file.
 
     Raises:
-        Misfit: for a layout, dtype or fill that it cannot have.
+        Misfit: for an invalid layout, dtype or fill.
     """
     saved = _saved(entry, locate)
     shape = _shape(entry, saved)
@@ -77,13 +77,14 @@ def planned(entry: Mapping[str, Any], default: str, locate: Callable[[str], Path
 
 
 _TO_SAVE = "torch.save(tensor, 'x.pt') writes one"
+_FROM_FILE = "remove shape and dtype: a .pt file contains them"
 
 
 def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTensor | None:
-    """What a file says of its tensor, if the entry is filled from a file that says so.
+    """Return the description of the tensor in a .pt file, None if the entry has another init or kind of file.
 
     Raises:
-        Misfit: if there is no such file, or none that can be read.
+        Misfit: if the file does not exist or cannot be read.
     """
     given = entry.get("init_args")
     if entry.get("init") != "file" or not (given is None or isinstance(given, dict)):
@@ -94,7 +95,7 @@ def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTens
             message = f"{word} is {shown(stated[word])}, expected text"
             raise Misfit(message, path=("init_args", word), hint="init_args: {path: x.pt}")
     if stated.get("path") is None:
-        raise Misfit("init is file, but init_args has no path", path=("init_args",), hint="init_args: {path: x.pt}")
+        raise Misfit("init is file and init_args has no path", path=("init_args",), hint="init_args: {path: x.pt}")
     name: str = stated["path"]
     with at_path("init_args", "path"):
         try:
@@ -103,9 +104,9 @@ def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTens
             raise Misfit(str(error)) from None
         suffix = path.suffix.lower()
         if suffix not in _SUFFIXES:
-            raise Misfit(f"{name} ends in {suffix!r}, but should end in {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
+            raise Misfit(f"{name} ends in {suffix!r}, expected one of {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
         if not path.is_file():
-            raise Misfit(f"there is no file {shown(name)}", hint="a relative path starts from the folder of this file")
+            raise Misfit(f"there is no file {shown(name)}", hint="relative paths start from the folder of this file")
         if suffix != ".pt":
             return None
         from optest.torch.model_cases.saved_tensors import saved_tensor  # few files of cases need it
@@ -122,8 +123,8 @@ def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
     if stated is None:
         raise Misfit("the tensor has no shape", hint="shape: [2, 3]")
     if saved is not None and stated != list(saved.shape):
-        message = f"shape is {stated}, but the file holds {list(saved.shape)}"
-        raise Misfit(message, path=("shape",), hint="a .pt file says its shape and dtype itself: leave them out")
+        message = f"shape is {stated}, expected {list(saved.shape)}, as in the file"
+        raise Misfit(message, path=("shape",), hint=_FROM_FILE)
     return stated
 
 
@@ -133,13 +134,13 @@ def _dtype(entry: Mapping[str, Any], default: str, saved: SavedTensor | None) ->
     with at_path(*(["dtype"] if "dtype" in entry else [])):
         kind = dtype_of(entry.get("dtype", default))
     if saved is not None and kind.name != saved.dtype:
-        message = f"dtype is {entry['dtype']}, but the file holds {saved.dtype}"
-        raise Misfit(message, path=("dtype",), hint="a .pt file says its shape and dtype itself: leave them out")
+        message = f"dtype is {entry['dtype']}, expected {saved.dtype}, as in the file"
+        raise Misfit(message, path=("dtype",), hint=_FROM_FILE)
     return kind
 
 
 def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
-    """The shape as a plan has it, with strides and offset where they are not those of a dense tensor."""
+    """Return the entry of a plan's ``shapes``: the shape, with strides and offset if the tensor is not dense."""
     shape: list[int] = entry["shape"]
     strides, offset = entry.get("stride"), entry.get("storage_offset", 0)
     if len(shape) > _MOST_DIMENSIONS:
@@ -148,21 +149,21 @@ def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
     dense = list(contiguous_strides(tuple(shape)))
     if entry.get("preset") is not None:
         if strides is not None or offset:
-            message = "a preset and a stride are stated, but either says how the tensor lies in memory"
+            message = "preset is combined with stride or storage_offset, which set the same layout"
             raise Misfit(message, path=("preset",), hint="keep one of them")
         strides = strides_of_preset(entry["preset"], entry.get("preset_args") or {}, shape)
     elif "preset_args" in entry:
-        raise Misfit("preset_args stand without a preset", path=("preset_args",), hint="preset: noncontig_slice")
+        raise Misfit("preset_args is set without preset", path=("preset_args",), hint="preset: noncontig_slice")
     if strides is not None and len(strides) != len(shape):
         hint = f"a dense tensor has stride: {dense}"
-        raise Misfit(f"stride has {len(strides)} entries, but the shape {len(shape)}", path=("stride",), hint=hint)
+        raise Misfit(f"stride has {len(strides)} entries, expected {len(shape)}", path=("stride",), hint=hint)
     spec = TensorSpec(
         dtype=dtype, shape=tuple(shape), strides=None if strides is None else tuple(strides), offset=offset
     )
     needed = spec.storage_elements * dtype.itemsize_bytes
     if needed > _MOST_BYTES or spec.nbytes > _MOST_BYTES:
         raise Misfit(
-            f"the tensor reaches over {max(needed, spec.nbytes):,} bytes, more than can be addressed", hint=_SMALLER
+            f"the tensor spans {max(needed, spec.nbytes):,} bytes, expected {_MOST_BYTES:,} at most", hint=_SMALLER
         )
     if strides in (None, dense) and not offset:
         return {"shape": shape}
@@ -172,17 +173,15 @@ def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
 _SMALLER = "check shape, stride and storage_offset: they count elements, not bytes"
 
 
-# ``preset``: strides of views that are not contiguous; the stated shape is that of the resulting view.
-
-
+# A preset describes a non-contiguous view; shape is that of the view.
 _ARGS = ("preset_args",)
 
 
 def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
-    """The strides in elements of a view of ``shape``, as torch has them.
+    """Return the strides in elements of the view of ``shape`` that a preset describes.
 
     Raises:
-        Misfit: for a preset that does not exist, does not fit, or would leave the tensor contiguous.
+        Misfit: for a preset that is unknown, does not fit, or would leave the tensor contiguous.
     """
     preset = PRESETS.get(name)
     if preset is None:
@@ -190,20 +189,20 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
         raise Misfit(message, path=("preset",), hint=did_you_mean(name, PRESETS))
     try:
         strides = preset.strides(given, shape)
-        if strange := [each for each in given if each not in preset.takes]:
-            message = f"preset_args has {strange[0]!r}, but {name} takes {' and '.join(preset.takes)}"
+        if strange := [key for key in given if key not in preset.takes]:
+            message = f"preset_args has {strange[0]!r}, expected {' and '.join(preset.takes)}"
             raise Misfit(message, path=(*_ARGS, strange[0]))
     except Misfit as misfit:
         misfit.hint = preset.example
         raise
     if _is_contiguous(shape, strides):
-        message = f"{name} leaves a tensor of shape {list(shape)} contiguous, but should make it non-contiguous"
-        raise Misfit(message, path=_ARGS if given else ("preset",), hint="name other dimensions, or drop the preset")
+        message = f"{name} leaves a tensor of shape {list(shape)} contiguous, expected a non-contiguous one"
+        raise Misfit(message, path=_ARGS if given else ("preset",), hint="choose other dimensions or no preset")
     return strides
 
 
 def _noncontig_slice(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
-    """Every ``step``-th element of dimension ``dim``."""
+    """Return the strides of a view of every ``step``-th element of dimension ``dim``."""
     dim, step = _dimension(given, "dim", shape, -1), _integer(given, "step", 2)
     if not 1 <= step < 2**31:
         raise Misfit(f"step is {step}, expected 1 or more", path=(*_ARGS, "step"))
@@ -214,17 +213,17 @@ def _noncontig_slice(given: Mapping[str, Any], shape: Sequence[int]) -> list[int
 
 
 def _transpose_view(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
-    """Dense with ``dim0`` and ``dim1`` the other way round."""
-    one, other = _dimension(given, "dim0", shape, 0), _dimension(given, "dim1", shape, 1)
+    """Return the strides of a dense tensor with ``dim0`` and ``dim1`` swapped."""
+    first, second = _dimension(given, "dim0", shape, 0), _dimension(given, "dim1", shape, 1)
     base = list(shape)
-    base[one], base[other] = base[other], base[one]
+    base[first], base[second] = base[second], base[first]
     strides = list(contiguous_strides(tuple(base)))
-    strides[one], strides[other] = strides[other], strides[one]
+    strides[first], strides[second] = strides[second], strides[first]
     return strides
 
 
 def _expand_view(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
-    """A tensor of ``base_shape`` whose sizes of 1 are repeated."""
+    """Return the strides of a tensor of ``base_shape`` expanded along its sizes of 1."""
     base = given.get("base_shape", [1, *shape[1:]] if shape else [])
     if not isinstance(base, list) or len(base) > len(shape):
         message = f"base_shape is {shown(base)}, expected a list of at most {len(shape)} sizes"
@@ -247,7 +246,7 @@ def _expand_view(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
 
 
 class Preset(NamedTuple):
-    """A preset: its strides from its arguments, which these are, and how they may look."""
+    """A preset: the function of its strides, its arguments, and an example of them."""
 
     strides: Callable[[Mapping[str, Any], Sequence[int]], list[int]]
     takes: tuple[str, ...]
@@ -273,12 +272,12 @@ def _dimension(given: Mapping[str, Any], name: str, shape: Sequence[int], defaul
     value, rank = _integer(given, name, default), len(shape)
     if not -rank <= value < rank:
         path = (*_ARGS, name) if is_stated else ("preset",)
-        raise Misfit(f"{name} is {value}, but the tensor has {rank} dimensions", path=path)
+        raise Misfit(f"{name} is {value}, expected a dimension of a tensor with {rank}", path=path)
     return value % rank
 
 
 def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """As torch has it: strides where the size is 1 do not matter, and a tensor without elements is contiguous."""
+    """Return whether torch calls the tensor contiguous: strides of sizes 1 do not count, empty tensors are."""
     if 0 in shape:
         return True
     dense = contiguous_strides(tuple(shape))

@@ -1,4 +1,4 @@
-"""A file of model cases as the data of a plan: same places, so that whatever is said later names the same line."""
+"""Translation of a file of model cases to the data of a plan; positions stay, so that messages name the right line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from optest.torch.model_cases.schema import (
     InputEntry,
     conditions_of,
     example_at,
-    in_own_words,
+    in_dialect,
     is_input,
     known_keys,
     marks_of,
@@ -38,16 +38,16 @@ from optest.torch.model_cases.tensors import PlannedTensor, at_path, dtype_of, p
 _TOLERANCES = ("rtol", "atol")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _OPERATOR = re.compile(r"_?operator\.(?:__)?(\w+?)(?:__)?")
+# Names of torch-spyre's registry of operators that differ in torch.
 _SPELLINGS = {
     "float": "torch.float", "torch.aten.view": "torch.view",
     **{f"torch.nn.{word}": f"torch.nn.functional.{word}" for word in ("gelu", "linear", "pad")},
     "torch.nn.scaled_dot_product_attention": "torch.nn.functional.scaled_dot_product_attention",
 }  # fmt: skip
-"""Names in torch-spyre's registry of operators that torch has under another name."""
 
 
 def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
-    """Read a file of model cases as the plan that it is; one that is not trusted opens no files but ``below``."""
+    """Translate a file of model cases to a plan; ``below`` limits an untrusted file's tensors to these folders."""
     found, models, notes = dict(source.faults), list[str](), tuple[str, ...]()
     if is_suite := TOP in source.data:
         problems, models, notes = as_model_file(source)
@@ -57,11 +57,11 @@ def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Trans
             MODEL_FILE.validate_python(source.data)
     except ValidationError as error:
         found |= {
-            path: problem if path in source.faults else in_own_words(path, problem)
+            path: problem if path in source.faults else in_dialect(path, problem)
             for path, problem in problems_of(error, source, known_keys).items()
         }
     translation = _Translation(source, facts, found, below, models)
-    source.origins |= translation.places()
+    source.origins |= translation.positions()
     return Translated(translation.plan(), found, (*notes, *translation.notes()))
 
 
@@ -72,27 +72,27 @@ class _Translation:
         self._source = source
         self._facts = facts
         self._found = found
+        # Paths of cases and defaults with a problem.
         self._broken = {path[:2] for path in found}
-        """Cases, and whatever else stands two steps from the top, of which something is wrong."""
         self._locate = partial(resolve_path, FilePath(source.file).parent, below=below)
         self._data = source.data
         self._model = str(source.data.get("model"))
         self._defaults_key = "defaults" if "defaults" in source.data else "default"
         self._defaults = self._read_defaults()
         self._with_device_layout = 0
+        # Model of each case; empty if the file has one model.
         self._models = models
-        """Model of each case; empty if the file has one model."""
 
     def notes(self) -> tuple[str, ...]:
-        """What the file states and no run can do."""
+        """Return notes on settings of the file that have no effect."""
         count = self._with_device_layout
         if not count:
             return ()
         of = "1 tensor" if count == 1 else f"{count:,} tensors"
         return (f"{self._source.file}: device_layout of {of} is not used: torch lays tensors out by shape and stride",)
 
-    def places(self) -> dict[Path, Path]:
-        """Where the seed of a plan, the tolerance and the tags of its defaults are written in this file."""
+    def positions(self) -> dict[Path, Path]:
+        """Return the paths in this file of the plan's seed and of its defaults' tolerance and tags."""
         key = self._defaults_key
         found: dict[Path, Path] = {("defaults", "tags"): ("model",)}
         for name in _TOLERANCES:
@@ -121,8 +121,8 @@ class _Translation:
 
     def _read_defaults(self) -> Mapping[str, Any]:
         if "default" in self._data and "defaults" in self._data:
-            message = "default and defaults are both stated, but one of them would be ignored"
-            self._say(("defaults",), Misfit(message, hint="keep one of them"))
+            message = "default and defaults are both set, expected one of them"
+            self._report(("defaults",), Misfit(message, hint="remove one of them"))
         key = self._defaults_key
         stated = self._data.get(key)
         if not isinstance(stated, dict):
@@ -135,7 +135,7 @@ class _Translation:
         try:
             dtype_of(word)
         except Misfit as misfit:
-            self._say(path, misfit)
+            self._report(path, misfit)
             return False
         return True
 
@@ -147,18 +147,18 @@ class _Translation:
                 continue
             if name in first:
                 line = self._source.line_of(("cases", first[name]))
-                message = f"the case is called {name!r}, as the one in line {line}"
-                self._say(("cases", index, "name"), Misfit(message, hint="give each case its own name"))
+                message = f"the case is called {name!r}, like the one in line {line}"
+                self._report(("cases", index, "name"), Misfit(message, hint="give each case its own name"))
             first.setdefault(name, index)
 
     def _case(self, entry: Any, path: Path) -> dict[str, Any]:
-        """A case of the plan; {} for one that cannot be read."""
+        """Return a case of the plan, {} for an invalid one, after reporting its problem."""
         if path in self._broken or not isinstance(entry, dict):
             return {}
         try:
             return self._read_case(entry, path)
         except Misfit as misfit:
-            self._say((*path, *misfit.path), misfit)
+            self._report((*path, *misfit.path), misfit)
             return {}
 
     def _read_case(self, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class _Translation:
             message = f"the call has {len(text):,} characters, expected {MOST_CHARACTERS:,} at most"
             raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
         return {
-            "op": op if op.startswith("torch.") else f"torch.{op}",  # torch refuses a call under the name it was given
+            "op": op if op.startswith("torch.") else f"torch.{op}",  # torch refuses calls without its prefix
             "name": f"{model}::{entry['name']}",
             "attributes": {"call": text, **self._attributes(entry)},
             **tensors.plan(),
@@ -205,12 +205,12 @@ class _Translation:
         return Call(op, tuple(arguments), named)
 
     def _attributes(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Beside the call; what has to be refused has no gradient."""
+        """Return the attributes grad and same_strides; raise Misfit for grad of a call that must raise an error."""
         found: dict[str, Any] = {}
         if "expects_error" in entry:
             if entry.get("grad"):
-                message = "the call has to be refused, so there is no gradient"
-                raise Misfit(message, path=("grad",), hint="drop grad or expects_error")
+                message = "grad is set, but a call that must raise an error has no gradient"
+                raise Misfit(message, path=("grad",), hint="remove grad or expects_error")
         elif entry.get("grad", self._defaults.get("grad")):
             found["grad"] = True
         if entry.get("same_strides", self._defaults.get("same_strides")):
@@ -218,7 +218,7 @@ class _Translation:
         return found
 
     def _expectations(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """What the case should yield, within which tolerance, and what is said of it."""
+        """Return seed, reference, description, tolerance and expected error of a case of the plan."""
         found: dict[str, Any] = {name: entry[name] for name in ("seed", "reference") if name in entry}
         if "description" in entry:
             found["description"] = entry["description"].strip()
@@ -231,7 +231,7 @@ class _Translation:
         return found
 
     def _marks(self, entry: Mapping[str, Any], dtype: str, model: str) -> dict[str, Any]:
-        """Its tags, and whether it is skipped or known to fail."""
+        """Return tags, skip and xfail of a case of the plan."""
         marks = {
             word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
         }
@@ -244,13 +244,11 @@ class _Translation:
         return found
 
     def _argument(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Any:
-        """The value of one argument; None where it is wrong, which is said."""
+        """Return the value of one argument; None for an invalid one, after reporting its problem."""
         if len(entry) != 1:
-            stated = " and ".join(entry) or "nothing"
-            message = (
-                f"the input states {stated}, but should state exactly one of {', '.join(InputEntry.__annotations__)}"
-            )
-            self._say(path, Misfit(message, hint="an input is one argument: begin the next one with '- '"))
+            keys = " and ".join(entry) or "no key"
+            message = f"the input has {keys}, expected exactly one of {', '.join(InputEntry.__annotations__)}"
+            self._report(path, Misfit(message, hint="an input is one argument: begin the next one with '- '"))
             return None
         (kind, value), *_ = entry.items()
         try:
@@ -268,7 +266,7 @@ class _Translation:
                     return tuple(parts) if kind == "tuple" else parts
             return tensors.add_file(value)
         except Misfit as misfit:
-            self._say((*path, kind, *misfit.path), misfit)
+            self._report((*path, kind, *misfit.path), misfit)
             return None
 
     def _list(self, entries: Sequence[Mapping[str, Any]], tensors: _Tensors, path: Path) -> list[Any]:
@@ -276,12 +274,12 @@ class _Translation:
         for index, entry in enumerate(entries):
             try:
                 found.append(tensors.add(entry))
-            except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
-                self._say((*path, index, *misfit.path), misfit)
+            except Misfit as misfit:  # noqa: PERF203 - all problems are reported
+                self._report((*path, index, *misfit.path), misfit)
         return found
 
     def _why_skipped(self, stated: Any, dtype: str) -> str | None:
-        """The reason of the first condition that holds; every one of them is checked."""
+        """Return the reason of the first condition that holds, None if none does; all conditions are checked."""
         if stated is None:
             return None
         reasons = []
@@ -290,11 +288,11 @@ class _Translation:
             try:
                 if is_true(expr, names):
                     reasons.append(reason or f"skip_if: {expr}")
-            except BadCondition as error:  # noqa: PERF203 - each has its own place
+            except BadCondition as error:  # noqa: PERF203 - each condition has its path
                 raise Misfit(f"skip_if is {shown(expr)}: {error}", path=("skip_if", *way), hint=_CONDITION) from None
         return reasons[0] if reasons else None
 
-    def _say(self, path: Path, misfit: Misfit) -> None:
+    def _report(self, path: Path, misfit: Misfit) -> None:
         misfit.hint = misfit.hint or example_at(path)
         self._found.setdefault(path, problem_at(path, misfit, self._source))
         self._broken.add(path[:2])
@@ -314,11 +312,7 @@ class _Tensors:
         self.with_device_layout = 0
 
     def add(self, entry: Mapping[str, Any]) -> TensorRef:
-        """Note a tensor.
-
-        Raises:
-            Misfit: for a layout, dtype or fill that it cannot have.
-        """
+        """Add a tensor to the case and return the reference to it; raise Misfit for an invalid one."""
         given = entry.get("init_args")
         if isinstance(given, dict) and isinstance(given.get("path"), str):
             entry = {**entry, "init_args": {**given, "path": _VARIABLE.sub(self._value, given["path"])}}
@@ -328,24 +322,22 @@ class _Tensors:
 
     def _value(self, variable: re.Match[str]) -> str:
         """Return the value of ``${NAME}`` in a path."""
-        value, message = (
-            self._environment.get(variable[1]),
-            f"the path has the variable {variable[1]}, which is not set",
-        )
+        value = self._environment.get(variable[1])
         if not value:
+            message = f"the path has the variable {variable[1]}, which is not set"
             raise Misfit(message, path=("init_args", "path"), hint=f"export {variable[1]}=FOLDER")
         return value
 
     def add_file(self, path: str) -> TensorRef:
-        """Note the tensor of a .pt file, which says itself what it is."""
+        """Add the tensor of a .pt file, which contains its shape and dtype, and return the reference to it."""
         if not path.lower().endswith(".pt"):
             hint = f"tensor: {{shape: [2, 3], dtype: fp16, init: file, init_args: {{path: {path}}}}}"
-            raise Misfit(f"{path} ends in no .pt, so its shape and dtype have to be stated", hint=hint)
+            raise Misfit(f"file is {path}, expected a .pt file; others need shape and dtype", hint=hint)
         with at_path():
             return self.add({"init": "file", "init_args": {"path": path}})
 
     def plan(self) -> dict[str, Any]:
-        """The keys of a case that say what its tensors are."""
+        """Return shapes, dtypes and generators of the tensors as keys of a case."""
         if not self._planned:
             return {}
         names = [f"input{index}" for index in range(len(self._planned))]
@@ -359,7 +351,7 @@ class _Tensors:
 
 def _error(stated: Mapping[str, str]) -> dict[str, str]:
     if not stated:
-        raise Misfit("expects_error states neither type nor match", path=("expects_error",))
+        raise Misfit("expects_error has no keys, expected type or match", path=("expects_error",))
     kind = stated.get("type", "Exception")
     if kind not in ERROR_TYPES:
         message = f"the error's type is {kind!r}, expected one of {', '.join(ERROR_TYPES)}"

@@ -1,7 +1,4 @@
-"""A file of model cases as text: an argument on each line, so that differences of two files can be read.
-
-Values that are written out have a line for each row.
-"""
+"""Writing of a file of model cases, one argument a line, so that a diff of two files is readable."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from optest.plan.yaml_source import load_value
 def text_of_model_file(
     model: str, cases: Iterable[Mapping[str, Any]], *, defaults: Mapping[str, Any], comment: Iterable[str] = ()
 ) -> str:
-    """YAML of a file with these entries of ``cases``."""
+    """Return the YAML of a file of model cases with these entries of ``cases``."""
     head = [*(f"# {line}" for line in comment), f"model: {_flow(model)}", f"defaults: {_flow(defaults)}", "cases:"]
     return "\n".join([*head, *(line for case in cases for line in _lines(case))]) + "\n"
 
@@ -43,19 +40,19 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 
 
 def _flow(value: Any) -> str:
-    """On one line, with quotes only where a word would be read as something else."""
+    """Return a value as YAML on one line, with quotes only if a word would not be read as text."""
     match value:
         case str() if _is_plain(value):
             return value
         case Mapping():
-            return "{" + ", ".join(f"{_flow(key)}:{_at(key, each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{_flow(key)}:{_at(key, entry)}" for key, entry in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(map(_flow, value)) + "]"
     return flow(value)
 
 
+# Characters of data on a line; longer data are written on several lines.
 _WIDEST = 100
-"""Characters of values on a line; more of them have lines of their own."""
 
 _MARGIN = "\n          "
 
@@ -68,7 +65,7 @@ def _at(key: str, value: Any) -> str:
 
 
 def _rows(values: list[Any], opening: str) -> Iterator[str]:
-    """Lines of nested lists, one or more for each row; ``opening`` are the brackets that begin before it."""
+    """Yield the lines of nested lists, at least one a row; ``opening`` are the brackets before the first row."""
     if not (values and isinstance(values[0], list)):
         yield from _wrapped(f"[{', '.join(map(_flow, values))}]", opening)
         return

@@ -35,7 +35,7 @@ def py(text: str) -> str:
 
 FAULTS = {
     "default and defaults": (
-        "model: bad\ndefault: {seed: 1}\ndefaults: {seed: 2}\n" + GOOD.partition("\n")[2], 3, "both stated",
+        "model: bad\ndefault: {seed: 1}\ndefaults: {seed: 2}\n" + GOOD.partition("\n")[2], 3, "both set",
     ),
     "unknown key of a mark": (case("inputs: [], mark: {xfail: {foo: 1}}"), 3, "known keys: reason, strict"),
     "an option of no mark": (case("inputs: [{value: 1}], mark: {slow: {reason: x}}"), 3, "slow takes no options"),
@@ -43,7 +43,7 @@ FAULTS = {
     "a mark that is strict by word": (case("inputs: [{value: 1}], mark: {xfail: {strict: 'no'}}"), 3, "strict is 'no'"),
     "a power": (py("9**9**9"), 3, "9 ** 9 ** 9 is computed"),
     "a negative stride": (tensor("stride: [-3, 1]"), 3, "-3"),
-    "two cases of one name": (GOOD.replace("good", "bad") + GOOD.splitlines()[2] + "\n", 4, "as the one in line 3"),
+    "two cases of one name": (GOOD.replace("good", "bad") + GOOD.splitlines()[2] + "\n", 4, "like the one in line 3"),
     "no cases": ("model: bad\ncases: []\n", 2, "cases is []"),
     "a model named twice": ("model: bad\n" + GOOD.replace("good", "worse"), 2, "twice"),
 }  # fmt: skip

@@ -101,7 +101,7 @@ def test_a_word_for_no_dtype_is_said_where_it_stands() -> None:
 
 @pytest.mark.parametrize("entry", ["{py: (slice(None), 2)}", "{value: (2, 3)}"])
 def test_a_comma_that_begins_another_key_is_said(entry: str) -> None:
-    assert "stands in quotes" in problem_of(file_of(f"- {{name: a, op: torch.f, inputs: [{entry}]}}")).hint
+    assert "quote a value with commas" in problem_of(file_of(f"- {{name: a, op: torch.f, inputs: [{entry}]}}")).hint
 
 
 @pytest.mark.parametrize("entry", ["inputs: [{value: {a: 1}}]", "kwmap: {k: {a: 1}}", "attrs: {k: {a: 1}}"])
@@ -126,7 +126,7 @@ def test_inputs_stand_in_tuples_lists_and_keyword_arguments_too() -> None:
     [
         ("inputs: [{tuple: [{tensor: {shape: [2], shap: 2}}]}]", "inputs[0].tuple[0].tensor", "unknown key 'shap'"),
         ("inputs: [{tuple: [{tensr: {shape: [2]}}]}]", "inputs[0].tuple[0].tensr", "unknown key 'tensr' of an input"),
-        ("inputs: [{list: [{py: 'f()'}]}]", "inputs[0].list[0].py", "py is no literal"),
+        ("inputs: [{list: [{py: 'f()'}]}]", "inputs[0].list[0].py", "py is not a literal"),
         ("kwmap: {mask: {tensor: {shape: [2], init: rnd}}}", "kwmap.mask.tensor.init", "init is 'rnd'"),
         ("kwmap: {mask: {tensor: {shape: [2], shap: [2]}}}", "kwmap.mask.tensor", "unknown key 'shap' of a tensor"),
     ],
@@ -161,7 +161,7 @@ def test_a_call_without_tensors_and_one_without_anything() -> None:
         ("''", "no Python value"),
         ("'1 +'", "no Python value"),
         ("nope", "nope is a name"),
-        ("input0", "'input0' names a tensor, but tensors stand in `tensor`"),
+        ("input0", "'input0' names a tensor; write tensors under the key tensor"),
         ("'(1, [input0])'", "names a tensor"),
         ("slice(input0)", "names a tensor"),
         (f"'{'-' * 3000}1'", "nested too deeply"),
@@ -171,13 +171,13 @@ def test_a_call_without_tensors_and_one_without_anything() -> None:
 def test_py_is_parsed_and_never_evaluated(written: str, message: str) -> None:
     text = file_of(f"- {{name: a, op: torch.f, inputs: [{TENSOR}, {{py: {quoted(written)}}}]}}")
     found = said(text)
-    assert found.startswith("m.yaml:3 $.cases[0].inputs[1].py: py is no literal: ")
+    assert found.startswith("m.yaml:3 $.cases[0].inputs[1].py: py is not a literal: ")
     assert message in found
     assert found.endswith("\n    py: (Ellipsis, None, slice(None, 2))")
 
 
 def quoted(written: str) -> str:
-    """What is no plain word in YAML stands in quotes."""
+    """What is no plain word in YAML quote a value with commas."""
     return written if written.startswith("'") and written.endswith("'") else '"' + written.replace('"', '\\"') + '"'
 
 
@@ -187,22 +187,22 @@ def quoted(written: str) -> str:
         ("inputs: [{value: {a: 1}}]", "inputs[0].value", "the value is {a: 1}, expected a scalar, a list or text"),
         ("inputs: [{value: [1, {a: 1}]}]", "inputs[0].value", "the value is {a: 1}"),
         ("kwmap: {dim: {a: 1}}", "kwmap.dim", "the value is {a: 1}"),
-        ("attrs: {dim: 1}, kwmap: {dim: 1}", "kwmap.dim", "dim stands in attrs and in kwmap, but"),
-        ("kwmap: {9x: 1}", "kwmap['9x']", "'9x' is not the name of a keyword argument"),
-        ("attrs: {a-b: 1}", "attrs.a-b", "'a-b' is not the name of a keyword argument"),
-        ("attrs: {lambda: 1}", "attrs.lambda", "'lambda' is not the name"),
-        ("attrs: {'x=1, y': 1}", "attrs['x=1, y']", "is not the name of a keyword argument"),
-        ("attrs: {dïm: 1}", "attrs.dïm", "is not the name of a keyword argument"),
+        ("attrs: {dim: 1}, kwmap: {dim: 1}", "kwmap.dim", "dim is both in attrs and in kwmap"),
+        ("kwmap: {9x: 1}", "kwmap['9x']", "'9x' cannot be the name of a keyword argument"),
+        ("attrs: {a-b: 1}", "attrs.a-b", "'a-b' cannot be the name of a keyword argument"),
+        ("attrs: {lambda: 1}", "attrs.lambda", "'lambda' cannot be the name"),
+        ("attrs: {'x=1, y': 1}", "attrs['x=1, y']", "cannot be the name of a keyword argument"),
+        ("attrs: {dïm: 1}", "attrs.dïm", "cannot be the name of a keyword argument"),
         ("attrs: [1]", "attrs", "attrs is [1], expected a mapping"),
         ("kwmap: dim", "kwmap", "kwmap is 'dim', expected a mapping"),
         ("inputs: {value: 1}", "inputs", "inputs is {value: 1}, expected a list"),
         ("inputs: [3]", "inputs[0]", "item 0 is 3, expected a mapping"),
         ("inputs: [{py: 3}]", "inputs[0].py", "py is 3, expected text"),
         ("inputs: [{tensor: 3}]", "inputs[0].tensor", "tensor is 3, expected a mapping"),
-        ("inputs: [{tensor_list: {shape: [2]}}]", "inputs[0].tensor_list", ", expected a list"),
+        ("inputs: [{tensor_list: {shape: [2]}}]", "inputs[0].tensor_list", "expected a list"),
         ("inputs: [{file: 3}]", "inputs[0].file", "file is 3, expected text"),
-        ("inputs: [{}]", "inputs[0]", "the input states nothing, but should state exactly one of tensor, tensor_list"),
-        ("inputs: [{py: '1', value: 1}]", "inputs[0]", "the input states py and value, but should state exactly one"),
+        ("inputs: [{}]", "inputs[0]", "the input has no key, expected exactly one of tensor, tensor_list"),
+        ("inputs: [{py: '1', value: 1}]", "inputs[0]", "the input has py and value, expected exactly one"),
         (f"inputs: [{{value: [{', '.join(['123456789'] * 9_500)}]}}]", "inputs", "the call has 104,"),
     ],
 )  # fmt: skip

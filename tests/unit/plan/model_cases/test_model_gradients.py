@@ -43,7 +43,10 @@ def test_a_case_and_its_gradient_are_two_things() -> None:
     ("entry", "text"),
     [
         ("grad: 1", "m.yaml:3"),
-        ("grad: true, expects_error: {type: TypeError}", "the call has to be refused, so there is no gradient"),
+        (
+            "grad: true, expects_error: {type: TypeError}",
+            "grad is set, but a call that must raise an error has no gradient",
+        ),
         ("grda: true", "did you mean grad?"),
     ],
 )

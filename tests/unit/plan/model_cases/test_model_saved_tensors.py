@@ -67,8 +67,8 @@ def test_a_dictionary_of_tensors(tmp_path: Path) -> None:
     assert saved_tensor(one, "x.pt", "a").shape == (2, 3)
     two = saved(tmp_path, b"}(" + word("a") + HALF + word("b") + tensor("LongStorage", (4,), (1,)) + b"u")
     assert saved_tensor(two, "x.pt", "b") == SavedTensor("int64", (4,), (1,))
-    for key, words in ((None, "none is chosen"), ("c", "none is called 'c'")):
-        with pytest.raises(Misfit, match=f"holds 2 tensors \\(a, b\\), of which {words}") as raised:
+    for key, words in ((None, "key selects none"), ("c", "none is called 'c'")):
+        with pytest.raises(Misfit, match=f"contains 2 tensors \\(a, b\\), of which {words}") as raised:
             saved_tensor(two, "x.pt", key)
         assert "key: NAME" in raised.value.hint
     with refusal(Misfit, "plan.holds_one_tensor_without"):
@@ -98,18 +98,18 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int) 
 @pytest.mark.parametrize(
     ("inside", "message"),
     [
-        (b"cos\nsystem\n(" + word("true") + b"tR", "holds more than tensors: it calls os.system"),
-        (b"cposix\nsystem\n", "holds no tensor"),
+        (b"cos\nsystem\n(" + word("true") + b"tR", "contains more than tensors: it calls os.system"),
+        (b"cposix\nsystem\n", "contains no tensor"),
         (b"ctorch._utils\n_rebuild_sparse_tensor\n(K\x01tR", "it calls torch._utils._rebuild_sparse_tensor"),
         (b"ctorch._utils\n_rebuild_parameter\n(K\x01tR", "it calls torch._utils._rebuild_parameter"),
         (
             b"(" + word("storage") + b"cos\npath\n" + word("0") + word("cpu") + b"K\x06tQ",
-            "a storage of the type os.path",
+            "a storage of type os.path",
         ),
         (b"ccollections\nOrderedDict\n(K\x01tR", "it calls collections.OrderedDict"),
-        (b"K\x01", "holds no tensor"),
-        (b"N", "holds no tensor"),
-        (b"}", r"holds 0 tensors \(\), of which none is chosen"),
+        (b"K\x01", "contains no tensor"),
+        (b"N", "contains no tensor"),
+        (b"}", r"contains 0 tensors \(\), of which key selects none"),
         (b"", "is damaged"),
         (b"K", "is damaged"),
         (b"\x86", "is damaged"),
@@ -127,7 +127,7 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int) 
         (tensor("HalfStorage", (2,), (3, 1)), "is damaged"),
         (tensor("torch.storage.UntypedStorage", (2,), (1,)), "is damaged"),
         (b"ctorch._utils\n_rebuild_tensor_v2\n)R", "is damaged"),
-        (b"(" * 100_000, "holds no tensor"),
+        (b"(" * 100_000, "contains no tensor"),
     ],
 )
 def test_what_is_no_tensor_is_refused(tmp_path: Path, inside: bytes, message: str) -> None:
@@ -150,9 +150,9 @@ def test_any_pickle_is_a_tensor_or_is_refused(tmp_path: Path, inside: bytes) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "x.pt is no archive that torch.save makes"),
-        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "x.pt is no archive that torch.save makes"),
-        (b"PK\x03\x04" + bytes(100), "x.pt is no archive that torch.save makes"),
+        (b"", "x.pt is not an archive of torch.save"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "x.pt is not an archive of torch.save"),
+        (b"PK\x03\x04" + bytes(100), "x.pt is not an archive of torch.save"),
     ],
 )
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -196,10 +196,14 @@ def test_a_file_input_is_what_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argument", "place", "message"),
     [
-        ("file: y.pt", "file", "there is no file 'y.pt'\n    a relative path starts from the folder of this file"),
-        ("file: '.'", "file", ". ends in no .pt, so its shape and dtype have to be stated\n    tensor: {shape: [2, 3]"),
-        ("file: x.npy", "file", "x.npy ends in no .pt, so its shape and dtype have to be stated"),
-        ('file: "a\\0.pt"', "file", "file has a NUL character"),
+        ("file: y.pt", "file", "there is no file 'y.pt'\n    relative paths start from the folder of this file"),
+        (
+            "file: '.'",
+            "file",
+            "file is ., expected a .pt file; others need shape and dtype\n    tensor: {shape: [2, 3]",
+        ),
+        ("file: x.npy", "file", "file is x.npy, expected a .pt file; others need shape and dtype"),
+        ('file: "a\\0.pt"', "file", "file holds a NUL"),
         ("file: folder.pt", "file", "there is no file 'folder.pt'"),
         (
             "tensor: {init: file, init_args: {path: y.npy}, shape: [2]}",
@@ -209,22 +213,22 @@ def test_a_file_input_is_what_the_file_says(tmp_path: Path) -> None:
         (
             "tensor: {init: file, init_args: {path: y.txt}, shape: [2]}",
             "tensor.init_args.path",
-            "y.txt ends in '.txt', but",
+            "y.txt ends in '.txt', expected",
         ),
         ("tensor: {init: file, init_args: {path: z.npy}}", "tensor", "the tensor has no shape"),
-        ("tensor: {init: file, init_args: {path: x.pt, key: a}}", "tensor.init_args.path", "but key is 'a'"),
+        ("tensor: {init: file, init_args: {path: x.pt, key: a}}", "tensor.init_args.path", "key is 'a', expected none"),
         (
             "tensor: {init: file, init_args: {path: x.pt}, dtype: fp32}",
             "tensor.dtype",
-            "dtype is fp32, but the file holds float16",
+            "dtype is fp32, expected float16",
         ),
         (
             "tensor: {init: file, init_args: {path: x.pt}, shape: [3, 2]}",
             "tensor.shape",
-            "shape is [3, 2], but the file holds [2, 3]",
+            "shape is [3, 2], expected [2, 3]",
         ),
-        ("file: code.pt", "file", "code.pt holds more than tensors: it calls os.system"),
-        ("file: old.pt", "file", "old.pt is no archive that torch.save makes"),
+        ("file: code.pt", "file", "code.pt contains more than tensors: it calls os.system"),
+        ("file: old.pt", "file", "old.pt is not an archive of torch.save"),
     ],
 )
 def test_a_file_that_does_not_fit(tmp_path: Path, argument: str, place: str, message: str) -> None:
@@ -271,5 +275,5 @@ def test_what_torch_saves_is_described(tmp_path: Path) -> None:
         with refusal(Misfit, "plan.holds_more_than_tensors"):
             saved_tensor(path, "x.pt")
     torch.save(torch.zeros(2), path, _use_new_zipfile_serialization=False)
-    with pytest.raises(Misfit, match="is no archive"):
+    with pytest.raises(Misfit, match="is not an archive"):
         saved_tensor(path, "x.pt")

@@ -209,7 +209,7 @@ def test_files_about_other_tests_are_named_in_a_line_each() -> None:
         (("args:", "arg:"), 8, "{CALL}.sample_inputs_func.arg", "args"),
         (("stride: [3, 1]", "stride: [1]"), 8, "{CALL}.sample_inputs_func.args[0].tensor.stride", "stride"),
         *(
-            (("model__mine", tag), 7, "files[0].tests[0].tags[0]", "should name a model or a mark")
+            (("model__mine", tag), 7, "files[0].tests[0].tags[0]", "expected a model or a mark")
             for tag in ("model__", '"model__ , "', '"   "', '"one,\\ntwo"', '"model__a\\tb"', "pytest.mark.skipif")
         ),
     ],
