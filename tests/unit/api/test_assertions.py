@@ -129,7 +129,7 @@ def test_a_function_in_place_of_its_result(function: Any) -> None:
 
 
 def test_shapes_that_do_not_fit_are_an_error() -> None:
-    with pytest.raises(UsageError, match="should have 100 rows"):
+    with pytest.raises(UsageError, match="expected 100 rows"):
         assert_right(X.copy(), op="matmul", inputs=[X, X.copy()])
 
 
@@ -233,7 +233,7 @@ def test_results_that_are_all_nan_prove_little() -> None:
 def test_a_sum_of_nothing_is_compared() -> None:
     empty = np.zeros((0, 4), np.float32)
     assert_right(np.zeros(4, np.float32), op="sum", inputs=[empty], dim=0)
-    with pytest.raises(AssertionError, match="should be 0"):
+    with pytest.raises(AssertionError, match="expected 0"):
         assert_right(np.ones(4, np.float32), op="sum", inputs=[empty], dim=0)
 
 

@@ -106,8 +106,8 @@ def test_a_slip_in_a_capability_hides_nothing(stated: dict[str, Any], said: str)
     ("capabilities", "said"),
     [
         ({"sofmax": Capability()}, "did you mean .?softmax"),
-        (["softmax"], "should map"),
-        ({"softmax": None}, "should map"),
+        (["softmax"], "expected a mapping"),
+        ({"softmax": None}, "expected a mapping"),
     ],
 )
 def test_a_slip_in_capabilities_ends_the_check(capabilities: Any, said: str) -> None:

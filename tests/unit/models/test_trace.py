@@ -195,9 +195,9 @@ def test_outputs_that_an_optimiser_renames_adds_or_drops_are_refused(tmp_path: P
 
     whole = written(tmp_path / "m.onnx")
     for change, words in (
-        (lambda each: renamed(each, outputs=True), "outputs other_out, expected out"),
-        (another, "outputs out, gelu, expected out"),
-        (dropped, "outputs scores, expected out"),
+        (lambda each: renamed(each, outputs=True), "outputs of the optimised model are other_out, expected out"),
+        (another, "outputs of the optimised model are out, gelu, expected out"),
+        (dropped, "outputs of the optimised model are scores, expected out"),
     ):
         case = model(whole, optimized=str(written(tmp_path / "o.onnx", change)))
         with pytest.raises(UsageError, match=words):

@@ -239,7 +239,7 @@ class ModelFile(TypedDict, total=False):
     """Torch calls of a model."""
 
     model: Required[Annotated[Name, Field(description="Name of the model.")]]
-    default: Annotated[ModelDefaults, Field(description="Defaults of the cases.")]
+    default: Annotated[ModelDefaults, Field(description="Values that all cases of the file have by default.")]
     defaults: Annotated[ModelDefaults, Field(description="The same as default; write only one of the two.")]
     cases: Required[
         Annotated[

@@ -203,7 +203,7 @@ def test_a_file_input_is_what_the_file_says(tmp_path: Path) -> None:
             "file is ., expected a .pt file; others need shape and dtype\n    tensor: {shape: [2, 3]",
         ),
         ("file: x.npy", "file", "file is x.npy, expected a .pt file; others need shape and dtype"),
-        ('file: "a\\0.pt"', "file", "file holds a NUL"),
+        ('file: "a\\0.pt"', "file", "file has a NUL character"),
         ("file: folder.pt", "file", "there is no file 'folder.pt'"),
         (
             "tensor: {init: file, init_args: {path: y.npy}, shape: [2]}",
