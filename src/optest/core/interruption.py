@@ -57,7 +57,7 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Within the block, raise UserInterrupt on SIGINT, SIGTERM and SIGHUP and set ``happened``.
+        """Raise UserInterrupt on SIGINT, SIGTERM and SIGHUP within the block, and set ``happened``.
 
         Restore the signal handlers afterwards. Do nothing in any thread but the main one, and leave an ignored SIGHUP.
         """
@@ -98,7 +98,7 @@ class Interruption:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Within the block, record signals without raising: for closing workers, which takes no longer than killing.
+        """Record signals within the block without raising: for closing workers, which takes no longer than killing.
 
         Without it a second Ctrl-C would leave workers alive, and the process would wait for their cases.
         """

@@ -62,7 +62,7 @@ class Clock:
 
     @contextmanager
     def announced(self, phase: Phase) -> Iterator[None]:
-        """Within the block, announce ``phase`` but count its time to the current phase."""
+        """Announce ``phase`` within the block, but count its time to the current phase."""
         if self._announce is not None:
             self._announce(phase)
         try:

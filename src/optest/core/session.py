@@ -460,7 +460,7 @@ class Session:
 
     @contextmanager
     def _slow_cases_reported(self) -> Iterator[None]:
-        """Within the block, call the listener's ``on_wait``, if any, each second for the case that runs longest."""
+        """Call the listener's ``on_wait``, if any, each second within the block for the case that runs longest."""
         on_wait: Any = getattr(self.listener, "on_wait", None)
         over, total = threading.Event(), len(self.cases) * self.policy.rounds
 

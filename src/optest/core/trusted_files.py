@@ -22,7 +22,7 @@ _NO_CONFIGURATION = ("Reports", "C library")
 
 @contextmanager
 def configuration_watched() -> Iterator[None]:
-    """Within the block, record digests of configuration files and plug-ins; print the files that changed after it.
+    """Record digests of configuration files and plug-ins before the block; print the files that changed after it.
 
     The record is a file in ``.optest`` of the working directory, written if that folder is writable. It stays if a
     file changed, or if this process is killed. A nested watch does nothing.

@@ -30,7 +30,7 @@ class InfiniLib:
     """
 
     def __init__(self, librt: Any, libop: Any, *, headers: Sequence[str | Path] = (), where: str = "") -> None:
-        """``librt`` and ``libop`` are ``ctypes.CDLL``; without ``headers`` the registrations are the signatures."""
+        """Store two ``ctypes.CDLL``; without ``headers`` the registrations are the signatures."""
         self.librt = librt
         self.libop = libop
         self.where = where or "this library"

@@ -56,7 +56,7 @@ def set_seed(seed: int) -> None:
 
 @contextmanager
 def timed() -> Iterator[None]:
-    """Within the block, check no inputs, and arguments only in the first call of each function."""
+    """Check no inputs within the block, and arguments only in the first call of each function."""
     scope = current_scope()
     before, scope.is_timed = scope.is_timed, True
     try:

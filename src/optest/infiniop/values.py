@@ -179,7 +179,7 @@ class TensorMemory:
     """A guarded buffer; for a torch device also the image of its bytes there, with guard zones and gaps."""
 
     def __init__(self, buffer: Buffer, device: str | None = None) -> None:
-        """``device`` is torch's name, None for the processor, which needs no torch."""
+        """Store the arguments; ``device`` is torch's name, None for the processor, which needs no torch."""
         self.buffer = buffer
         self.address = buffer.address
         self._bytes: Any = None

@@ -126,7 +126,7 @@ class _Counting:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Under ``pytest -n`` hold the device and report shared executions; raise for a model that no file has."""
+    """Hold the device and report shared executions under ``pytest -n``; raise for a model that no file has."""
     if session.config.pluginmanager.hasplugin("dsession"):
         listing.require_known_in_files(session.config)
         held = ExitStack()  # the workers, which start later, share the device of this process

@@ -304,7 +304,7 @@ class SceneDriver(BackendDriver):
 
 @contextmanager
 def _unchanged_sources(case: TestCase) -> Iterator[None]:
-    """After the block, raise Fault BAD_CASE, in place of any other error, if a file of the scene has changed."""
+    """Raise Fault BAD_CASE after the block, in place of any other error, if a file of the scene has changed."""
     try:
         yield
     finally:

@@ -369,7 +369,11 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("no_such_module:f", UsageError, "does not exist on the import path"),
         ("kernels_under_test:NUMBER", UsageError, "is 3, expected a function"),
         ("nothing_of_the_kind=kernels_under_test:softmax", UsageError, "is no operator.*\n  for a .*--reference"),
-        ("kernels_under_test:quantize_int8", UsageError, "\n  for quantize, rename the parameters .*\n  for a .*--reference"),
+        (
+            "kernels_under_test:quantize_int8",
+            UsageError,
+            "\n  for quantize, rename the parameters .*\n  for a .*--reference",
+        ),
         ("kernels_under_test:flash_attention", UsageError, "did you mean --function scaled_dot_product_attention=k"),
         ("kernels_under_test:mha", UsageError, "did you mean --function scaled_dot_product_attention=k"),
         ("kernels_under_test:ce_loss", UsageError, "operators\\)\n  for a .*--reference"),

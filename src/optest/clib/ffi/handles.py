@@ -29,7 +29,7 @@ class Handle:
     __slots__ = ("__weakref__", "_destroy", "_finalizer", "address", "destroyer", "made_at", "what")
 
     def __init__(self, what: str, address: int, destroy: Callable[[int], Any], destroyer: str, made_at: str) -> None:
-        """``destroy`` raises for a failure status; ``destroyer`` is the name of the C function."""
+        """Store the arguments; ``destroy`` raises for a failure status; ``destroyer`` is the name of the C function."""
         self.what = what
         self.address = address
         self.destroyer = destroyer

@@ -34,7 +34,7 @@ class CaseMemory:
         pool: PlacePool | None = None,
         alignment: int = 1,
     ) -> None:
-        """``arrays`` are the input arrays by name, ``layouts`` the output specs."""
+        """Store the arguments; ``arrays`` are the input arrays by name, ``layouts`` the output specs."""
         roles = entry.read.roles
         self._request = request
         self._entry = entry

@@ -39,7 +39,7 @@ class PlainCall:
         late: Mapping[int, str] = _NOTHING,
         behind: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """``behind`` is the byte offset of a pointer from element [0, 0, …], by key."""
+        """Store the arguments; ``behind`` is the byte offset of a pointer from element [0, 0, …], by key."""
         self.function = function
         self._values = values
         self._late = [(index, key, behind.get(key, 0)) for index, key in late.items()]
@@ -172,7 +172,7 @@ class Subject:
         returns: str = "",
         without: frozenset[str] = frozenset(),
     ) -> None:
-        """``sized`` returns the workspace size; ``without`` are keys of objects replaced by NULL."""
+        """Store the arguments; ``sized`` returns the workspace size, and objects with keys ``without`` are NULL."""
         self._call = call
         self._c_objects = [obj for obj in c_objects if not (is_of_a_tensor(obj.name) and obj.key in without)]
         self._sized = sized

@@ -140,7 +140,7 @@ class ConditionedCalls:
     """Calls one case under given conditions and finds the condition that changes its outputs."""
 
     def __init__(self, memory: CaseMemory, subject: Subject, call: Call, policy: Policy) -> None:
-        """``call`` runs the subject and checks its side effects."""
+        """Store the arguments; ``call`` runs the subject and checks its side effects."""
         self.memory = memory
         self.subject = subject
         self.call = call

@@ -106,7 +106,7 @@ class ThreadCounts:
     """Sets a library's number of threads, by functions and by environment variables that it reads at each call."""
 
     def __init__(self, functions: Sequence[str], variables: Sequence[str], library: Library) -> None:
-        """``functions`` are the mapping's; setters of known runtimes are added if the library exports them."""
+        """Find the setters: ``functions`` of the mapping, and those of known runtimes that the library exports."""
 
         def symbol(name: str) -> Any:
             return library.symbol(name) if name and library.has(name) else None

@@ -45,7 +45,7 @@ class SideEffects:
     def __init__(
         self, run: Callable[[Mapping[str, Any]], None], printed: Printed, *, looks_at_process: bool = False
     ) -> None:
-        """``looks_at_process`` compares process-wide state, which takes as long as many a case."""
+        """Store the arguments; ``looks_at_process`` compares process-wide state, which takes as long as many a case."""
         self._run = run
         self._printed = printed
         self._process = ProcessState() if looks_at_process else None

@@ -111,7 +111,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
 
 @contextmanager
 def _refusal_is_a_fault(call: TorchCall) -> Iterator[None]:
-    """Within the block, turn torch's refusal of the call into Fault BAD_CASE; pass on errors for a missing kernel."""
+    """Turn torch's refusal of the call within the block into Fault BAD_CASE; pass on errors for a missing kernel."""
     try:
         yield
     except (IndexError, RuntimeError, TypeError, ValueError) as error:

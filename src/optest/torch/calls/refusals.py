@@ -124,7 +124,7 @@ def in_words_of_eager_torch(
 # a case, and its results are compared then.
 @contextmanager
 def mixed_dtypes_refused(case: TestCase, inputs: Sequence[Array]) -> Iterator[None]:
-    """Within the block, turn a refusal into Fault BAD_CASE if torch on the CPU refuses these dtypes together, too."""
+    """Turn a refusal within the block into Fault BAD_CASE if torch on the CPU refuses these dtypes together, too."""
     try:
         yield
     except (Fault, *REFUSALS) as error:
@@ -183,7 +183,7 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 # torch logs a refusal while tracing and raises it as well; the verdict reports it.
 @contextmanager
 def refusals_unlogged() -> Iterator[None]:
-    """Within the block, suppress torch's log records of refused calls without values, and only these."""
+    """Suppress torch's log records of refused calls without values, and only these, within the block."""
     _LOGGER.addFilter(_is_no_refusal)
     try:
         yield

@@ -74,7 +74,7 @@ def shown_path(file: str) -> str:
 # torch attributes the warnings of a recorded call to the mode that forwards it, which tells the user nothing.
 @contextmanager
 def warnings_at_the_model() -> Iterator[None]:
-    """Within the block, show warnings from this package or torch/overrides.py at the model's line instead."""
+    """Show warnings from this package or torch/overrides.py at the model's line within the block."""
     shown = warnings.showwarning
 
     def show(

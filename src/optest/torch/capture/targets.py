@@ -165,7 +165,7 @@ def _require_no_arguments(function: Any, target: str) -> Callable[[], object]:
 
 @contextmanager
 def model_code(target: str) -> Iterator[None]:
-    """Within the block, turn exceptions of user code into UsageError with the user's lines; SystemExit with status
+    """Turn exceptions of user code within the block into UsageError with the user's lines; SystemExit with status
     0 or None ends the block without an error. Restore the working directory.
 
     Raises:

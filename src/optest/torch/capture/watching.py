@@ -35,7 +35,7 @@ EMPTY = "return no elements, so nothing can be compared"
 
 @contextmanager
 def record_calls(recorder: Recorder, level: str) -> Iterator[None]:
-    """Within the block, pass every torch call to the recorder; ``level`` is a key of LEVELS."""
+    """Pass every torch call within the block to the recorder; ``level`` is a key of LEVELS."""
     with warnings_at_the_model(), LEVELS[level](recorder):
         yield
 

@@ -252,7 +252,7 @@ MODEL_FILE: TypeAdapter[ModelFile] = TypeAdapter(ModelFile)
 
 
 def model_cases_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a file of model cases, for editors."""
+    """Return the JSON Schema (draft 2020-12) of a file of model cases, for editors."""
     schema = {**MODEL_FILE.json_schema(), "title": "optest model cases"}
     keys = schema["$defs"]["ModelCase"]["properties"]
     for owner, key, words in (

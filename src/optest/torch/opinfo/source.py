@@ -223,7 +223,7 @@ def _build(subject: str, function: Callable[[], Sequence[Any]]) -> Sequence[Any]
 
 @contextmanager
 def _trial_calls() -> Iterator[None]:
-    """Within the block, suppress warnings, keep the random state, and run torch with one thread."""
+    """Suppress warnings, keep the random state, and run torch with one thread within the block."""
     # Samples are small: threads that wait for each other cost more than the calls, 20 times more on a busy machine.
     threads = torch.get_num_threads()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
