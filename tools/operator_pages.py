@@ -213,10 +213,13 @@ def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
 
 
 def _derivation(descriptor: OperatorDescriptor) -> str:
-    """The first paragraph of what ``terms`` says of the errors, if the rule does not, and the file of the rest."""
+    """Return the first paragraph of the docstring of ``terms``, without its verb, and a link to the rest, if any."""
     if not isinstance(descriptor.terms, str) or descriptor.rule is None:
         return ""
     first, *rest = (inspect.getdoc(load_object(descriptor.terms)) or "").split("\n\n")
+    if first.startswith("Return "):
+        first = first[len("Return ") :]
+        first = first[:1].upper() + first[1:]
     module, _, hook = descriptor.terms.partition(":")
     link = f"[Derivation](../../src/{module.replace('.', '/')}.py): `{hook}`."
     if descriptor.rule.kind is RuleClass.ACCUMULATE:

@@ -81,12 +81,12 @@ def _product_budget(inputs: Inputs, weight: Array) -> tuple[ErrorBudget, ...]:
 
 
 def gptq_gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Return the budget of a product with packed weights: 4√k·Σ|t|, plus the rounding of weights (_product_budget)."""
+    """Return the budget of a product with packed weights: 4√k·Σ|t|, plus the rounding of the weights to 16 bits."""
     return _product_budget(inputs, *dequantize_gptq_reference(inputs[1:], attributes))
 
 
 def awq_gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Return the budget of a product with packed weights: 4√k·Σ|t|, plus the rounding of weights (_product_budget)."""
+    """Return the budget of a product with packed weights: 4√k·Σ|t|, plus the rounding of the weights to 16 bits."""
     return _product_budget(inputs, *dequantize_awq_reference(inputs[1:], attributes))
 
 
