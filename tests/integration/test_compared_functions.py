@@ -511,7 +511,7 @@ def test_what_is_missing_is_said() -> None:
         compared("pair_numpy:of_no_shape", "pair_numpy:of_no_shape")
     text = compared("pair_numpy:of_no_shape", "pair_numpy:cumsum_slow", tier="smoke")[2]
     assert says(text, "integration.fail_if_it_is")
-    with pytest.raises(UsageError, match="--shape is for a function"):
+    with pytest.raises(UsageError, match="--shape needs a --function"):
         check({"backend": "numpy", "op": ("relu",), "shape": ("input0=4",)})
     counts, _, _ = compared("pair_numpy:needs_dim", "pair_numpy:needs_dim", attr=("dim=-1",), tier="smoke")
     assert counts.keys() == {"passed"}
@@ -692,7 +692,7 @@ def test_optional_inputs_are_given_or_named() -> None:
     counts, _, text = compared("pair_numpy:offset", "pair_numpy:offset", **options)
     assert counts.keys() == {"passed"}
     assert "never with unknown" in text
-    assert "of no elements" in text
+    assert "calls without elements" in text
     assert "only x of rank 2" in text
 
 

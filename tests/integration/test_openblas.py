@@ -51,11 +51,11 @@ GAPS = {
         "op": "gemm",
         "shapes": {"a": {"shape": [5, 7], "strides": [0, 1]}, "b": [7, 3]},
     },
-    "should have one that is positive": {
+    "expected one that is positive": {
         "op": "norm",
         "shapes": {"input": {"shape": [9], "strides": [-1], "offset": 8}},
     },
-    "should have one that is other than 0": {
+    "expected one that is other than 0": {
         "op": "matmul",
         "shapes": {"input": {"shape": [5, 7], "strides": [9, 1]}, "other": {"shape": [7], "strides": [0]}},
     },

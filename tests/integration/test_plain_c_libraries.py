@@ -217,10 +217,10 @@ def test_a_handle_that_is_refused_names_function_and_status(libraries: Libraries
 
 def test_what_a_function_does_not_take_is_a_gap_in_words(libraries: Libraries) -> None:
     gaps = {
-        "takes input and out in one layout, but the steps are [7, 1] and [5, 1]": case(
+        "takes input and out in one layout, but the strides are [7, 1] and [5, 1]": case(
             "softmax", PADDED, attributes={"dim": -1}
         ),
-        "takes a number as dim, but it is None; left_out may say": case("sum", [2, 3]),
+        "takes a number as dim, but it is None; left_out in the mapping can set": case("sum", [2, 3]),
         "has no dim of 0": case("softmax", [2, 3], attributes={"dim": 0}),
     }
     results = libraries.asked("ctx", *gaps.values())

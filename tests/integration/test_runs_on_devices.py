@@ -184,7 +184,7 @@ def test_a_case_that_needs_more_devices_than_there_are_stops_the_run_before_it_b
         ({"max_parallel": "0"}, "expected auto, or a number"),
         ({"max_parallel": "two"}, "expected auto, or a number"),
         ({"isolate": "none"}, "which run in workers"),
-        ({"jobs": 2}, "--max-parallel bounds"),
+        ({"jobs": 2}, "--jobs is not for cases that need devices"),
     ],
 )
 def test_options_that_are_wrong_are_refused(toys: Toys, options: dict[str, Any], words: str) -> None:

@@ -263,10 +263,10 @@ def test_what_is_collected(project: Path, words: list[str], names: list[str]) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--case", "nope"], "no case matches --case 'nope'; there are TestSum[a2a3sim]::default, "),
+        (["--case", "nope"], "no case matches --case 'nope'; ids: TestSum[a2a3sim]::default, "),
         pytest.param(
             ["--case", "nope", "-n", "2"],
-            "no case matches --case 'nope'; there are TestSum[a2a3sim]::default, ",
+            "no case matches --case 'nope'; ids: TestSum[a2a3sim]::default, ",
             marks=pytest.mark.heavy,
         ),
         (["--case", "TestPlus::default", "test_more.py"], "no case matches --case 'TestPlus::default'"),

@@ -65,10 +65,11 @@ def require_writable(path: str, *, force: bool) -> None:
     if not file.parent.is_dir():
         raise UsageError(f"-o is {path}, but there is no folder {file.parent}")
     if file.exists() and not force:
-        raise UsageError(_EXISTS.format(path))
+        raise _file_exists(path)
 
 
-_EXISTS = "{} exists already and was not changed; choose another file, or overwrite it with --force"
+def _file_exists(path: str) -> UsageError:
+    return UsageError(f"{path} exists already and was not changed; choose another file, or use --force")
 
 
 def capture(
@@ -173,7 +174,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         draft.write_text(text, encoding="utf-8")
         # Checked before the model ran, too; something else may have written the file since.
         if path.exists() and not force:
-            raise UsageError(_EXISTS.format(path))
+            raise _file_exists(path)
         draft.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
