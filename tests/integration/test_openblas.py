@@ -59,7 +59,7 @@ GAPS = {
         "op": "matmul",
         "shapes": {"input": {"shape": [5, 7], "strides": [9, 1]}, "other": {"shape": [7], "strides": [0]}},
     },
-    "one increment does not walk in order": {
+    "which no single increment expresses": {
         "op": "reshape",
         "shapes": {"input": {"shape": [4, 5], "strides": [1, 4]}},
         "attributes": {"shape": [20]},
@@ -71,7 +71,7 @@ GAPS = {
     },
     "there is no function for float16": {"op": "dot", "dtypes": ["float16"], "shapes": {"input": [4], "tensor": [4]}},
     "has no p of 3.0": {"op": "norm", "shapes": {"input": [4]}, "attributes": {"p": 3.0}},
-    "without a status by which it could refuse": {
+    "cannot refuse a call: the mapping has no status": {
         "op": "dot",
         "shapes": {"input": [4], "tensor": [5]},
         "expects_error": {"type": "Exception"},

@@ -109,7 +109,7 @@ def devices_of(request: RunRequest) -> Devices | None:
     if settings["isolate"] == "none":
         if not has_hardware:
             return None
-        raise UsageError(f"--isolate none {wrong}, which run in workers; drop it")
+        raise UsageError(f"--isolate none {wrong}, which run in workers; drop --isolate none")
     if settings["jobs"] > 1:
         raise UsageError(f"--jobs {wrong}; drop it, or limit their processes by --max-parallel")
     all_ids = ids = device_ids(settings["device"])

@@ -157,7 +157,10 @@ _BUILT = "built file "
 
 
 def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
-    """Return the existing files that commands name, except tensors, each with whether a build step may create it."""
+    """Return the existing files that commands and ``golden`` name, each with whether a build step may create it.
+
+    Tensors of the call and golden files that a dump wrote are left out.
+    """
     files: dict[Path, bool] = {}
     for case in cases:
         config = case.backend_config.get(case.backend.name)

@@ -124,7 +124,7 @@ def from_codes(codes: Array, dt: InfiniDtype) -> Array:
 
 
 def to_codes(values: Array, dt: InfiniDtype) -> Array:
-    """Return values as stored elements, the inverse of :func:`from_codes`; components are rounded once, to nearest."""
+    """Return complex values as stored elements of C16 or C32, components rounded to nearest; else ``values`` itself."""
     component = COMPONENTS.get(dt)
     if component is None:
         return values

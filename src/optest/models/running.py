@@ -32,6 +32,7 @@ def run_command(context: CommandContext, **options: Any) -> int:
 
 
 def _forward_lines(options: Mapping[str, Any]) -> Iterator[str]:
+    """Execute the model once; yield lines with dtype, shape and range of its outputs, and the time with loading."""
     hooks, model = Hooks(options), runnable(options)
     yield from (f"{options['what']} on {model.backend}: {model.program}", *model.notes)
     began = time.perf_counter()

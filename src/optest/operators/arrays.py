@@ -105,9 +105,10 @@ def spec_of(array: Array) -> TensorSpec:
 
 
 def converted(array: Array, target: DType) -> Array:
-    """Return the elements rounded to ``target`` and widened, as an operator reads operands of another dtype.
+    """Return the elements as an operator of dtype ``target`` reads them, widened.
 
-    If both dtypes are float or complex, the elements are widened without rounding.
+    Integers and bool are rounded to an inexact target; inexact elements are not rounded to another inexact dtype. An
+    integer or bool target casts as NumPy does, which truncates, and does not widen.
     """
     source = dtype_of(array.dtype)
     # A float operand that is wider than the result is a 0-d tensor, which torch reads unrounded, as a number.

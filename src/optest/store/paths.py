@@ -80,7 +80,7 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     finally:
         os.close(handle)
     if len(raw) > most_bytes:
-        raise PathError(f"{named} is larger than {most_bytes // 2**20} MB, the limit for this kind of file")
+        raise PathError(f"{named} is larger than {most_bytes // 2**20} MiB, the limit for this kind of file")
     return raw
 
 

@@ -53,7 +53,10 @@ Specs = dict[str, TensorSpec | None]
 def specs_of_case(
     case: TestCase, entry: OperatorMapping, layouts: Sequence[OutputLayout], request: CallRequest
 ) -> Specs:
-    """Return the specs by role, None for an omitted tensor; raise Gap if the outputs or a layout are unknown."""
+    """Return the specs by role; omitted inputs have no key. Raise Gap if the outputs or a layout are unknown.
+
+    Add the inputs that the mapping creates: copies of one number (strides 0), and positions that it counts.
+    """
     outputs = output_specs(case, entry, layouts, request)
     specs: Specs = {f"input:{arg.name}": arg.spec for arg in case.inputs}
     like = next(iter(outputs.values()))

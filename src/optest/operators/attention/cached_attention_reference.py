@@ -192,6 +192,7 @@ def _accept_after_last_sequence(offsets: int) -> Callable[..., Sequence[Any]]:
     """Return an alternatives hook that accepts any value after the last sequence; `offsets` is an input index."""
 
     def alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
+        """Return a mask for each output, True in rows after the last sequence, where any value is right."""
         rows = np.arange(len(actual[0])) >= int(np.asarray(inputs[offsets])[-1])
         masks = (rows[:, None, None], rows[None])
         return tuple(np.broadcast_to(mask, out.shape) for mask, out in zip(masks, actual, strict=False))

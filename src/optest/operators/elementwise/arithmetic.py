@@ -133,7 +133,7 @@ def pow_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
 
 # Ranges of integers that the dtype holds; of their sums it holds every second one, the others are ties.
 _TERMS_OF_TIES = {"float16": (1025, 2047), "bfloat16": (129, 255), "float32": (2**23 + 1, 2**24 - 1)}
-# The same for products.
+# For products.
 _FACTORS_OF_TIES = {"float16": (46, 63), "bfloat16": (17, 22), "float32": (4097, 5792)}
 _EXACT = {"tolerance": {"rtol": 0.0, "atol": 0.0}}
 # Bits of the significand, and the exponents of the smallest and the largest normal number.
@@ -146,7 +146,7 @@ _FORMATS = {
 
 
 def _ties(ranges: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[Sample]:
-    """Yield samples with integer operands of which half the results are ties, without tolerance.
+    """Yield samples with integer operands and tolerance 0; about half the sums, or a quarter of the products, are ties.
 
     ``ranges`` are the operands' ends by dtype; the second operand has the sign of the first times ``sign``.
     """

@@ -26,7 +26,7 @@ _LLAMA_BLOCK = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp
 
 
 def gpt2(config: Mapping[str, Any]) -> TorchModel:
-    """Return GPT-2; ``size=full`` is the published model of 124 million parameters."""
+    """Return GPT-2 with random weights; ``size=full`` has the sizes of the published model, 124 million parameters."""
     config = effective_config("gpt2", config, {**_GPT2, **_SHARED}, _GPT2_FULL)
     _require_divisible(config, "n_embd", "n_head")
     return _causal("gpt2", Gpt2(config), config, "n_positions")

@@ -164,7 +164,7 @@ def variants_of(info: Any) -> list[Variant]:
 
 
 def _name_of(function: Any) -> str | None:
-    """Return the dotted name by which a call finds a torch function or a tensor's attribute, None if it has none."""
+    """Return the dotted name of a torch function, for a tensor's attribute that of its aten operator; else None."""
     resolved: str | None = torch.overrides.resolve_name(function)
     if resolved is None:
         return None
