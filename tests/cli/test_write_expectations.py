@@ -21,7 +21,7 @@ CHECK = ("check", "--function", "kernels:tanh", "--dtype", "float32", "--set", "
 def test_a_baseline_makes_the_same_check_pass(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(KERNELS.format(error="4e-7"))
     ended = optest(*CHECK, "--write-expectations", "known.yaml")
-    assert (ended.status, "expectations written; read by: optest check --expectations known.yaml" in ended.out) == (
+    assert (ended.status, "expectations written; to use: optest check --expectations known.yaml" in ended.out) == (
         0,
         True,
     )
@@ -53,7 +53,7 @@ def test_a_few_ulp_are_offered_as_a_line(optest: Shell, tmp_path: Path, error: s
     (tmp_path / "kernels.py").write_text(KERNELS.format(error=error))
     ended = optest(*CHECK)
     offer = [
-        line.partition("a line for --expectations: ")[2]
+        line.partition("add to a file of --expectations: ")[2]
         for line in ended.out.splitlines()
         if "to accept it, add to" in line
     ]

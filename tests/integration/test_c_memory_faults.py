@@ -543,4 +543,4 @@ def test_a_report_of_a_sanitizer_is_the_reason(objects: list[str], tmp_path: Pat
     assert add.status is Status.PASSED, add.verdict.message
     (unasked,) = answer(tmp_path, cases[:1], **place)
     assert unasked.reason is Reason.UNAVAILABLE
-    assert "state `sanitizer: asan`" in unasked.verdict.message
+    assert "set `sanitizer: asan`" in unasked.verdict.message

@@ -120,7 +120,7 @@ WRONG = (
     ),
     ([*CALL[:2], "constant:1 as scalar", *CALL[3:]], {}, "but constant:1 should be a float"),
     (["constant:CblasTranz", *CALL[1:]], {}, "CblasTranz, which is declared in no header"),
-    (CALL, {"returns": ""}, "returns float, but the mapping says nothing of it"),
+    (CALL, {"returns": ""}, "returns float, but the mapping does not use the result"),
     (["sise:n", *CALL[1:]], {}, "which is no role here; did you mean size?"),
     (["size:m", *CALL[1:]], {}, "but dims have n"),
     (["leading:input", *CALL[1:]], {}, "but input should have two dimensions in dims"),

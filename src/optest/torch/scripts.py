@@ -262,8 +262,12 @@ def script_of(
     else:
         call = call_of(case)
         backward = _Backward.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
-        operands = call.changeable(tensors) if backward else tensors
-        lines, outputs = _record(recording, lambda: call.on(operands, target.device)())
+
+        def run_call() -> Any:
+            # The copies are made here, so that they are recorded, too.
+            return call.on(call.changeable(tensors) if backward else tensors, target.device)()
+
+        lines, outputs = _record(recording, run_call)
     if backward is None and target.compiler is None:
         return _script(inputs, target, lines, outputs, modules)
     function = [f"def call({', '.join(names)}):", *_body(lines, outputs)]
