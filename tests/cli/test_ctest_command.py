@@ -312,7 +312,7 @@ def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:
         ),
         ({**of_two, f"{groups}1_NPUS": "id:4,slots:1"}, 1, "Expected: (devices[0]) != (devices[1])"),
         ({**of_two, f"{groups}1_NPUS": "id:x,slots:1"}, 1, "NPUS holds 'x'"),
-        ({**of_two, f"{groups}1_NPUS": "5"}, 1, "should hold id:<id>,slots:<slots>"),
+        ({**of_two, f"{groups}1_NPUS": "5"}, 1, "expected id:<id>,slots:<slots>"),
         ({**of_two, f"{groups}COUNT": "-1"}, 1, "COUNT holds '-1'"),
     ):
         done = subprocess.run(ring, env=variables, capture_output=True, text=True, check=False)

@@ -138,9 +138,12 @@ class OpenVinoBackend(OnnxBackend):
         yield PreparedCall(call=request.infer, outputs=outputs)
 
     def versions(self) -> Mapping[str, str]:
-        is_native = "BF16" in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
         kind = {"openvino_default": self.precision_of("default")}
-        kind["openvino_bfloat16"] = "native" if is_native else "emulated"
+        processor = Path("/proc/cpuinfo")
+        # AVX-512 rounds to bfloat16, also without instructions for it; code for AVX2 cuts bits off.
+        has_avx512 = processor.exists() and "avx512f" in processor.read_text(encoding="utf-8", errors="replace")
+        is_native = "BF16" in self._core.get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
+        kind["openvino_bfloat16"] = "native" if is_native else "rounded" if has_avx512 else "emulated"
         return {"openvino": openvino.__version__.partition("-")[0], **kind, **super().versions()}
 
     def doctor(self) -> Sequence[str]:
