@@ -68,7 +68,7 @@ def require_writable(path: str, *, force: bool) -> None:
         raise _file_exists(path)
 
 
-def _file_exists(path: str) -> UsageError:
+def _file_exists(path: str | Path) -> UsageError:
     return UsageError(f"{path} exists already and was not changed; choose another file, or use --force")
 
 
