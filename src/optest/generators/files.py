@@ -128,7 +128,7 @@ def _read_pt(path: str, key: str | None, spec: TensorSpec) -> Array:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (torch.serialization.pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         first = str(error).strip().partition("\n")[0]
-        raise _bad(path, f"cannot be read with weights_only=True, which accepts only tensors: {first}") from error
+        raise _bad(path, f"cannot be read: {first} (weights_only=True accepts only tensors)") from error
     if isinstance(loaded, dict):
         loaded = loaded[_require_name(path, key, [name for name in loaded if isinstance(loaded[name], torch.Tensor)])]
     elif key is not None:
