@@ -103,7 +103,7 @@ def microseconds_per_assignment(units: int, devices: int) -> float:
     began, running = time.perf_counter(), deque[Any]()
     for _ in range(units):
         if len(running) == devices:
-            dispatcher.give_back(running.popleft())
+            dispatcher.release(running.popleft())
         turn = dispatcher.take()
         assert turn is not None
         turn.executions.clear()

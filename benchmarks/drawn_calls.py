@@ -10,7 +10,7 @@ from width_calls import cases_of
 
 from optest.memory.stride_patterns import overlapping_patterns, patterns
 from optest.operators import operators
-from optest.operators.calls import ROWS_OF_EVERY_SIGN, call, full, laid, normal, uniform
+from optest.operators.calls import ROWS_OF_EVERY_SIGN, call, full, normal, uniform, with_strides
 from optest.spec import BackendTarget, Sample, TestCase
 
 __all__ = ["DRAWN", "drawn_case"]
@@ -55,7 +55,7 @@ def _layout(shape: list[int], rng: Random, *, may_overlap: bool) -> Any:
         return shape
     choices = [*patterns(shape), *(overlapping_patterns(shape) if may_overlap else ())]
     pattern = choices[rng.integers(len(choices))]
-    return laid(shape, pattern.strides, offset=pattern.offset)
+    return with_strides(shape, pattern.strides, offset=pattern.offset)
 
 
 def _size(rng: Random, low: int, high: int) -> int:

@@ -32,7 +32,7 @@ from wrong_kernels.registry import Array
 
 from optest.api import bootstrap
 from optest.backends.numpy_reference import NumpyBackend
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.numerics import ulp, widen
@@ -97,7 +97,7 @@ class Sample:
         return outputs
 
     def judge(self, outputs: Sequence[Array]) -> Verdict:
-        return judge(self.case, outputs, self.expected, numerics=Numerics(), inputs=self.inputs)
+        return compare_outputs(self.case, outputs, self.expected, numerics=Numerics(), inputs=self.inputs)
 
     def reason(self, outputs: Sequence[Array]) -> str:
         """Return how far accepted outputs are from the right ones."""

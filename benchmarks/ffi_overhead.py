@@ -40,9 +40,9 @@ from overhead import Kept, add_case, run_session
 from optest.backends import BackendDriver, backend_manager
 from optest.clib.library.config import read_ffi_config
 from optest.clib.library.driver import FfiBackend
-from optest.clib.library.places import Filling, Where
-from optest.compare.verdict import judge
-from optest.core.actual import in_order
+from optest.clib.library.places import BufferPlacement, Filling
+from optest.compare.verdict import compare_outputs
+from optest.core.actual import outputs_in_order
 from optest.core.executors import InProcess
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
@@ -82,7 +82,7 @@ def _times_us(case: TestCase, target_s: float) -> list[float]:
     session, _ = driver._library(config)
     with ExitStack() as stack:
         _, memory, subject = stack.enter_context(driver._called(case, config, session, inputs))
-        place = memory.place(Where())
+        place = memory.place(BufferPlacement())
         pointers = memory.pointers(place)
 
         def guarded() -> None:
@@ -117,7 +117,9 @@ def large(library: Path, megabytes: int, repeats: int) -> tuple[float, float, fl
             began = time.process_time()
             outputs = driver.run(case, inputs)
             watched = time.process_time()
-            verdict = judge(case, in_order(case, outputs), expected, numerics=driver.numerics, inputs=inputs)
+            verdict = compare_outputs(
+                case, outputs_in_order(case, outputs), expected, numerics=driver.numerics, inputs=inputs
+            )
             judged = time.process_time()
             prepared.call()
             called = time.process_time()

@@ -94,7 +94,7 @@ def count_of(task: Task) -> Count:
     count = Count(task=task)
     for case in _cases_of(task, driver):
         verdict = why_not_run(case, driver) or execute([case], driver).verdicts[0]
-        count.add(case, expectations.excused(case, verdict))
+        count.add(case, expectations.waive(case, verdict))
     return count
 
 

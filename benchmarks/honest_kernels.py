@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.spec import TestCase
 
@@ -50,7 +50,7 @@ class NumpyKernels(BackendDriver):
 
     def run(self, case: TestCase, inputs: Sequence[Array]) -> Sequence[Array]:
         real = np.float64 if case.dtypes[0].bits == 64 else np.float32
-        operands = [None if x is None else widen(x).astype(real) for x in at_their_places(case, list(inputs))]
+        operands = [None if x is None else widen(x).astype(real) for x in in_signature_order(case, list(inputs))]
         with np.errstate(all="ignore"):
             out = np.asarray(self.kernels[case.descriptor.name](operands, case.attributes))
         spec = case.outputs[0]

@@ -18,7 +18,7 @@ import kit
 import numpy as np
 
 from optest.compare import Expected
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.numerics import round_to
 from optest.spec import (
     Argument,
@@ -75,7 +75,7 @@ def verdict(name: str, actual: Any, value: Any, *, by_class: bool) -> Callable[[
     numerics = Numerics()
 
     def compare() -> None:
-        if judge(case, [actual], expected, numerics=numerics).status is not Status.PASSED:
+        if compare_outputs(case, [actual], expected, numerics=numerics).status is not Status.PASSED:
             raise AssertionError(f"{name}: a passing verdict was to be timed")
 
     return compare

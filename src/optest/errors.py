@@ -86,7 +86,7 @@ class Problem:
     line: int = 0
     path: str = ""
     hint: str = ""
-    stands_for: int = 1
+    count: int = 1
 
     def __str__(self) -> str:
         position = f"{self.file}:{self.line}" if self.line else self.file

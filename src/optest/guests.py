@@ -167,7 +167,7 @@ class Values(Protocol):
 class RunHooks:
     """Hooks of an integration into a run; the methods of this base class change nothing."""
 
-    def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:  # noqa: ARG002
+    def apply_options(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:  # noqa: ARG002
         """Return the cases with the integration's options applied; here unchanged.
 
         Raises:

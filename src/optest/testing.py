@@ -20,7 +20,7 @@ import numpy as np
 from optest.backends import BackendDriver, wrong_numerics
 from optest.backends.arrays import library_of, to_array
 from optest.compare.assert_close import close_tolerance
-from optest.core.actual import PLAIN_ARRAYS, BackendAnswer, in_order
+from optest.core.actual import PLAIN_ARRAYS, BackendResult, outputs_in_order
 from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs
 from optest.core.extensions import load_extensions
@@ -31,7 +31,7 @@ from optest.errors import InternalError, PlanError, UnknownName, UsageError
 from optest.numerics import Array, dtype_of, is_known, widen
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanHost, build_cases
-from optest.plan.from_samples import document_of
+from optest.plan.from_samples import plan_of_entries
 from optest.registry import load_object
 from optest.reporting.explain import explain
 from optest.spec import (
@@ -452,7 +452,7 @@ def _build_case(
         "attributes": {name: _plan_value(value) for name, value in attributes.items()},
         "tolerance": tolerance,
     }
-    document = document_of([{key: value for key, value in entry.items() if value}], "assert_right")
+    document = plan_of_entries([{key: value for key, value in entry.items() if value}], "assert_right")
     host = PlanHost(operators=operators, target=driver.target(), check_fill=lambda _: None)
     try:
         (case,) = build_cases(document, CaseRequest(), host)
@@ -546,7 +546,7 @@ def _build_pairs_case(
     )
 
 
-def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendAnswer, driver: _FinishedDriver) -> None:
+def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendResult, driver: _FinishedDriver) -> None:
     """Compare ``answer`` with the expected outputs as a run does.
 
     Raises:
@@ -579,14 +579,14 @@ def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendAnswe
         raise AssertionError(text)
 
 
-def _order_outputs(case: TestCase, outputs: Sequence[_Tensor], fault: Fault | None = None) -> BackendAnswer:
+def _order_outputs(case: TestCase, outputs: Sequence[_Tensor], fault: Fault | None = None) -> BackendResult:
     """Return the outputs in the operator's order; or ``fault``, or the fault of missing and extra outputs."""
     if fault is not None:
-        return BackendAnswer((), (), fault, further=())
+        return BackendResult((), (), fault, further=())
     is_named = any(output.name != "actual" and not output.name.startswith("output") for output in outputs)
     arrays = {output.name: output.array for output in outputs} if is_named else [output.array for output in outputs]
     try:
-        arrays = in_order(case, arrays)
+        arrays = outputs_in_order(case, arrays)
     except Fault as fault:
-        return BackendAnswer((), (), fault, further=())
-    return BackendAnswer(arrays, (), further=())
+        return BackendResult((), (), fault, further=())
+    return BackendResult(arrays, (), further=())

@@ -13,7 +13,7 @@ from texts import says
 from user_shell import Shell
 
 from optest.compare import Expected
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.core.results import result_of
 from optest.reporting.html_report import html_text
 from optest.spec import (
@@ -169,7 +169,7 @@ def failure(name: str, actual: Any, expected: Any, dtype_name: str) -> CaseResul
     argument = Argument(name="x", path="input0", spec=spec, fill=Fill(kind="randn"))
     case = TestCase(descriptor=descriptor, inputs=(argument,), name=name)
     right = Expected(name="out", dtype=dtype(dtype_name), shape=np.shape(actual), value=np.asarray(expected))
-    verdict = judge(case, [np.asarray(actual)], [right], numerics=Numerics(), draws=True)
+    verdict = compare_outputs(case, [np.asarray(actual)], [right], numerics=Numerics(), draws=True)
     assert verdict.pictures
     return result_of(case, verdict)
 

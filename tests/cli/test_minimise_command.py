@@ -219,7 +219,7 @@ def test_shrink_says_why_it_is_not_reduced(optest: Shell, plan: Callable[[str], 
 def test_a_run_that_the_user_ended_is_not_shrunk() -> None:
     nothing: Any = None
     with pytest.raises(KeyboardInterrupt):
-        smallest_line(nothing, nothing, Interruption(happened=True), nothing)
+        smallest_line(nothing, nothing, Interruption(is_cancelled=True), nothing)
 
 
 def test_no_attempt_begins_after_the_limit(minimised: Callable[..., Ended]) -> None:

@@ -24,7 +24,7 @@ from optest.clib.library.driver import FfiBackend
 from optest.clib.probing import case_probe
 from optest.core.runner import execute
 from optest.operators import operators
-from optest.process.state import counted
+from optest.process.state import count_resources
 from optest.registry import load_object
 from optest.spec import (
     Argument,
@@ -73,11 +73,11 @@ def fault(objects: list[str]) -> Iterator[Any]:
 
     is_over = ctypes.c_int.in_dll(library, "is_over")
     is_over.value = 0
-    threads = counted()["threads"]
+    threads = count_resources()["threads"]
     yield choose
     chosen.value, is_over.value = 0, 1
     ends = time.monotonic() + 60  # a thread of somebody else may stay
-    while counted()["threads"] > threads and time.monotonic() < ends:
+    while count_resources()["threads"] > threads and time.monotonic() < ends:
         time.sleep(0.001)
 
 
@@ -234,10 +234,10 @@ def test_files_and_threads_that_every_call_leaves_are_a_leak(
     objects: list[str], fault: Any, name: str, what: str
 ) -> None:
     fault("right")
-    counted = replace(asked("tanh", (4, 5), objects=objects), seed=2)
-    assert execute([counted], DRIVER).verdicts[0].status is Status.PASSED
+    count_resources = replace(asked("tanh", (4, 5), objects=objects), seed=2)
+    assert execute([count_resources], DRIVER).verdicts[0].status is Status.PASSED
     fault(name)
-    found = execute([counted], DRIVER).verdicts[0]
+    found = execute([count_resources], DRIVER).verdicts[0]
     assert found.reason is Reason.LEAK, found.message
     assert found.message.endswith(f"left {found.details[what]} {what}")
 
@@ -253,8 +253,8 @@ def test_files_and_threads_that_every_call_leaves_are_a_leak(
 def test_what_the_process_has_one_of_is_left_alone(objects: list[str], fault: Any, name: str, what: str) -> None:
     fault(name)
     folder = Path.cwd()
-    counted = replace(asked("tanh", (4, 5), objects=objects), seed=2)
-    found = execute([counted], DRIVER).verdicts[0]
+    count_resources = replace(asked("tanh", (4, 5), objects=objects), seed=2)
+    found = execute([count_resources], DRIVER).verdicts[0]
     assert found.reason is Reason.STATE, found.message
     assert found.details["process"][0].startswith(what)
     assert Path.cwd() == folder
@@ -262,8 +262,8 @@ def test_what_the_process_has_one_of_is_left_alone(objects: list[str], fault: An
 
 def test_a_new_variable_is_a_note(objects: list[str], fault: Any) -> None:
     fault("adds_variable")
-    counted = replace(asked("tanh", (4, 5), objects=objects), seed=2)
-    found = execute([counted], DRIVER).verdicts[0]
+    count_resources = replace(asked("tanh", (4, 5), objects=objects), seed=2)
+    found = execute([count_resources], DRIVER).verdicts[0]
     ctypes.CDLL(None).unsetenv(b"TANH_WAS_HERE")
     assert found.status is Status.PASSED, found.message
     notes = [check.detail for check in found.checks if check.state is CheckState.NOTE]

@@ -774,12 +774,12 @@ def test_functions_of_jax() -> None:
 
 def test_traced_calls_of_jax_have_the_shapes_of_real_ones() -> None:
     jnp = pytest.importorskip("jax.numpy")
-    from optest.jax.backend import called_with_arrays
+    from optest.jax.backend import call_with_arrays
 
     def untraceable(arrays: Any) -> Any:
         return [jnp.concatenate([each[each > 0] for each in arrays])]  # as many elements as its inputs have values
 
     x = np.arange(-3, 5, dtype=np.float16)
     for function in (lambda arrays: [arrays[0].astype("float64") * 2, arrays[0][:, None] > 1], untraceable):
-        real, traced = (called_with_arrays(function, [x], is_traced=traced) for traced in (False, True))
+        real, traced = (call_with_arrays(function, [x], is_traced=traced) for traced in (False, True))
         assert [(each.shape, each.dtype) for each in real] == [(each.shape, each.dtype) for each in traced]

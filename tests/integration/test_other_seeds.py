@@ -26,7 +26,7 @@ def test_every_seed_passes(backend: str, half: int, tmp_path: Path, monkeypatch:
     """Each case has one of the seeds, and neighbours, which are of one set, have others."""
     pytest.importorskip(backend, reason=f"{backend} is not installed")
     # Further calls compare bits with those of the first, whatever the seed is.
-    monkeypatch.setattr(runner, "has_surroundings", lambda *_: False)
+    monkeypatch.setattr(runner, "can_vary_surroundings", lambda *_: False)
     run = check_request({"backend": backend, "runs_dir": str(tmp_path)}).run
     drawn = [
         case

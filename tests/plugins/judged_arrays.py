@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends.numpy_reference import NumpyBackend
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.core.expected import expected_outputs
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
@@ -37,7 +37,7 @@ def verdict_of(operator: str, inputs: Sequence[Array | None], outputs: Sequence[
     case = case_of(operator, inputs, attributes)
     given = [each for each in inputs if each is not None]
     expected, _ = expected_outputs([case], given, None, NumpyBackend())
-    return judge(case, outputs, expected, numerics=Numerics(processor="cpu"), inputs=given)
+    return compare_outputs(case, outputs, expected, numerics=Numerics(processor="cpu"), inputs=given)
 
 
 def measured(operator: str, inputs: Sequence[Array | None], values: Any, **attributes: Any) -> tuple[bool, Measure]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.backends.numpy_reference import NumpyBackend
 from optest.compare import Expected
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.core.expected import expected_outputs
 from optest.generators.fills import check_fill
 from optest.generators.random_tensors import RandomTensorGenerator
@@ -42,7 +42,7 @@ class Question:
         """Whether the answer is right, or the refusal."""
         try:
             with np.errstate(all="ignore"):
-                found = kernel(at_their_places(self.case, self.inputs), self.case.attributes)
+                found = kernel(in_signature_order(self.case, self.inputs), self.case.attributes)
                 answers = [np.asarray(each) for each in (found if isinstance(found, tuple) else (found,))]
         except (ValueError, IndexError, TypeError):
             return self.case.expects_error is not None
@@ -51,7 +51,7 @@ class Question:
         for index, (answer, spec) in enumerate(zip(answers, self.case.outputs, strict=False)):
             if answer.shape == spec.shape:
                 answers[index] = _rounded(answer, spec.dtype)
-        verdict = judge(self.case, answers, self.expected, numerics=Numerics(), inputs=self.inputs)
+        verdict = compare_outputs(self.case, answers, self.expected, numerics=Numerics(), inputs=self.inputs)
         return verdict.status is Status.PASSED
 
 

@@ -17,10 +17,10 @@ from optest.backends.function import FunctionBackend
 from optest.core.operands import ELEMENTWISE
 from optest.core.reference_functions import PREFIX
 from optest.errors import UsageError, plural
-from optest.plan.expectations import EXCUSABLE, case_dtype
+from optest.plan.expectations import EXPECTABLE_REASONS, case_dtype
 from optest.plan.from_samples import SET_TAG, TIER_TAG
-from optest.reporting.explain import gist, texts
-from optest.reporting.failure_groups import by_operator, plain
+from optest.reporting.explain import detail_texts, gist
+from optest.reporting.failure_groups import by_operator, without_colours
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, TensorSpec, TestCase, dtype
 from optest.store import check_writable, write_atomically
 
@@ -50,7 +50,7 @@ def write_expectations(path: str, results: Sequence[CaseResult], *, group: str |
     # One line per case, so that each case that passes again is reported.
     bad = [result for result in results if result.status in BAD_STATUSES]
     compared = (Status.FAILED, Status.ERROR)
-    lines = [_expectation_line(x, group) for x in bad if x.status in compared and x.reason in EXCUSABLE]
+    lines = [_expectation_line(x, group) for x in bad if x.status in compared and x.reason in EXPECTABLE_REASONS]
     today = datetime.now(timezone.utc).date()
     head = f"# Failures of {today}, written by `optest check --write-expectations`; write their causes into `why`.\n"
     texts = "".join(f"- {json.dumps(line, ensure_ascii=False)}\n" for line in lines)
@@ -66,7 +66,7 @@ def _expectation_line(result: CaseResult, group: str | None) -> dict[str, Any]:
     tier = next((tag.removeprefix(TIER_TAG) for tag in result.tags if tag.startswith(TIER_TAG)), None)
     where = {name: value for name, value in (("tier", tier), ("group", group)) if value}
     case = {"case": result.id, "op": result.operator, "dtype": _main_dtype(result), "reason": result.reason.value}
-    line = {**case, **_limit(result), "why": gist(plain(result)), "where": where}
+    line = {**case, **_limit(result), "why": gist(without_colours(result)), "where": where}
     return {name: value for name, value in line.items() if value}
 
 
@@ -154,7 +154,7 @@ def _is_slight(failed: Sequence[CaseResult]) -> bool:
     """
     off = [measure for result in failed for measure in result.verdict.measures if measure.is_off]
     shares = sorted((x.mismatched + x.nonfinite_mismatched) / max(1, x.compared) for x in off)
-    diagnoses = " ".join(text for result in failed for text in texts(result.verdict.details.get("diagnosis")))
+    diagnoses = " ".join(text for result in failed for text in detail_texts(result.verdict.details.get("diagnosis")))
     return "is one ratio" in diagnoses or bool(shares and shares[len(shares) // 2] < 0.5)
 
 

@@ -39,10 +39,10 @@ from optest.backends.abilities import InfersShapes
 from optest.backends.arguments import EMPTY, names_of
 from optest.backends.command_abilities import (
     ChecksReadiness,
+    DeclaresCapabilities,
     KnowsExpectations,
     NamesOperators,
     SelectsSamples,
-    StatesCapabilities,
     case_options_of,
     compared_variants,
     config_problems,
@@ -52,8 +52,8 @@ from optest.backends.function import FunctionBackend, kernel_of
 from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
 from optest.core.reference_functions import PREFIX
-from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
-from optest.core.verdicts import SHOWS_NOTHING, judged_by_others
+from optest.core.suggestion import COMPARE, HOW, SUGGESTED, accepts_constants
+from optest.core.verdicts import SHOWS_NOTHING, suspect_if_self_judged
 from optest.errors import NothingSelected, UnknownName, UsageError, did_you_mean, plural
 from optest.generators.fills import check_fill
 from optest.guests import guests
@@ -68,7 +68,7 @@ from optest.process import ForkServer
 from optest.registry import load_extension, load_object
 from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
-from optest.reporting.explain import texts
+from optest.reporting.explain import detail_texts
 from optest.reporting.page import wants_color
 from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import ConfigFile, Settings, Value, environment, resolve
@@ -111,7 +111,7 @@ class CheckRequest:
     run: RunRequest
     by_operator: Sequence[CasesOfSamples]
     without_samples: Mapping[str, SignatureSamples]
-    lacking: Sequence[str] = ()
+    unsupported: Sequence[str] = ()
 
 
 def check(
@@ -192,7 +192,7 @@ def _suggestions(results: Sequence[CaseResult]) -> Iterator[str]:
         texts = []
         for name, several in by_dtype.items():
             rtol, atol = (max(x[index] for x in several) for index in (0, 1))
-            is_too_wide = any(lets_constants_pass(rtol, atol, *x[2:]) for x in several)
+            is_too_wide = any(accepts_constants(rtol, atol, *x[2:]) for x in several)
             texts.append(f"{name} " + ("none that fits all" if is_too_wide else f"rtol={rtol:g}, atol={atol:g}"))
         is_none = any("none" in text for text in texts)
         hint = f" (zeros, or the mean of the results, would pass; {COMPARE})" if is_none else ""
@@ -264,7 +264,7 @@ def check_request(options: Mapping[str, Any], driver: BackendDriver | None = Non
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
     expectations = _expectations(settings, driver)
-    capabilities: Any = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
+    capabilities: Any = driver.capabilities if isinstance(driver, DeclaresCapabilities) else {}
     if not isinstance(capabilities, Mapping) or not all(isinstance(x, Capability) for x in capabilities.values()):
         raise UsageError(
             f"capabilities of backend {driver.name} is {capabilities!r}, expected a mapping from names of operators to "
@@ -294,8 +294,8 @@ def check_request(options: Mapping[str, Any], driver: BackendDriver | None = Non
             document=None,
             driver=driver,
             target=target,
-            cases=[expectations.left_out(with_deadline(case, settings["timeout"])) for case in cases],
-            revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
+            cases=[expectations.skip(with_deadline(case, settings["timeout"])) for case in cases],
+            revise=lambda case, verdict: expectations.waive(case, suspect_if_self_judged(verdict)),
             facts={"command": "check", "tier": settings["tier"], **_compared_variants(driver, settings)},
             every_measure=True,
             notes=notes,
@@ -309,7 +309,7 @@ def check_request(options: Mapping[str, Any], driver: BackendDriver | None = Non
             for x in built
         ],
         without_samples={**compared, **{op.name: by_signature(op) for op in chosen if op.samples is None}},
-        lacking=lacking,
+        unsupported=lacking,
     )
 
 
@@ -410,7 +410,7 @@ def _built_cases(
             f"  none follow from the signature: {'; '.join(dict.fromkeys(by_signature(op).how for op in chosen))}\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
-    built = [_cases_of(x, settings, target, driver, programs.stated.get(x.name)) for x in with_samples]
+    built = [_cases_of(x, settings, target, driver, programs.options_by_operator.get(x.name)) for x in with_samples]
     cases = [case for operator in built for case in operator.cases]
     problems = [(case.descriptor.name, x) for case in cases for x in config_problems(driver, case)]
     if programs.source:
@@ -430,7 +430,7 @@ def _supported(
     reasons: dict[str, list[str]] = {}
     supported = []
     for operator in chosen:
-        is_outside = programs.source and operator.name not in programs.stated
+        is_outside = programs.source and operator.name not in programs.options_by_operator
         why = "not in the config" if is_outside else lack_of_operator(driver, operator)
         if why is None:
             supported.append(operator)
@@ -469,7 +469,7 @@ def _expectations(settings: Settings, driver: BackendDriver) -> Expectations:
     """Read the driver's expectations and the user's; a line of the user replaces one of the same name."""
     shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
     paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
-    return Expectations.joined(
+    return Expectations.merge(
         read_expectations(path, operators=operators, versions=driver.versions()) for path in paths
     )
 
@@ -532,7 +532,7 @@ def _reference_path(descriptor: OperatorDescriptor, reference: str | None) -> st
 
 
 def _case_request(settings: Settings) -> CaseRequest:
-    names = filter(settings.stated, ("seed", "timeout", "retries", "dtype", "attr", "shape", "tolerance"))
+    names = filter(settings.is_set, ("seed", "timeout", "retries", "dtype", "attr", "shape", "tolerance"))
     return request_from({name: settings[name] for name in names})
 
 
@@ -583,7 +583,7 @@ def _baselines(cases: Sequence[TestCase], driver: BackendDriver, settings: Setti
 def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
     """Set ``jobs`` to the number of processors, at most 8, unless it is explicit or the backend uses a device."""
     runs_on_processors = (driver.device() or driver.kind).partition(":")[0] == "cpu"
-    if settings.stated("jobs") or settings["isolate"] == "none" or not runs_on_processors:
+    if settings.is_set("jobs") or settings["isolate"] == "none" or not runs_on_processors:
         return settings
     jobs = min(MOST_JOBS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return Settings({**settings.values, "jobs": Value(jobs)})
@@ -593,7 +593,7 @@ def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
     """Return notes on unsupported operators, functions that fail nearly every call, references and expectations."""
     # A function is for one operator: that it lacks the others is no news.
     names_lacking = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
-    notes = list(request.lacking) if names_lacking else []
+    notes = list(request.unsupported) if names_lacking else []
     functions = request.run.driver.case_options() if isinstance(request.run.driver, FunctionBackend) else {}
     for name, function in functions.items():
         kernel = kernel_of(load_extension("function", function), name)
@@ -608,7 +608,7 @@ def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
         called = failed + [by_id[x.id] for x in results if x.id in by_id and x.status is Status.PASSED]
         if failed and len(failed) >= _NEARLY_ALL * len(called):
             count, inputs = f"{len(failed)} of {len(called)} calls of {function} fail", failed[0].inputs
-            by_position = kernel.by_place(failed[0])
+            by_position = kernel.by_position(failed[0])
             if name.startswith(PREFIX) and not request.run.settings["shape"]:
                 used = ", ".join(f"{x.name} {x.spec.dtype.name} {format_shape(x.spec.shape)}" for x in inputs)
                 others = f"{shape_options(x.name for x in inputs)}, and {inputs[0].name}: torch.IntTensor for integers"
@@ -616,7 +616,10 @@ def _notes(request: CheckRequest, results: Sequence[CaseResult]) -> list[str]:
             elif by_position:
                 notes.append(f"{count}; assigned by position: {', '.join(by_position)}; if wrong, rename parameters")
         diagnoses = [
-            text for result in results if result.id in by_id for text in texts(result.verdict.details.get("diagnosis"))
+            text
+            for result in results
+            if result.id in by_id
+            for text in detail_texts(result.verdict.details.get("diagnosis"))
         ]
         as_if = Counter(match.groups() for text in diagnoses if (match := _OTHER_ATTRIBUTE.match(text)))
         for (attribute, value), times in as_if.most_common(1):

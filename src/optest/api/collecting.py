@@ -28,7 +28,7 @@ from optest.reporting.explain import gist as gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines
 from optest.reporting.variant_table import variant_text
-from optest.scenes.cases import case_of, left_by_options, scene_of
+from optest.scenes.cases import case_of, scene_of, selected_by_options
 from optest.scenes.cases import is_scene as is_scene
 from optest.scenes.declaration import GUARD as GUARD
 from optest.scenes.workers import SceneWorkers as SceneWorkers
@@ -85,7 +85,7 @@ def suite_request(name: str, module: str, options: Mapping[str, Any]) -> RunRequ
     if options.get("tier") not in tiers:
         raise UsageError(f"the tier of suite {name} is {options.get('tier')!r}, expected one of {', '.join(tiers)}")
     request = check_request({**options, "backend": name})
-    notes = (*request.run.notes, *request.lacking)
+    notes = (*request.run.notes, *request.unsupported)
     return dataclasses.replace(request.run, notes=notes, plugins=(module,))
 
 
@@ -100,7 +100,7 @@ def selected_scenes(cases: Sequence[TestCase], options: Mapping[str, Any]) -> li
     Raise ``UsageError`` or ``UnknownName`` for an unknown runtime or case.
     """
     triples = [(type(scene_of(case)), case_of(case), case.attributes["platform"]) for case in cases]
-    left = list(compress(cases, left_by_options(triples, resolve(options))))
+    left = list(compress(cases, selected_by_options(triples, resolve(options))))
     return select(left, globs=options.get("case") or ())
 
 
@@ -162,7 +162,7 @@ def lines_expected(chosen: Sequence[tuple[RunRequest, TestCase]]) -> dict[str, b
     cases = [case for _, case in chosen]
     lines: dict[str, bool] = {}
     for request in {id(request): request for request, _ in chosen}.values():
-        lines.update(request.expectations.concerning(cases))
+        lines.update(request.expectations.labels_concerning(cases))
     return lines
 
 

@@ -21,7 +21,7 @@ from optest.core.session import Execution
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import UsageError, plural
 from optest.settings import Settings
-from optest.settings.platforms import Platform, device_ids, platform_called, share_of_devices
+from optest.settings.platforms import Platform, device_ids, get_platform, share_of_devices
 from optest.settings.variables import leases_folder
 
 FINISH_S = 10.0
@@ -77,10 +77,10 @@ class Devices:
             case = repeated[0].first
             needed = self.requests.get(id(case)) or DeviceRequest(platform=self.platforms[0].name, runtime="")
             unit = Unit(
-                place=index,
+                index=index,
                 runtime=needed.runtime,
                 count=needed.count,
-                alone=needed.level > 2 or needed.count > 1,
+                exclusive=needed.level > 2 or needed.count > 1,
                 file=needed.file if has_choice else "",
                 expected_s=len(repeated) * known.get(case.id, usual_s) if has_choice else 1.0,
             )
@@ -104,7 +104,7 @@ def devices_of(request: RunRequest) -> Devices | None:
     requests, settings = device_requests(request), request.settings
     if not requests:
         return None
-    platforms = [platform_called(name) for name in dict.fromkeys(x.platform for x in requests.values())]
+    platforms = [get_platform(name) for name in dict.fromkeys(x.platform for x in requests.values())]
     has_hardware, wrong = any(x.is_device for x in platforms), "is not for cases that need devices"
     if settings["isolate"] == "none":
         if not has_hardware:

@@ -17,7 +17,7 @@ from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.devices import devices_held
 from optest.core.dispatcher import Dispatcher
-from optest.core.executors import BringsExecutor, Executor, InProcess
+from optest.core.executors import Executor, HasExecutor, InProcess
 from optest.core.interruption import Interruption
 from optest.core.messages import NotInWorker
 from optest.core.session import Execution
@@ -26,7 +26,7 @@ from optest.errors import Unavailable, UsageError, plural
 from optest.guests import Guest, guests, run_hooks
 from optest.registry import load_object
 from optest.settings import Settings, environment, plugin_modules
-from optest.settings.platforms import PLATFORMS, Platform, is_device, platform_called
+from optest.settings.platforms import PLATFORMS, Platform, get_platform, is_device
 from optest.settings.variables import worker_environment
 from optest.spec import TestCase
 from optest.store import RunDirectory
@@ -36,7 +36,7 @@ _UNITS_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class WorkerSlots:
     """The worker slots of a run: ``make(index)`` returns the executor of a slot, ``close`` is called after the run.
 
     If cases need devices, ``dispatcher`` is used instead of ``make``. ``variables`` are set in this process while cases
@@ -55,7 +55,7 @@ class Lanes:
     close: Callable[[], None] = lambda: None
 
 
-def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
+def worker_slots(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> WorkerSlots:
     """Return the worker slots of a run; with ``--isolate auto`` only built-in references run in this process.
 
     Lock the device of the backend until the slots are closed, unless pytest-xdist's session or a dispatcher does.
@@ -64,16 +64,18 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         UsageError: if requested workers cannot find the driver, or a case cannot have its devices.
         Unavailable: if the driver needs a package or device that this machine lacks.
     """
-    if isinstance(request.driver, BringsExecutor):
+    if isinstance(request.driver, HasExecutor):
         executor = request.driver.executor(directory.path)
-        return Lanes(make=lambda _: executor, isolation="case", jobs=1)
+        return WorkerSlots(make=lambda _: executor, isolation="case", jobs=1)
     for guest in guests():
         if guest.machines and request.settings[guest.options[0].name]:
             return _cluster_lanes(guest, request, directory)
     devices, requested = devices_of(request), request.settings["torch_device"]
     with ExitStack() as lease:
         if devices is None and request.device_share is None:
-            lease.enter_context(torch_device_held(requested, request.driver.device(), lambda: interruption.happened))
+            lease.enter_context(
+                torch_device_held(requested, request.driver.device(), lambda: interruption.is_cancelled)
+            )
         lanes = _local_lanes(request, directory, interruption, devices)
         return dataclasses.replace(lanes, close=lease.pop_all().close)
 
@@ -86,13 +88,13 @@ def torch_device_held(
     kind = "cuda" if kind == "gpu" else kind  # the name in JAX
     if kind == "cpu" or not is_device(kind) or not (requested or kind in PLATFORMS):
         return nullcontext()
-    platform = platform_called(kind) if kind in PLATFORMS else Platform(name=kind)
+    platform = get_platform(kind) if kind in PLATFORMS else Platform(name=kind)
     return devices_held(platform, [int(index) if index.isdecimal() else 0], is_closed)
 
 
 def _local_lanes(
     request: RunRequest, directory: RunDirectory, interruption: Interruption, devices: Devices | None
-) -> Lanes:
+) -> WorkerSlots:
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
     if devices is not None:
         jobs = devices.rules.max_parallel
@@ -105,16 +107,16 @@ def _local_lanes(
     jobs = min(jobs, max(1, len(request.cases) * request.settings["rounds"]))
     first = WorkerProcess(options, "worker-0", request.forks)
     if devices is None:
-        interruption.ends(first)  # also while it loads a framework, which may take minutes
+        interruption.register(first)  # also while it loads a framework, which may take minutes
         try:
             first.start()
         except NotInWorker as error:
-            if isolation != "auto" or (jobs > 1 and request.settings.stated("jobs")):
+            if isolation != "auto" or (jobs > 1 and request.settings.is_set("jobs")):
                 raise
             lanes = _in_process_lane(request, directory, interruption)
             note = f"in-process run: {str(error).splitlines()[0]}"
             return dataclasses.replace(lanes, notes=(note, *lanes.notes))
-    return Lanes(
+    return WorkerSlots(
         make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}", request.forks),
         dispatcher=None if devices is None else partial(devices.dispatcher, request, options),
         isolation="case" if options.fresh else "worker",
@@ -123,14 +125,14 @@ def _local_lanes(
     )
 
 
-def _cluster_lanes(guest: Guest, request: RunRequest, directory: RunDirectory) -> Lanes:
+def _cluster_lanes(guest: Guest, request: RunRequest, directory: RunDirectory) -> WorkerSlots:
     """Return worker slots on the cluster of an integration: as many as it has, unless an option limits them."""
     settings, requests, option = request.settings, _cluster_requests(request), guest.options[0]
     flag, where = option.flags[0], settings[option.name]
     for wrong, is_requested, why in (
         ("--bench", settings["bench"], "its machines differ, and others use them"),
         ("--isolate none", settings["isolate"] == "none", "its workers are on other machines"),
-        ("--device", requests and settings.stated("device"), "Ray chooses devices"),
+        ("--device", requests and settings.is_set("device"), "Ray chooses devices"),
     ):
         if is_requested:
             raise UsageError(f"{wrong} is not for a run on a cluster: {why}; drop it, or {flag}")
@@ -144,12 +146,12 @@ def _cluster_lanes(guest: Guest, request: RunRequest, directory: RunDirectory) -
         if lines := [f"{name} needs {lacks[kind]}" for name, kind in kinds.items() if kind in lacks]:
             raise UsageError(f"no node of the cluster has the devices that cases need{listed(lines)}")
         slots = cluster.slots(set(kinds.values()))
-        jobs = min(slots, explicit_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
+        jobs = min(slots, explicit_parallel(settings) or slots, settings["jobs"] if settings.is_set("jobs") else slots)
         options = dataclasses.replace(_worker_options(request, directory, jobs), finish_s=FINISH_S if requests else 0.0)
     except BaseException:
         cluster.close()
         raise
-    return Lanes(
+    return WorkerSlots(
         make=lambda _: cluster.executor(options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
@@ -199,7 +201,7 @@ def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> 
     )
 
 
-def _in_process_lane(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
+def _in_process_lane(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> WorkerSlots:
     executor = InProcess(
         request.driver,
         request.wants_every_measure,
@@ -211,7 +213,7 @@ def _in_process_lane(request: RunRequest, directory: RunDirectory, interruption:
     is_unlimited = request.driver.isolated and not keeps_deadline(request.driver)
     notes = ("in-process run: no time limits, and a crash ends the run",) if is_unlimited else ()
     variables = dict(_environment(request, directory).items() - environment().items())
-    return Lanes(make=lambda _: executor, isolation="none", jobs=1, notes=notes, variables=variables)
+    return WorkerSlots(make=lambda _: executor, isolation="none", jobs=1, notes=notes, variables=variables)
 
 
 def _environment(request: RunRequest, directory: RunDirectory) -> dict[str, str]:
@@ -225,7 +227,7 @@ def _environment(request: RunRequest, directory: RunDirectory) -> dict[str, str]
 def _deadlines(request: RunRequest) -> Deadlines:
     """Return the record of deadlines that all slots share; an explicit ``--timeout`` is not adapted."""
     settings = request.settings
-    usual_s = None if settings.stated("timeout") else settings["timeout"]
+    usual_s = None if settings.is_set("timeout") else settings["timeout"]
     return Deadlines(usual_s=usual_s, alike=request.facts.get("command") == "check")
 
 
@@ -249,7 +251,7 @@ def bench_options(settings: Settings) -> BenchOptions | None:
     """
     if not settings["bench"]:
         for name in ("bench_time", "bench_against"):
-            if settings.stated(name):
+            if settings.is_set(name):
                 raise UsageError(f"--{name.replace('_', '-')} has no effect without --bench; add --bench")
         return None
     if against := settings["bench_against"] or "":

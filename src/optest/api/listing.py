@@ -15,7 +15,7 @@ from optest.errors import NothingSelected, OptestError, UnknownName, UsageError,
 from optest.generators.fills import FILLS, parameters_of
 from optest.guests import run_hooks
 from optest.operators import operators
-from optest.operators.documentation import described
+from optest.operators.documentation import description_lines
 from optest.plan.select import matching_ids, parse_keyword
 from optest.registry import load_object
 from optest.reporting.meanings import Meaning, named_meanings
@@ -181,7 +181,7 @@ def _explain_operator(descriptor: OperatorDescriptor) -> Iterator[str]:
     samples = samples_of(descriptor)
     counts = Counter(sample.case_set for sample in samples)
     sets = ", ".join(f"{name} {count}" for name, count in counts.items())
-    rows = [*described(descriptor), ("case sets", sets or "none: a check runs no cases")]
+    rows = [*description_lines(descriptor), ("case sets", sets or "none: a check runs no cases")]
     smoke = next((sample.case for sample in samples if sample.tier is Tier.SMOKE), None)
     if smoke is not None:
         dtypes = smoke.get("dtypes") or (*descriptor.dtype_variants, ("float32",))[0]

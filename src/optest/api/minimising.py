@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.lanes import lanes_of
+from optest.api.lanes import worker_slots
 from optest.api.replaying import replay_request, selected_results
 from optest.api.report import Report
 from optest.api.run_request import RunRequest, without_usual_deadline
@@ -29,7 +29,7 @@ from optest.errors import OptestError, UsageError, plural
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanHost, build_cases, case_plan
-from optest.plan.from_samples import document_of
+from optest.plan.from_samples import plan_of_entries
 from optest.plan.reductions import REDUCTIONS, reducible_entry
 from optest.reporting.failure_groups import skeleton
 from optest.settings import resolve
@@ -85,7 +85,7 @@ def smallest_line(request: RunRequest, directory: RunDirectory, interruption: In
 
     Raise ``KeyboardInterrupt`` if the run was interrupted.
     """
-    if interruption.happened:
+    if interruption.is_cancelled:
         raise KeyboardInterrupt
     cases = [case for case in request.cases if (case.id, case.key) == (result.id, result.key)]
     try:
@@ -114,7 +114,7 @@ def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _
     with ExitStack() as stack:
         stack.enter_context(configuration_watched())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="optest-"))
-        lanes = lanes_of(request, RunDirectory.begin(Path(folder)), interruption)
+        lanes = worker_slots(request, RunDirectory.begin(Path(folder)), interruption)
         stack.callback(lanes.close)
         if lanes.dispatcher is not None:
             raise UsageError("cases of this backend are scheduled on devices, so they cannot be minimised")
@@ -167,7 +167,7 @@ def _build_case(entry: Mapping[str, Any], first: TestCase, target: BackendTarget
     """Build the case of a plan entry; None if it is invalid, or valid although ``first`` expects an error."""
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     try:
-        (case,) = build_cases(document_of([entry], "a smaller case"), CaseRequest(), host)
+        (case,) = build_cases(plan_of_entries([entry], "a smaller case"), CaseRequest(), host)
     except OptestError:
         return None
     if any(x.path not in entry["shapes"] for x in case.inputs):

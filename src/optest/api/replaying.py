@@ -17,7 +17,7 @@ from optest.api.running import run_cases
 from optest.api.saving import file_stem, save
 from optest.api.scripts import Replayed, script_for
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.command_abilities import StatesCaseOptions, options_of
+from optest.backends.command_abilities import StoresCaseOptions, options_of
 from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
 from optest.errors import NothingSelected, UnknownName, UsageError
@@ -102,7 +102,7 @@ def replay_request(results: Sequence[CaseResult], options: Mapping[str, Any], be
     settings = _with_earlier_options(driver, first, options, settings, before)
     configure(driver, settings)
     target = backend_manager.target(driver, settings["chip"] or first.chip, settings["variant"])
-    timeout_s = settings["timeout"] if settings.stated("timeout") else None
+    timeout_s = settings["timeout"] if settings.is_set("timeout") else None
     cases = [case_from_wire(result.case, operators.get) for result in results]
     cases = [
         dataclasses.replace(
@@ -133,10 +133,10 @@ def _with_earlier_options(
     driver: BackendDriver, first: CaseResult, options: Mapping[str, Any], settings: Settings, before: Mapping[str, Any]
 ) -> Settings:
     """Add the backend's options of the earlier run, unless they are explicit now or stored in the cases."""
-    if driver.name != first.backend or isinstance(driver, StatesCaseOptions):
+    if driver.name != first.backend or isinstance(driver, StoresCaseOptions):
         return settings
-    earlier = {name: before[name] for name in options_of(driver) if name in before and not settings.stated(name)}
-    if first.device and "torch_device" in options_of(driver) and not settings.stated("torch_device"):
+    earlier = {name: before[name] for name in options_of(driver) if name in before and not settings.is_set(name)}
+    if first.device and "torch_device" in options_of(driver) and not settings.is_set("torch_device"):
         earlier["torch_device"] = first.device
     return resolve({**options, **earlier}) if earlier else settings
 

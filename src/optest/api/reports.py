@@ -20,7 +20,7 @@ from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import exit_status_of, report_from_journal
 from optest.reporting.history import history_data, history_lines, history_of, journals_of, kept_run
 from optest.reporting.page import wants_color
-from optest.reporting.side_by_side import rows_as_csv, side_by_side, text_of
+from optest.reporting.side_by_side import comparison_text, rows_as_csv, side_by_side
 from optest.reporting.trend import trend_data, trend_lines, trend_of
 from optest.settings import OPTIONS, Settings, environment, resolve
 from optest.store import Journal, RunDirectory, check_writable, kept_runs, read_journal, write_atomically
@@ -190,7 +190,7 @@ def compare(runs: Sequence[str], form: str, output: str | None, options: Mapping
         head = ("call", *table.targets, "consistent")
         text = _as_json([dict(zip(head, row, strict=True)) for row in table.rows])
     else:
-        text = text_of(table, verbose=settings["verbose"] > 0)
+        text = comparison_text(table, verbose=settings["verbose"] > 0)
     return _write_output(text, output), int(table.differs)
 
 

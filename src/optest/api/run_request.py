@@ -29,7 +29,7 @@ from optest.plan.backend_options import configured_backends, unused_options
 from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.request import OF_CASES
-from optest.plan.select import by_urgency, parse_shard, select
+from optest.plan.select import parse_shard, select, sorted_by_priority
 from optest.plan.tolerance_files import read_tolerances
 from optest.plan.tolerances import with_signed_zeros
 from optest.process import ForkServer
@@ -138,8 +138,8 @@ def run_request(
     build = partial(build_cases, request=request, host=host)
     every, files = _cases_of_files(build, files, leaves_wrong_files_out)
     for hooks in run_hooks():
-        every = hooks.changed_cases(every, settings)
-    chosen, order_notes = _after_earlier_run(by_urgency(selected(every, settings)), every, settings)
+        every = hooks.apply_options(every, settings)
+    chosen, order_notes = _after_earlier_run(sorted_by_priority(selected(every, settings)), every, settings)
     chosen, tolerance_notes = with_tolerances(chosen, settings)
     expectations = _expectations(settings, files.document, driver)
     known = known_differences(driver) if files.sources else _unchanged
@@ -151,8 +151,8 @@ def run_request(
         driver=driver,
         target=target,
         every=every,
-        cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
-        revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
+        cases=list(map(expectations.skip, chosen)) if expectations.lines else chosen,
+        revise=lambda case, verdict: expectations.waive(case, known(case, verdict)),
         expectations=expectations,
         notes=(*backend_notes, *order_notes, *tolerance_notes, *unused_options(chosen), *files.notes, *for_pytest),
         problems=files.problems,
@@ -231,7 +231,7 @@ def with_backend_of_options(options: Mapping[str, Any], **plan: Any) -> Settings
         if "=" not in function and re.split("[.:]", function)[-1] != operator:
             options = {**options, "function": (f"{operator}={function}",)}
             settings = resolve(options, **plan)
-    by_backend = backends_of(settings.stated) if not settings["backend"] else {}
+    by_backend = backends_of(settings.is_set) if not settings["backend"] else {}
     known = [*by_backend]
     if len(known) > 1:
         every = set().union(*by_backend.values())
@@ -283,7 +283,7 @@ def with_tolerances(
     chosen, notes = list(cases), tuple[str, ...]()
     if file:
         rules = read_tolerances(file)
-        chosen = rules.applied(cases)
+        chosen = rules.apply(cases)
         notes = (f"tolerances: {file}", *rules.unused(cases))
     return (with_signed_zeros(chosen) if settings["signed_zeros"] else chosen), notes
 
@@ -305,7 +305,7 @@ def _expectations(settings: Settings, document: PlanDocument | None, driver: Bac
     """Read the expectations of the command line for all cases, and of each plan for the files that it includes."""
     read = partial(read_expectations, operators=operators, versions=driver.versions())
     of_plans = document.expectations() if document is not None else ()
-    return Expectations.joined(
+    return Expectations.merge(
         [*(read(file).of_files(plans) for file, plans in of_plans), *map(read, settings["expectations"] or ())]
     )
 
@@ -345,7 +345,7 @@ def nothing_selected(settings: Settings, every: Sequence[TestCase], notes: Seque
     flags = [
         f"{max(option.flags, key=len)} {value}"
         for option in OPTIONS
-        if (option.group == "Selection" or option.name in ("op", "dtype", "case_set")) and settings.stated(option.name)
+        if (option.group == "Selection" or option.name in ("op", "dtype", "case_set")) and settings.is_set(option.name)
         for value in _as_list(settings[option.name])
     ]
     first = f"; the first of {plural(len(every), 'case')} is {every[0].id!r}" if every else ""
@@ -434,7 +434,7 @@ def with_deadline(case: TestCase, timeout_s: float) -> TestCase:
 
 def without_usual_deadline(case: TestCase, settings: Settings) -> TestCase:
     """Return the case without its deadline if that is the default one, as it is written to a plan."""
-    is_usual = case.timeout_s == settings["timeout"] and not settings.stated("timeout")
+    is_usual = case.timeout_s == settings["timeout"] and not settings.is_set("timeout")
     return dataclasses.replace(case, timeout_s=None) if is_usual else case
 
 

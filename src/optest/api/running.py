@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api.earlier_runs import as_the_resumed_run, requested_options
-from optest.api.lanes import Lanes, bench_options, lanes_of
+from optest.api.lanes import WorkerSlots, bench_options, worker_slots
 from optest.api.report import Report
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import (
@@ -31,7 +31,7 @@ from optest.backends.command_abilities import CountsOperators, HasVariants, Know
 from optest.backends.worker_abilities import EndsRuns
 from optest.core.interruption import Interruption
 from optest.core.provenance import changed, fingerprint, run_info
-from optest.core.session import Execution, Policy, Session, Turn
+from optest.core.session import Execution, Policy, Session, Step
 from optest.core.trusted_files import configuration_watched
 from optest.errors import PlanError, UsageError, plural
 from optest.guests import run_hooks
@@ -56,7 +56,7 @@ _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard
 class Steering:
     """Control of a run from another thread: ``choose`` yields the next execution, ``interruption`` ends the run."""
 
-    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None
+    choose: Callable[[Sequence[Execution]], Iterator[Step]] | None = None
     interruption: Interruption = field(default_factory=Interruption)
 
 
@@ -171,13 +171,13 @@ def run_cases(
             terminal.shrink = partial(smallest_line, request, directory, steering.interruption)
         try:
             manager = ReportManager((terminal, *file_reporters, *reporters))
-            with configuration_watched(), closing(lanes_of(request, directory, steering.interruption)) as lanes:
+            with configuration_watched(), closing(worker_slots(request, directory, steering.interruption)) as lanes:
                 return _run_in_lanes(begun, lanes, manager, steering)
         finally:
-            steering.interruption.done()
+            steering.interruption.close_all()
 
 
-def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steering: Steering) -> Report:
+def _run_in_lanes(begun: _BegunRun, lanes: WorkerSlots, manager: ReportManager, steering: Steering) -> Report:
     """Run the session, print faults outside the cases to stderr, and return the report with its exit status."""
     request, directory, settings = begun.request, begun.directory, begun.request.settings
     info = _run_info(begun, lanes)
@@ -273,7 +273,7 @@ def _earlier_results(directory: RunDirectory, prints: Mapping[str, str]) -> dict
     }
 
 
-def _run_info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
+def _run_info(begun: _BegunRun, lanes: WorkerSlots) -> RunInfo:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
     configured = [name for name, value in settings.values.items() if value.origin is Origin.CONFIG]
     options = {name: settings[name] for name in configured if name not in OF_CASES} | requested_options(settings)

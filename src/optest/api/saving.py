@@ -22,8 +22,8 @@ from optest.core.kept_tensors import (
     Archive,
     element_error,
     entry_name,
-    kept_actual,
-    kept_before,
+    inputs_path,
+    outputs_path,
     read_archive,
     spec_of,
     write_archive,
@@ -94,13 +94,13 @@ def ask_again(
 
 def save(result: CaseResult, case: TestCase, kept: Path, path: Path) -> list[str] | None:
     """Write the tensors that a run kept of a case to one file and return their names; None without tensors."""
-    before = kept_before(kept, case)
+    before = inputs_path(kept, case)
     if not before.exists():
         return None
     archive = read_archive(before)
     tensors = dict(archive.tensors)
-    if kept_actual(kept, case).exists():
-        tensors |= read_archive(kept_actual(kept, case)).tensors
+    if outputs_path(kept, case).exists():
+        tensors |= read_archive(outputs_path(kept, case)).tensors
     for name in [name.removesuffix(".actual") for name in tensors if name.endswith(".actual")]:
         expected = tensors.get(f"{name}.expected")
         error = None if expected is None else element_error(tensors[f"{name}.actual"], expected)

@@ -13,7 +13,7 @@ from optest.api.run_request import RunRequest, driver_options
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import KnowsExpectations
 from optest.backends.function import FunctionBackend
-from optest.core.expected import is_own
+from optest.core.expected import is_built_in
 from optest.core.reference_functions import PREFIX
 from optest.core.runner import why_not_run
 from optest.core.worker_process import WorkerOptions, WorkerProcess
@@ -69,7 +69,7 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
 
     def with_peer(case: TestCase, verdict: Verdict) -> Verdict:
         nonlocal left_s
-        is_known_call = is_compared or (case.generator is None and is_own(case.descriptor.reference))
+        is_known_call = is_compared or (case.generator is None and is_built_in(case.descriptor.reference))
         if peer is None or not is_known_call or case.mode != FORWARD or case.expects_error is not None or left_s <= 0:
             return verdict
         name = case.descriptor.name
@@ -99,7 +99,7 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
         if is_wrong:
             if not known and isinstance(peer, KnowsExpectations) and (path := peer.expectations()):
                 known.append(read_expectations(path, operators=operators, versions=peer.versions()))
-            is_known = any(x.excused(peer_case, peer_verdict).status is Status.XFAILED for x in known)
+            is_known = any(x.waive(peer_case, peer_verdict).status is Status.XFAILED for x in known)
             why = "expected difference of backend torch" if is_known else peer_verdict.reason or peer_verdict.status
             outcome = f"fails this case, too ({why})"
         return dataclasses.replace(verdict, details={**details, "torch": f"torch's own {name} {outcome}"})

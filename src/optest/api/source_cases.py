@@ -11,9 +11,9 @@ from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.plan import PlanDocument
 from optest.plan.expectations import Expectations, read_expectations
-from optest.plan.from_samples import document_of
+from optest.plan.from_samples import plan_of_entries
 from optest.plan.request import parse_dtypes
-from optest.plan.sources import Collected, collected
+from optest.plan.sources import Collected, collect_sources
 from optest.settings import Settings
 from optest.spec import BAD_STATUSES, TestCase, Verdict
 from optest.spec.call_names import canonical
@@ -42,7 +42,7 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
         if settings[name]:
             raise UsageError(f"--{name} and --source exclude each other, as a source has complete cases; drop one")
     dtypes = settings["dtype"]
-    documents = collected(
+    documents = collect_sources(
         settings["source"],
         dtypes=tuple(x.name for x in parse_dtypes(dtypes)) if dtypes else (),
         device=(settings["torch_device"] or "cpu").partition(":")[0],
@@ -52,7 +52,7 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
     empty = [note for document in documents if not document.entries for note in document.notes]
     if empty:
         raise NothingSelected(f"--source {' '.join(settings['source'])} has no case: {'; '.join(empty)}")
-    return [SourceDocument(plan=document_of(x.entries, x.origin), collected=x) for x in documents]
+    return [SourceDocument(plan=plan_of_entries(x.entries, x.origin), collected=x) for x in documents]
 
 
 def with_origin(cases: Sequence[TestCase], source: Collected) -> list[TestCase]:
@@ -90,10 +90,10 @@ def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Ve
         gradients = [measure for measure in verdict.measures if measure.is_gradient]
         has_wrong = not gradients or any(measure.is_off for measure in gradients)
         expectations = of_gradients if case.attributes.get("grad") and has_wrong else of_results
-        waived = expectations.excused(case, verdict)
+        waived = expectations.waive(case, verdict)
         function = functions.get(canonical(case.descriptor.name).operator)
         if waived is not verdict or function is None:
             return waived
-        return expectations.excused(dataclasses.replace(case, descriptor=operators.get(function)), verdict)
+        return expectations.waive(dataclasses.replace(case, descriptor=operators.get(function)), verdict)
 
     return revise

@@ -10,7 +10,7 @@ from pathlib import Path
 from optest.api.dispatching import devices_of, is_scheduled
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
-from optest.core.session import Execution, Turn, executions
+from optest.core.session import Execution, Step, executions
 from optest.errors import InternalError, OptestError
 from optest.reporting import Reporter
 from optest.settings import resolve
@@ -89,7 +89,7 @@ class CaseStream:
             self._is_closed = True
             self._changed.notify_all()
         if at_once or (self._is_whole and not self._is_over):
-            self._steering.interruption.now()  # nobody waits for the rest of a scheduled run
+            self._steering.interruption.cancel()  # nobody waits for the rest of a scheduled run
         if self._thread is not None:
             self._thread.join()
 
@@ -104,7 +104,7 @@ class CaseStream:
                 self._is_over = True
                 self._changed.notify_all()
 
-    def _requested_turns(self, remaining: Sequence[Execution]) -> Iterator[Turn]:
+    def _requested_turns(self, remaining: Sequence[Execution]) -> Iterator[Step]:
         """Yield the executions of each request and of the cases that follow it quickly, until the run is closed."""
         rounds_of: dict[int, list[Execution]] = {}
         for execution in remaining:

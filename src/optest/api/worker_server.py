@@ -36,7 +36,7 @@ def worker_server(options: Mapping[str, Any], default_jobs: int = 1) -> Iterator
     if not is_usable or not (is_torch or functions):
         yield None
         return
-    jobs = settings["jobs"] if settings.stated("jobs") else default_jobs
+    jobs = settings["jobs"] if settings.is_set("jobs") else default_jobs
     variables = worker_environment(environment(), jobs)
     with variables_set(variables), progress_shown(f"loading {'torch' if is_torch else 'numpy'}"):
         run = load_object("optest.core.worker:main")

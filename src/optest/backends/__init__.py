@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from optest.backends.abilities import FurtherAnswer, PreparedCall, Script, ScriptInput, WritesOutputs
+from optest.backends.abilities import ExtraOutput, PreparedCall, Script, ScriptInput, WritesOutputs
 from optest.backends.capabilities import Capability
 from optest.backends.command_abilities import HasVariants, compared_variants
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
@@ -19,6 +19,7 @@ __all__ = [
     "BackendDriver",
     "BackendManager",
     "Capability",
+    "ExtraOutput",
     "Fault",
     "FurtherAnswer",
     "Numerics",
@@ -29,6 +30,8 @@ __all__ = [
     "backend_manager",
     "declared_numerics",
 ]
+
+FurtherAnswer = ExtraOutput  # the name until version 1
 
 
 class BackendDriver:

@@ -29,11 +29,11 @@ class PreparedCall:
     call: Callable[[], object]
     outputs: Callable[[], Sequence[Any] | Mapping[str, Any]]
     synchronize: Callable[[], object] = lambda: None
-    what: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FurtherAnswer:
+class ExtraOutput:
     """Additional outputs for the same case, from the same call under other conditions; compared by the same rule.
 
     ``outputs`` are by name or in order, with other bits than those of ``run``. ``how`` is the difference in the
@@ -163,8 +163,8 @@ class MeasuresCompilation(metaclass=Ability):
         """Return the seconds of the last run spent in a compiler, which its run time excludes; None if unknown."""
 
 
-class GivesFurtherAnswers(metaclass=Ability):
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+class GivesExtraOutputs(metaclass=Ability):
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:
         """Return the additional outputs with other bits from the last run of ``case``; each is compared, too."""
 
 

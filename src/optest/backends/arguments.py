@@ -23,7 +23,7 @@ _SAME = (
 OTHER_NAMES = {first: tuple(rest) for first, *rest in (names.split() for names in _SAME.split(";"))}
 
 
-def at_their_places(case: TestCase, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+def in_signature_order(case: TestCase, inputs: Sequence[Tensor]) -> list[Tensor | None]:
     """Return ``inputs`` in the order of the signature, with None for an optional input that the case leaves out.
 
     Variadic inputs, and those that share a name, keep their order.
@@ -53,7 +53,7 @@ class Schema(str):
 _SPATIAL = re.compile(r"(\d)d(?:_|$)")
 
 
-def value_taken(case: TestCase, attribute: Attribute, parameter: inspect.Parameter) -> tuple[Any, bool]:
+def convert_value(case: TestCase, attribute: Attribute, parameter: inspect.Parameter) -> tuple[Any, bool]:
     """Return an attribute's value in the form of a function's parameter, and whether it fits.
 
     By the parameter's default or annotation, a list of equal numbers becomes an int, a single number one for each
@@ -109,7 +109,7 @@ def bind_arguments(
             kind, default = parameters[parameter].annotation, parameters[parameter].default
             if isinstance(kind, Schema) and not kind.accepts(value, default, is_dtype="dtype" in attribute.type):
                 return f"takes no {parameter} of {value!r}"
-            taken, has_form = value_taken(case, attribute, parameters[parameter])
+            taken, has_form = convert_value(case, attribute, parameters[parameter])
             if not has_form and kind in (int, "int"):
                 return f"takes no {parameter} of {value!r}"
             free.remove(parameter)
@@ -145,7 +145,7 @@ def bind_arguments(
                 del in_order[: in_order.index(name) + 1]
                 break
 
-    input_indices = at_their_places(case, range(len(case.inputs)))
+    input_indices = in_signature_order(case, range(len(case.inputs)))
     variadic = [index for index in input_indices[len(fixed) :] if index is not None]
     required = [name for name in in_order if parameters[name].default is EMPTY]
     if args:
@@ -173,12 +173,12 @@ def bind_arguments(
 EMPTY, KEYWORD_ONLY = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
-def refuse_unfit(case: TestCase) -> None:
+def require_defined(case: TestCase) -> None:
     """Raise UnfitArguments if the operator is not defined for the case's dtypes or its inference rejects the shapes."""
     descriptor = case.descriptor
-    if not descriptor.admits([entry.name for entry in case.dtypes]):
+    if not descriptor.supports([entry.name for entry in case.dtypes]):
         raise UnfitArguments(f"{descriptor.name} is not defined for {', '.join(entry.name for entry in case.dtypes)}")
     if case.outputs or descriptor.infer is None:
         return
     infer = load_object(descriptor.infer)
-    infer(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)
+    infer(in_signature_order(case, [argument.spec for argument in case.inputs]), case.attributes)

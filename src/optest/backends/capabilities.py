@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.errors import UsageError, did_you_mean
 from optest.registry import load_object
 from optest.spec import Argument, OperatorDescriptor, TensorSpec, TestCase, UnfitArguments, dtype, dtype_names
@@ -94,7 +94,7 @@ def _is_broadcast(case: TestCase, operands: Sequence[Argument]) -> bool:
         with suppress(UnfitArguments, ValueError, TypeError, LookupError, ArithmeticError):
             if infer is None:
                 return [load_object("numpy:broadcast_shapes")(*(spec.shape for spec in specs))]
-            return [spec.shape for spec in infer(at_their_places(case, specs), case.attributes)]
+            return [spec.shape for spec in infer(in_signature_order(case, specs), case.attributes)]
         return None
 
     shapes = {operand.path: operand.spec.shape for operand in operands}

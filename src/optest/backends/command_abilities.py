@@ -29,7 +29,7 @@ class HasVariants(metaclass=Ability):
     variants: tuple[str, ...]
 
 
-class StatesCaseOptions(metaclass=Ability):
+class StoresCaseOptions(metaclass=Ability):
     def case_options(self) -> Mapping[str, Any]:
         """Return the configured options as this driver's ``backend_config``, which every case stores, so that its plans
         run again without options."""
@@ -60,7 +60,7 @@ class NamesOperators(metaclass=Ability):
         """Return the operators that the user named for this driver, with the name of the function for each."""
 
 
-class StatesCapabilities(metaclass=Ability):
+class DeclaresCapabilities(metaclass=Ability):
     """Capabilities by operator. Other operators, and cases outside of the capabilities, are not run; a case inside that
     ends as UNSUPPORTED is an error."""
 
@@ -136,17 +136,17 @@ def config_problems(driver: object, case: TestCase) -> Sequence[str]:
     return (*reader.problems, *problems)
 
 
-def lack_of(driver: object, descriptor: OperatorDescriptor) -> str | None:
+def skip_reason_for_operator(driver: object, descriptor: OperatorDescriptor) -> str | None:
     """Return why a check skips an operator for the driver, None if it does not."""
     if isinstance(driver, LacksOperators):
         return driver.lacks(descriptor)
-    is_declared = not isinstance(driver, StatesCapabilities) or capability_of(driver.capabilities, descriptor)
+    is_declared = not isinstance(driver, DeclaresCapabilities) or capability_of(driver.capabilities, descriptor)
     return None if is_declared else "not in the driver's capabilities"
 
 
 def outside_capabilities(driver: object, case: TestCase) -> str | None:
     """Return why the case is outside of the driver's capabilities, None if it is inside or none are declared."""
-    if not isinstance(driver, StatesCapabilities):
+    if not isinstance(driver, DeclaresCapabilities):
         return None
     capability = capability_of(driver.capabilities, case.descriptor)
     return "the operator is not in the driver's capabilities" if capability is None else capability.lacks(case)
@@ -160,4 +160,4 @@ def configure(driver: object, options: Mapping[str, Any]) -> None:
 
 def case_options_of(driver: object) -> Mapping[str, Any]:
     """Return the options that every case of the driver stores."""
-    return driver.case_options() if isinstance(driver, StatesCaseOptions) else {}
+    return driver.case_options() if isinstance(driver, StoresCaseOptions) else {}

@@ -87,16 +87,20 @@ class _Reader(SectionReader):
         for file in (*inputs, *outputs):
             owner = owners.setdefault(normpath(file.path), file.tensor)
             if owner != file.tensor:
-                self.say("", f"has the path {file.path!r} for {owner} and for {file.tensor}; give each its own file")
+                self.add_problem(
+                    "", f"has the path {file.path!r} for {owner} and for {file.tensor}; give each its own file"
+                )
         load, dump = self._golden(outputs)
         # A file that the command reads or writes cannot be the expected output.
         for file in dict.fromkeys((*load, *dump)):
             if tensor := owners.get(normpath(file.path)):
-                self.say("golden", f"has the path {file.path!r}, which the command uses for {tensor}; choose another")
+                self.add_problem(
+                    "golden", f"has the path {file.path!r}, which the command uses for {tensor}; choose another"
+                )
         workdir = self._text("workdir", self.section.get("workdir", "."), self.case_tokens)
         path = Path(self.case.base_dir, workdir)
         if "{" not in workdir and not isdir(path):
-            self.say("workdir", f"is {workdir!r}, but {str(path)!r} is no directory")
+            self.add_problem("workdir", f"is {workdir!r}, but {str(path)!r} is no directory")
         self._require_allowed_paths(workdir, (*inputs, *outputs, *load, *dump))
         _read_promises(self)
         return CommandConfig(
@@ -115,12 +119,12 @@ class _Reader(SectionReader):
     def _text(self, key: str, value: Any, tokens: Sequence[str] = ()) -> str:
         """Return a path, argument or environment value as text; report unknown tokens (not in ``tokens``, else all)."""
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            self.say(key, f"is {value!r}, expected a string")
+            self.add_problem(key, f"is {value!r}, expected a string")
             return ""
         for problem in problems_of(str(value), tokens or self.all_tokens):
-            self.say(key, problem)
+            self.add_problem(key, problem)
         if "{chip}" in str(value) and self.case.backend.chip is None:
-            self.say(key, f"{value!r}: {{chip}} is used, but no chip is selected; add `chip:` or --chip")
+            self.add_problem(key, f"{value!r}: {{chip}} is used, but no chip is selected; add `chip:` or --chip")
         return str(value)
 
     def _require_allowed_paths(self, workdir: str, files: Sequence[TensorFile]) -> None:
@@ -134,11 +138,11 @@ class _Reader(SectionReader):
             for file in files:
                 path_of(self.case, expand(file.path, tokens), folder)
         except Fault as fault:
-            self.say("", f"has a path that is not allowed: {fault.message}")
+            self.add_problem("", f"has a path that is not allowed: {fault.message}")
 
     def _command(self) -> Command:
         if "command" not in self.section:
-            self.say("command", "is missing; it should be a list such as [bash, run.sh]")
+            self.add_problem("command", "is missing; it should be a list such as [bash, run.sh]")
             return ()
         return self._read_command("command", self.section["command"])
 
@@ -150,10 +154,10 @@ class _Reader(SectionReader):
                 words = [value]
             plain = re.compile(r"[\w./][\w./=+-]*")
             listed = ", ".join(word if plain.fullmatch(word) else repr(word) for word in words)
-            self.say(key, f"is {value!r}, expected a list, since it is not run by a shell: [{listed}]")
+            self.add_problem(key, f"is {value!r}, expected a list, since it is not run by a shell: [{listed}]")
             return ()
         if not isinstance(value, (list, tuple)) or not value:
-            self.say(key, f"is {value!r}, expected a list such as [bash, run.sh]")
+            self.add_problem(key, f"is {value!r}, expected a list such as [bash, run.sh]")
             return ()
         return tuple(self._text(f"{key}[{index}]", part) for index, part in enumerate(value))
 
@@ -164,18 +168,18 @@ class _Reader(SectionReader):
         if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
             return tuple(self._read_command(f"{key}[{index}]", part) for index, part in enumerate(value))
         if isinstance(value, (list, tuple)) and any(isinstance(part, (list, tuple)) for part in value):
-            self.say(key, "mixes words and lists, expected one command or a list of commands")
+            self.add_problem(key, "mixes words and lists, expected one command or a list of commands")
             return ()
         return (self._read_command(key, value),)
 
     def _env(self) -> dict[str, str]:
         value = self.section.get("env", {})
         if not isinstance(value, Mapping):
-            self.say("env", f"is {value!r}, expected a map from names to values")
+            self.add_problem("env", f"is {value!r}, expected a map from names to values")
             return {}
         for name in value:
             if not isinstance(name, str) or not name or "=" in name:
-                self.say("env", f"has the name {name!r}, expected names of environment variables")
+                self.add_problem("env", f"has the name {name!r}, expected names of environment variables")
         return {str(name): self._text(f"env.{name}", entry) for name, entry in value.items()}
 
     def _output_specs(self) -> dict[str, TensorSpec]:
@@ -199,7 +203,7 @@ class _Reader(SectionReader):
             if tensor is None:
                 continue
             if tensor in entries:
-                self.say(where, f"names {name!r}, which has a file already")
+                self.add_problem(where, f"names {name!r}, which has a file already")
             entries[tensor] = entry
         return tuple(
             self._file(key, tensor, spec, entries.get(tensor, {}), default)
@@ -216,7 +220,9 @@ class _Reader(SectionReader):
         elif isinstance(value, (list, tuple)):
             pairs = [(f"{key}[{index}]", None, entry) for index, entry in enumerate(value)]
         else:
-            self.say(key, f"is {value!r}, expected a list of {{tensor, path, dtype}} or a map from names to paths")
+            self.add_problem(
+                key, f"is {value!r}, expected a list of {{tensor, path, dtype}} or a map from names to paths"
+            )
             return []
         entries: list[tuple[str, str, Mapping[str, Any]]] = []
         for where, name, entry in pairs:
@@ -224,7 +230,9 @@ class _Reader(SectionReader):
                 entries.append((where, str(name), {"path": entry}))
                 continue
             if not isinstance(entry, Mapping):
-                self.say(where, f"is {entry!r}, expected {'a path or ' if name else ''}a map with path and dtype")
+                self.add_problem(
+                    where, f"is {entry!r}, expected {'a path or ' if name else ''}a map with path and dtype"
+                )
                 continue
             self.unknown_keys(
                 entry, ("path", "dtype") if name is not None else ("tensor", "path", "dtype"), inside=where
@@ -233,7 +241,7 @@ class _Reader(SectionReader):
             if isinstance(tensor, str):
                 entries.append((where, tensor, entry))
             else:
-                self.say(where, "has no tensor; name one, such as input0")
+                self.add_problem(where, "has no tensor; name one, such as input0")
         return entries
 
     def tensor(self, where: str, name: str, specs: Mapping[str, TensorSpec] | None = None) -> str | None:
@@ -243,11 +251,11 @@ class _Reader(SectionReader):
         try:
             side, index = signature.locate(name)
         except UnknownName as error:
-            self.say(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
+            self.add_problem(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
             return None
         tensor = f"{side}{index}"
         if specs and tensor not in specs:
-            self.say(where, f"names {name!r}, but the case has {', '.join(specs)} here")
+            self.add_problem(where, f"names {name!r}, but the case has {', '.join(specs)} here")
         return tensor if specs is None or tensor in specs else None
 
     def _file(self, key: str, tensor: str, spec: TensorSpec, entry: Mapping[str, Any], default: str) -> TensorFile:
@@ -259,11 +267,11 @@ class _Reader(SectionReader):
             try:
                 kind = dtype(name) if isinstance(name, str) else kind
             except UnknownName as error:
-                self.say(f"{where}.dtype", f"is not known: {error}")
+                self.add_problem(f"{where}.dtype", f"is not known: {error}")
             if not isinstance(name, str):
-                self.say(f"{where}.dtype", f"is {name!r}, expected the name of a dtype")
+                self.add_problem(f"{where}.dtype", f"is {name!r}, expected the name of a dtype")
         if key != "inputs" and kind is not spec.dtype:
-            self.say(
+            self.add_problem(
                 f"{where}.dtype",
                 f"is {kind}, but {self.case.descriptor.name} returns {spec.dtype} here; "
                 "the dtype follows from the case's `dtypes:`",
@@ -284,7 +292,7 @@ class _Reader(SectionReader):
     def _golden_files(self, key: str, value: Any, specs: Mapping[str, TensorSpec]) -> tuple[TensorFile, ...]:
         files = self._files(key, value, specs, "golden/{}.bin", partly=True)
         if files and len(files) != len(specs):
-            self.say(key, f"has {', '.join(file.tensor for file in files)}, expected every output")
+            self.add_problem(key, f"has {', '.join(file.tensor for file in files)}, expected every output")
         return files
 
 
@@ -326,7 +334,7 @@ def _read_promises(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
     """Return the capability in ``promises``, and the attributes that the program derives from the shapes."""
     promises = reader.section.get("promises", {})
     if not isinstance(promises, Mapping):
-        reader.say("promises", f"is {promises!r}, expected a map with {', '.join(_PROMISES)}")
+        reader.add_problem("promises", f"is {promises!r}, expected a map with {', '.join(_PROMISES)}")
         return Capability(), ()
     reader.unknown_keys(promises, _PROMISES, inside="promises")
     lists = {name: promises.get(name, ()) for name in ("dtypes", "ranks", "layouts", "ignores")}
@@ -335,16 +343,16 @@ def _read_promises(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
     for name, values in lists.items():
         kind = int if name == "ranks" else str
         if not isinstance(values, (list, tuple)) or not all(type(value) is kind for value in values):
-            reader.say(f"promises.{name}", f"is {promises[name]!r}, expected a list of {kind.__name__}")
+            reader.add_problem(f"promises.{name}", f"is {promises[name]!r}, expected a list of {kind.__name__}")
             lists[name] = ()
         unknown = [value for value in lists[name] if name in known and value not in known[name]]
         for value in unknown:
             hint = did_you_mean(value, known[name], f"known: {', '.join(known[name])}")
-            reader.say(f"promises.{name}", f"has {value!r}; {hint}")
+            reader.add_problem(f"promises.{name}", f"has {value!r}; {hint}")
         lists[name] = () if unknown else lists[name]
     for name in ("broadcasts", "promotes", "refuses"):
         if not isinstance(promises.get(name, False), bool):
-            reader.say(f"promises.{name}", f"is {promises[name]!r}, expected true or false")
+            reader.add_problem(f"promises.{name}", f"is {promises[name]!r}, expected true or false")
     capability = Capability(
         dtypes=tuple(lists["dtypes"]),
         ranks=tuple(lists["ranks"]),

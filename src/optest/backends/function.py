@@ -15,7 +15,7 @@ from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
-from optest.backends.arguments import Schema, bind_arguments, names_of, value_taken
+from optest.backends.arguments import Schema, bind_arguments, convert_value, names_of
 from optest.backends.capabilities import Capability, layout_of
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.guests import Guest, Option
@@ -91,7 +91,7 @@ class Kernel:
         call = inspect.BoundArguments(signature, values)
         attributes = {name: case.descriptor.attribute(x) for name, x in bound.items() if isinstance(x, str)}
         taken = {
-            name: value_taken(case, attribute, signature.parameters[name]) for name, attribute in attributes.items()
+            name: convert_value(case, attribute, signature.parameters[name]) for name, attribute in attributes.items()
         }
         misfits = [f"{name} of {value!r}" for name, (value, has_form) in taken.items() if not has_form]
         try:
@@ -110,7 +110,7 @@ class Kernel:
                 raise
             raise Fault(Reason.UNSUPPORTED, f"torch's {self.name} rejects it: {error}".partition("\n")[0]) from None
 
-    def by_place(self, case: TestCase) -> list[str]:
+    def by_position(self, case: TestCase) -> list[str]:
         """Return the inputs that are passed by order to parameters of other names, each as "ids is weight"."""
         named = self._input_parameters(case)
         return [f"{parameter} is {name}" for name, parameter in named.items() if parameter not in names_of(name)]
@@ -203,7 +203,7 @@ def _value_of(case: TestCase, attribute: str, arrays: str, parameter: inspect.Pa
         Fault: UNSUPPORTED for a dtype that torch does not have.
     """
     descriptor = case.descriptor.attribute(attribute)
-    value = value_taken(case, descriptor, parameter)[0] if parameter else case.attributes[attribute]
+    value = convert_value(case, descriptor, parameter)[0] if parameter else case.attributes[attribute]
     if value is None and descriptor.implied:
         return descriptor.implied(case.inputs[0].spec)
     kind = parameter.annotation if parameter else ""
@@ -587,7 +587,7 @@ class FunctionBackend(BackendDriver):
             kinds = [argument.spec.dtype for argument in case.inputs]
             is_wide = any(x.bits >= 64 << x.is_complex for x in kinds) or "64" in str(case.attributes.values())
             is_wide = is_wide or not any(x.is_inexact for x in kinds)  # sums of integers have 64 bits
-            return load_object("optest.jax.backend:called_with_arrays")(call, inputs, is_wide=is_wide)
+            return load_object("optest.jax.backend:call_with_arrays")(call, inputs, is_wide=is_wide)
         if arrays == "numpy":
             return call(inputs, outputs)
         descriptor, calls = case.descriptor, self._calls_of_torch()

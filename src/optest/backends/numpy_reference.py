@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
-from optest.backends.arguments import at_their_places, refuse_unfit
+from optest.backends.arguments import in_signature_order, require_defined
 from optest.numerics import dtype_of, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import (
@@ -38,7 +38,7 @@ class NumpyBackend(BackendDriver):
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the reference's outputs, rounded to their dtypes; raise UnfitArguments if it is undefined."""
-        refuse_unfit(case)
+        require_defined(case)
         outputs = _run_reference(case, inputs)
         if len(case.outputs) == len(outputs):
             return [round_to(_values(output), spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
@@ -55,7 +55,7 @@ class NumpyBackend(BackendDriver):
         yield PreparedCall(
             call=lambda: reference_outputs(case, inputs),
             outputs=lambda: self.run(case, inputs),
-            what="the reference in NumPy, in float64",
+            description="the reference in NumPy, in float64",
         )
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
@@ -104,7 +104,7 @@ def _is_literal(value: Any) -> bool:
 def reference_script(path: str, case: TestCase, inputs: Sequence[ScriptInput]) -> Script:
     """Return a script that imports a reference, calls it and rounds its outputs."""
     module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
-    arguments = at_their_places(case, [entry.name for entry in inputs])
+    arguments = in_signature_order(case, [entry.name for entry in inputs])
     exotic = not all(entry.is_numpys for entry in inputs)
     rounded = (f'np.asarray(outputs[{index}]).astype("{spec.dtype.name}")' for index, spec in enumerate(case.outputs))
     return Script(
@@ -130,7 +130,7 @@ def _run_reference(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
     if reference is None:
         raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
     loaded: Reference = load_object(reference)
-    outputs: Any = loaded(at_their_places(case, inputs), dict(case.attributes))
+    outputs: Any = loaded(in_signature_order(case, inputs), dict(case.attributes))
     if isinstance(outputs, np.ndarray) or np.isscalar(outputs):
         return [np.asarray(outputs)]  # a bare array is one output, not one for each row
     if isinstance(outputs, Mapping):

@@ -108,16 +108,16 @@ def _read_section(case: TestCase, name: str) -> tuple[Mapping[str, Any], list[st
     reader.unknown_keys(section, _KEYS)
     for key, kind in (("source", str), ("kernel", str), ("arguments", list), ("global", list)):
         if not isinstance(section.get(key), (list, tuple) if kind is list else kind):
-            reader.say(key, f"is {section.get(key)!r}, expected {'a list' if kind is list else 'text'}")
+            reader.add_problem(key, f"is {section.get(key)!r}, expected {'a list' if kind is list else 'text'}")
     known = case_tokens(case)
     tensors = [*(argument.path for argument in case.inputs), *(f"output{n}" for n in range(len(case.outputs)))]
     for key in ("arguments", "global", "local", "options") if not reader.problems else ():
         for text in map(str, section.get(key, ())):
             for problem in problems_of(text, [*known, *(tensors if key == "arguments" else ())]):
-                reader.say(key, problem)
+                reader.add_problem(key, problem)
             word = text.split()[0] if text.split() else ""
             if key == "arguments" and not _is_tensor(text) and word not in NUMBERS:
-                reader.say(key, f"has {text!r}, expected a tensor, or a number: {', '.join(NUMBERS)}")
+                reader.add_problem(key, f"has {text!r}, expected a tensor, or a number: {', '.join(NUMBERS)}")
     return section, reader.problems
 
 

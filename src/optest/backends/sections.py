@@ -23,9 +23,9 @@ class SectionReader:
         if isinstance(section_value, Mapping):
             self.section = section_value
         else:
-            self.say("", f"is {section_value!r}, expected a map with {keys}")
+            self.add_problem("", f"is {section_value!r}, expected a map with {keys}")
 
-    def say(self, key: str, problem: str) -> None:
+    def add_problem(self, key: str, problem: str) -> None:
         self.problems.append(f"{self.where}{'.' if key else ''}{key} {problem}")
 
     def unknown_keys(
@@ -41,4 +41,4 @@ class SectionReader:
             if key not in known:
                 listed = f"known: {', '.join(known) or 'none'}"
                 hint = others.get(str(key)) or did_you_mean(str(key), known, listed, text="did you mean {!r}?")
-                self.say(f"{inside}{'.' if inside else ''}{key}", f"is an unknown key; {hint}")
+                self.add_problem(f"{inside}{'.' if inside else ''}{key}", f"is an unknown key; {hint}")

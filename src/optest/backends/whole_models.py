@@ -23,12 +23,12 @@ class Region:
 class ModelGraph(Protocol):
     """The values of a model, by name, and how to compute them one after another.
 
-    ``makers`` has the number of the node that computes each value.
+    ``node_of_value`` has the number of the node that computes each value.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    makers: Mapping[str, int]
+    node_of_value: Mapping[str, int]
 
     @property
     def widened(self) -> ModelGraph:
@@ -48,7 +48,7 @@ class ModelGraph(Protocol):
     def operator(self, number: int) -> str:
         """Return the operator of a node."""
 
-    def place_of(self, number: int) -> str:
+    def origin_of(self, number: int) -> str:
         """Return the origin of a node as text: its module and line of code, as far as known."""
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
@@ -88,13 +88,13 @@ class ModelProgram(Protocol):
     def outputs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run the backend and return its outputs by name."""
 
-    def made(self, region: Region, given: Mapping[str, Any]) -> dict[str, Any]:
+    def run_region(self, region: Region, given: Mapping[str, Any]) -> dict[str, Any]:
         """Run only the nodes of a region on the ``given`` values, and return its outputs."""
 
-    def watched(self, outputs: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def inner_values(self, outputs: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Return values inside the model, each computed from those before it, beginning with ``feeds``."""
 
-    def unwatched(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def whole_outputs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs of the whole model, computed by as many threads as :meth:`watched` uses."""
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
@@ -106,14 +106,14 @@ class ModelProgram(Protocol):
     def files(self, feeds: Mapping[str, Any], /) -> Mapping[str, bytes]:
         """Return the files of the program, by name."""
 
-    def profiled(self, feeds: Mapping[str, Any], trace: Path, /) -> list[tuple[str, int, float]]:
+    def profile(self, feeds: Mapping[str, Any], trace: Path, /) -> list[tuple[str, int, float]]:
         """Run once after a warm-up and return operator, calls and total seconds of each kind; may write ``trace``."""
 
 
 def region_of(
     outputs: Sequence[str],
     given: Collection[str],
-    makers: Mapping[str, int],
+    node_of_value: Mapping[str, int],
     read_by: Callable[[int], Iterable[str]],
     constants: Collection[str] = (),
 ) -> Region:
@@ -125,12 +125,12 @@ def region_of(
         if name in seen or not name:
             continue
         seen.add(name)
-        if (name in given and name not in outputs) or name not in makers:
+        if (name in given and name not in outputs) or name not in node_of_value:
             if name not in constants:
                 inputs[name] = None
             continue
-        numbers.add(makers[name])
-        pending += read_by(makers[name])
+        numbers.add(node_of_value[name])
+        pending += read_by(node_of_value[name])
     return Region(tuple(sorted(inputs)), tuple(outputs), tuple(sorted(numbers)))
 
 
@@ -139,9 +139,9 @@ def regions_of(graph: ModelGraph, known: Collection[str]) -> list[Region]:
 
     A region without inputs is constant; it becomes part of the regions that read it.
     """
-    tensors = (output for output in graph.outputs if output in graph.makers and graph.dtype_name(output))
+    tensors = (output for output in graph.outputs if output in graph.node_of_value and graph.dtype_name(output))
     wanted, values_of = {*known, *tensors}, dict[int, list[str]]()
-    for name, number in graph.makers.items():
+    for name, number in graph.node_of_value.items():
         if name in wanted:
             values_of.setdefault(number, []).append(name)
     regions = []
@@ -154,7 +154,7 @@ def regions_of(graph: ModelGraph, known: Collection[str]) -> list[Region]:
     return regions
 
 
-def place_in(trace: str, module: str) -> str:
+def origin_in_trace(trace: str, module: str) -> str:
     """Return the module, and file, line and statement of the innermost frame outside of torch.nn in a stack trace."""
     frames: list[tuple[str, str, str]] = _FRAME.findall(trace)
     frames = [frame for frame in frames if "/torch/nn/" not in frame[0]] or frames

@@ -149,5 +149,5 @@ def _print_error(error: OptestError) -> None:
         return
     for problem in error.problems:
         click.echo(str(problem), err=True)
-    count = sum(problem.stands_for for problem in error.problems)
+    count = sum(problem.count for problem in error.problems)
     click.echo(f"optest: {plural(count, 'problem')}; nothing was run", err=True)

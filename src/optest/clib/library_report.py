@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from optest.clib.ffi.libraries import exported_functions, find_library, open_library, why_unfit
+from optest.clib.ffi.libraries import exported_functions, find_library, open_library, unfit_reason
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.clib.library.drift import Difference, drift_of_mapping, functions_of_operators, functions_of_tensors
 from optest.clib.library.mapping import LibraryMapping, Protocol
@@ -78,7 +78,7 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
     try:
         paths = _library_paths(libraries, library_mapping)
         for path in paths:
-            if why := why_unfit(path):
+            if why := unfit_reason(path):
                 raise Unavailable(f"library {path}", why)
         functions = [exported_functions(path) for path in paths]
         exported = frozenset().union(*functions) if all(functions) else None  # None if one file cannot be read

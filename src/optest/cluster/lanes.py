@@ -20,10 +20,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from optest import __version__
 from optest.backends.worker_abilities import DeviceRequest
 from optest.cluster.node import GPU, NodeWorker, Placement, name_of, resource_of
-from optest.core.executors import Closed, say
-from optest.core.messages import Asked, Broken, as_execution, refusal
+from optest.core.executors import Closed, print_note
+from optest.core.messages import Broken, Request, refusal, result_of_message
 from optest.core.runner import ExecutionResult
-from optest.core.verdicts import excused
+from optest.core.verdicts import apply_xfail
 from optest.core.wire import case_to_wire
 from optest.core.worker_process import WorkerOptions
 from optest.errors import InternalError, UsageError
@@ -202,7 +202,7 @@ class ClusterExecutor:
                 continue
             return replace(_with_losses(losses, execution), devices=placement.devices)
         verdict = Verdict(status=Status.CRASHED, reason=Reason.DEVICE_LOST, message="; ".join(losses))
-        return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings(), attempts=_RETRIES + 1)
+        return ExecutionResult(tuple(apply_xfail(case, verdict) for case in cases), Timings(), attempts=_RETRIES + 1)
 
     def close(self) -> None:
         """End the actor: orderly if it is idle, else at once."""
@@ -215,7 +215,7 @@ class ClusterExecutor:
         wanted = [cases, *takewhile(lambda x: requests.get(id(x[0])) == self._request, following)]
         new = wanted[len(self._pending) :]
         if len(new) >= len(self._pending):
-            messages = [Asked(1, [case.key for case in x], list(map(case_to_wire, x))) for x in new]
+            messages = [Request(1, [case.key for case in x], list(map(case_to_wire, x))) for x in new]
             results = self._actor.run.options(num_returns="streaming").remote(messages)
             self._pending += [(x, results) for x in new]
         result: ExecutionResult | Broken = ray.get(next(self._pending[0][1]))
@@ -223,7 +223,7 @@ class ClusterExecutor:
         if isinstance(result, ExecutionResult):
             return result
         if result.number:
-            return as_execution(result, cases)
+            return result_of_message(result, cases)
         raise refusal(result.kind, result.message)
 
     def _start_actor(self, cases: Sequence[TestCase]) -> Placement:
@@ -243,7 +243,7 @@ class ClusterExecutor:
         self._require_open()  # `close` in another thread may have seen no actor
         started = self._actor.start.remote()
         if not ray.wait([started], timeout=_NOTE_S)[0]:
-            say(f"waiting for the cluster to have {needed} free", self.cluster.notes)
+            print_note(f"waiting for the cluster to have {needed} free", self.cluster.notes)
         placement: Placement | Broken = ray.get(started)
         if isinstance(placement, Broken):
             raise refusal(placement.kind, placement.message)
@@ -263,7 +263,7 @@ class ClusterExecutor:
         note = f"the worker on {placement.node if placement else 'a node'} was lost: {_first_line(error)}"
         if placement is not None:
             self.cluster.lost.add(placement.node_id)
-            say(f"{note}; its unfinished cases run again", self.cluster.notes)
+            print_note(f"{note}; its unfinished cases run again", self.cluster.notes)
         return note
 
     def _end(self) -> None:

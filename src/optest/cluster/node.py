@@ -15,13 +15,13 @@ import ray
 from optest.backends.worker_abilities import DeviceRequest
 from optest.core.devices import Leases
 from optest.core.extensions import load_extensions
-from optest.core.messages import Asked, Broken
+from optest.core.messages import Broken, Request
 from optest.core.runner import ExecutionResult
 from optest.core.worker import broken, cases_of
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import OptestError
 from optest.settings import environment
-from optest.settings.platforms import parse_devices, platform_called
+from optest.settings.platforms import get_platform, parse_devices
 from optest.settings.variables import leases_folder
 from optest.spec import TestCase
 
@@ -38,7 +38,7 @@ class Placement(NamedTuple):
 
 def resource_of(platform: str) -> str:
     """Return the Ray resource for the devices of a platform, "" for a simulation."""
-    return "" if not platform_called(platform).is_device else GPU if platform == "cuda" else platform
+    return "" if not get_platform(platform).is_device else GPU if platform == "cuda" else platform
 
 
 def name_of(node: Mapping[str, Any]) -> str:
@@ -85,7 +85,7 @@ class NodeWorker:
             return broken(0, error)
         return Placement(name_of(node), here, devices)
 
-    def run(self, requests: Sequence[Asked]) -> Iterator[ExecutionResult | Broken]:
+    def run(self, requests: Sequence[Request]) -> Iterator[ExecutionResult | Broken]:
         """Yield the result of each request; meanwhile the worker continues with the next ones."""
         batch = [self._read_cases(request) for request in requests]
         for next_index, cases in enumerate(batch, 1):
@@ -104,9 +104,9 @@ class NodeWorker:
         self._worker.close()
         self._scratch.cleanup()
 
-    def _read_cases(self, request: Asked) -> list[TestCase] | Broken:
+    def _read_cases(self, request: Request) -> list[TestCase] | Broken:
         try:
-            return cases_of(Asked(1, request.keys, self._relocate(request.cases)))
+            return cases_of(Request(1, request.keys, self._relocate(request.cases)))
         except OptestError as error:
             return broken(1, error)
 
@@ -129,7 +129,7 @@ class NodeWorker:
         """
         if self.request is None:
             return (), {}
-        platform, count = platform_called(self.request.platform), self.request.count
+        platform, count = get_platform(self.request.platform), self.request.count
         resource, ids = resource_of(platform.name), tuple(range(count))
         if resource == GPU:
             names = ray.get_runtime_context().get_accelerator_ids()[GPU]

@@ -189,7 +189,7 @@ def _by_law(
 
 def applicable_layers(case: TestCase, rule: Rule | None) -> tuple[ToleranceLayer, ...]:
     """Return the case's tolerances that may replace the rule: for a fixed rule, none of the plan's or case's."""
-    if rule is None or not rule.stands:
+    if rule is None or not rule.fixed:
         return case.tolerances
     return tuple([layer for layer in case.tolerances if layer.layer not in (Layer.PLAN, Layer.CASE)])
 

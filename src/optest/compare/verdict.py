@@ -79,7 +79,7 @@ class _OutputResult(NamedTuple):
     picture: Picture | None = None
 
 
-def judge(
+def compare_outputs(
     case: TestCase,
     actual: Sequence[Any],
     expected: Sequence[Expected],

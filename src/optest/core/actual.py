@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.backends import BackendDriver, FurtherAnswer
+from optest.backends import BackendDriver, ExtraOutput
 from optest.backends.abilities import (
-    GivesFurtherAnswers,
+    GivesExtraOutputs,
     guards_memory,
     margin_bytes,
     mutated_inputs,
     writes_outputs,
 )
-from optest.backends.command_abilities import StatesCapabilities
+from optest.backends.command_abilities import DeclaresCapabilities
 from optest.core.border import Border
 from optest.core.layers import composed_outputs, is_composed
 from optest.core.reference_functions import ReferenceFunction
@@ -58,17 +58,17 @@ _INTERNAL, _RAISED = Reason.INTERNAL, Reason.RAISED
 _SAME_BITS = Check(name="same bits in a second run", state=CheckState.DONE)
 
 
-class BackendAnswer(NamedTuple):
+class BackendResult(NamedTuple):
     """Outputs of a backend for a case, or its fault, with the checks that were made."""
 
     outputs: Sequence[Array]
     checks: tuple[Check, ...]
     fault: Fault | None = None
     # Outputs of other calls; None if the driver is to be asked for them after the first call has passed.
-    further: Sequence[FurtherAnswer] | None = None
+    further: Sequence[ExtraOutput] | None = None
 
 
-def ask_backend(
+def run_backend(
     case: TestCase,
     driver: BackendDriver,
     inputs: Sequence[Array],
@@ -76,7 +76,7 @@ def ask_backend(
     notes: tuple[Check, ...],
     interrupted: Callable[[], bool] | None,
     allocated: list[Array] | None = None,
-) -> BackendAnswer:
+) -> BackendResult:
     """Run the case on the backend, and return its outputs or fault with the checks.
 
     ``layouts`` are the reference's names and specs of the outputs; ``notes`` are checks about the expected values;
@@ -85,17 +85,17 @@ def ask_backend(
     try:
         outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted, allocated)
     except Fault as fault:
-        return BackendAnswer((), notes + _checks_of_driver(case, driver), _raised_if_declared(case, driver, fault))
+        return BackendResult((), notes + _checks_of_driver(case, driver), _raised_if_declared(case, driver, fault))
     further = notes + _checks_of_driver(case, driver)
     # A check that the driver reports replaces ours of the same name.
     replaced = {(x.name, state) for x in further if x.state in _ABOUT_POSSIBILITY for state in _ABOUT_POSSIBILITY}
-    return BackendAnswer(outputs, tuple(x for x in checks if (x.name, x.state) not in replaced) + further)
+    return BackendResult(outputs, tuple(x for x in checks if (x.name, x.state) not in replaced) + further)
 
 
 def _raised_if_declared(case: TestCase, driver: BackendDriver, fault: Fault) -> Fault:
     """Return a RAISED fault for an UNSUPPORTED one if the driver declares its capabilities; else ``fault`` itself."""
     # Such a driver has to decline before it is called, or not at all.
-    if fault.reason is not Reason.UNSUPPORTED or not isinstance(driver, StatesCapabilities):
+    if fault.reason is not Reason.UNSUPPORTED or not isinstance(driver, DeclaresCapabilities):
         return fault
     if is_composed(driver, case.descriptor):
         return fault
@@ -103,13 +103,13 @@ def _raised_if_declared(case: TestCase, driver: BackendDriver, fault: Fault) -> 
     return Fault(Reason.RAISED, f"{message}: {fault.message}", details=fault.details)
 
 
-def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAnswer]:
+def extra_outputs(case: TestCase, driver: BackendDriver) -> Sequence[ExtraOutput]:
     """Return the outputs with other bits that the driver got while it last ran the case.
 
     Raises:
         Fault: RAISED if the driver's `further` fails.
     """
-    if not isinstance(driver, GivesFurtherAnswers) or is_composed(driver, case.descriptor):
+    if not isinstance(driver, GivesExtraOutputs) or is_composed(driver, case.descriptor):
         return ()
     with Border("the backend's `further`", Reason.RAISED):
         return tuple(driver.further(case))
@@ -206,10 +206,10 @@ def _outputs_of_call(
     if buffers:
         outputs = _fill_buffers(call, buffers)
     elif guards_memory(driver):
-        outputs = in_order(case, _call_on_views(call, driver.run, call.inputs))
+        outputs = outputs_in_order(case, _call_on_views(call, driver.run, call.inputs))
     else:
         left: dict[str, Array] = {}
-        outputs = in_order(case, _call_on_copies(call, driver.run, left=left), left)
+        outputs = outputs_in_order(case, _call_on_copies(call, driver.run, left=left), left)
     # The content at the end of the call counts: later writes of a kernel that is still running come too late.
     if driver.is_reference or guards_memory(driver):
         return outputs
@@ -339,7 +339,7 @@ def _fill_buffers(call: _Call, outputs: Sequence[tuple[str, TensorSpec]]) -> Seq
     return [buffer.array for buffer in first]
 
 
-def in_order(case: TestCase, returned: Any, left: Mapping[str, Array] | None = None) -> list[Array]:
+def outputs_in_order(case: TestCase, returned: Any, left: Mapping[str, Array] | None = None) -> list[Array]:
     """Return the outputs of a call in the operator's order.
 
     A single array is one output; a mapping is ordered by output names. ``left`` are the inputs as the call left them.

@@ -14,9 +14,9 @@ import numpy as np
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.backends.abilities import PreparesCalls, writes_outputs
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.backends.command_abilities import configure, options_of
-from optest.core.actual import in_order
+from optest.core.actual import outputs_in_order
 from optest.core.border import Border
 from optest.core.kept_tensors import element_error
 from optest.core.layers import is_composed
@@ -137,7 +137,7 @@ def _prepared_call(stack: ExitStack, driver: BackendDriver, case: TestCase, inpu
             context = driver.prepared(case, private)
         elif not is_composed(driver, case.descriptor) and not writes_outputs(driver, case):
             run = partial(driver.run, case, private)
-            return PreparedCall(call=run, outputs=run, what=f"{driver.name}, the whole of `run`")
+            return PreparedCall(call=run, outputs=run, description=f"{driver.name}, the whole of `run`")
         if context is None:
             raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed separately")
         return stack.enter_context(context)
@@ -155,7 +155,7 @@ def _compared_subjects(
             if why := driver.unsupported(case):
                 raise Fault(Reason.UNSUPPORTED, why)
             call = _prepared_call(stack, driver, case, inputs)
-            verdict = compare(driver, in_order(case, call.outputs()))
+            verdict = compare(driver, outputs_in_order(case, call.outputs()))
     except Fault as fault:
         return [], (f"comparison with {against}: not possible, {fault.message}",)
     if not _is_right(verdict):
@@ -169,7 +169,7 @@ def _require_right(
     """Return the outputs of one more call after the timed ones; raise Fault with STATE if they are wrong."""
     calls = samples.warm_up_calls + samples.calls_in_batch * len(samples.seconds)
     with ErrorStateKept():
-        outputs = in_order(case, call.outputs())
+        outputs = outputs_in_order(case, call.outputs())
     reset_float_mode()  # the calls may have set flush-to-zero, which the comparison must not use
     verdict = compare(driver, outputs)
     if not _is_right(verdict):
@@ -193,7 +193,7 @@ def _baseline_difference(
     try:
         baseline = replace(case, backend=replace(case.backend, variant=variant))
         with ErrorStateKept(), Border(f"variant {variant}", Reason.RAISED):
-            expected = in_order(case, _prepared_call(stack, driver, baseline, inputs).outputs())
+            expected = outputs_in_order(case, _prepared_call(stack, driver, baseline, inputs).outputs())
     except Fault as fault:
         return None, f"difference from {variant}: not possible, {fault.message}"
     pairs = zip(outputs, expected, strict=True)
@@ -209,7 +209,7 @@ def _largest_difference(left: Array, right: Array) -> float:
 def _subject(driver: BackendDriver, call: PreparedCall) -> Subject:
     device = driver.device()
     name = f"{driver.name}:{device}" if device else driver.name
-    return Subject(who=call.what or name, call=call.call, synchronize=call.synchronize)
+    return Subject(who=call.description or name, call=call.call, synchronize=call.synchronize)
 
 
 def _is_right(verdict: Verdict) -> bool:
@@ -231,5 +231,5 @@ def _operations(case: TestCase) -> int | None:
     if hook is None:
         return None
     count = load_object(hook)
-    operations = count(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)
+    operations = count(in_signature_order(case, [argument.spec for argument in case.inputs]), case.attributes)
     return None if operations is None else int(operations)

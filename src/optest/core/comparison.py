@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from optest.backends import BackendDriver, declared_numerics
 from optest.compare import Expected
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.core.border import Border
 from optest.core.expected import expected_of_other_inputs
 from optest.core.layers import is_composed
@@ -56,7 +56,7 @@ class Comparison(NamedTuple):
             Fault: INTERNAL if the comparison itself fails.
         """
         with Border("the comparison", _INTERNAL):
-            return judge(
+            return compare_outputs(
                 self.case,
                 self.outputs,
                 self.expected,

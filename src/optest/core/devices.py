@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
-from optest.core.executors import say as say_to_user
+from optest.core.executors import print_note as say_to_user
 from optest.errors import UsageError
 from optest.process import CannotStart, run
 from optest.settings import environment, variables_set

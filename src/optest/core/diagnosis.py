@@ -17,7 +17,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.abilities import Blames
 from optest.compare import Expected
-from optest.core.actual import ask_backend
+from optest.core.actual import run_backend
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.error_patterns import (
@@ -109,7 +109,7 @@ class _History:
 _histories: WeakKeyDictionary[BackendDriver, dict[tuple[str, str], _History]] = WeakKeyDictionary()
 
 
-def diagnosed(comparison: Comparison, verdict: Verdict) -> Verdict:
+def add_diagnosis(comparison: Comparison, verdict: Verdict) -> Verdict:
     """Return ``verdict`` with its explanation as the detail ``diagnosis``; an error in here becomes a check."""
     outputs = comparison.outputs
     if verdict.reason not in _REASONS or len(outputs) != len(comparison.expected):
@@ -164,7 +164,7 @@ def _wrong_part(comparison: Comparison) -> str:
         nonlocal count
         count += 1
         with comparison.clock.announced(RUN):
-            answer = ask_backend(part, comparison.driver, arrays, None, (), comparison.interrupted)
+            answer = run_backend(part, comparison.driver, arrays, None, (), comparison.interrupted)
         if answer.fault is not None:
             raise answer.fault
         with comparison.clock.announced(REFERENCE):
@@ -452,7 +452,7 @@ def _describe_second_call(comparison: Comparison) -> str:
     history.varies = False
     layouts = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in comparison.expected]
     with comparison.clock.announced(RUN):
-        again = ask_backend(case, driver, comparison.inputs, layouts, (), comparison.interrupted)
+        again = run_backend(case, driver, comparison.inputs, layouts, (), comparison.interrupted)
     if again.fault is not None:
         return f"another result when called once more: {again.fault.message.partition(chr(10))[0]}"
     for expected, first, second in zip(comparison.expected, comparison.outputs, again.outputs, strict=True):

@@ -21,12 +21,12 @@ from optest.backends import BackendDriver
 from optest.backends.worker_abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
 from optest.core.devices import Health, Leases, check_health
-from optest.core.executors import Closed, Executor, say
+from optest.core.executors import Closed, Executor, print_note
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
 from optest.core.verdicts import fault_verdict
 from optest.process import exits_refused
-from optest.settings.platforms import Platform, platform_called
+from optest.settings.platforms import Platform, get_platform
 from optest.spec import Fault, Reason, Status, TestCase, Verdict
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Dispatcher:
         finally:
             self._end_worker(running)
 
-    def give_back(self, running: RunningUnit) -> None:
+    def release(self, running: RunningUnit) -> None:
         """Free the devices of a unit; enqueue it again if executions are left because a device was lost.
 
         If too few devices are left for it, report its executions as errors instead.
@@ -185,7 +185,7 @@ class Dispatcher:
     def _end_worker(self, running: RunningUnit) -> None:
         """Close the unit's worker before its devices are free, if the unit is exclusive or a device was lost."""
         with self._changed:
-            ends = running.assignment.unit.alone or running.lost is not None
+            ends = running.assignment.unit.exclusive or running.lost is not None
             worker = self._workers.pop(self._key(running.assignment), None) if ends else None
         if worker is not None:
             worker.close()
@@ -193,14 +193,14 @@ class Dispatcher:
     def _probed(self, running: RunningUnit, outcome: ExecutionResult) -> ExecutionResult:
         """Probe the devices after a crash or timeout, remove one that fails, and return the result with notes."""
         verdicts = outcome.verdicts
-        platform = platform_called(self.units[running.assignment.unit][0].platform)
+        platform = get_platform(self.units[running.assignment.unit][0].platform)
         is_suspicious = any(
             verdict.status in _PROBED_STATUSES or verdict.reason is Reason.DEVICE_LOST for verdict in verdicts
         )
         if not platform.probe or self._is_closed or not is_suspicious:
             return outcome
         for device in running.assignment.ids:
-            say(f"device {device} of {platform.name} is probed, because a case crashed or timed out on it")
+            print_note(f"device {device} of {platform.name} is probed, because a case crashed or timed out on it")
             # a run that is closed does not wait for the probe
             health = next(iter(self._run_in_thread(partial(check_health, platform, device))), Health(True))
             if not health.is_healthy:
@@ -290,7 +290,7 @@ class Dispatcher:
     def _with_worker(self, assignment: Assignment) -> RunningUnit:
         """Return the assigned unit with its worker, which is created if need be; raise Closed in a closed run."""
         request, executions = self.units[assignment.unit]
-        platform, key, ended = platform_called(request.platform), self._key(assignment), list[Executor]()
+        platform, key, ended = get_platform(request.platform), self._key(assignment), list[Executor]()
         with self._changed:
             if self._is_closed:
                 raise Closed("the run was interrupted while a case was waiting for its devices")
@@ -307,7 +307,7 @@ class Dispatcher:
 
     def _key(self, assignment: Assignment) -> _Key:
         unit, request = assignment.unit, self.units[assignment.unit][0]
-        return request.platform, request.runtime, assignment.ids, unit.place if unit.alone else None
+        return request.platform, request.runtime, assignment.ids, unit.index if unit.exclusive else None
 
     def _lose(self, device: int, note: str) -> None:
         """Remove a device from the schedule, and report the executions of units for which too few are left."""
@@ -322,7 +322,7 @@ class Dispatcher:
             self._changed.notify_all()
 
     def _say(self, note: str) -> None:
-        say(note, self.notes)
+        print_note(note, self.notes)
 
     def _too_few(self, unit: Unit) -> Verdict:
         """Return the verdict ERROR/DEVICE_LOST of a unit that needs more devices than are left."""

@@ -36,7 +36,7 @@ class Executor(Protocol):
 
 
 @runtime_checkable
-class BringsExecutor(Protocol):
+class HasExecutor(Protocol):
     """A driver whose cases another program runs."""
 
     def executor(self, folder: Path) -> Executor:
@@ -99,7 +99,7 @@ class InProcess:
         """Do nothing: no process or device is held."""
 
 
-def say(note: str, notes: list[str] | None = None) -> None:
+def print_note(note: str, notes: list[str] | None = None) -> None:
     """Print a note to standard error; with ``notes`` print it only once and append it, for the report."""
     if notes is not None and note in notes:
         return

@@ -141,7 +141,7 @@ def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callab
     Raises:
         Fault: NOT_REFUSED or WRONG_ERROR if the reference does not refuse it; REFERENCE_FAILED if it could not be run.
     """
-    hook = case.descriptor.refused
+    hook = case.descriptor.reference_rejects
     if hook is None:
         return
     with ErrorStateKept(), Border("the reference", _REFERENCE_FAILED, interrupted):
@@ -149,7 +149,7 @@ def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callab
         function([_read_only_copy(each) for each in inputs], dict(case.attributes), case.expects_error)
 
 
-def may_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
+def reason_to_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
     """Return why an exception is as right as a result for these inputs, "" if it is not.
 
     Raises:
@@ -164,7 +164,7 @@ def may_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
 
 def _is_definition(case: TestCase) -> bool:
     """Return whether the expected outputs follow the operator's built-in definition, not a user's reference."""
-    return case.reference is None or is_own(case.reference)
+    return case.reference is None or is_built_in(case.reference)
 
 
 def _with_alternatives(
@@ -278,7 +278,7 @@ def _terms_of(
 def _may_need_terms(case: TestCase) -> bool:
     """Return whether a class rule may apply, or the sum may be integer-exact, which takes terms to decide."""
     tolerances = [layer for layer in case.tolerances if layer.tolerance.bounds_errors]
-    if not tolerances or (case.descriptor.rule is not None and case.descriptor.rule.stands):
+    if not tolerances or (case.descriptor.rule is not None and case.descriptor.rule.fixed):
         return True
     exact = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
     return exact or all(layer.output is not None for layer in tolerances)
@@ -290,7 +290,7 @@ def _load_hook_path(path: str) -> tuple[Callable[..., Any], bool]:
     hook = load_object(path)
     if not callable(hook):
         raise Fault(Reason.BAD_CASE, f"{path} is {type(hook).__name__}, expected a function")
-    return hook, is_own(path)
+    return hook, is_built_in(path)
 
 
 def _load_hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
@@ -298,7 +298,7 @@ def _load_hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool
     return _load_hook_path(hook) if isinstance(hook, str) else (hook, False)
 
 
-def is_own(hook: object) -> bool:
+def is_built_in(hook: object) -> bool:
     """Return whether a reference, or another hook, is built in: those are import paths below ``optest.``."""
     return isinstance(hook, str) and hook.startswith("optest.")
 

@@ -12,8 +12,8 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.worker_abilities import ImportsLate
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
-from optest.core.expected import is_own
-from optest.core.messages import Ran, ToParent, as_execution, decode_for_parent, encode
+from optest.core.expected import is_built_in
+from optest.core.messages import Ran, ToParent, decode_for_parent, encode, result_of_message
 from optest.core.monkeypatches import patch_watch
 from optest.core.phases import Phase
 from optest.core.runner import ExecutionResult, execute
@@ -67,7 +67,7 @@ class InForks:
         if not isinstance(ran, Ran):
             spoilt = descriptors_spoilt("its result cannot be read", {"phase": "answer"})
             return ExecutionResult.for_all(cases, spoilt)
-        return as_execution(ran, cases)
+        return result_of_message(ran, cases)
 
     def _run_encoded(self, cases: Sequence[TestCase]) -> bytes:
         """Run the cases within the fork and return the encoded :class:`Ran` message."""
@@ -101,6 +101,6 @@ def prepare_fork(case: TestCase, driver: BackendDriver) -> None:
     with suppress(Exception):  # the fork raises the same and reports it
         if isinstance(driver, ImportsLate):
             driver.import_late()
-        for hook in filter(is_own, (case.reference or case.descriptor.reference, case.descriptor.terms)):
+        for hook in filter(is_built_in, (case.reference or case.descriptor.reference, case.descriptor.terms)):
             load_object(str(hook))
     patch_watch().replaced()  # adds newly imported modules to the watch

@@ -29,7 +29,7 @@ _SAME_REQUEST_S = 1.0
 class Interruption:
     """Whether the user pressed Ctrl-C or the process received a request to terminate, and the executors to close."""
 
-    happened: bool = False
+    is_cancelled: bool = False
     running: list[Closable] = field(default_factory=list)
     _is_deferred: bool = False
     _is_pending: bool = False
@@ -37,27 +37,27 @@ class Interruption:
 
     def __call__(self) -> bool:
         """Return whether the run was interrupted."""
-        return self.happened
+        return self.is_cancelled
 
-    def ends(self, executor: Closable) -> None:
-        """Register an executor that :meth:`now` closes; close it at once if the run is interrupted already."""
+    def register(self, executor: Closable) -> None:
+        """Register an executor that :meth:`cancel` closes; close it at once if the run is interrupted already."""
         self.running.append(executor)
-        if self.happened:
+        if self.is_cancelled:
             executor.close()
 
-    def done(self) -> None:
+    def close_all(self) -> None:
         """Close all registered executors, such as the worker of a run that could not begin."""
         for executor in self.running:
             executor.close()
 
-    def now(self) -> None:
+    def cancel(self) -> None:
         """Interrupt a run in another thread: close its executors, which kills workers; running cases get no result."""
-        self.happened = True
-        self.done()
+        self.is_cancelled = True
+        self.close_all()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Raise UserInterrupt on SIGINT, SIGTERM and SIGHUP within the block, and set ``happened``.
+        """Raise UserInterrupt on SIGINT, SIGTERM and SIGHUP within the block, and set ``is_cancelled``.
 
         Restore the signal handlers afterwards. Do nothing in any thread but the main one, and leave an ignored SIGHUP.
         """
@@ -66,7 +66,7 @@ class Interruption:
             return
 
         def remember(_number: int, _frame: FrameType | None) -> None:
-            self.happened = True
+            self.is_cancelled = True
             if self._is_deferred:
                 self._is_pending = True
             elif time.monotonic() > self._raised_at + _SAME_REQUEST_S:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optest.backends import FurtherAnswer
-from optest.backends.arguments import at_their_places
+from optest.backends import ExtraOutput
+from optest.backends.arguments import in_signature_order
 from optest.backends.command_abilities import outside_capabilities
 from optest.core.actual import actual_outputs
 from optest.core.border import Border
@@ -46,7 +46,7 @@ class _Call(NamedTuple):
     rows: list[int] | None = None
 
 
-def invariants_of(case: TestCase) -> tuple[Invariant, ...]:
+def read_case_invariants(case: TestCase) -> tuple[Invariant, ...]:
     """Return the invariants of the case, else of its operator; none for a call that must be refused."""
     texts = case.descriptor.invariants if case.invariants is None else case.invariants
     return () if case.expects_error is not None else read_invariants(texts, case.descriptor.tensors)
@@ -54,7 +54,7 @@ def invariants_of(case: TestCase) -> tuple[Invariant, ...]:
 
 def further_calls(
     first: Comparison, layouts: Layouts | None, invariants: Sequence[Invariant]
-) -> tuple[list[FurtherAnswer], tuple[Check, ...]]:
+) -> tuple[list[ExtraOutput], tuple[Check, ...]]:
     """Make the further calls of ``invariants`` up to the first fault; return their outputs and one check each.
 
     ``layouts`` are the reference's names and specs of the outputs of the ``first`` call.
@@ -62,7 +62,7 @@ def further_calls(
     Raises:
         Fault: BAD_CASE if it is not known which inputs hold the batch.
     """
-    answers: list[FurtherAnswer] = []
+    answers: list[ExtraOutput] = []
     checks: list[Check] = []
     for invariant in invariants:
         calls, why = _calls(invariant, first)
@@ -75,7 +75,7 @@ def further_calls(
                     outputs = _outputs_of_further_call(call, first, layouts, kept if call.how == _KEPT else None)
             except Fault as fault:
                 if fault.reason is not Reason.UNSUPPORTED:
-                    return [*answers, FurtherAnswer(outputs=fault, how=call.how)], tuple(checks)
+                    return [*answers, ExtraOutput(outputs=fault, how=call.how)], tuple(checks)
                 why = f"{call.how}: {fault.message}"
                 break
             if call.how == _KEPT:
@@ -83,12 +83,12 @@ def further_calls(
                 continue
             if any(bits(now).tobytes() != bits(before).tobytes() for now, before in zip(kept, copies, strict=False)):
                 overwritten = Fault(Reason.STATE, "it overwrote the result of the call before it")
-                return [*answers, FurtherAnswer(outputs=overwritten, how=call.how)], tuple(checks)
+                return [*answers, ExtraOutput(outputs=overwritten, how=call.how)], tuple(checks)
             premise = None if call.rows is None else partial(_why_not_invariant, call)
             names = [each.name for each in call.case.inputs]
             others = None if call.reason is not None else dict(zip(names, call.inputs, strict=True))
             answers.append(
-                FurtherAnswer(outputs=outputs, how=call.how, reason=call.reason, inputs=others, premise=premise)
+                ExtraOutput(outputs=outputs, how=call.how, reason=call.reason, inputs=others, premise=premise)
             )
         state = CheckState.NOT_POSSIBLE if why else CheckState.DONE
         checks.append(Check(name=f"invariant {invariant.name}", state=state, detail=why))
@@ -123,8 +123,8 @@ def _inputs_with_batch(invariant: Invariant, case: TestCase, size: int) -> set[s
     Raises:
         Fault: BAD_CASE if they are not known, or the named ones hold another number of elements.
     """
-    specs = at_their_places(case, [each.spec for each in case.inputs])
-    names = at_their_places(case, [each.name for each in case.inputs])
+    specs = in_signature_order(case, [each.spec for each in case.inputs])
+    names = in_signature_order(case, [each.name for each in case.inputs])
     sets = [invariant.inputs] if invariant.inputs else batch_inputs(case.descriptor, specs, case.attributes, size)
     positions = [x for x in sets[0] if x < len(specs) and specs[x] is not None] if len(sets) == 1 else []
     if positions and all((spec := specs[x]) is not None and spec.shape[:1] == (size,) for x in positions):

@@ -22,7 +22,7 @@ import numpy as np
 
 from optest.backends import BackendDriver
 from optest.backends.abilities import WritesOutputs
-from optest.core.actual import in_order
+from optest.core.actual import outputs_in_order
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.core.phases import Phase
@@ -36,12 +36,12 @@ Array = np.ndarray[Any, Any]
 SCHEMA_VERSION = 1
 
 
-def kept_before(folder: Path, case: TestCase) -> Path:
+def inputs_path(folder: Path, case: TestCase) -> Path:
     """Return the path of the archive with the inputs and expected outputs of a case."""
     return folder / f"{_file_name(case)}.npz"
 
 
-def kept_actual(folder: Path, case: TestCase) -> Path:
+def outputs_path(folder: Path, case: TestCase) -> Path:
     """Return the path of the archive with the outputs that the backend returned for a case."""
     return folder / f"{_file_name(case)}.actual.npz"
 
@@ -65,7 +65,7 @@ def tensors_kept(
     with suppress(Fault):  # the execution computes the same and reports it as its verdict
         _keep_before(case, driver, folder, announce)
     announce(Phase.IDLE)
-    kept_actual(folder, case).unlink(missing_ok=True)
+    outputs_path(folder, case).unlink(missing_ok=True)
     key, run = case.key, driver.run
     run_into = driver.run_into if isinstance(driver, WritesOutputs) else None
     names = ("run",) if run_into is None else ("run", "run_into")
@@ -101,7 +101,7 @@ def _keep_before(case: TestCase, driver: BackendDriver, folder: Path, announce: 
     tensors = {argument.path: array for argument, array in zip(case.inputs, inputs, strict=True)}
     offsets = {argument.path: argument.spec.offset for argument in case.inputs}
     facts = {"id": case.id, "key": case.key, "case": case_to_wire(case)}
-    path = kept_before(folder, case)
+    path = inputs_path(folder, case)
     write_archive(path, Archive(tensors=tensors, offsets=offsets, facts=facts))
     if case.expects_error is not None:
         return
@@ -115,10 +115,10 @@ def _keep_before(case: TestCase, driver: BackendDriver, folder: Path, announce: 
 def _keep_actual(case: TestCase, returned: Any, folder: Path) -> None:
     """Write the outputs of the first call; nothing if ``returned`` is no list of arrays, which the verdict reports."""
     try:
-        outputs = in_order(case, returned)
+        outputs = outputs_in_order(case, returned)
     except Fault:
         return
-    path = kept_actual(folder, case)
+    path = outputs_path(folder, case)
     if path.exists():  # a further call, with other inputs of the same shapes
         return
     tensors = {f"output{index}.actual": np.array(output, order="C") for index, output in enumerate(outputs)}

@@ -11,11 +11,11 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.capabilities import capability_of
 from optest.backends.command_abilities import (
+    DeclaresCapabilities,
     LacksOperators,
-    StatesCapabilities,
-    lack_of,
     outside_capabilities,
     runs_programs,
+    skip_reason_for_operator,
 )
 from optest.core.border import Border
 from optest.numerics import Array, dtype_of, numpy_dtype, round_to
@@ -32,16 +32,16 @@ def is_composed(driver: BackendDriver, descriptor: OperatorDescriptor) -> bool:
         return False
     if isinstance(driver, LacksOperators):
         return driver.lacks(descriptor) is not None
-    capabilities = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
+    capabilities = driver.capabilities if isinstance(driver, DeclaresCapabilities) else {}
     return capability_of(capabilities, descriptor) is None
 
 
 def lack_of_operator(driver: BackendDriver, descriptor: OperatorDescriptor) -> str | None:
     """Return why a check runs no case of an operator or layer with the driver, None if it runs them."""
     if not is_composed(driver, descriptor):
-        return lack_of(driver, descriptor)
+        return skip_reason_for_operator(driver, descriptor)
     for part in descriptor.parts:
-        if all(lack_of(driver, operators.get(name)) is not None for name in part.split("|")):
+        if all(skip_reason_for_operator(driver, operators.get(name)) is not None for name in part.split("|")):
             return f"made of {part.replace('|', ' or ')}, which the backend lacks"
     return None
 
@@ -73,7 +73,7 @@ class _Calls:
         self._count += 1
         part, arrays = self._case_of_part(operators.get(operator), tensors, attributes)
         call = f"call {self._count} of the layer, {part.identifier()}"
-        lack = lack_of(self._driver, part.descriptor) or outside_capabilities(self._driver, part)
+        lack = skip_reason_for_operator(self._driver, part.descriptor) or outside_capabilities(self._driver, part)
         lack = lack or self._driver.unsupported(part)
         if lack is not None:
             raise Fault(Reason.UNSUPPORTED, f"{call}: {lack}")

@@ -31,7 +31,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     bench: BenchOptions | None = None
 
 
-class Asked(msgspec.Struct, tag="asked", frozen=True):
+class Request(msgspec.Struct, tag="asked", frozen=True):
     """Request to run cases as one execution, given in wire form and by keys.
 
     ``is_last`` is true if no further request is known to follow.
@@ -93,7 +93,7 @@ def end_mark(number: int) -> str:
     return f"-- end of the process of question {number} --"
 
 
-ToWorker = Hello | Asked
+ToWorker = Hello | Request
 ToParent = Ready | Ran | Broken | Died
 
 encode = msgspec.msgpack.Encoder().encode
@@ -122,7 +122,7 @@ def is_last(result: Ran | ExecutionResult) -> bool:
     return result.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in result.verdicts)
 
 
-def as_execution(message: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionResult:
+def result_of_message(message: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionResult:
     """Convert a worker's message to a result; Broken becomes ERROR/BAD_CASE for every case."""
     match message:
         case Ran(_, verdicts, timings, benchmark, is_tainted):

@@ -28,7 +28,7 @@ from optest.spec.dtypes import DTYPES
 
 _WATCHED = ("numpy", "ml_dtypes", "math", "builtins", "optest")
 # Imported before anything is recorded: a plug-in that is the first to import one of them could patch it unnoticed.
-_LOADED_FIRST = ("ml_dtypes:bfloat16", "optest.core.runner:execute", "optest.compare.verdict:judge")
+_LOADED_FIRST = ("ml_dtypes:bfloat16", "optest.core.runner:execute", "optest.compare.verdict:compare_outputs")
 
 # Modules that every check compares, and those whose functions and classes it does; a thorough check compares the rest.
 _MODULES_OFTEN = re.compile(

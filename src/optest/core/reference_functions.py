@@ -333,10 +333,10 @@ class ReferenceFunction:
 
         with Border(self.path, Reason.REFERENCE_FAILED), np.errstate(all="ignore"):
             if self.arrays == "torch":
-                run = load_object("optest.torch.reference_functions:evaluated")
+                run = load_object("optest.torch.reference_functions:evaluate_reference")
                 outputs = run(call, list(named.values()), without_casts=without_casts)
             elif self.arrays == "jax":
-                run = load_object("optest.jax.backend:called_with_arrays")
+                run = load_object("optest.jax.backend:call_with_arrays")
                 outputs = run(call, list(named.values()), is_traced=self.is_traced)
             else:
                 outputs = call([np.array(each).view(_Wide if without_casts else np.ndarray) for each in named.values()])

@@ -14,21 +14,21 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import MeasuresCompilation, writes_outputs
 from optest.backends.command_abilities import outside_capabilities
 from optest.compare import Expected
-from optest.core.actual import BackendAnswer, ask_backend, further_answers
+from optest.core.actual import BackendResult, extra_outputs, run_backend
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs
-from optest.core.invariants import further_calls, invariants_of
+from optest.core.invariants import further_calls, read_case_invariants
 from optest.core.kept_tensors import tensors_kept
 from optest.core.layers import is_composed
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
-from optest.core.surroundings import call_in_other_surroundings, has_surroundings
+from optest.core.surroundings import can_vary_surroundings, check_surroundings
 from optest.core.validation import validated
-from optest.core.verdicts import excused, fault_verdict, verdict_of
+from optest.core.verdicts import apply_xfail, fault_verdict, verdict_of
 from optest.numerics import reset_float_mode
 from optest.spec import (
     BAD_STATUSES,
@@ -68,7 +68,7 @@ class ExecutionResult:
     @classmethod
     def for_all(cls, cases: Sequence[TestCase], verdict: Verdict) -> ExecutionResult:
         """Return a result with the same verdict for every case, which an expected failure of the case waives."""
-        return cls(tuple(excused(case, verdict) for case in cases), Timings())
+        return cls(tuple(apply_xfail(case, verdict) for case in cases), Timings())
 
 
 def execute(
@@ -97,10 +97,10 @@ def execute(
         side_effects.begin(cases[0])
     run = _Run(cases, driver, Clock(announce), interrupted)
     verdicts = run.verdicts_without_values()
-    answer = BackendAnswer((), ()) if verdicts else run.call_backend()
+    answer = BackendResult((), ()) if verdicts else run.call_backend()
     fault = None if side_effects is None else side_effects.fault(cases[0])
     if fault is not None:  # the process has changed, which makes the outputs, or another fault, meaningless
-        answer = answer._replace(outputs=(), fault=fault) if isinstance(answer, BackendAnswer) else fault
+        answer = answer._replace(outputs=(), fault=fault) if isinstance(answer, BackendResult) else fault
     elif verdicts:
         return ExecutionResult(verdicts, run.timings())
     return run.result(answer, every_measure, bench, is_tainted=fault is not None)
@@ -150,14 +150,14 @@ class _Run:
             return ()
         self._clock.enter(RUN)
         verdict = validated(self._cases[0], self._driver, self._interrupted)
-        return () if verdict is None else tuple([excused(case, verdict) for case in self._cases])
+        return () if verdict is None else tuple([apply_xfail(case, verdict) for case in self._cases])
 
     def timings(self) -> Timings:
         """End the current phase and return the seconds of all phases."""
         self._clock.enter(IDLE)
         return self._clock.timings()
 
-    def call_backend(self) -> BackendAnswer | Fault:
+    def call_backend(self) -> BackendResult | Fault:
         """Make the inputs and expected outputs, run the backend and return its outputs, with those of further calls.
 
         Return the fault if inputs, expected outputs or the compile time cannot be determined.
@@ -166,28 +166,28 @@ class _Run:
         try:
             self._prepare()
             clock.enter(RUN)
-            answer = ask_backend(
+            answer = run_backend(
                 case, driver, self._inputs, self._layouts, self._notes, self._interrupted, self._output_buffers
             )
             if isinstance(driver, MeasuresCompilation):
                 with Border("the backend's `compile_s`", Reason.RAISED):
                     clock.compile_s = driver.compile_s()
-            further = answer.fault is None and (has_surroundings(driver, case) or invariants_of(case))
+            further = answer.fault is None and (can_vary_surroundings(driver, case) or read_case_invariants(case))
             return self._with_further_calls(answer) if further else answer
         except Fault as fault:
             return fault
 
-    def _with_further_calls(self, answer: BackendAnswer) -> BackendAnswer:
+    def _with_further_calls(self, answer: BackendResult) -> BackendResult:
         """Call the backend in other surroundings and for the invariants of the case; add the results to the answer."""
         case, driver = self._cases[0], self._driver
-        reported = further_answers(case, driver)  # before the next call of the driver discards them
+        reported = extra_outputs(case, driver)  # before the next call of the driver discards them
         self._clock.enter(COMPARE)  # so that the time of further calls is not that of the case
         first = self._comparison(case, answer, ())
-        checks, invariants = answer.checks, invariants_of(case)
-        if has_surroundings(driver, case):
+        checks, invariants = answer.checks, read_case_invariants(case)
+        if can_vary_surroundings(driver, case):
             second_buffers: list[Array] = []
             try:
-                checks += call_in_other_surroundings(first, self._layouts, second_buffers)
+                checks += check_surroundings(first, self._layouts, second_buffers)
             except Fault as fault:
                 return answer._replace(fault=fault)
             # the backend returns a buffer that the next call writes, too
@@ -196,7 +196,7 @@ class _Run:
         further, of_invariants = further_calls(first, self._layouts, invariants)
         return answer._replace(further=(*reported, *further), checks=(*checks, *of_invariants))
 
-    def _comparison(self, case: TestCase, answer: BackendAnswer, expected: Sequence[Expected]) -> Comparison:
+    def _comparison(self, case: TestCase, answer: BackendResult, expected: Sequence[Expected]) -> Comparison:
         outputs, clock = answer.outputs, self._clock
         return Comparison(case, self._driver, self._inputs, outputs, expected, clock, self._interrupted)
 
@@ -217,7 +217,7 @@ class _Run:
             self._layouts = _layouts(expected)
 
     def result(
-        self, answer: BackendAnswer | Fault, every_measure: bool, bench: BenchOptions | None, *, is_tainted: bool
+        self, answer: BackendResult | Fault, every_measure: bool, bench: BenchOptions | None, *, is_tainted: bool
     ) -> ExecutionResult:
         """Compare the outputs by the rules of each case, time the first passed case with ``bench``, and return all.
 
@@ -233,7 +233,9 @@ class _Run:
         def comparison(case: TestCase) -> Comparison:
             return self._comparison(case, answer, expected)
 
-        verdicts = [excused(case, verdict_of(comparison(case), answer, every_measure=every_measure)) for case in cases]
+        verdicts = [
+            apply_xfail(case, verdict_of(comparison(case), answer, every_measure=every_measure)) for case in cases
+        ]
         passed = [
             index
             for index, verdict in enumerate(verdicts)  # an expected error is no work to be timed
@@ -245,7 +247,7 @@ class _Run:
                 benchmark = _benchmark(comparison(cases[passed[0]])._replace(clock=Clock(None)), bench)
             except Fault as fault:
                 for index in passed:
-                    verdicts[index] = excused(cases[index], fault_verdict(fault))
+                    verdicts[index] = apply_xfail(cases[index], fault_verdict(fault))
         return ExecutionResult(tuple(verdicts), self.timings(), benchmark, is_tainted)
 
 
@@ -258,7 +260,7 @@ def _benchmark(comparison: Comparison, bench: BenchOptions) -> Benchmark:
 
     def compare(driver: BackendDriver, outputs: Sequence[Array]) -> Verdict:
         timed = comparison._replace(driver=driver, outputs=outputs, interrupted=None)
-        return verdict_of(timed, BackendAnswer(outputs, (), further=()))
+        return verdict_of(timed, BackendResult(outputs, (), further=()))
 
     specs = [spec for _, spec in _layouts(comparison.expected)]
     return benchmark_of(comparison.case, comparison.driver, comparison.inputs, specs, compare, bench)
@@ -329,7 +331,7 @@ class TestRunner:
         driver = backend_manager.get(case.backend.name)
         refusal = why_not_run(case, driver)
         if refusal is not None:
-            return result_of(case, excused(case, refusal))
+            return result_of(case, apply_xfail(case, refusal))
         side_effects = None
         if runs_foreign_code(driver, case):
             side_effects = self._side_effects = self._side_effects or SideEffects.here()

@@ -26,17 +26,17 @@ class Unit:
     one worker unless devices would idle. ``expected_s`` is the estimated duration.
     """
 
-    place: int
+    index: int
     runtime: str = ""
     count: int = 1
-    alone: bool = False
+    exclusive: bool = False
     file: str = ""
     expected_s: float = 1.0
 
     @property
     def phase(self) -> str | None:
         """The runtime, or None of an exclusive unit: units of one phase may run at the same time."""
-        return None if self.alone else self.runtime
+        return None if self.exclusive else self.runtime
 
 
 class Assignment(NamedTuple):
@@ -61,7 +61,7 @@ class ScheduleRules:
 
 def preparation_order(units: Iterable[Unit]) -> list[Unit]:
     """Sort units by the order in which they are likely to run: exclusive ones first, then by devices and duration."""
-    return sorted(units, key=lambda unit: (not unit.alone, -unit.count, -unit.expected_s, unit.place))
+    return sorted(units, key=lambda unit: (not unit.exclusive, -unit.count, -unit.expected_s, unit.index))
 
 
 class _Queue:
@@ -72,7 +72,7 @@ class _Queue:
         self.expected_s = 0.0
 
     def push(self, unit: Unit) -> None:
-        insort(self.units, unit, key=lambda queued: (queued.expected_s, -queued.place))
+        insort(self.units, unit, key=lambda queued: (queued.expected_s, -queued.index))
         self.expected_s += unit.expected_s
 
     def pop(self) -> Unit:
@@ -119,7 +119,7 @@ class Schedule:
 
     def ready(self, unit: Unit) -> None:
         """Enqueue a unit for its devices."""
-        if unit.alone:
+        if unit.exclusive:
             self._exclusive[unit.count].push(unit)
         else:
             self._shared[unit.runtime, unit.file].push(unit)
@@ -133,14 +133,14 @@ class Schedule:
         if (assignment := self._next()) is None:
             return None
         unit = assignment.unit
-        self._running[unit.place] = assignment
+        self._running[unit.index] = assignment
         self._free = [device for device in self._free if device not in assignment.ids]
         for device in assignment.ids:
             if self._rules.one_runtime:  # the dispatcher ends the workers of other runtimes there
                 self._warm[device].clear()
-            if not unit.alone:
+            if not unit.exclusive:
                 self._warm[device].add(unit.runtime)
-        if unit.alone:
+        if unit.exclusive:
             self._passed[unit.count] = 0
         for count, queue in self._exclusive.items():
             if queue.units and count > len(self._free) + len(assignment.ids):
@@ -149,7 +149,7 @@ class Schedule:
 
     def done(self, assignment: Assignment, *, again: bool = False) -> None:
         """Free the devices of a unit; with ``again`` enqueue the unit once more, else count it as done."""
-        del self._running[assignment.unit.place]
+        del self._running[assignment.unit.index]
         self._free = [device for device in self.pool if device in assignment.ids or device in self._free]
         if again:
             self.ready(assignment.unit)

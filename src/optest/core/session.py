@@ -56,7 +56,7 @@ class Execution:
 
 
 # The next execution, and those that certainly follow it.
-Turn: TypeAlias = tuple[Execution, Sequence[Execution]]
+Step: TypeAlias = tuple[Execution, Sequence[Execution]]
 
 # Executions that a worker gets before it has returned the result of the first.
 _LOOKED_AHEAD = 16
@@ -148,7 +148,7 @@ class Session:
     earlier: Mapping[object, CaseResult] = field(default_factory=dict)
     interruption: Interruption = field(default_factory=Interruption)
     revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
-    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None
+    choose: Callable[[Sequence[Execution]], Iterator[Step]] | None = None
     dispatcher: Callable[[Sequence[Execution]], Dispatcher] | None = None
     notes: list[str] = field(default_factory=list)
     results: list[CaseResult] = field(default_factory=list)
@@ -187,7 +187,7 @@ class Session:
             self.failure = error
         total = len(self.cases) * self.policy.rounds
         # `Interruption.now` between two cases raises nothing
-        interrupted |= self.interruption.happened and self._finished < total
+        interrupted |= self.interruption.is_cancelled and self._finished < total
         summary = RunSummary.of(
             self.results,
             total=total,
@@ -230,7 +230,7 @@ class Session:
                 self._run_in_slots(remaining)
             return
         executor = dispatcher or self.make_executor(0)
-        self.interruption.ends(executor)
+        self.interruption.register(executor)
         try:
             in_order = ((execution, remaining[n : n + _LOOKED_AHEAD]) for n, execution in enumerate(remaining, 1))
             turns = in_order if self.choose is None else self.choose(remaining)
@@ -241,7 +241,7 @@ class Session:
             with self.interruption.deferred():
                 executor.close()
 
-    def _run_in_sequence(self, turns: Iterable[Turn], executor: Executor) -> None:
+    def _run_in_sequence(self, turns: Iterable[Step], executor: Executor) -> None:
         """Run one execution after the other and report each; a worker starts the next ones meanwhile."""
         # It does not if a result decides about the next execution: with `--maxfail`, or if that may be a retry.
         looks_ahead = executor.looks_ahead and not self.policy.maxfail
@@ -292,7 +292,7 @@ class Session:
         """Run the dispatcher's units in as many threads as units can run at a time."""
         outcomes: _Outcomes = queue.SimpleQueue()
         dispatcher.report = lambda execution, result: outcomes.put(_Outcome(execution, result))
-        self.interruption.ends(dispatcher)
+        self.interruption.register(dispatcher)
         dispatcher.begin()
         run_units = partial(self._run_units, dispatcher, outcomes)
         count = min(self.policy.jobs, len(dispatcher.units), len(dispatcher.ids))
@@ -343,7 +343,7 @@ class Session:
                     if self.policy.maxfail:
                         dispatcher.wait_until_settled(execution)
             finally:
-                dispatcher.give_back(unit)
+                dispatcher.release(unit)
 
     def _run_slot(
         self, executor: Executor, rest: deque[Execution], rest_lock: threading.Lock, outcomes: _Outcomes

@@ -13,7 +13,7 @@ from time import perf_counter
 
 from optest.backends import BackendDriver
 from optest.backends.abilities import guards_memory
-from optest.core.expected import is_own
+from optest.core.expected import is_built_in
 from optest.core.monkeypatches import PatchWatch, Record, patch_watch, patched_before
 from optest.errors import UsageError, shortened
 from optest.process.state import OF_PYTHON, QUICK, ProcessState
@@ -144,7 +144,7 @@ def runs_foreign_code(driver: BackendDriver, case: TestCase) -> bool:
 
     A driver that guards memory does not count: it watches the C library that it calls.
     """
-    brings_code = case.generator or case.reference or not is_own(case.descriptor.reference)
+    brings_code = case.generator or case.reference or not is_built_in(case.descriptor.reference)
     return bool(brings_code) or not (driver.is_reference or guards_memory(driver))
 
 

@@ -45,7 +45,7 @@ def with_suggestion(comparison: Comparison, verdict: Verdict) -> Verdict:
     return replace(verdict, message=message, details={**verdict.details, SUGGESTED: list(suggestion)})
 
 
-def lets_constants_pass(rtol: float, atol: float, spread: float, level: float) -> bool:
+def accepts_constants(rtol: float, atol: float, spread: float, level: float) -> bool:
     """Return whether zeros, or the mean, would pass for results up to ``level``, ``spread`` away from one of them."""
     return spread <= atol + rtol * level
 
@@ -80,7 +80,7 @@ def _suggestion(comparison: Comparison) -> tuple[float, float, float, float] | s
         _spread_from_constants(np.asarray(output.value)) for output in comparison.expected if output.dtype.is_inexact
     ]
     spread, level = min(spreads, key=lambda pair: pair[0] - rtol * pair[1], default=(math.inf, 0.0))
-    if lets_constants_pass(rtol, atol, spread, level):
+    if accepts_constants(rtol, atol, spread, level):
         return f"no tolerance can be suggested: zeros, or the mean of the results, would pass; {COMPARE}"
     return rtol, atol, spread, level
 

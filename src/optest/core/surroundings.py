@@ -31,13 +31,13 @@ _LONGEST_S = 5.0
 _TOO_LONG = Check(name=_NAME, state=CheckState.NOT_POSSIBLE, detail=f"the call took more than {_LONGEST_S:.0f} s")
 
 
-def has_surroundings(driver: BackendDriver, case: TestCase) -> bool:
+def can_vary_surroundings(driver: BackendDriver, case: TestCase) -> bool:
     """Return whether foreign code reads the inputs in memory that optest allocated."""
     is_own = driver.is_reference or guards_memory(driver) or is_composed(driver, case.descriptor)
     return reads_inputs(driver) and not is_own and case.expects_error is None
 
 
-def call_in_other_surroundings(
+def check_surroundings(
     first: Comparison, layouts: Sequence[tuple[str, TensorSpec]] | None, allocated: list[Array] | None = None
 ) -> tuple[Check, ...]:
     """Call once more with other memory around the inputs and in freed blocks, and return the checks.

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from optest.backends.abilities import Blames, JudgesItself
-from optest.backends.arguments import at_their_places, refuse_unfit
+from optest.backends.arguments import in_signature_order, require_defined
 from optest.compare import Expected
 from optest.compare.verdict import has_no_number, passing_constant
-from optest.core.actual import BackendAnswer, further_answers, in_order
+from optest.core.actual import BackendResult, extra_outputs, outputs_in_order
 from optest.core.border import Border
 from optest.core.comparison import Comparison
-from optest.core.diagnosis import diagnosed
-from optest.core.expected import BY_BACKEND, BY_ITSELF, expected_of_outputs, may_refuse
+from optest.core.diagnosis import add_diagnosis
+from optest.core.expected import BY_BACKEND, BY_ITSELF, expected_of_outputs, reason_to_refuse
 from optest.core.layers import is_composed
 from optest.core.operands import accept_other_readings, with_definition, with_worst_operands
 from optest.core.phases import RUN
@@ -54,7 +54,7 @@ SHOWS_NOTHING, _SET_TAG = "inconclusive", "set:"
 _OTHER_VALUES = "other values"
 
 
-def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: bool = False) -> Verdict:
+def verdict_of(comparison: Comparison, answer: BackendResult, *, every_measure: bool = False) -> Verdict:
     """Return the verdict of one case for the backend's outputs or fault.
 
     Without expected outputs nothing is compared, but further outputs are compared with the first ones, and a driver
@@ -82,7 +82,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         with Border("the reference", Reason.REFERENCE_FAILED):
             verdict = with_suggestion(comparison, verdict)
         if verdict.status is Status.FAILED:
-            verdict = diagnosed(comparison, verdict)
+            verdict = add_diagnosis(comparison, verdict)
             if isinstance(driver, Blames) and not is_composed(driver, case.descriptor):
                 with Border("the backend's `blame`", Reason.RAISED), comparison.clock.announced(RUN):
                     driver.blame(case, [array.view() for array in comparison.inputs])
@@ -120,7 +120,7 @@ def _verdict_of_fault(comparison: Comparison, fault: Fault) -> Verdict:
         return fault_verdict(fault)
     case, inputs = comparison.case, comparison.inputs
     try:
-        why = may_refuse(case, inputs)
+        why = reason_to_refuse(case, inputs)
     except Fault as error:
         return fault_verdict(error)
     if not why:
@@ -158,7 +158,7 @@ def _compare_outputs(comparison: Comparison, *, every_measure: bool, checks: tup
 # Further outputs
 
 
-def _compare_further_only(comparison: Comparison, answer: BackendAnswer) -> Verdict:
+def _compare_further_only(comparison: Comparison, answer: BackendResult) -> Verdict:
     """Compare further outputs for the same inputs with those of the first call, if there is no reference.
 
     Raises:
@@ -186,7 +186,7 @@ def _compare_further_only(comparison: Comparison, answer: BackendAnswer) -> Verd
     return replace(verdict, evidence=Evidence.INVARIANT, measures=(), message=message)
 
 
-def _nothing_compared(case: TestCase, answer: BackendAnswer) -> Verdict:
+def _nothing_compared(case: TestCase, answer: BackendResult) -> Verdict:
     """Return UNCHECKED for a case without expected outputs."""
     why = "has no reference" if case.generator is None else "was run without expected outputs"
     message = f"{case.descriptor.name} {why}, so nothing was compared"
@@ -200,7 +200,7 @@ def _rows_are_equal(output: Array) -> bool:
 
 
 def _verdict_of_further(
-    comparison: Comparison, answer: BackendAnswer, first: Verdict, compare: Callable[..., Verdict] = _compare_outputs
+    comparison: Comparison, answer: BackendResult, first: Verdict, compare: Callable[..., Verdict] = _compare_outputs
 ) -> Verdict:
     """Return the verdict of the first further outputs that do not pass, else ``first``, that of the first call.
 
@@ -211,7 +211,7 @@ def _verdict_of_further(
     """
     further = answer.further
     if further is None:
-        further = further_answers(comparison.case, comparison.driver)
+        further = extra_outputs(comparison.case, comparison.driver)
     if not further:
         return first
     compared: list[str] = []
@@ -225,7 +225,7 @@ def _verdict_of_further(
         if isinstance(extra.outputs, Fault):
             verdict = fault_verdict(extra.outputs)
         else:
-            outputs = in_order(comparison.case, extra.outputs)
+            outputs = outputs_in_order(comparison.case, extra.outputs)
             verdict = compare(with_values._replace(outputs=outputs), every_measure=True)
         if verdict.status is not _PASSED:
             is_wrong = verdict.status is Status.FAILED and not isinstance(extra.outputs, Fault)
@@ -301,10 +301,12 @@ def _reason_of_refusal(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
     """Return ``{"why": message}`` if the operator or its built-in reference refuses the call, else {}."""
     try:
         with Border("the operator", Reason.BAD_CASE):
-            refuse_unfit(case)
+            require_defined(case)
             reference = case.descriptor.reference
             if isinstance(reference, str) and reference.startswith("optest.operators."):
-                load_object(reference)(at_their_places(case, [each.copy() for each in inputs]), dict(case.attributes))
+                load_object(reference)(
+                    in_signature_order(case, [each.copy() for each in inputs]), dict(case.attributes)
+                )
     except Fault as fault:
         if "UnfitArguments" in fault.details.get("exception_types", ()):
             return {"why": str(fault.details["exception"]).partition(": ")[2]}
@@ -314,7 +316,7 @@ def _reason_of_refusal(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
 # Expected failures, inconclusive passes, retries
 
 
-def excused(case: TestCase, verdict: Verdict) -> Verdict:
+def apply_xfail(case: TestCase, verdict: Verdict) -> Verdict:
     """Waive the failure that the case's xfail names; an xfail without a status also waives BAD_CASE."""
     if case.xfail is None or verdict.status is Status.SKIPPED:
         return verdict
@@ -350,7 +352,7 @@ def _suspect_if_inconclusive(case: TestCase, verdict: Verdict, expected: Sequenc
     return verdict
 
 
-def judged_by_others(verdict: Verdict) -> Verdict:
+def suspect_if_self_judged(verdict: Verdict) -> Verdict:
     """Turn a pass into SUSPECT if the backend supplied the expected values itself."""
     if verdict.status is not _PASSED or BY_BACKEND not in verdict.checks:
         return verdict

@@ -23,12 +23,12 @@ from optest.backends.worker_abilities import RunsInForks
 from optest.core.extensions import load_extensions
 from optest.core.forked import prepare_fork, warm_up
 from optest.core.messages import (
-    Asked,
     Broken,
     Died,
     Hello,
     Ran,
     Ready,
+    Request,
     ToParent,
     decode_for_worker,
     encode,
@@ -212,13 +212,13 @@ def broken(number: int, error: OptestError) -> Broken:
     return Broken(number, "error", str(error))
 
 
-def _decoded(message: bytes) -> Asked:
+def _decoded(message: bytes) -> Request:
     request = decode_for_worker(message)
-    assert isinstance(request, Asked)
+    assert isinstance(request, Request)
     return request
 
 
-def cases_of(request: Asked) -> list[TestCase]:
+def cases_of(request: Request) -> list[TestCase]:
     """Build the cases of a request.
 
     Raises:

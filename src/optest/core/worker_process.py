@@ -21,18 +21,18 @@ from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
 from optest.core.messages import (
     END_MARK,
-    Asked,
     Broken,
     Died,
     Hello,
     Ran,
     Ready,
-    as_execution,
+    Request,
     decode_for_parent,
     encode,
     end_mark,
     is_last,
     refusal,
+    result_of_message,
 )
 from optest.core.phases import Phase, PhasePage
 from optest.core.runner import ExecutionResult
@@ -197,7 +197,7 @@ class WorkerProcess:
             return self._end_late(worker, cases, message)
         if isinstance(message, Died):
             return self._result_of_dead_fork(worker, cases, message, began)
-        execution = as_execution(message, cases)
+        execution = result_of_message(message, cases)
         if self._may_be_spoilt(cases[0], execution):
             return self._retry_in_new_worker(worker, cases, execution.verdicts[0])
         self._finished += 1
@@ -264,7 +264,7 @@ class WorkerProcess:
         self._last_sent += 1
         deadlines = self._options.limits.deadlines
         wires = [case_to_wire(deadlines.with_limit(case)) for case in cases]
-        return encode(Asked(self._last_sent, [case.key for case in cases], wires, is_last))
+        return encode(Request(self._last_sent, [case.key for case in cases], wires, is_last))
 
     def _send_ahead(self, child: Child, following: Sequence[Sequence[TestCase]]) -> None:
         """Send requests for the next cases, several at once, as many as fit into half of the pipe."""

@@ -12,7 +12,7 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.kernels import wrong_elements
 from optest.compare.policy import resolve
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.errors import UsageError
 from optest.infiniop.datatypes import InfiniDtype, from_codes, infini_dtype
 from optest.infiniop.tensors import TestTensor
@@ -102,7 +102,7 @@ def compare_tensors(actual: Any, desired: Any, atol: float, rtol: float, equal_n
     """Return the verdict on a pair of tensors with this tolerance; NaNs on both sides fail unless ``equal_nan``."""
     output, expected, case = _build_case(actual, desired, atol, rtol)
     # for the message, also of measures that pass
-    verdict = judge(case, [output], [expected], numerics=_NUMERICS, every_measure=True)
+    verdict = compare_outputs(case, [output], [expected], numerics=_NUMERICS, every_measure=True)
     if equal_nan or output.shape != expected.shape:
         return verdict
     nan_count = int((_is_nan(output) & _is_nan(expected.value)).sum())

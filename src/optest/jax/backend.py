@@ -19,7 +19,7 @@ from jax import experimental
 
 from optest.backends import BackendDriver, PreparedCall
 from optest.backends.abilities import Program, ProgramNode
-from optest.backends.arguments import at_their_places, refuse_unfit
+from optest.backends.arguments import in_signature_order, require_defined
 from optest.jax.operators import JAX_OPERATORS, NOT_IN_JAX
 from optest.jax.operators.calls import JaxCall
 from optest.numerics import numpy_dtype
@@ -65,7 +65,7 @@ class JaxBackend(BackendDriver):
     def unsupported(self, case: TestCase) -> str | None:
         if (lack := self.lacks(case.descriptor)) is not None:
             return lack
-        specs = at_their_places(case, [argument.spec for argument in case.inputs])
+        specs = in_signature_order(case, [argument.spec for argument in case.inputs])
         if case.expects_error is not None and (why := _not_refused(case)) is not None:
             return why
         if (lack := lacks_dimension(case)) is not None:
@@ -104,7 +104,7 @@ class JaxBackend(BackendDriver):
         """Return the closed jaxpr of the case's function; raise as :meth:`_call`."""
         specs = [
             None if spec is None else jax.ShapeDtypeStruct(spec.shape, numpy_dtype(spec.dtype))
-            for spec in at_their_places(case, [argument.spec for argument in case.inputs])
+            for spec in in_signature_order(case, [argument.spec for argument in case.inputs])
         ]
         call = self._call(case)
         with _x64_types(), _faults_of_xla():
@@ -120,7 +120,7 @@ class JaxBackend(BackendDriver):
         """Return a call of the case's function on copies of ``inputs``, compiled for variant jit."""
         call = self._call(case)
         # Copied, since JAX on a CPU may share the aligned memory of a NumPy array.
-        arrays = [None if array is None else jnp.array(array) for array in at_their_places(case, inputs)]
+        arrays = [None if array is None else jnp.array(array) for array in in_signature_order(case, inputs)]
         if case.backend.variant == _OP_BY_OP:
             return lambda: call.function(arrays, case.attributes)
         begin, hits = time.perf_counter(), _compiled.cache_info().hits
@@ -160,7 +160,7 @@ class JaxBackend(BackendDriver):
 
 def lacks_dimension(case: TestCase) -> str | None:
     """Return why JAX does not run a case that names a dimension of a 0-d array; else None."""
-    specs = at_their_places(case, [argument.spec for argument in case.inputs])
+    specs = in_signature_order(case, [argument.spec for argument in case.inputs])
     names_dims = any(case.attributes.get(name) not in (None, ()) for name in ("dim", "dims", "dim0"))
     if names_dims and specs and specs[0] is not None and not specs[0].rank:
         return "JAX accepts no dimension for a 0-d array; the operator accepts one"
@@ -183,7 +183,7 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
     return compiled
 
 
-def called_with_arrays(
+def call_with_arrays(
     function: Callable[..., Any], inputs: Sequence[Any], *, is_traced: bool = False, is_wide: bool = True
 ) -> Any:
     """Call a function with JAX arrays; return its output, or list or dict of outputs, as NumPy arrays.
@@ -214,10 +214,10 @@ def _node(equation: Any) -> ProgramNode:
 
 def _not_refused(case: TestCase) -> str | None:
     """Return why JAX accepts a call that the operator refuses; None if the shapes do not fit: JAX refuses those."""
-    if not case.descriptor.admits([entry.name for entry in case.dtypes]):
+    if not case.descriptor.supports([entry.name for entry in case.dtypes]):
         return "JAX promotes dtypes that the operator refuses"
     try:
-        refuse_unfit(case)
+        require_defined(case)
     except UnfitArguments:
         return None
     return "JAX refuses no values: an index beyond the dimension is dropped, filled or clamped"

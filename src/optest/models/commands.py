@@ -122,7 +122,7 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
         nodes = [program.graph.operator(number) for number in reversed(region.nodes)]
         operators = " of ".join(nodes) if len(nodes) <= 3 else f"one of {len(nodes)} nodes up to {nodes[0]}"
-        where = f"{case.where}: {', '.join(filter(None, (operators, graph.place_of(graph.makers[name]))))}"
+        where = f"{case.where}: {', '.join(filter(None, (operators, graph.origin_of(graph.node_of_value[name]))))}"
         yield with_part(case, name, mode, where, values="\n".join(region.outputs), given=given)
     if program.is_shown and tensor_outputs(graph):
         yield with_part(case, "watched", "watched")

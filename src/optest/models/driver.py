@@ -11,7 +11,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.whole_models import ModelGraph, ModelProgram, Region
 from optest.models.opened import program_for, subject_for
-from optest.models.subjects import Subject, judged_by_accuracy, read_tensors, require_elements
+from optest.models.subjects import Subject, accuracy_output, read_tensors, require_elements
 from optest.numerics import Array, bits
 from optest.spec import (
     Attribute,
@@ -69,7 +69,7 @@ def program_of(case: TestCase, stated: Mapping[str, str] | None = None) -> Model
 
 def tensor_outputs(graph: ModelGraph) -> list[str]:
     """Return the outputs of a model that are tensors of numbers: no sequences, maps or strings."""
-    return [each for each in graph.outputs if each not in graph.makers or graph.dtype_name(each)]
+    return [each for each in graph.outputs if each not in graph.node_of_value or graph.dtype_name(each)]
 
 
 class ModelValues:
@@ -82,12 +82,12 @@ class ModelValues:
             case "watched":
                 program = program_of(case, stated)
                 subject.require_reference([name for region in program.regions for name in region.outputs])
-                real = _tensors_of(subject, program.unwatched(subject.feeds))
+                real = _tensors_of(subject, program.whole_outputs(subject.feeds))
                 require_elements(real)
                 doubt = (
                     "outputs of the session with one thread; a difference casts doubt on the trace, not on the model"
                 )
-                exact = Rule(kind=RuleClass.EXACT, formula=doubt, stands=True)
+                exact = Rule(kind=RuleClass.EXACT, formula=doubt, fixed=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
                 return (), [subject.continuation.expected]
@@ -96,7 +96,7 @@ class ModelValues:
             case "outputs" if stated["expected"]:
                 names, ends = _lines(stated["values"]), ("", ".float64", ".moved")
                 kept = read_tensors(Path(stated["expected"]), [name + end for name in names for end in ends])
-                return (), [judged_by_accuracy(name, *(kept[name + end] for end in ends)) for name in names]
+                return (), [accuracy_output(name, *(kept[name + end] for end in ends)) for name in names]
             case "accumulated":
                 traced = [name for region in program_of(case, stated).regions for name in region.outputs]
                 return (), subject.expected(_lines(stated["values"]), among=traced)
@@ -159,6 +159,6 @@ def values_of(case: TestCase) -> list[Array]:
             return [np.stack([x[..., position, :] for x, position in zip(logits, positions, strict=True)])]
         case "isolated":
             region = Region(given, outputs, program.graph.region(outputs, given).nodes)
-            return [*program.made(region, {name: subject.activation(name) for name in given}).values()]
+            return [*program.run_region(region, {name: subject.activation(name) for name in given}).values()]
         case _:
-            return [*program.watched(outputs or tensor_outputs(subject.graph), subject.feeds).values()]
+            return [*program.inner_values(outputs or tensor_outputs(subject.graph), subject.feeds).values()]

@@ -85,7 +85,7 @@ class Hooks:
         if self._profiles:
             self._trace.unlink(missing_ok=True)
             with _BORDER:
-                rows = sorted(program.profiled(feeds, self._trace), key=lambda row: -row[2])
+                rows = sorted(program.profile(feeds, self._trace), key=lambda row: -row[2])
             total_s = sum(seconds for _, _, seconds in rows) or 1.0
             shown = [
                 (name, str(calls), seconds_text(s), f"{100 * s / total_s:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]

@@ -90,7 +90,7 @@ def named_model(given: Mapping[str, Any]) -> Any:
     """Return the torch model that a command names, with weights from a file or drawn.
 
     Raises:
-        UsageError, Unavailable: as :func:`optest.torch.models.adapters.opened_model`.
+        UsageError, Unavailable: as :func:`optest.torch.models.adapters.open_model`.
     """
     return _torch_model(_named(given, "torch"), given["seed"])
 

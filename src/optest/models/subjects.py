@@ -50,7 +50,7 @@ class Subject:
         self._ahead: Iterator[tuple[str, tuple[Array, Array, Array]]] = iter(())
         self._waiting = dict[str, tuple[Array, Array, Array]]()
         self._has_stopped = False
-        self._passed = {*graph.makers, *graph.outputs}
+        self._passed = {*graph.node_of_value, *graph.outputs}
 
     @cached_property
     def _narrow(self) -> Mapping[str, Array]:
@@ -62,7 +62,7 @@ class Subject:
 
     @cached_property
     def _all(self) -> Region:
-        return self.graph.region([*dict.fromkeys((*self.graph.makers, *self.graph.outputs))], self.feeds)
+        return self.graph.region([*dict.fromkeys((*self.graph.node_of_value, *self.graph.outputs))], self.feeds)
 
     def activation(self, name: str) -> Array:
         """Return an input or value in the model's dtypes; raise a Fault if it needs a node without a reference."""
@@ -99,7 +99,7 @@ class Subject:
             values = self._in_order(outputs, {*outputs, *among})
             self._has_stopped = False
         require_elements({name: values[name][1] for name in outputs})
-        return [judged_by_accuracy(name, *values[name]) for name in outputs]
+        return [accuracy_output(name, *values[name]) for name in outputs]
 
     def _in_order(self, outputs: Sequence[str], among: Collection[str]) -> dict[str, tuple[Array, Array, Array]]:
         """Return ``outputs`` computed from the model's inputs; keep values in ``among`` until they are requested."""
@@ -118,7 +118,7 @@ class Subject:
         """Yield each value in the model's dtypes, in float64, and in float64 with errors like those of float32."""
         narrow = self.graph.stream(region, given) if given is self.feeds else None  # else activation() has it
         wanted = {*region.outputs}
-        for name in wanted.difference(self.graph.makers):  # an output may be an input, or a constant
+        for name in wanted.difference(self.graph.node_of_value):  # an output may be an input, or a constant
             value = given[name] if name in given else cast("Array", cast("Graph", self.graph).constant(name))
             yield name, (value, _widened(value), _widened(value))
         streams = zip(
@@ -149,7 +149,7 @@ class Subject:
                 ids[..., position + 1] = np.argmax(steps[-1][1], axis=-1)
         positions = range(begin - 1, begin - 1 + len(steps))
         stacked = [np.stack(values) for values in zip(*steps, strict=True)]
-        return Continuation(feeds, positions, judged_by_accuracy("logits", *stacked))
+        return Continuation(feeds, positions, accuracy_output("logits", *stacked))
 
 
 def require_elements(outputs: Mapping[str, Array]) -> None:
@@ -158,7 +158,7 @@ def require_elements(outputs: Mapping[str, Array]) -> None:
         raise Fault(Reason.UNSUPPORTED, f"nothing to compare: {', '.join(outputs)} without elements")
 
 
-def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> NamedOutput:
+def accuracy_output(name: str, narrow: Array, wide: Array, moved: Array) -> NamedOutput:
     """Return an expected output that allows :data:`FACTOR` times the error of float32 against ``wide`` in float64.
 
     That error is the larger one of ``narrow``, the float32 reference, and of ``moved``, float64 with rounded inputs and
@@ -170,7 +170,7 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
     """
     kind = dtype_of(narrow.dtype)
     if not kind.is_inexact:
-        return NamedOutput(name, narrow, rule=Rule(kind=RuleClass.EXACT, stands=True))
+        return NamedOutput(name, narrow, rule=Rule(kind=RuleClass.EXACT, fixed=True))
     if wide.size and np.isnan(wide).all():
         raise Fault(Reason.NOTHING_COMPARED, f"{name} is NaN everywhere in float64; see the inputs")
     wide = wide.astype(np.float64, copy=False)  # the evaluator computes operators of ai.onnx.ml in float32

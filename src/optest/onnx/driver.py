@@ -43,7 +43,7 @@ class OnnxBackend(BackendDriver):
         self._compile_s: float | None = None
 
     @abstractmethod
-    def loaded(self, content: bytes, variant: str) -> Any:
+    def load(self, content: bytes, variant: str) -> Any:
         """Load a serialized model; ``variant`` is "" for a backend without variants.
 
         Raises:
@@ -52,10 +52,10 @@ class OnnxBackend(BackendDriver):
 
     def loaded_nodes(self, content: bytes, variant: str) -> Any:
         """Load a model of a few nodes that is called once; raise as :meth:`loaded`."""
-        return self.loaded(content, variant)
+        return self.load(content, variant)
 
     @abstractmethod
-    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+    def call(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         """Run a loaded program and return its outputs as arrays.
 
         Raises:
@@ -87,7 +87,7 @@ class OnnxBackend(BackendDriver):
         if count != 1:
             raise UsageError(f"--threads is {count}, expected 1: backend {self.name} computes with one thread")
 
-    def profiled(self, *_: Any, **__: Any) -> list[tuple[str, int, float]]:
+    def profile(self, *_: Any, **__: Any) -> list[tuple[str, int, float]]:
         """Profile one run after a warm-up; return operator, calls and total seconds of each kind of node.
 
         Arguments are ``(content, variant, model, feeds, trace)``. The file ``trace`` is written, in the format of
@@ -111,7 +111,7 @@ class OnnxBackend(BackendDriver):
         indices = inputs[1:2] if case.expects_error is not None and model.op in _COUNT_FROM_THE_END else ()
         if any(array.dtype.kind == "i" and bool(np.any(array < 0)) for array in indices):
             raise Fault(Reason.UNSUPPORTED, f"ONNX: {model.op} counts negative indices from the end")
-        return self.called(self.program(model, case), model, model.fed(inputs))
+        return self.call(self.program(model, case), model, model.fed(inputs))
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         return [spec for _, spec in inferred_program(self.sized_model(case)).outputs]
@@ -140,7 +140,7 @@ class OnnxBackend(BackendDriver):
         if key not in self._kept:
             began = time.perf_counter()
             try:
-                self._kept[key] = self.loaded(*key[:2])
+                self._kept[key] = self.load(*key[:2])
             except Fault as fault:  # kept, so that the next case of the model does not load it again
                 self._kept[key] = fault
             self._compile_s = time.perf_counter() - began

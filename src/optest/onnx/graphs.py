@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
-from optest.backends.whole_models import Region, place_in, region_of
+from optest.backends.whole_models import Region, origin_in_trace, region_of
 from optest.core.border import Border
 from optest.errors import UsageError
 from optest.numerics import Array, dtype_of, summation_errors
@@ -105,7 +105,7 @@ class Graph:
         self._read_by = [tuple(_read_by(node)) for node in self.nodes]
         self._evaluators: dict[tuple[int, Any], Any] = {}
         self._unit_of: Callable[[str], float] | None = None
-        self.makers: Mapping[str, int] = {
+        self.node_of_value: Mapping[str, int] = {
             name: number for number, node in enumerate(self.nodes) for name in node.output if name
         }
 
@@ -163,10 +163,10 @@ class Graph:
         return str(self.nodes[number].op_type)
 
     @functools.cached_property
-    def constant_makers(self) -> dict[str, int]:
-        """The :attr:`makers` whose values follow from constants only."""
+    def constant_nodes(self) -> dict[str, int]:
+        """The :attr:`node_of_value` whose values follow from constants only."""
         constant = dict[str, int]()
-        for name, number in self.makers.items():
+        for name, number in self.node_of_value.items():
             if all(x in constant or x in self.constants or not x for x in self._read_by[number]):
                 constant[name] = number
         return constant
@@ -179,7 +179,7 @@ class Graph:
             node.output[:] = [names.get(each, each) for each in node.output]
         for constant in graph.initializer:
             constant.name = names.get(constant.name, constant.name)
-        for constant in [each for each in graph.initializer if each.name in before.makers]:
+        for constant in [each for each in graph.initializer if each.name in before.node_of_value]:
             graph.node.insert(0, helper.make_node("Constant", [], [constant.name], value=constant))
             graph.initializer.remove(constant)
         return Graph(self.content, self._model, before.constants)
@@ -194,15 +194,15 @@ class Graph:
                 return str(node.op_type)
         return ""
 
-    def place_of(self, number: int) -> str:
+    def origin_of(self, number: int) -> str:
         """Return the module and source line of a node, as torch's exporter records them, "" if it did not."""
         kept = {each.key.removeprefix(_PLACE): each.value for each in self.nodes[number].metadata_props}
         scopes = [each.strip(" '\"[]") for each in kept.get("name_scopes", "").split(",")]
-        return place_in(kept.get("stack_trace", ""), scopes[-2] if len(scopes) > 1 else "")
+        return origin_in_trace(kept.get("stack_trace", ""), scopes[-2] if len(scopes) > 1 else "")
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         """Return the region of nodes that computes ``outputs`` from ``given`` and the graph's inputs."""
-        return region_of(outputs, given, self.makers, self._read_by.__getitem__, self.constants.keys())
+        return region_of(outputs, given, self.node_of_value, self._read_by.__getitem__, self.constants.keys())
 
     def cut(self, region: Region, types: Mapping[str, Any], given: Mapping[str, Array]) -> bytes:
         """Return a region as a serialized model; ``types`` are known types, ``given`` known values of its inputs."""

@@ -28,13 +28,15 @@ def names_by_structure(before: Graph, after: Graph) -> dict[str, str]:
 
     if any(x.HasField("g") for node in after.nodes for x in node.attribute):
         return {}  # the nodes of branches and loops read values by name, too
-    operators = ({name: each.operator(number) for name, number in each.makers.items()} for each in (before, after))
+    operators = (
+        {name: each.operator(number) for name, number in each.node_of_value.items()} for each in (before, after)
+    )
     kept = len(set.intersection(*({*each.items()} for each in operators)))
     origins = {key: name for name, key in reversed(_keys(before).items())}
     same = {name: origins[key] for name, key in _keys(after).items() if key in origins}
-    if len(same) <= kept and not any(differ(name) for name in before.makers if name in after.makers):
+    if len(same) <= kept and not any(differ(name) for name in before.node_of_value if name in after.node_of_value):
         return {}
-    inside = [*after.makers, *(after.constants.keys() & before.makers.keys())]
+    inside = [*after.node_of_value, *(after.constants.keys() & before.node_of_value.keys())]
     renamed = {name: f"{name}, optimised" for name in inside if name not in after.outputs}
     first = {origin: name for name, origin in reversed(same.items()) if name in renamed and origin not in after.outputs}
     return renamed | {name: origin for origin, name in first.items()}
@@ -45,15 +47,15 @@ def common_weights(before: Graph, after: Graph) -> list[str]:
     # An optimizer may change a weight together with the nodes that read it.
     kept = {(node.op_type, *node.input, *node.output) for node in before.nodes}
     changed = [node for node in after.nodes if (node.op_type, *node.input, *node.output) not in kept]
-    common = after.constant_makers.keys() - {each for node in changed for each in node.input}
-    return [name for name in before.constant_makers if name in common and before.dtype_name(name)]
+    common = after.constant_nodes.keys() - {each for node in changed for each in node.input}
+    return [name for name in before.constant_nodes if name in common and before.dtype_name(name)]
 
 
 def _keys(graph: Graph) -> dict[str, str]:
     """Return for each value a hash of all nodes that compute it; of a constant, a hash of its content."""
     constants: dict[str, Array] = {name: onnx.numpy_helper.to_array(value) for name, value in graph.constants.items()}
     with suppress(Fault):  # a node without a reference
-        constants.update(graph.stream(Region((), (), tuple(sorted({*graph.constant_makers.values()}))), {}))
+        constants.update(graph.stream(Region((), (), tuple(sorted({*graph.constant_nodes.values()}))), {}))
     keys = {name: name for name in ("", *graph.inputs)}
     keys |= {
         name: f"{each.dtype} {each.shape} {sha256(each.tobytes()).hexdigest()}" for name, each in constants.items()
@@ -70,4 +72,4 @@ def _keys(graph: Graph) -> dict[str, str]:
         text = " ".join([node.domain, node.op_type, *stated, *inputs])
         for place, name in enumerate(node.output):
             keys.setdefault(name, sha256(f"{text} {place}".encode()).hexdigest())
-    return {name: keys[name] for name in graph.makers}
+    return {name: keys[name] for name in graph.node_of_value}

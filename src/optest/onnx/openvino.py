@@ -62,7 +62,7 @@ class OpenVinoBackend(OnnxBackend):
     def use_threads(self, count: int) -> None:
         self._hints = {"INFERENCE_NUM_THREADS": count}
 
-    def profiled(
+    def profile(
         self,
         content: bytes,
         variant: str,

@@ -189,7 +189,7 @@ class OnnxRuntimeBackend(OnnxBackend):
     def use_threads(self, count: int) -> None:
         self._threads = count
 
-    def profiled(
+    def profile(
         self, content: bytes, variant: str, model: Model, feeds: Mapping[str, Any], trace: Path
     ) -> list[tuple[str, int, float]]:
         session = self.loaded(content, variant, profile=str(trace.with_suffix("")))

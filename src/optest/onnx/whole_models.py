@@ -54,7 +54,7 @@ class OnnxProgram:
             except Fault:  # the case of the outputs reports the fault
                 return f"{len(self.before.nodes)} nodes, which {name} refuses; {versions}"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
-        known = list(filter(None, map(self.before.dtype_name, self.before.makers)))
+        known = list(filter(None, map(self.before.dtype_name, self.before.node_of_value)))
         floats = ", ".join(sorted({each for each in known if dtype(each).is_inexact}))
         nodes = f"{len(self.before.nodes)} nodes of {floats or 'no floats'}, {run}"
         nodes += f", {sum(len(each.outputs) for each in self.regions)} of {len(known)} values in both"
@@ -64,7 +64,7 @@ class OnnxProgram:
 
     @cached_property
     def _whole(self) -> Any:
-        return self._accepted(lambda: self._driver.loaded(self._content, self._variant))
+        return self._accepted(lambda: self._driver.load(self._content, self._variant))
 
     def _accepted(self, load: Callable[[], Any]) -> Any:
         """Return ``load()``; extend the Fault of a refusal by the levels that accept and refuse the model."""
@@ -77,7 +77,7 @@ class OnnxProgram:
             accepting = []
             for level in self.levels:
                 with suppress(Fault), Border("the backend", Reason.COMPILE):
-                    self._driver.loaded(self._content, level)
+                    self._driver.load(self._content, level)
                     accepting.append(level)
             refusing = ", ".join(each for each in self.levels if each not in accepting)
             more = f"; it loads at {', '.join(accepting)}, and is refused at {refusing}: see optest model bisect"
@@ -108,7 +108,9 @@ class OnnxProgram:
     @cached_property
     def regions(self) -> Sequence[Region]:
         # onnx cannot infer the types of results of ONNX Runtime's operators, so unknown types count as tensors.
-        known = {each for each in self.before.makers if each not in self.before.types or self.before.dtype_name(each)}
+        known = {
+            each for each in self.before.node_of_value if each not in self.before.types or self.before.dtype_name(each)
+        }
         return regions_of(self.graph, known)
 
     @cached_property
@@ -122,12 +124,12 @@ class OnnxProgram:
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         return self._called(self._whole, self.before.outputs, feeds)
 
-    def unwatched(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def whole_outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         # With one thread, as regions are: Conv and LSTM of ONNX Runtime compute other bits with two.
         program = self._accepted(lambda: self._driver.loaded_nodes(self._content, self._variant))
         return self._called(program, self.before.outputs, feeds)
 
-    def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
+    def run_region(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         if region not in self._loaded:
             self._load(region, given)
             behind = dropwhile(lambda x: x != region, self.regions if self.is_shown else ())
@@ -140,7 +142,7 @@ class OnnxProgram:
         graph, variant = self._optimized
         self._loaded[region] = self._driver.loaded_nodes(graph.cut(region, self.before.types, given), variant)
 
-    def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def inner_values(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return ``outputs`` by running region after region; keep each value until its last reader has run."""
         if self._feeds is not feeds or not self._dropped.isdisjoint(outputs):
             constants = ((name, self.before.constant(name)) for name in self.before.outputs)
@@ -152,7 +154,7 @@ class OnnxProgram:
         self._feeds = None  # if a region fails, the next call starts from the inputs
         while any(name not in self._values for name in outputs):
             region = next(self._ahead)
-            self._values |= self.made(region, self._values)
+            self._values |= self.run_region(region, self._values)
             self._readers.subtract(region.inputs)
             for name in region.inputs:
                 if self._readers[name] == 0 and name not in self.before.outputs and name not in feeds:
@@ -168,23 +170,28 @@ class OnnxProgram:
         """Run the optimised graph once; yield name, value, operator and origin of each value."""
         graph, given = self.graph, self.before
         nodes = {name: node for node in graph.nodes for name in node.output if name and graph.may_be_tensor(name)}
-        made = self.made(Region(graph.inputs, tuple(nodes), tuple(range(len(graph.nodes)))), feeds)
+        made = self.run_region(Region(graph.inputs, tuple(nodes), tuple(range(len(graph.nodes)))), feeds)
         for name, value in made.items():
-            yield name, value, nodes[name].op_type, given.place_of(given.makers[name]) if name in given.makers else ""
+            yield (
+                name,
+                value,
+                nodes[name].op_type,
+                given.origin_of(given.node_of_value[name]) if name in given.node_of_value else "",
+            )
 
     def files(self, _: Mapping[str, Array]) -> dict[str, bytes]:
         """Return the original and the optimised model by file name."""
         return {"model.onnx": self.before.content, "optimized.onnx": self.graph.content}
 
-    def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
+    def profile(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
         model = Model(content=b"", op="", feeds=(), outputs=self.before.outputs)
-        return self._driver.profiled(self._content, self._variant, model, feeds, trace)
+        return self._driver.profile(self._content, self._variant, model, feeds, trace)
 
     def _called(self, program: Any, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         model = Model(content=b"", op="", feeds=(), outputs=tuple(outputs))
         given = {name: np.array(value) for name, value in feeds.items()}
         with Border("the backend", Reason.RAISED):
-            made = self._driver.called(program, model, given)
+            made = self._driver.call(program, model, given)
         changed = [name for name, value in feeds.items() if np.any(bits(value) != bits(given[name]))]
         if changed:
             raise Fault(Reason.INPUT_MUTATED, f"the backend changed its inputs {', '.join(changed)}")

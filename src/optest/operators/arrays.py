@@ -45,7 +45,7 @@ def optional_input(inputs: Inputs, index: int) -> Array | None:
     return None if value is None else np.asarray(value)
 
 
-def inferred(
+def infer_from_arrays(
     infer: Callable[[Specs, Attributes], _Inferred], inputs: Inputs, attributes: Attributes
 ) -> tuple[list[Any], _Inferred]:
     """Return the inputs as arrays, with None for those left out, and the result of ``infer`` for their specs.
@@ -88,13 +88,13 @@ def is_double(stored: Any) -> bool:
     return array.dtype.itemsize >= 8 and array.dtype.kind in "fc"
 
 
-def largest(values: Array) -> int:
+def largest_magnitude(values: Array) -> int:
     """Return the largest magnitude of integers; 0 if there are none."""
     # In Python integers: abs() of the smallest int64 overflows in NumPy.
     return max(abs(int(values.max())), abs(int(values.min()))) if values.size else 0
 
 
-def wide(array: Array) -> Array:
+def widen_further(array: Array) -> Array:
     """Return the array in float64, or in long double if its dtype has no fewer bits than float64."""
     return array.astype(np.longdouble) if is_double(array) else widen(array)
 
@@ -104,7 +104,7 @@ def spec_of(array: Array) -> TensorSpec:
     return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
 
 
-def converted(array: Array, target: DType) -> Array:
+def round_to_operand_dtype(array: Array, target: DType) -> Array:
     """Return the elements as an operator of dtype ``target`` reads them, widened.
 
     Integers and bool are rounded to an inexact target; inexact elements are not rounded to another inexact dtype. An

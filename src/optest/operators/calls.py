@@ -44,15 +44,15 @@ def call(
     return case
 
 
-def table(
+def with_values(
     values: Sequence[Any], attributes: Mapping[str, Any] | None = None, *, dtypes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Build a call whose ``input`` has these values: a vector, or a matrix from a list of rows."""
     shape = (len(values), len(values[0])) if isinstance(values[0], list) else (len(values),)
-    return call(attributes, dtypes=dtypes, generator={"input": data(list(values))}, input=shape)
+    return call(attributes, dtypes=dtypes, generator={"input": data_fill(list(values))}, input=shape)
 
 
-def line(
+def linspace_call(
     first: float, last: float, attributes: Mapping[str, Any] | None = None, *, count: int = 1021
 ) -> dict[str, Any]:
     """Build a call whose ``input`` is a vector of ``count`` evenly spaced values from ``first`` to ``last``."""
@@ -60,7 +60,7 @@ def line(
     return call(attributes, input=(count,), generator={"fill": "arange", "start": first, "step": step})
 
 
-def data(values: Any) -> Fill:
+def data_fill(values: Any) -> Fill:
     """Build a fill with these values, nested like the shape."""
     return {"fill": "data", "values": values}
 
@@ -116,21 +116,21 @@ def layouts_of(shape: Sequence[int]) -> Iterator[Layout]:
     yield with_offset(shape)
     if rank > 1:
         yield transposed(shape)
-        yield laid(shape, [0, *dense[1:]])
-    yield laid(shape, [*dense[:-1], 0])
-    yield laid(shape, [-dense[0], *dense[1:]], offset=dense[0] * (shape[0] - 1))
+        yield with_strides(shape, [0, *dense[1:]])
+    yield with_strides(shape, [*dense[:-1], 0])
+    yield with_strides(shape, [-dense[0], *dense[1:]], offset=dense[0] * (shape[0] - 1))
     if rank > 1:
         yield with_padded_rows(shape)
         yield backwards(shape)
     if rank > 2:
         *lead, rows, columns = strides_of([*shape[:-2], shape[-1], shape[-2]])
-        yield laid(shape, [*lead, columns, rows])
+        yield with_strides(shape, [*lead, columns, rows])
         yield _with_padded_matrices(shape)
     if rank == 4:
         yield _channels_last(shape)
 
 
-def laid(shape: Sequence[int], strides: Sequence[int], **offset: int) -> Layout:
+def with_strides(shape: Sequence[int], strides: Sequence[int], **offset: int) -> Layout:
     """Build an input with strides in elements, in the form of a plan."""
     return {"shape": list(shape), "strides": list(strides), **offset}
 
@@ -142,38 +142,38 @@ def strides_of(shape: Sequence[int]) -> list[int]:
 
 def with_gaps(shape: Sequence[int]) -> Layout:
     """Return a layout in which every other element of the memory belongs to the tensor."""
-    return laid(shape, [2 * stride for stride in strides_of(shape)])
+    return with_strides(shape, [2 * stride for stride in strides_of(shape)])
 
 
 def with_padded_rows(shape: Sequence[int]) -> Layout:
     """Return a layout with three unused elements after each row: a leading dimension that is not the row length."""
-    return laid(shape, strides_of([*shape[:-1], shape[-1] + 3]))
+    return with_strides(shape, strides_of([*shape[:-1], shape[-1] + 3]))
 
 
 def with_offset(shape: Sequence[int]) -> Layout:
     """Return a dense layout that starts three elements into its memory, where no vector load is aligned."""
-    return laid(shape, strides_of(shape), offset=3)
+    return with_strides(shape, strides_of(shape), offset=3)
 
 
 def transposed(shape: Sequence[int]) -> Layout:
     """Return a layout with the first dimension innermost, as of a transposed tensor."""
-    return laid(shape, strides_of(shape[::-1])[::-1])
+    return with_strides(shape, strides_of(shape[::-1])[::-1])
 
 
 def backwards(shape: Sequence[int]) -> Layout:
     """Return a layout with a stride of -1 in the last dimension."""
-    return laid(shape, [*strides_of(shape)[:-1], -1], offset=shape[-1] - 1)
+    return with_strides(shape, [*strides_of(shape)[:-1], -1], offset=shape[-1] - 1)
 
 
 def _with_padded_matrices(shape: Sequence[int]) -> Layout:
     """Return a layout with two unused rows after each matrix, as of a cache that is not full."""
-    return laid(shape, strides_of([*shape[:-2], shape[-2] + 2, shape[-1]]))
+    return with_strides(shape, strides_of([*shape[:-2], shape[-2] + 2, shape[-1]]))
 
 
 def _channels_last(shape: Sequence[int]) -> Layout:
     """Return the layout of an N×C×H×W tensor that is stored as N×H×W×C."""
     n, h, w, c = strides_of([shape[0], shape[2], shape[3], shape[1]])
-    return laid(shape, [n, c, h, w])
+    return with_strides(shape, [n, c, h, w])
 
 
 def padded_where_deep(shape: Sequence[int]) -> Layout:

@@ -19,9 +19,9 @@ from optest.operators.calls import (
     Call,
     Layout,
     backwards,
-    laid,
     strides_of,
     with_padded_rows,
+    with_strides,
 )
 from optest.operators.shapes import batch_inputs
 from optest.registry import load_object
@@ -89,7 +89,7 @@ def _only_matrices(layout: LayoutOf) -> LayoutOf:
 def _repeated(shape: Sequence[int]) -> Layout:
     """Return a layout with stride 0 in the first dimension above size 1: all its rows share memory."""
     first = next(axis for axis, size in enumerate(shape) if size > 1)
-    return laid(shape, [0 if axis == first else stride for axis, stride in enumerate(strides_of(shape))])
+    return with_strides(shape, [0 if axis == first else stride for axis, stride in enumerate(strides_of(shape))])
 
 
 def _column(shape: Sequence[int]) -> Layout | None:
@@ -103,13 +103,15 @@ def _with_stride_of_size_1(stride: int) -> LayoutOf:
     def layout(shape: Sequence[int]) -> Layout | None:
         if 1 not in shape or 0 in shape:
             return None
-        return laid(shape, [stride if size == 1 else step for size, step in zip(shape, strides_of(shape), strict=True)])
+        return with_strides(
+            shape, [stride if size == 1 else step for size, step in zip(shape, strides_of(shape), strict=True)]
+        )
 
     return layout
 
 
 def _empty(shape: Sequence[int]) -> Layout | None:
-    return laid(shape, [0] * len(shape)) if 0 in shape else None
+    return with_strides(shape, [0] * len(shape)) if 0 in shape else None
 
 
 def _in_narrower_dtype(calls: Sequence[Call]) -> Iterator[Call]:

@@ -33,7 +33,7 @@ def ceiling_text(rule: Rule) -> str:
     return "; ".join(part for part in (units, rule.formula) if part)
 
 
-def described(descriptor: OperatorDescriptor) -> list[tuple[str, str]]:
+def description_lines(descriptor: OperatorDescriptor) -> list[tuple[str, str]]:
     """Return (label, text) lines that describe an operator on a terminal, with the content of its docs page."""
     rule, dtypes = descriptor.rule, dtypes_text(descriptor) if descriptor.dtype_variants else "any"
     used = re.split("[ ,;]+", dtypes)

@@ -16,19 +16,19 @@ from optest.operators.arrays import Array, is_double
 PI = np.longdouble("3.14159265358979323846264338327950288")
 
 
-def spacious(values: Array, *stored: Array) -> Array:
+def with_spare_precision(values: Array, *stored: Array) -> Array:
     """Convert widened operands to long double if one of the ``stored`` operands is a float64."""
     return values.astype(np.longdouble) if any(map(is_double, stored)) else values
 
 
-def spared(values: Array) -> Array:
+def to_float64(values: Array) -> Array:
     """Return a result of :func:`spacious` arithmetic as float64."""
     return np.asarray(values).astype(np.float64, copy=False)
 
 
-def evaluated(function: Callable[[Array], Array], values: Array, stored: Array) -> Array:
+def evaluate_in_spare_precision(function: Callable[[Array], Array], values: Array, stored: Array) -> Array:
     """Apply ``function`` to widened operands, in long double for a float64 in ``stored``; return float64."""
-    return spared(function(spacious(values, stored)))
+    return to_float64(function(with_spare_precision(values, stored)))
 
 
 _ERF = np.frompyfunc(math.erf, 1, 1)

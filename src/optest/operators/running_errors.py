@@ -114,7 +114,7 @@ def _scaled_error(value: Array, worst: Array) -> Array:
     return np.where(worst == 0.0, 0.0, np.abs(value) * worst)
 
 
-def moved(number: Number, move: Callable[[Array], Array]) -> Number:
+def move_elements(number: Number, move: Callable[[Array], Array]) -> Number:
     """Apply a movement of elements, such as a transposition, to a number."""
     return number.moved(move) if isinstance(number, Bounded) else move(number)
 
@@ -127,7 +127,7 @@ def joined(numbers: Sequence[Number], join: Callable[[list[Array]], Array]) -> N
     return join(list(numbers))
 
 
-def either(number: Number, alternative: Number) -> Number:
+def larger_error_of(number: Number, alternative: Number) -> Number:
     """Return the first of two equivalent results, with the larger error of both: kernels may use either formula."""
     if not isinstance(number, Bounded):
         return number
@@ -190,7 +190,7 @@ def softplus(x: Number) -> Number:
     return x._rounded(y, x.worst / (1.0 + np.exp(-x.value)) + 1.0 + curve, 8.0)
 
 
-def exactly(formula: Formula, inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+def evaluate(formula: Formula, inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Evaluate a formula on arrays and return float64: in long double if an input is a float64, else in float64."""
     wide = np.longdouble if any(is_double(value) for value in inputs if value is not None) else np.float64
     operands = [_operand(value, lambda array: widen(array).astype(wide, copy=False)) for value in inputs]

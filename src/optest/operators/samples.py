@@ -149,7 +149,7 @@ def of_every_magnitude(calls: Iterable[Call], *, dtypes: Sequence[str] = MAIN_FL
         yield from variations("ordinary", ({**case, "generator": dict(fill)} for case in free), dtypes=dtypes)
 
 
-def of_every_value(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:
+def exhaustive_samples(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:
     """Yield calls of an elementwise function with every value of float16 and of bfloat16, in the full tier."""
     counted = call(attributes, input=(1 << 16,), generator="optest.operators.every_value:EveryValue")
     yield from variations("exhaustive", [counted], dtypes=MAIN_FLOATS[1:], tier=Tier.FULL)
@@ -161,19 +161,19 @@ def of_one_element(*calls: Call, dtypes: Sequence[str] = ("float32", "float16"))
     yield from variations("sizes", calls, dtypes=dtypes)
 
 
-def of_a_million(*calls: Call, dtype: str) -> Iterator[Sample]:
+def million_element_samples(*calls: Call, dtype: str) -> Iterator[Sample]:
     """Yield calls with more than 2^20 elements in one dtype as part of the set ``sizes``."""
     # They take 10 to 60 ms each. Kernels of a family share their loop, so that a few calls per family are enough.
     yield from variations("sizes", calls, dtypes=(dtype,))
 
 
-def refused(*calls: Call) -> Iterator[Sample]:
+def error_samples(*calls: Call) -> Iterator[Sample]:
     """Yield calls with arguments that do not fit each other, which a backend has to refuse with an exception."""
     # A kernel that computes something for them reads or writes out of bounds.
     yield from variations("refused", ({**case, "expects_error": {"type": "Exception"}} for case in calls))
 
 
-def led_by(
+def samples_by_leading_dtype(
     source: str, calls: Sequence[Call], *, dtypes: Sequence[str] = MAIN_FLOATS, names: Sequence[str] = ()
 ) -> Iterator[Sample]:
     """Yield smoke test, ordinary calls and layouts for an operator whose dtypes follow from the input ``source``.
@@ -188,7 +188,7 @@ def led_by(
         yield from in_layouts_at_once(in_dtype, names=names)
 
 
-def standard(
+def standard_samples(
     calls: Sequence[Call],
     variants: Iterable[Sequence[str]],
     *,

@@ -13,8 +13,8 @@ from optest.registry import load_object
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
 from optest.spec.declared_shapes import Shape as Shape
 from optest.spec.declared_shapes import Specs as Specs
-from optest.spec.declared_shapes import given as given
 from optest.spec.declared_shapes import require_index as require_index
+from optest.spec.declared_shapes import require_spec as require_spec
 from optest.spec.tensors import dense as dense
 
 Attributes = Mapping[str, Any]
@@ -28,7 +28,7 @@ def for_each_dim(value: Any, rank: int) -> tuple[int, ...]:
     return values * rank if len(values) == 1 else values
 
 
-def stated_slices(attributes: Attributes) -> list[tuple[int, Any, Any, Any]]:
+def slices_of(attributes: Attributes) -> list[tuple[int, Any, Any, Any]]:
     """Return dimension, start, end and step of each slice, with None for bounds that are not set.
 
     The dimensions are 0, 1, … if ``dim`` is not set.
@@ -175,27 +175,27 @@ def as_float(result: DType) -> DType:
     return result if result.is_inexact else dtype("float32")
 
 
-def all_given(specs: Specs, *names: str) -> list[TensorSpec]:
+def required_inputs(specs: Specs, *names: str) -> list[TensorSpec]:
     """Return the first inputs, which have these names in messages.
 
     Raises:
         UnfitArguments: for one that is left out.
     """
-    return [given(specs, index, name) for index, name in enumerate(names)]
+    return [require_spec(specs, index, name) for index, name in enumerate(names)]
 
 
-def optional(specs: Specs, index: int) -> TensorSpec | None:
+def optional_input(specs: Specs, index: int) -> TensorSpec | None:
     """Return the input at ``index``; None if it is left out."""
     return specs[index] if len(specs) > index else None
 
 
 def rows_of(specs: Specs, index: int) -> int:
     """Return the first size of the input at ``index``; 1 if it is a scalar or left out."""
-    spec = optional(specs, index)
+    spec = optional_input(specs, index)
     return spec.shape[0] if spec is not None and spec.rank else 1
 
 
-def below(size: int) -> Interval:
+def index_range(size: int) -> Interval:
     """Return the range of indices into ``size`` elements, 0 to size − 1."""
     # For a size of 0 there is no legal index; [0, 0] suits an index tensor without elements.
     return Interval(low=0.0, high=float(max(size - 1, 0)))
@@ -235,13 +235,13 @@ def length_of_dim(specs: Specs, attributes: Attributes) -> int:
 
 def infer_same(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return one dense output with the shape and dtype of the input."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return (dense(spec.dtype, spec.shape),)
 
 
 def infer_float(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return one dense output with the shape of the input, in float32 for integers and bool."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return (dense(as_float(spec.dtype), spec.shape),)
 
 

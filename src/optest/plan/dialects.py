@@ -41,10 +41,10 @@ class Dialect(Protocol):
 
     backend: str
 
-    def is_written_in(self, data: Mapping[str, Any]) -> bool:
+    def matches(self, data: Mapping[str, Any]) -> bool:
         """Return whether the top-level data of a file is in this dialect."""
 
-    def translated(self, source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
+    def translate(self, source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
         """Return the file as a plan. An untrusted file (`below` not empty) may open files in these folders only."""
 
     def schema(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ DIALECTS.register("model-cases", "optest.torch.model_cases:DIALECT")
 
 def dialect_of(data: Mapping[str, Any]) -> Dialect | None:
     """Return the dialect of the file, None for a plan."""
-    return next((x for x in map(DIALECTS.get, DIALECTS.names()) if x.is_written_in(data)), None)
+    return next((x for x in map(DIALECTS.get, DIALECTS.names()) if x.matches(data)), None)
 
 
 def slug(model: str) -> str:

@@ -9,7 +9,7 @@ from optest.errors import UnknownName
 from optest.plan.layers import Statement
 from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Place
-from optest.plan.values import several
+from optest.plan.values import hint_for_list
 from optest.spec import DType, dtype
 
 
@@ -44,7 +44,7 @@ def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, .
         message = f"dtypes has {len(requested)} entries, expected {counts} ({inputs})"
         # A rewritten entry helps only if this case wrote the list itself.
         in_case = place == (*statement.path, "dtypes") and statement.ledger.combination is None
-        hint = several("dtypes", [x.name for x in requested]) if in_case else ""
+        hint = hint_for_list("dtypes", [x.name for x in requested]) if in_case else ""
         statement.ledger.problem(place, message, hint)
         return None
     if not statement.doubtful.isdisjoint(("shapes", "dtypes")):

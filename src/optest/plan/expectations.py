@@ -25,7 +25,7 @@ from optest.plan.yaml_source import Path, Source
 from optest.spec import BAD_STATUSES, FORWARD, CaseResult, DType, Reason, Skip, Status, TestCase, Verdict, dtype
 
 # Reasons that a backend may be known for; never a crash, a hang or an internal error.
-EXCUSABLE = (
+EXPECTABLE_REASONS = (
     Reason.VALUE,
     Reason.NAN,
     Reason.SHAPE,
@@ -166,12 +166,12 @@ class Expectations:
     lines: tuple[Expectation, ...] = ()
 
     @classmethod
-    def joined(cls, files: Iterable[Expectations]) -> Expectations:
+    def merge(cls, files: Iterable[Expectations]) -> Expectations:
         """Return the lines of several files; a later line replaces one with the same operator, dtype and reason."""
         by_name = {line.name: line for file in files for line in file.lines}
         return cls(lines=tuple(by_name.values()))
 
-    def excused(self, case: TestCase, verdict: Verdict) -> Verdict:
+    def waive(self, case: TestCase, verdict: Verdict) -> Verdict:
         """Return the verdict, XFAILED if a line expects this failure; a skipped case's names the line in details."""
         if verdict.status not in (*_STATUSES, Status.SKIPPED) or not self.lines:
             return verdict
@@ -193,13 +193,13 @@ class Expectations:
         """Return the lines limited to the cases of these files."""
         return Expectations(lines=tuple(dataclasses.replace(line, files=files) for line in self.lines))
 
-    def left_out(self, case: TestCase) -> TestCase:
+    def skip(self, case: TestCase) -> TestCase:
         """Return the case, skipped if a line skips it and it is not skipped yet."""
         # A skip in the plan keeps its own reason.
         line = next((line for line in self.lines if line.reason is None and line.covers(case)), None)
         return case if line is None or case.skip is not None else dataclasses.replace(case, skip=Skip(reason=line.why))
 
-    def concerning(self, cases: Sequence[TestCase]) -> dict[str, bool]:
+    def labels_concerning(self, cases: Sequence[TestCase]) -> dict[str, bool]:
         """Return the labels of binding lines that concern the cases and are strict or cover no case, with `covers`."""
         binding = [line for line in self.lines if line.is_binding and any(map(line.concerns, cases))]
         covering = ((line, any(map(line.covers, cases))) for line in binding)
@@ -209,7 +209,7 @@ class Expectations:
         """Return the lines that concern these cases and waived nothing, although they had to."""
         used = labels_used(results)
         idle = Expectations(lines=tuple(line for line in self.lines if line.label not in used))
-        owed = idle.concerning(list(cases))
+        owed = idle.labels_concerning(list(cases))
         return [line for line in idle.lines if line.label in owed]
 
 
@@ -373,12 +373,12 @@ class _Lines:
         """Return the reason if a line may name it (a narrow one also BAD_CASE); else note a problem, return None."""
         if name == WRONG_DATA.value and is_narrow:
             return WRONG_DATA
-        if name in {x.value for x in EXCUSABLE}:
+        if name in {x.value for x in EXPECTABLE_REASONS}:
             return Reason(name)
         if name not in Reason.__members__:
             self.ledger.unknown(place, UnknownName("reason", name, list(Reason.__members__)))
             return None
-        listed = ", ".join(x.value for x in EXCUSABLE) + f"; {WRONG_DATA.value} with case or model"
+        listed = ", ".join(x.value for x in EXPECTABLE_REASONS) + f"; {WRONG_DATA.value} with case or model"
         self.ledger.problem(place, f"reason is {name}, which cannot be expected", f"reasons that can: {listed}")
         return None
 

@@ -65,7 +65,7 @@ def cases_of_samples(
                 continue
             names.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
             entries.append(_entry(descriptor, sample))
-        document = document_of(entries, f"samples of {descriptor.name}")
+        document = plan_of_entries(entries, f"samples of {descriptor.name}")
         try:
             cases = build_cases(document, request, host)
         except PlanError as error:
@@ -90,7 +90,7 @@ def _entry(descriptor: OperatorDescriptor, sample: Sample) -> dict[str, Any]:
     return {"op": descriptor.name, **sample.case, "tags": tags}
 
 
-def document_of(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument:
+def plan_of_entries(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument:
     """Return the plan with these cases; raise PlanError, with lines of the plan's text, for wrong entries."""
     data = {"version": 1, "cases": entries}
     try:

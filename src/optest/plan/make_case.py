@@ -13,7 +13,7 @@ from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Place
 from optest.plan.tensors import input_specs, output_specs, read_layouts
 from optest.plan.tolerances import check_tolerances, tolerance_layers
-from optest.plan.values import is_dotted, several, shown
+from optest.plan.values import hint_for_list, is_dotted, shown
 from optest.spec import DEFAULT_PRIORITY, Argument, TensorSpec, TestCase, UnfitArguments
 from optest.spec.case import key_of, seed_text, signature_text
 from optest.spec.construct import constructor
@@ -203,6 +203,8 @@ def _note_wrong_attributes(statement: Statement, layers: _Layers) -> bool:
                 ledger.unknown(below(place, key), error)
             except UnfitArguments as error:
                 in_case = place[0] == "cases" and ledger.combination is None
-                hint = several(f"attributes.{key}", value) if isinstance(value, list) and value and in_case else ""
+                hint = (
+                    hint_for_list(f"attributes.{key}", value) if isinstance(value, list) and value and in_case else ""
+                )
                 ledger.problem(below(place, key), str(error), hint)
     return ledger.noted > before

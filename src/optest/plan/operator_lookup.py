@@ -139,7 +139,7 @@ class KnownOperator:
     def admits(self, names: tuple[str, ...]) -> bool:
         """Return whether the operator supports these dtypes of its inputs."""
         if names not in self._supported:
-            self._supported[names] = self.descriptor.admits(names)
+            self._supported[names] = self.descriptor.supports(names)
         return self._supported[names]
 
 

@@ -82,7 +82,7 @@ def _parse_file(
         if dialect is not None:
             if model:
                 source.data["model"] = model
-            foreign = dialect.translated(source, facts, below)
+            foreign = dialect.translate(source, facts, below)
             source.data = foreign.plan
         # Profilers write JSON that looks like recorded calls.
         elif "traceEvents" in source.data or {"schema", "nodes"} <= source.data.keys():

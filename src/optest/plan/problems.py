@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from optest.errors import PlanError, Problem, UnknownName, UsageError, listed_names, nearest
 from optest.plan.request import COMMAND_LINE
-from optest.plan.values import Misfit, several, shown, whole_number
+from optest.plan.values import Misfit, hint_for_list, shown, whole_number
 from optest.plan.yaml_source import MAX_BYTES, Path, Source, format_path, parse_source
 from optest.store import PathError, read_regular
 
@@ -116,13 +116,13 @@ def all_at_once(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[
         elif seen[kind] == MAX_ALIKE + 1:
             rest = all_of[kind] - MAX_ALIKE
             message = f"and {rest} more like it, the last in line {last_of[kind].line}"
-            kept.append(Problem(message=message, file=kind.file, line=problem.line, path=kind.path, stands_for=rest))
+            kept.append(Problem(message=message, file=kind.file, line=problem.line, path=kind.path, count=rest))
     # A plan of another version may be wrong in every line.
     if len(kept) > MAX_PROBLEMS:
-        more = sum(problem.stands_for for problem in kept[MAX_PROBLEMS:])
+        more = sum(problem.count for problem in kept[MAX_PROBLEMS:])
         first = kept[MAX_PROBLEMS]
         message = f"and {more} more problem{'s' if more > 1 else ''}"
-        last = Problem(message=message, file=first.file, line=first.line, stands_for=more)
+        last = Problem(message=message, file=first.file, line=first.line, count=more)
         return [*kept[:MAX_PROBLEMS], last]
     return kept
 
@@ -268,7 +268,7 @@ _EXAMPLES = {
 def _shapes_of_list(key: str, values: list[Any]) -> str:
     """Return a hint for `shapes` as a list: a mapping by input, or a product if the items are mappings."""
     if values and all(isinstance(x, dict) for x in values):
-        return several(key, values)
+        return hint_for_list(key, values)
     sizes = values if values and isinstance(values[0], (list, str)) else [values] if values else []
     inputs = [f"input{index}: {x if isinstance(x, str) else shown(x)}" for index, x in enumerate(sizes[:4])]
     return f"shapes: {{{', '.join(inputs)}}}" if inputs else ""
@@ -279,7 +279,7 @@ _CONTAINERS = ("dict_type", "list_type", "typed_dict_type")
 _ONE_VALUE = tuple(f"a case's {key}" for key in ("op", "seed", "timeout", "retries", "priority", "reference"))
 # Error types, keys (empty: any), type of the value, and a function that returns a corrected example ("": no hint).
 _HINTS: tuple[tuple[Collection[str], Collection[str], type, Callable[[str, Any], str]], ...] = (
-    (_EXPECTED, _ONE_VALUE, list, lambda key, values: several(key, values) if values else ""),
+    (_EXPECTED, _ONE_VALUE, list, lambda key, values: hint_for_list(key, values) if values else ""),
     (_INTEGERS, (), object, lambda _, value: whole_number(value)),
     (_CONTAINERS, ("shapes",), list, _shapes_of_list),
     (_CONTAINERS, ("shapes",), str, lambda _, text: f"shapes: {{input0: {f'[{text}]' if ',' in text else text}}}"),

@@ -28,7 +28,7 @@ from optest.plan.yaml_source import Path, Source
 class Programs:
     """The ``backend_config`` of each operator, by canonical name, with its position in the file."""
 
-    stated: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    options_by_operator: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     source: Source | None = None
     places: Mapping[str, Path] = field(default_factory=dict)
 

@@ -83,7 +83,7 @@ def in_shard(case: TestCase, index: int, count: int) -> bool:
     return int(case.key.rpartition(":")[2], 16) % count == index - 1
 
 
-def by_urgency(cases: Sequence[TestCase]) -> list[TestCase]:
+def sorted_by_priority(cases: Sequence[TestCase]) -> list[TestCase]:
     """Return the cases by ascending priority number; equal ones keep their order."""
     return sorted(cases, key=lambda case: case.priority)
 

@@ -54,7 +54,7 @@ SOURCES.register("onnx-node", "optest.onnx.node_tests:collect")
 SOURCES.register("scene", "optest.scenes.cases:collect")
 
 
-def collected(
+def collect_sources(
     texts: Sequence[str],
     *,
     dtypes: tuple[str, ...] = (),
@@ -72,7 +72,7 @@ def collected(
     names: dict[str, list[str]] = {}
     for text in texts:
         source, colon, rest = text.partition(":")
-        words = list(names_in(rest))
+        words = list(split_names(rest))
         if source not in SOURCES:
             raise UnknownName("source", source, SOURCES.names())
         if not colon or not words:
@@ -86,7 +86,7 @@ def collected(
     ]
 
 
-def names_in(text: str) -> Iterator[str]:
+def split_names(text: str) -> Iterator[str]:
     """Yield the comma-separated names in a text; a comma in the name of an existing file or folder does not count."""
     parts = text.split(",")
     while parts:

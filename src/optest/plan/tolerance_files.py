@@ -79,7 +79,7 @@ class ToleranceRules:
 
     rules: Sequence[_ToleranceRule] = ()
 
-    def applied(self, cases: Iterable[TestCase]) -> list[TestCase]:
+    def apply(self, cases: Iterable[TestCase]) -> list[TestCase]:
         """Return the cases with the layers of their rules added, which their own tolerances override."""
         return [dataclasses.replace(case, tolerances=(*case.tolerances, *self._layers(case))) for case in cases]
 

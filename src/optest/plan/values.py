@@ -185,7 +185,7 @@ def read_shape(value: Any) -> Layout:
 
 def _sizes(value: list[Any]) -> tuple[int, ...]:
     if value and all(isinstance(size, (list, dict)) for size in value):
-        raise _misfit("shape", value, "one list of sizes", hint=several("shapes.TENSOR", value))
+        raise _misfit("shape", value, "one list of sizes", hint=hint_for_list("shapes.TENSOR", value))
     # A quick check for the many right shapes; only a wrong one needs a message for each size.
     for size in value:
         if type(size) is not int or not 0 <= size <= MAX_SIZE:
@@ -193,7 +193,7 @@ def _sizes(value: list[Any]) -> tuple[int, ...]:
     return tuple(value)
 
 
-def several(key: str, values: Any) -> str:
+def hint_for_list(key: str, values: Any) -> str:
     """Return the hint for a list in place of one value: a product over the values."""
     text = values
     if not isinstance(values, str):

@@ -163,11 +163,11 @@ class Guard:
         """End the guard and all its descendants; may be repeated, and only closes the pipes in a forked copy."""
         _GUARDS.discard(self)
         with self._closing:
-            self.let_go()
+            self.close_pipes()
         if self.is_ours and self._process is not None:
             self._process.wait()
 
-    def let_go(self) -> None:
+    def close_pipes(self) -> None:
         """Close this process's ends of the pipes."""
         for pipe in self._pipes:
             pipe.close()
@@ -188,7 +188,7 @@ def _let_go_of_all() -> None:
     for guard in list(_GUARDS):
         # Another thread may have held the lock when this process was forked.
         guard._closing = threading.Lock()
-        guard.let_go()
+        guard.close_pipes()
         if guard._process is not None:
             # The guard is no child of this process: `Popen` must neither wait for it nor warn.
             guard._process.returncode = 0

@@ -42,7 +42,7 @@ def _count_entries(folder: str) -> int:
         return 0
 
 
-def counted() -> dict[str, int]:
+def count_resources() -> dict[str, int]:
     """Return the numbers of open files (with sockets and pipes) and threads; 0 if the system has no ``/proc``."""
     return {"open files": _count_entries("/proc/self/fd"), "threads": _count_entries("/proc/self/task")}
 

@@ -11,7 +11,7 @@ from optest.api import bootstrap, collecting
 from optest.pytest_plugin.files import named
 from optest.pytest_plugin.nodes import CaseCollector, CaseItem
 from optest.pytest_plugin.options import options_of_scenes, scene_option
-from optest.settings.platforms import device_ids, platforms_of_a_run, share_of_devices, why_not_on
+from optest.settings.platforms import device_ids, platforms_of_a_run, scene_skip_reason, share_of_devices
 
 _REQUEST = pytest.StashKey[Any]()
 
@@ -76,7 +76,7 @@ def parametrize_platforms(metafunc: pytest.Metafunc) -> None:
 
 def why_not_here(declared: Sequence[str], config: pytest.Config) -> str | None:
     """Return why a test of a class with these ``_scene_platforms`` is skipped, None if it runs."""
-    return why_not_on(platforms_of_a_run(declared, scene_option(config, "platform"))[0], declared)
+    return scene_skip_reason(platforms_of_a_run(declared, scene_option(config, "platform"))[0], declared)
 
 
 @pytest.fixture(scope="session")

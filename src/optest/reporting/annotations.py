@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from optest.errors import plural
-from optest.reporting.failure_groups import block
+from optest.reporting.failure_groups import failure_block
 from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import printable
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary
@@ -40,7 +40,7 @@ def _annotation(result: CaseResult) -> str:
     properties = ",".join(
         f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in facts.items()
     )
-    return f"::error {properties}::{_escaped(block(result))}"
+    return f"::error {properties}::{_escaped(failure_block(result))}"
 
 
 def _escaped(text: str) -> str:

@@ -88,9 +88,11 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
     elif how := _how(result):
         lines.append(f"  the first call is right; this one is wrong ({how}):")
     lines += [*measured, *(map_lines(result) if with_map else ())]
-    if diagnosis := texts(verdict.details.get("diagnosis")):
+    if diagnosis := detail_texts(verdict.details.get("diagnosis")):
         lines.append(f"  diagnosis: {printable('; '.join(diagnosis))}")
-    lines += [f"  {printable(text)}" for key in ("repeated", "torch") for text in texts(verdict.details.get(key))]
+    lines += [
+        f"  {printable(text)}" for key in ("repeated", "torch") for text in detail_texts(verdict.details.get(key))
+    ]
     description = _description(result)
     lines += [*_layouts(result), *description]
     wrong = [check for check in verdict.checks if check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)]
@@ -115,7 +117,7 @@ def headline(result: CaseResult) -> str:
     return printable(f"{result.status.value.upper()}  {result.id}  {result.target}{against}{repetition}")
 
 
-def brief(result: CaseResult) -> str:
+def progress_text(result: CaseResult) -> str:
     """Return the text that follows the name in a line of progress: the reason, and why a case was skipped or erred."""
     reason = result.reason.value if result.reason else ""
     if result.status is Status.PASSED or (result.status in (Status.FAILED, Status.XFAILED) and reason):
@@ -330,7 +332,7 @@ def rules_text(measures: Iterable[Measure]) -> str:
     return "; ".join(f"{', '.join(outputs)}: {rule}" for rule, outputs in by_rule.items())
 
 
-def texts(detail: Any) -> list[str]:
+def detail_texts(detail: Any) -> list[str]:
     """Return a detail of a verdict as a list of texts; it may be one text, several or None."""
     return [detail] if isinstance(detail, str) and detail else list(map(str, detail or ()))
 
@@ -352,7 +354,7 @@ def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> l
     # Causes are printed to stderr; stdout has the progress of the program.
     if not stderr.strip():
         lines += _captured("stdout", details.get("stdout_tail"))
-    if strays := texts(details.get("strays")):
+    if strays := detail_texts(details.get("strays")):
         lines.append(f"  processes left running, killed: {clip(printable(', '.join(strays)), _TAIL_WIDTH)}")
     return lines
 

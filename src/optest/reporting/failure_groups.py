@@ -9,7 +9,7 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optest.reporting.explain import explain, looks_rounded_between, measure_bias_text, must_be_refused, texts
+from optest.reporting.explain import detail_texts, explain, looks_rounded_between, measure_bias_text, must_be_refused
 from optest.reporting.patterns import layouts_of, output_layouts, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
@@ -227,7 +227,7 @@ def _origin(result: CaseResult) -> tuple[str, bool]:
 
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
-    return texts(result.verdict.details.get("diagnosis"))
+    return detail_texts(result.verdict.details.get("diagnosis"))
 
 
 def _is_narrowed(result: CaseResult) -> bool:
@@ -357,21 +357,21 @@ def others_text(group: FailureGroup) -> str:
     return printable(f"and {len(group.others)} more like it{of}: {named}{more}")
 
 
-def plain(result: CaseResult) -> CaseResult:
+def without_colours(result: CaseResult) -> CaseResult:
     """Return a copy of the result without escape sequences of terminals in its id, message and details."""
     verdict = result.verdict
-    without_colours = replace(verdict, message=without_ansi(verdict.message), details=_uncoloured(verdict.details))
-    return replace(result, id=without_ansi(result.id), verdict=without_colours)
+    plain = replace(verdict, message=without_ansi(verdict.message), details=_uncoloured(verdict.details))
+    return replace(result, id=without_ansi(result.id), verdict=plain)
 
 
-def block(result: CaseResult) -> str:
+def failure_block(result: CaseResult) -> str:
     """Return the failure block of a result as one text without colours."""
-    return "\n".join(explain(plain(result)))
+    return "\n".join(explain(without_colours(result)))
 
 
 def group_block(group: FailureGroup) -> str:
     """Return the failure block of a group as one text without colours."""
-    return "\n".join(group_lines(replace(group, first=plain(group.first))))
+    return "\n".join(group_lines(replace(group, first=without_colours(group.first))))
 
 
 def _uncoloured(value: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.errors import plural
-from optest.reporting.tally import UNNAMED, GroupTally, Tally, spent_s
+from optest.reporting.tally import UNNAMED, GroupTally, Tally, total_seconds
 from optest.reporting.typography import duration
 from optest.spec import CaseResult, RunInfo, RunSummary, Status
 
@@ -158,17 +158,17 @@ def slowest(results: Sequence[CaseResult], count: int) -> Iterator[str]:
 
     Cases that share the execution of another case are left out.
     """
-    executed = [result for result in results if result.duplicate_of is None and spent_s(result) > 0]
+    executed = [result for result in results if result.duplicate_of is None and total_seconds(result) > 0]
     if not executed or not count:
         return
-    shown = heapq.nlargest(count, executed, key=spent_s)
+    shown = heapq.nlargest(count, executed, key=total_seconds)
     yield f"slowest {len(shown)} of {len(executed)} cases"
     for result in shown:
         phases = [(getattr(result.timings, name) or 0.0, word) for name, word in _PHASES]
         parts = ", ".join(
             f"{word} {_fixed_time(seconds)}" for seconds, word in sorted(phases, reverse=True)[:2] if seconds
         )
-        yield f"  {_fixed_time(spent_s(result)):>8}  {result.id}  ({parts})"
+        yield f"  {_fixed_time(total_seconds(result)):>8}  {result.id}  ({parts})"
 
 
 def _fixed_time(seconds: float) -> str:

@@ -132,7 +132,7 @@ def is_flaky(known: Sequence[tuple[KeptRun, bool]], case: str) -> bool:
     ``known`` has the runs in order, each with whether the case is bad. There is no cause if plan, versions, plug-ins
     and options of both runs are the same.
     """
-    if any(run.wavers(case) for run, _ in known):
+    if any(run.is_flaky(case) for run, _ in known):
         return True
     changes = [(earlier, later) for (earlier, was), (later, became) in pairwise(known) if was is not became]
     fingerprints = [(earlier.info.fingerprint, later.info.fingerprint) for earlier, later in changes]

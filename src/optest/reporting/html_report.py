@@ -18,11 +18,11 @@ from typing import Any
 from jinja2 import Environment
 
 from optest.reporting.check_summary import in_order, is_check, operator_lines, sum_up
-from optest.reporting.failure_groups import block, failure_groups
+from optest.reporting.failure_groups import failure_block, failure_groups
 from optest.reporting.figures import outcome_text, provenance
 from optest.reporting.history import history_of, runs_until
 from optest.reporting.patterns import tile_of
-from optest.reporting.tally import Tally, in_plan_order, spent_s
+from optest.reporting.tally import Tally, in_plan_order, total_seconds
 from optest.reporting.typography import clip, duration, number, printable
 from optest.spec import (
     BAD_STATUSES,
@@ -136,8 +136,8 @@ def _row(result: CaseResult, word: Any) -> list[Any]:
         word(", ".join(dict.fromkeys(result.dtypes))),
         # Three digits suffice for the table, and keep the page small.
         None if worst is None else float(f"{worst:.3g}"),
-        float(f"{spent_s(result):.3g}"),
-        word(block(result) if result.status in BAD_STATUSES else _message_and_rules(result)),
+        float(f"{total_seconds(result):.3g}"),
+        word(failure_block(result) if result.status in BAD_STATUSES else _message_and_rules(result)),
     ]
 
 

@@ -9,10 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from optest.reporting.bias import bias_text, operator_biases
 from optest.reporting.check_summary import HEAD, columns_of, in_order, is_check, operator_lines
-from optest.reporting.explain import brief, headline, rules_text
-from optest.reporting.failure_groups import FailureGroup, block, by_operator, failure_groups, group_block, plain
+from optest.reporting.explain import headline, progress_text, rules_text
+from optest.reporting.failure_groups import (
+    FailureGroup,
+    by_operator,
+    failure_block,
+    failure_groups,
+    group_block,
+    without_colours,
+)
 from optest.reporting.patterns import layout_text, layouts_of
-from optest.reporting.tally import in_plan_order, spent_s
+from optest.reporting.tally import in_plan_order, total_seconds
 from optest.reporting.typography import number, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary, Status, format_shape
 
@@ -95,7 +102,7 @@ def _suite(result: CaseResult, info: RunInfo, number_of_suite: int) -> ET.Elemen
         "reference": result.reference,
         "isolation": result.isolation,
         "attempts": str(result.attempts),
-        "time_s": f"{spent_s(result):.6f}",
+        "time_s": f"{total_seconds(result):.6f}",
         "compile_s": "" if result.timings.compile_s is None else f"{result.timings.compile_s:.6f}",
         "duplicate_of": result.duplicate_of or "",
         "tags": ",".join(result.tags),
@@ -104,7 +111,7 @@ def _suite(result: CaseResult, info: RunInfo, number_of_suite: int) -> ET.Elemen
         "repro": result.repro,
     }
     _add_properties(suite, properties)
-    _add_case(suite, result, block(result))
+    _add_case(suite, result, failure_block(result))
     return _closed(suite)
 
 
@@ -132,11 +139,11 @@ def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[E
 def _text_in_group(result: CaseResult, group: FailureGroup | None) -> str:
     """Return the failure block of a group for its first result; for others the headline and reproduction command."""
     if group is None or not group.others:
-        return block(result)
+        return failure_block(result)
     if result is group.first:
         return group_block(group)
     repro = f"\n  reproduce: {result.repro}" if result.repro else ""
-    return f"{headline(plain(result))}\n  fails like {group.first.id}{repro}"
+    return f"{headline(without_colours(result))}\n  fails like {group.first.id}{repro}"
 
 
 def _name(result: CaseResult) -> str:
@@ -145,7 +152,7 @@ def _name(result: CaseResult) -> str:
 
 def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, number_of_suite: int) -> ET.Element:
     """Return a suite with the counts and the time of ``results``, still without properties and tests."""
-    time = _seconds(math.fsum(map(spent_s, results)))
+    time = _seconds(math.fsum(map(total_seconds, results)))
     origin = _attributes(package=info.target, id=str(number_of_suite), hostname=_HOSTNAME)
     return ET.Element(
         "testsuite",
@@ -163,7 +170,7 @@ def _closed(suite: ET.Element) -> ET.Element:
 
 def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
     """Add a test to a suite; ``text`` is the content of its failure, error or skip."""
-    time = _seconds(spent_s(result))
+    time = _seconds(total_seconds(result))
     # Readers group by the part before the last dot, so `torch:cpu.matmul` must have no other dot.
     group = f"{result.target}.{result.operator}".replace(".", "_", result.target.count("."))
     case = ET.SubElement(suite, "testcase", _attributes(name=_name(result), classname=group, time=time))
@@ -171,9 +178,9 @@ def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
     if element is not None:
         kind = result.reason.value if result.reason else result.status.value.upper()
         if result.verdict.message and result.status is not Status.FAILED:
-            why = brief(plain(result))
+            why = progress_text(without_colours(result))
         else:  # the first line below the headline that is not about the identity of the case
-            lines = (line.strip() for line in block(result).split("\n")[1:])
+            lines = (line.strip() for line in failure_block(result).split("\n")[1:])
             why = next((line for line in lines if not line.startswith(("case: ", "reproduce: "))), "")
         node = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
         node.text = _xml_text(text)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from optest import __version__
 from optest.reporting.check_summary import is_check
-from optest.reporting.failure_groups import FailureGroup, block, failure_groups, group_block
+from optest.reporting.failure_groups import FailureGroup, failure_block, failure_groups, group_block
 from optest.reporting.meanings import named_meanings
 from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import printable
@@ -33,7 +33,7 @@ def sarif_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
         "invocations": [{"executionSuccessful": ran, "exitCode": summary.exit_status}],
         "results": [
             {
-                **_result(group.first, group_block(group) if group.others else block(group.first)),
+                **_result(group.first, group_block(group) if group.others else failure_block(group.first)),
                 "ruleIndex": rules.index(_rule_id(group.first)),
                 "occurrenceCount": 1 + len(group.others),
             }

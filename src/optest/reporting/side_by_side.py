@@ -99,7 +99,7 @@ def _consistency(results: Sequence[CaseResult | None]) -> str:
     return ALIKE if len(set(map(_kind_of_refusal, ran))) == 1 else OTHER_KIND
 
 
-def text_of(table: SideBySide, *, verbose: bool) -> str:
+def comparison_text(table: SideBySide, *, verbose: bool) -> str:
     """Return the rows of calls with different results, all rows with ``verbose``, and a line with counts."""
     shown = [row for row in table.rows if verbose or row[-1] in (DIFFERENT, OTHER_KIND)]
     shown.sort(key=lambda row: row[-1] != DIFFERENT)

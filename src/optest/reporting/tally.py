@@ -41,11 +41,11 @@ class GroupTally:
         if kind := _not_run_kind(result):
             self.not_run[kind] += number
         # A bad case that took time was found in its execution.
-        if result.status is Status.SKIPPED or (result.reason is Reason.BAD_CASE and not spent_s(result)):
+        if result.status is Status.SKIPPED or (result.reason is Reason.BAD_CASE and not total_seconds(result)):
             return
         if result.duplicate_of is None:
             self.executed += 1
-            self.spent_s += spent_s(result)
+            self.spent_s += total_seconds(result)
         else:
             self.shared += 1
 
@@ -86,7 +86,7 @@ def skip_text(why: tuple[str, str]) -> str:
     return ": ".join(part for part in why if part) or "no reason given"
 
 
-def spent_s(result: CaseResult) -> float:
+def total_seconds(result: CaseResult) -> float:
     """Return the seconds of all phases of a case, 0.0 if none was timed."""
     return result.timings.total_s or 0.0
 

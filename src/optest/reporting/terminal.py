@@ -10,7 +10,7 @@ from typing import TextIO
 
 from optest.errors import plural
 from optest.reporting.bench_table import bench_lines
-from optest.reporting.explain import brief, checks_text, gist, measure_bias_text, rule_text, timings_text
+from optest.reporting.explain import checks_text, gist, measure_bias_text, progress_text, rule_text, timings_text
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
 from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.page import Page
@@ -137,7 +137,7 @@ class TerminalReporter:
         count = f"[{done:>{len(str(total))}}/{total}] "
         spent = result.timings.total_s
         shared = f"shares its execution with {result.duplicate_of}" if result.duplicate_of else ""
-        parts = [result.id, brief(result), shared, "" if spent is None else duration(spent)]
+        parts = [result.id, progress_text(result), shared, "" if spent is None else duration(spent)]
         line = f"{count}{word:<7} {'  '.join(part for part in parts if part)}"
         lines = [(line, f"{_STYLES.get(result.status, 'bad')}:{len(count) + len(word)}")]
         return lines + ([(text, "dim") for text in _evidence(result)] if self._verbosity > 0 else [])

@@ -18,13 +18,13 @@ from typing import Any
 from optest.errors import OptestError, PlanError, Problem, UnknownName, UsageError
 from optest.guests import Values
 from optest.plan.select import matching_ids
-from optest.plan.sources import Collected, SourceRequest, names_in
+from optest.plan.sources import Collected, SourceRequest, split_names
 from optest.process import exits_refused
 from optest.registry import load_file, loaded_from
 from optest.scenes import compat  # noqa: F401 - files may import the replacement of simpler
 from optest.scenes.declaration import SceneCase, SceneTestCase
 from optest.scenes.runtimes import RUNTIMES, absolute_sources, lack_of_runtime
-from optest.settings.platforms import PLATFORMS, platform_called, platforms_of_a_run, why_not_on
+from optest.settings.platforms import PLATFORMS, get_platform, platforms_of_a_run, scene_skip_reason
 from optest.spec import Attribute, OperatorDescriptor, TestCase
 
 PREFIX = "scene."
@@ -56,14 +56,14 @@ def collect(request: SourceRequest) -> Collected:
     options = request.options
     assert options is not None
     if options["platform"] is not None:
-        platform_called(options["platform"])
+        get_platform(options["platform"])
     every = [
         (scene, case, platform)
         for scene in scenes
         for case in scene._scene_cases
         for platform in platforms_of_a_run(case.platforms, options["platform"])
     ]
-    entries = [_entry(*x, options) for x in compress(every, left_by_options(every, options))]
+    entries = [_entry(*x, options) for x in compress(every, selected_by_options(every, options))]
     names = Counter(entry["name"] for entry in entries)
     common = os.path.commonpath([file.parent for file in files])
     for entry in entries:
@@ -87,7 +87,7 @@ def collect(request: SourceRequest) -> Collected:
 
 def find_modules_beside(sources: Sequence[str]) -> None:
     """Append the folders of ``scene:`` sources to ``sys.path``, for plug-ins in them; raise UsageError without one."""
-    paths = [Path(name) for text in sources if text.startswith("scene:") for name in names_in(text[len("scene:") :])]
+    paths = [Path(name) for text in sources if text.startswith("scene:") for name in split_names(text[len("scene:") :])]
     folders = dict.fromkeys(str(file.absolute().parent) for path in paths for file in _files(path))
     sys.path += [folder for folder in folders if folder not in sys.path]
 
@@ -161,7 +161,7 @@ def is_scene(thing: object) -> bool:
     return inspect.isclass(thing) and issubclass(thing, SceneTestCase) and "_scene_file" in vars(thing)
 
 
-def left_by_options(cases: Sequence[tuple[type[SceneTestCase], SceneCase, str]], options: Values) -> list[bool]:
+def selected_by_options(cases: Sequence[tuple[type[SceneTestCase], SceneCase, str]], options: Values) -> list[bool]:
     """Return for each case on a platform whether ``--runtime``, ``--level`` and ``--manual`` select it.
 
     Raises:
@@ -214,7 +214,7 @@ def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: 
         entry["timeout"] = case.timeout
     if scene.RTOL is not None or scene.ATOL is not None:
         entry["tolerance"] = {"rtol": scene.RTOL or 0.0, "atol": scene.ATOL or 0.0}
-    reason = why_not_on(platform, case.platforms)
+    reason = scene_skip_reason(platform, case.platforms)
     if not reason and (unknown := [name for name in case.platforms if name not in PLATFORMS]):
         raise UsageError(f"{scene.__name__}: {UnknownName('platform', unknown[0], PLATFORMS)}")
     if reason := reason or lack_of_runtime(scene._scene_runtime, platform):

@@ -21,7 +21,7 @@ from optest.guests import CommandContext
 from optest.process import CannotStart, Finished
 from optest.process import run as run_process
 from optest.settings import environment
-from optest.settings.platforms import PLATFORMS, Platform, device_ids, is_device, platform_called, why_skipped
+from optest.settings.platforms import PLATFORMS, Platform, device_ids, get_platform, is_device, why_skipped
 from optest.spec import BackendTarget, Evidence, OperatorDescriptor, Reason, Skip, Status, TestCase, Timings, Verdict
 from optest.store import require_regular
 
@@ -172,7 +172,7 @@ class CtestDriver(BackendDriver):
         arguments = ["--resource-spec-file", str(resources), "--output-on-failure", "--output-junit", str(report)]
         arguments += ["-j", str(self.jobs), "--timeout", f"{self.timeout:g}"]
         name = self.platform or ""
-        platform = platform_called(name) if name in PLATFORMS else Platform(name=name or "sim")
+        platform = get_platform(name) if name in PLATFORMS else Platform(name=name or "sim")
         # All devices: a test without RESOURCE_GROUPS may use any of them.
         with devices_held(platform, self.devices):
             done = self.ctest([*label_arguments(self.platform), *arguments])

@@ -117,7 +117,7 @@ def _default_rule(case: TestCase, value: Array) -> Rule | None:
     a tolerance."""
     kind = dtype_of(value.dtype)
     if not kind.is_inexact:
-        return Rule(kind=RuleClass.EXACT, stands=True)
+        return Rule(kind=RuleClass.EXACT, fixed=True)
     tolerances = [entry.tolerance for entry in case.tolerances if entry.output is None]
     # A rule next to a tolerance would replace it silently if zeros pass by the rule.
     if any(tolerance.rtol is not None or tolerance.atol is not None for tolerance in tolerances):

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from optest.core.devices import Leases, command_of_this_process
-from optest.core.executors import say
+from optest.core.executors import print_note
 from optest.errors import Unavailable, UsageError
 from optest.scenes.declaration import TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources, lack_of_runtime
-from optest.settings.platforms import platform_called
+from optest.settings.platforms import get_platform
 from optest.settings.variables import leases_folder
 
 
@@ -45,12 +45,12 @@ class SceneWorkers:
         """
         if lack := lack_of_runtime(runtime, self.platform):
             raise Unavailable(f"runtime {runtime}", lack)
-        platform, loaded = platform_called(self.platform), RUNTIMES.get(runtime)()
+        platform, loaded = get_platform(self.platform), RUNTIMES.get(runtime)()
         if platform.one_runtime_per_process and set(self._workers) - {runtime}:
             others = ", ".join(self._workers)
             raise UsageError(f"{platform.name} allows one runtime per process: {others} is open, so not {runtime}")
         leases = Leases(leases_folder(), (platform,), f"{command_of_this_process()} (st_worker)")
-        leases.acquire(self.device_ids, len(self.device_ids), say, lambda: False)
+        leases.acquire(self.device_ids, len(self.device_ids), print_note, lambda: False)
         try:
             if runtime not in self._workers:
                 self._workers[runtime] = loaded.open(self.platform, self.device_ids)

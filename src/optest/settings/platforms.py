@@ -42,7 +42,7 @@ class Platform:
 # (hw-native-sys), each with its simulation. Plug-ins can register more.
 PLATFORMS: Registry[Platform] = Registry("platform")
 
-platform_called = PLATFORMS.get
+get_platform = PLATFORMS.get
 
 
 def register_platform(platform: Platform, *, replace: bool = False) -> None:
@@ -90,7 +90,7 @@ def platforms_of_a_run(declared: Sequence[str], requested: str | None) -> Sequen
     return [requested] if requested is not None else [name for name in declared if name.endswith("sim")] or [""]
 
 
-def why_not_on(platform: str, declared: Sequence[str]) -> str | None:
+def scene_skip_reason(platform: str, declared: Sequence[str]) -> str | None:
     """Return why a scene is skipped on one of :func:`platforms_of_a_run`, or None if it runs."""
     names = ", ".join(declared)
     if not platform:

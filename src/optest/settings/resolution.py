@@ -55,7 +55,7 @@ class Settings:
     def origin(self, name: str) -> Value:
         return self.values[name]
 
-    def stated(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
         return self.values[name].origin is not Origin.DEFAULT
 
 

@@ -82,7 +82,7 @@ def read_declaration(declaration: str) -> tuple[list[DeclaredTensor], list[Decla
     return tensors(inputs), tensors(outputs) if "[" in outputs else []
 
 
-def given(specs: Specs, index: int, name: str) -> TensorSpec:
+def require_spec(specs: Specs, index: int, name: str) -> TensorSpec:
     """Return the spec of input ``index``; raise UnfitArguments, naming the input, if it is missing or None."""
     spec = specs[index] if index < len(specs) else None
     if spec is None:
@@ -92,10 +92,10 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
 
 def inference(declaration: str) -> Callable[[Specs, Mapping[str, Any]], tuple[TensorSpec, ...]]:
     """Return a function ``(input specs, attributes) -> output specs`` for a declaration with outputs."""
-    return lambda specs, _attributes: fitted(specs, declaration)[1]
+    return lambda specs, _attributes: match_declaration(specs, declaration)[1]
 
 
-def fitted(specs: Specs, declaration: str, **known: Any) -> tuple[Any, tuple[TensorSpec, ...]]:
+def match_declaration(specs: Specs, declaration: str, **known: Any) -> tuple[Any, tuple[TensorSpec, ...]]:
     """Match input specs with a declaration; return sizes and dtypes by name, and the output specs.
 
     ``known`` holds sizes that are attributes instead of sizes of an input.
@@ -107,7 +107,7 @@ def fitted(specs: Specs, declaration: str, **known: Any) -> tuple[Any, tuple[Ten
     attribute_names = frozenset(known)
     for index, tensor in enumerate(inputs):
         if not tensor.is_optional or (len(specs) > index and specs[index] is not None):
-            spec = given(specs, index, tensor.name)
+            spec = require_spec(specs, index, tensor.name)
             _require_dtype(tensor, spec, known, inputs[:index])
             rest = spec.rank - len(tensor.sizes) + tensor.is_open
             if rest < 0 or (rest and not tensor.is_open):

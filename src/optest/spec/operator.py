@@ -12,7 +12,7 @@ from itertools import compress, product
 from typing import Any
 
 from optest.errors import UnknownName
-from optest.spec.declared_shapes import OFFSETS, DeclaredTensor, fitted, read_declaration
+from optest.spec.declared_shapes import OFFSETS, DeclaredTensor, match_declaration, read_declaration
 from optest.spec.dtypes import dtype
 from optest.spec.invariants import read_invariants
 from optest.spec.references import Rule
@@ -54,7 +54,7 @@ class _Declared:
         """Match specs with the declaration, with the sizes that are attributes as known sizes; see ``fitted``."""
         sizes = {attribute.name for attribute in self.attributes if attribute.is_size}
         known = {name: value for name, value in attributes.items() if name in sizes and value is not None}
-        return fitted(specs, self.signature.declaration, **known)
+        return match_declaration(specs, self.signature.declaration, **known)
 
     def infer(self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Sequence[TensorSpec]:
         """Return the output specs of a call."""
@@ -158,7 +158,7 @@ class OperatorDescriptor:
     dtype_variants: tuple[tuple[str, ...], ...] = ()
     infer: str | Infer | None = None
     reference: str | Hook | None = None
-    refused: str | Callable[..., None] | None = None
+    reference_rejects: str | Callable[..., None] | None = None
     terms: str | Hook | None = None
     sum_length: str | SumLength | None = None
     operations: str | Operations | None = None
@@ -296,7 +296,7 @@ class OperatorDescriptor:
         declared = {a.name: values.pop(a.name, a.default) for a in self.attributes}
         return {**declared, **values}
 
-    def admits(self, dtypes: Sequence[str]) -> bool:
+    def supports(self, dtypes: Sequence[str]) -> bool:
         """Return whether the operator supports inputs of these dtypes, in order."""
         if not self.dtype_variants:
             return True

@@ -120,7 +120,7 @@ class Rule:
     source: str = ""
     formula: str = ""
     # For sums: one tolerance for all lengths is too narrow for long sums and too wide for short ones.
-    stands: bool = False
+    fixed: bool = False
     close: tuple[float, float] | None = None
 
     def ceiling(self, processor: str | None) -> float:

@@ -76,7 +76,7 @@ class KeptRun:
         outcomes = self._outcomes(case)
         return True in outcomes if outcomes else None
 
-    def wavers(self, case: str) -> bool:
+    def is_flaky(self, case: str) -> bool:
         """Return whether repetitions of the case ended differently, or one passed only after a retry."""
         retried = any(x.attempts > 1 and x.status is Status.SUSPECT for x in self.results.get(case, ()))
         return retried or len(self._outcomes(case)) > 1

@@ -99,7 +99,7 @@ def capture(
     try:
         # These modules import torch.
         selection_type = load_object("optest.torch.capture.watching:Selection")
-        run_captured = load_object("optest.torch.capture.running:captured")
+        run_captured = load_object("optest.torch.capture.running:capture_model")
     except Unavailable as error:
         raise Unavailable("capture", error.remedy) from None
 

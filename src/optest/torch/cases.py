@@ -15,7 +15,7 @@ from optest.torch.calls.descriptors import CATEGORY
 _REFERENCE_IN_CASE_DTYPE = "optest.torch.calls.reference:expected_in_own_dtype"
 
 
-def differentiated(cases: Sequence[TestCase]) -> list[TestCase]:
+def with_gradients(cases: Sequence[TestCase]) -> list[TestCase]:
     """Return the cases, torch calls with gradients requested, unless they expect an error; UsageError without any."""
     if not any(map(_has_gradients, cases)):
         raise UsageError(
@@ -30,7 +30,7 @@ def _has_gradients(case: TestCase) -> bool:
     return case.descriptor.category == CATEGORY and case.expects_error is None
 
 
-def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
+def with_reference_in_case_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
     """Return the cases with the reference of torch calls computed in the case's dtype, unless the case sets one."""
     return [
         replace(
@@ -86,8 +86,8 @@ class TorchRunHooks:
 
     def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:
         """Apply ``--backward`` and ``--reference-dtype same``; raise UsageError if no case has gradients."""
-        changed = differentiated(cases) if settings["backward"] else list(cases)
-        return compared_in_own_dtype(changed) if settings["reference_dtype"] == "same" else changed
+        changed = with_gradients(cases) if settings["backward"] else list(cases)
+        return with_reference_in_case_dtype(changed) if settings["reference_dtype"] == "same" else changed
 
     def describe_reference(self, case: TestCase) -> str:
         return _REFERENCE if case.descriptor.category == CATEGORY and case.reference is None else ""

@@ -16,7 +16,7 @@ from optest.numerics import Array
 from optest.spec import Check, CheckState, TestCase
 from optest.torch.devices import faults_of_torch, open_device, output_to_array, synchronize
 from optest.torch.guarded_memory import GUARD_BYTES, GuardedMemory
-from optest.torch.shared_settings import settings_kept
+from optest.torch.shared_settings import keep_settings
 
 
 class TensorCalls:
@@ -47,7 +47,7 @@ class TensorCalls:
             Fault: OUT_OF_BOUNDS for a write beyond a tensor, UNWRITTEN for output elements that were never written,
                 UNSUPPORTED for arrays that torch cannot hold, STATE for changed process-wide settings of torch.
         """
-        with torch.no_grad(), settings_kept("the function", may_seed=may_seed):
+        with torch.no_grad(), keep_settings("the function", may_seed=may_seed):
             returned, first = self._call(function, inputs, outputs, names, 0)
             earlier, self._results = self._results, {}
             arrays = {name: self._to_array(output, earlier) for name, output in outputs_of(returned)}

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, ScriptInput
-from optest.backends.arguments import at_their_places
+from optest.backends import BackendDriver, ExtraOutput, PreparedCall, Script, ScriptInput
+from optest.backends.arguments import in_signature_order
 from optest.errors import did_you_mean
 from optest.registry import load_object
 from optest.spec import Check, Fault, Numerics, Reason, TensorSpec, TestCase, dtype
-from optest.torch.calls.compiled import compiled, compiled_function, require_compiler
+from optest.torch.calls.compiled import compiled_function, require_compiler, run_compiled
 from optest.torch.calls.descriptors import CATEGORY
-from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no_operator
+from optest.torch.calls.device_call import ReadyCall, prepare_timed_call, run_on_device, why_no_operator
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
@@ -38,7 +38,7 @@ from optest.torch.devices import (
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.operators.calls import TorchCall
 from optest.torch.scripts import Unwritable, script_of
-from optest.torch.shared_settings import settings_kept
+from optest.torch.shared_settings import keep_settings
 from optest.torch.tensors import DTYPE_NAMES, Inexpressible, to_torch, torch_dtype
 
 # torch's errors for kernels that read elements, which tensors of the device ``meta`` do not have.
@@ -126,8 +126,8 @@ class TorchBackend(BackendDriver):
             return call(*tensors)
         self._target = target
         try:
-            with settings_kept(f"code compiled by {target.compiler}"):
-                outputs = compiled(call, tensors, target, refuses=case.expects_error is not None)
+            with keep_settings(f"code compiled by {target.compiler}"):
+                outputs = run_compiled(call, tensors, target, refuses=case.expects_error is not None)
                 if case.expects_error is None:
                     reverses = case.descriptor.category in _ARBITRARY_INTEGERS
                     require_values_followed(call, tensors, outputs, target, reverses=reverses)
@@ -154,10 +154,10 @@ class TorchBackend(BackendDriver):
         compiler = self._target.compiler
         culprit = case.descriptor.name if compiler is None else f"code compiled by {compiler}"
         if case.expects_error is not None:
-            with settings_kept(culprit):
-                return answer(case, inputs, to_tensor, self._target)
-        with mixed_dtypes_refused(case, inputs), faults_of_torch(), settings_kept(culprit):
-            return answer(case, inputs, to_tensor, self._target)
+            with keep_settings(culprit):
+                return run_on_device(case, inputs, to_tensor, self._target)
+        with mixed_dtypes_refused(case, inputs), faults_of_torch(), keep_settings(culprit):
+            return run_on_device(case, inputs, to_tensor, self._target)
 
     def _under_test(self, case: TestCase) -> DeviceUnderTest:
         """Return the device and the compiler for a case; its variant overrides the option."""
@@ -178,11 +178,11 @@ class TorchBackend(BackendDriver):
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
         return () if self._target is None else self._target.checks()
 
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - of the case that was run last
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:  # noqa: ARG002 - of the case that was run last
         if self._target is None:
             return ()
         return tuple(
-            FurtherAnswer(outputs=outputs, how=how, reason=Reason.NONDETERMINISTIC)
+            ExtraOutput(outputs=outputs, how=how, reason=Reason.NONDETERMINISTIC)
             for how, outputs in self._target.further
         )
 
@@ -198,14 +198,14 @@ class TorchBackend(BackendDriver):
                 self._synchronize()
                 return [output_to_array(result, self._device) for result in results]
 
-            yield PreparedCall(call=ready.call, outputs=outputs, synchronize=self._synchronize, what=ready.what)
+            yield PreparedCall(call=ready.call, outputs=outputs, synchronize=self._synchronize, description=ready.what)
 
     def _ready(self, case: TestCase, inputs: Sequence[Any], tensors: Sequence[torch.Tensor]) -> ReadyCall:
         """Return the case's call on ``tensors``, compiled if a compiler is selected."""
         if case.descriptor.category == CATEGORY:
-            return ready_call(case, inputs, tensors, self._under_test(case))
+            return prepare_timed_call(case, inputs, tensors, self._under_test(case))
         operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
-        operands, listed = at_their_places(case, tensors), _as_function(operator, case)
+        operands, listed = in_signature_order(case, tensors), _as_function(operator, case)
         target = self._target = self._under_test(case)
         if target.compiler is not None:
             function = compiled_function(listed, tensors, target, lambda function: function(*tensors))
@@ -274,7 +274,7 @@ class TorchBackend(BackendDriver):
 
 def _as_function(operator: TorchCall, case: TestCase) -> Callable[..., list[Any]]:
     """Return the operator as a function of the case's tensors, which returns the list of its outputs."""
-    indices, attributes = at_their_places(case, range(len(case.inputs))), case.attributes
+    indices, attributes = in_signature_order(case, range(len(case.inputs))), case.attributes
 
     def call(*tensors: torch.Tensor) -> list[Any]:
         output = operator([None if index is None else tensors[index] for index in indices], attributes)

@@ -26,7 +26,7 @@ class FactorKind:
 class ChangedInputs(NamedTuple):
     """Inputs that a call changes in place if the argument ``asks`` is set, always if that is ""."""
 
-    asks: str
+    argument: str
     default: bool | None
     inputs: tuple[str, ...]
 

@@ -98,7 +98,7 @@ class GuardedMemory(DispatchMode):
                 buffers[names[name] if name in range(len(names)) else str(name)] = buffer
         return buffers
 
-    def placed(self, name: str, spec: TensorSpec, array: Any) -> tuple[Buffer, torch.Tensor]:
+    def allocate(self, name: str, spec: TensorSpec, array: Any) -> tuple[Buffer, torch.Tensor]:
         """Return a guarded tensor with the values of ``array``, and its buffer; ``Fault`` if torch cannot hold it."""
         try:
             kind = require_expressible(array)

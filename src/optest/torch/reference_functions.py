@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from optest.torch.dispatch_modes import DispatchMode
-from optest.torch.tensors import WIDE, as_array, copied, to_read
+from optest.torch.tensors import WIDE, as_array, strided_copy, to_read
 
 _SINGLE = (torch.float32, torch.complex64)
 _IN_SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
@@ -35,13 +35,15 @@ class _WithoutNarrowing(DispatchMode):
         return self._wide.get(value, value) if isinstance(value, torch.dtype) else value
 
 
-def evaluated(call: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any], *, without_casts: bool) -> list[Any]:
+def evaluate_reference(
+    call: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any], *, without_casts: bool
+) -> list[Any]:
     """Return the outputs of ``call`` for copies of the inputs, as arrays.
 
     ``without_casts``: floats narrower than float32 are replaced by it if that is the widest input dtype; otherwise all
     floats narrower than float64 by float64.
     """
-    tensors = [None if array is None else copied(to_read(array)) for array in inputs]
+    tensors = [None if array is None else strided_copy(to_read(array)) for array in inputs]
     dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
     is_single = dtypes & set(_SINGLE) and not dtypes & {WIDE[kind] for kind in _SINGLE}
     kind = torch.float32 if is_single else torch.float64

@@ -12,15 +12,15 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from optest.backends import Script, ScriptInput
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.numerics import Array
 from optest.spec import TestCase, contiguous_strides
 from optest.spec.call_names import canonical
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.descriptors import CATEGORY
-from optest.torch.calls.device_call import call_of
+from optest.torch.calls.device_call import parse_case_call
 from optest.torch.calls.device_under_test import DeviceUnderTest
-from optest.torch.calls.gradients import differentiated, upstream_gradients
+from optest.torch.calls.gradients import differentiate, upstream_gradients
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.tensors import to_torch, torch_dtype
@@ -258,9 +258,9 @@ def script_of(
     backward: _Backward | None = None
     if case.descriptor.category != CATEGORY:
         operator = TORCH_OPERATORS[case.descriptor.name]
-        lines, outputs = _record(recording, lambda: operator(at_their_places(case, tensors), case.attributes))
+        lines, outputs = _record(recording, lambda: operator(in_signature_order(case, tensors), case.attributes))
     else:
-        call = call_of(case)
+        call = parse_case_call(case)
         backward = _Backward.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
 
         def run_call() -> Any:
@@ -370,7 +370,7 @@ class _Backward:
             upstream[number], dtypes[number] = values.numpy(), str(output.dtype)
             return values.to(device=output.device, dtype=output.dtype)
 
-        result = differentiated(call, call.on_copies(target.device), tensors, draw_and_keep)
+        result = differentiate(call, call.on_copies(target.device), tensors, draw_and_keep)
         return cls(upstream, result.gradients, dtypes)
 
     def arrays(self) -> dict[str, Array]:

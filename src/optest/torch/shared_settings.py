@@ -73,7 +73,7 @@ _SETTINGS = (
 
 
 @contextmanager
-def settings_kept(who: str, *, may_seed: bool = False) -> Iterator[None]:
+def keep_settings(who: str, *, may_seed: bool = False) -> Iterator[None]:
     """Restore torch's settings after the block; ``Fault`` STATE if it changed any, the seed unless ``may_seed``."""
     before = [setting.read() for setting in _SETTINGS]
     try:

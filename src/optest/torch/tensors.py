@@ -197,25 +197,25 @@ WIDE = {
 }
 
 
-def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:
+def cpu_copies(inputs: Sequence[Any]) -> list[torch.Tensor]:
     """Return copies of the arrays as CPU tensors with the same strides, which a call may change."""
-    return [copied(to_read(array)) for array in inputs]
+    return [strided_copy(to_read(array)) for array in inputs]
 
 
-def widened(inputs: Sequence[Any]) -> list[torch.Tensor]:
+def wide_copies(inputs: Sequence[Any]) -> list[torch.Tensor]:
     """Return the arrays as CPU tensors: floats in float64 or complex128, other dtypes unchanged; same strides."""
-    return [wide(to_read(array)) for array in inputs]
+    return [wide_copy(to_read(array)) for array in inputs]
 
 
-def wide(tensor: torch.Tensor) -> torch.Tensor:
+def wide_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy in float64 or complex128, of an integer tensor in its dtype; with the same strides."""
     kind = WIDE.get(tensor.dtype)
     if kind is None:
-        return copied(tensor)
+        return strided_copy(tensor)
     return memory_of(tensor).to(kind).as_strided(tensor.shape, tensor.stride())
 
 
-def copied(tensor: torch.Tensor) -> torch.Tensor:
+def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same values and strides, gaps and overlap included."""
     return memory_of(tensor).clone().as_strided(tensor.shape, tensor.stride())
 

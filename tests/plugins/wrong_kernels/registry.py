@@ -15,7 +15,7 @@ import numpy as np
 
 from optest.api.checking import sample_cases
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.backends.numpy_reference import NumpyBackend
 from optest.core.inputs import make_inputs
 from optest.core.runner import execute, why_not_run
@@ -58,7 +58,7 @@ class Call:
 
     def __getitem__(self, position: int) -> Array:
         """Return the input at a position of the signature, None if it is left out."""
-        return at_their_places(self.case, self.inputs)[position] if position < len(self.inputs) + 3 else None
+        return in_signature_order(self.case, self.inputs)[position] if position < len(self.inputs) + 3 else None
 
     def attribute(self, name: str) -> Any:
         return self.case.attributes[name]
@@ -72,7 +72,7 @@ class Call:
 
     def referred(self, inputs: Sequence[Array], attributes: dict[str, Any]) -> Sequence[Array]:
         reference = load_object(str(self.case.descriptor.reference))
-        return tuple(reference(at_their_places(self.case, list(inputs)), attributes))
+        return tuple(reference(in_signature_order(self.case, list(inputs)), attributes))
 
     @property
     def is_float(self) -> bool:

@@ -40,7 +40,7 @@ def test_functions_of_commands_exist(command: Command) -> None:
 def test_hooks_say_nothing_of_an_empty_run() -> None:
     settings = {option.name: () if option.repeat else option.default for option in OPTIONS}
     for hooks in run_hooks():
-        assert hooks.changed_cases([], settings) == []
+        assert hooks.apply_options([], settings) == []
         assert list(hooks.closing_notes(settings, [])) == []
 
 

@@ -12,7 +12,7 @@ from texts import refusal, says
 
 from optest.api.checking import check_request, sample_cases
 from optest.backends import BackendDriver, Capability, backend_manager
-from optest.backends.command_abilities import lack_of, outside_capabilities
+from optest.backends.command_abilities import outside_capabilities, skip_reason_for_operator
 from optest.core.runner import execute, why_not_run
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
@@ -84,7 +84,7 @@ def test_an_alias_states_the_operator() -> None:
     alias = next(alias for alias in operators.get("relu").aliases)
     driver = Stating()
     driver.capabilities = {alias: Capability()}
-    assert lack_of(driver, operators.get("relu")) is None
+    assert skip_reason_for_operator(driver, operators.get("relu")) is None
     assert all(outside_capabilities(driver, case) is None for case in cases())
 
 

@@ -15,11 +15,11 @@ from optest.clib.ffi.calls import StatusError
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.places import Place, Where
+from optest.clib.library.places import BufferPlacement, BufferSet
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan
 from optest.clib.probing.policy import Policy
-from optest.clib.probing.results import Answer
+from optest.clib.probing.results import CallOutputs
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
 
@@ -54,10 +54,10 @@ def at(address: int, strides: tuple[int, ...], shape: tuple[int, ...] = SHAPE) -
 
 def asked(one: Array, other: Array, run: Sum, request: CallRequest = NO_REQUEST) -> ExtraProbes:
     memory = memory_of(one, other, request)
-    home: Place = memory.place(Where())
+    home: BufferSet = memory.place(BufferPlacement())
     home.fill(FIRST.filling, memory.values)
     run(memory.pointers(home))
-    return ExtraProbes(ConditionedCalls(memory, subject_of(run), run, Policy()), home, Answer(home.collect()))
+    return ExtraProbes(ConditionedCalls(memory, subject_of(run), run, Policy()), home, CallOutputs(home.collect()))
 
 
 def added(one: Array, other: Array) -> Sum:

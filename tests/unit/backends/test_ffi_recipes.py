@@ -139,7 +139,7 @@ def test_tensor_descriptors_end_after_operator_descriptor() -> None:
         call.run({})
     assert log == ["+tensor a", "+operator", "-tensor a", "run", "-operator"]
     log.clear()
-    with call.alive_beside():
+    with call.second_objects():
         log.append("beside")
     assert log == ["+tensor a", "+operator", "beside", "-operator", "-tensor a"]
 
@@ -158,7 +158,7 @@ def test_probe_policy_follows_configuration_and_case() -> None:
 def test_single_call_reports_its_placement() -> None:
     def shown(policy: Policy) -> list[Check]:
         result = ProbeResult(outputs={})
-        policy.say_what_one_call_shows(result, "no more")
+        policy.report_single_call(result, "no more")
         return result.checks
 
     on_heap, on_pages = shown(Policy(guard="heap")), shown(Policy())

@@ -21,11 +21,11 @@ from optest.clib.library.arguments import (
     PLAIN,
     Words,
     literal,
-    parsed,
+    parse_arguments,
     wrong_argument,
 )
 from optest.clib.library.attributes import attribute_values
-from optest.clib.library.binding import bind_case, lack
+from optest.clib.library.binding import bind_case, unsupported_reason
 from optest.clib.library.case_tensors import NO_REQUEST, generate_inputs, output_specs
 from optest.clib.library.drift import drift_of_arguments
 from optest.clib.library.mapping_file import mapping_path, read_mapping
@@ -52,7 +52,7 @@ def pointer(pointee: CType, **further: Any) -> CType:
 
 def why(text: str, type_: CType, name: str = "x") -> str:
     prototype = Prototype(name="f", result=INT, parameters=(Parameter(name=name, type=type_),), where="f.h:1")
-    return drift_of_arguments("mapping m, operators.a.run", parsed((text,)), prototype, None, Header())
+    return drift_of_arguments("mapping m, operators.a.run", parse_arguments((text,)), prototype, None, Header())
 
 
 ROLES = (
@@ -65,7 +65,7 @@ ROLES = (
 @pytest.mark.parametrize("text", ROLES.split(", "))
 def test_words_that_are_roles(text: str) -> None:
     assert wrong_argument(text, MAKING) == ""
-    (argument,) = parsed((text,))
+    (argument,) = parse_arguments((text,))
     assert str(argument) in text
 
 
@@ -107,7 +107,7 @@ def test_any_text_is_role_or_problem(text: str) -> None:
     message = wrong_argument(text, MAKING)
     assert isinstance(message, str)
     if not message:
-        (argument,) = parsed((text,))
+        (argument,) = parse_arguments((text,))
         assert argument.kind in MAKING.kinds
         assert (argument.name != "") == (argument.kind in NAMED)
         assert argument.key
@@ -198,7 +198,7 @@ def test_any_mapping_is_read_or_refused(tmp_path: Path, key: str, node: Any, ope
         if unknown_names(entry, operators.get(operator)):
             return
         case = CASES[operator]
-        if lack(case, mapping) is None:
+        if unsupported_reason(case, mapping) is None:
             generate_inputs(case, entry, bind_case(case, mapping).specs)
             attribute_values(entry, case)
     except UsageError as error:
@@ -268,7 +268,7 @@ def test_layouts_that_a_library_needs(tmp_path: Path, layout: str) -> None:
 
     def takes(*strides: int, out: tuple[int, int] = (3, 1)) -> bool:
         case = case_of(operators.get("relu"), spec("float32", 2, 3, strides=strides), outputs=(spec("float32", 2, 3),))
-        return lack(case, mapping, [("out", out, 0)]) is None
+        return unsupported_reason(case, mapping, [("out", out, 0)]) is None
 
     assert takes(3, 1)
     assert takes(5, 1) == (layout != "dense")

@@ -529,7 +529,7 @@ def test_jax_makes_indices_in_int32_and_has_no_dimension_of_scalars(tmp_path: Pa
 def test_one_function_is_for_the_one_operator_requested(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = asked("kernels_under_test:relu_of_tensors", op=("relu",), case_set=("ordinary",), dtype=("float32",))
     assert {(each.operator, each.status) for each in outcome.results} == {("relu", Status.PASSED)}
-    assert not check_request({"function": ("softmax=kernels_under_test:softmax",)}).lacking
+    assert not check_request({"function": ("softmax=kernels_under_test:softmax",)}).unsupported
     for word, option in (("m:softmax", "--function m:softmax"), ("softmax", "--op softmax")):
         assert main(["check", word]) == 2
         assert says(capsys.readouterr().err, "backends.did_you_mean", option=option)

@@ -13,7 +13,7 @@ import pytest
 from optest.api.checking import check_request
 from optest.backends import backend_manager
 from optest.clib.library.config import read_ffi_config
-from optest.core.messages import Asked, encode
+from optest.core.messages import Request, encode
 from optest.core.session import executions
 from optest.core.wire import case_to_wire
 from optest.errors import NothingSelected, Unavailable, UsageError
@@ -59,7 +59,7 @@ def test_every_case_set_has_legal_cases(name: str) -> None:
 def test_every_case_goes_to_a_worker(name: str) -> None:
     """Dtypes of a mapping are plain texts where a case holds them."""
     for case in cases_of(name):
-        assert encode(Asked(0, [""], [case_to_wire(case)]))
+        assert encode(Request(0, [""], [case_to_wire(case)]))
 
 
 def test_output_layouts_come_with_and_without_inputs() -> None:
@@ -185,7 +185,7 @@ def test_impossible_check_names_the_reason(options: dict[str, Any], error: type[
 
 def test_unmapped_operators_are_one_line() -> None:
     given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": ("relu", "erf", "sin")}
-    assert check_request(given).lacking == ("2 operators are not in mapping infiniop (sin, erf)",)
+    assert check_request(given).unsupported == ("2 operators are not in mapping infiniop (sin, erf)",)
 
 
 @pytest.mark.parametrize("name", ["add", "gemm", "softmax", "rms_norm", "relu", "rope"])

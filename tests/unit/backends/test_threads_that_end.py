@@ -13,7 +13,7 @@ from optest.spec import Fault, Reason
 def counts(monkeypatch: pytest.MonkeyPatch, threads: Iterator[int]) -> list[float]:
     """Let these numbers of threads be seen one after the other; returns how long was slept."""
     slept: list[float] = []
-    monkeypatch.setattr(side_effects, "counted", lambda: {"threads": next(threads)})
+    monkeypatch.setattr(side_effects, "count_resources", lambda: {"threads": next(threads)})
     monkeypatch.setattr(side_effects, "sleep", slept.append)
     return slept
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402, N812
 from capture_kit import call_of, recorded  # noqa: E402
 
-from optest.torch.calls.names import find  # noqa: E402
+from optest.torch.calls.names import find_callable  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -100,7 +100,7 @@ IMAGE, P, S = torch.rand(1, 1, 4, 4), torch.tensor([1, 0]), torch.rand(2, 2)
 )  # fmt: skip
 def test_call_is_written_as_in_model(function: Callable[[], object], text: str) -> None:
     assert call_of(function) == text
-    assert find(text.partition("(")[0])
+    assert find_callable(text.partition("(")[0])
 
 
 def test_in_place_call_is_recorded_before_change() -> None:

@@ -17,7 +17,7 @@ from texts import refusal
 torch = pytest.importorskip("torch")
 from optest.cli import cli  # noqa: E402
 from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
-from optest.torch.capture.running import captured  # noqa: E402
+from optest.torch.capture.running import capture_model  # noqa: E402
 from optest.torch.capture.watching import Selection  # noqa: E402
 from optest.torch.capture_command import capture  # noqa: E402
 
@@ -67,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def ops(what: str, **more: Any) -> list[str]:
-    return [case["op"] for case in captured(what, selection=Selection(), **more).cases]
+    return [case["op"] for case in capture_model(what, selection=Selection(), **more).cases]
 
 
 def test_function_capture_excludes_module_calls(folder: Path) -> None:
@@ -79,7 +79,7 @@ def test_function_capture_excludes_module_calls(folder: Path) -> None:
 
 def test_a_script_as_a_whole(folder: Path) -> None:
     assert ops("a_script.py") == ["torch.ones", "torch.mul"]
-    assert captured("a_script.py", selection=Selection()).stem == "a_script"
+    assert capture_model("a_script.py", selection=Selection()).stem == "a_script"
 
 
 def test_a_script_has_no_arguments_of_optests(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,14 +122,14 @@ def test_model_may_change_sys_path(folder: Path) -> None:
 def test_base_exception_is_reported(folder: Path, error: str) -> None:
     (folder / "base.py").write_text(f"raise {error}\n")
     with pytest.raises(UsageError, match=r"base.py raised \w+: x\n  at base.py:1"):
-        captured("base.py", selection=Selection())
+        capture_model("base.py", selection=Selection())
 
 
 def test_a_model_that_closes_standard_output(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "closes.py").write_text("import sys, torch\ndef f():\n    sys.stdout.close(); torch.ones(2).abs()\n")
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     with refusal(UsageError, "capture.closes_py_closed_standard"):
-        captured("closes.py:f", selection=Selection())
+        capture_model("closes.py:f", selection=Selection())
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_error_names_line_and_remedy(folder: Path, what: str, said: list[str]) -
     (folder / "broken.py").write_text("def f(:\n")
     (folder / "lacks.py").write_text("import no_such_package\n")
     with pytest.raises(UsageError) as raised:
-        captured(what, selection=Selection())
+        capture_model(what, selection=Selection())
     for text in said:
         assert text in str(raised.value)
     assert "optest/torch/capture" not in str(raised.value)
@@ -166,14 +166,14 @@ def test_error_names_line_and_remedy(folder: Path, what: str, said: list[str]) -
 
 def test_a_configuration_is_for_classes_of_transformers_alone(folder: Path) -> None:
     with refusal(UsageError, "capture.config_goes_with_hf"):
-        captured("a_script.py:forward", selection=Selection(), config={"a": 1})
+        capture_model("a_script.py:forward", selection=Selection(), config={"a": 1})
 
 
 @pytest.mark.skipif("transformers" in sys.modules, reason="transformers is loaded")
 def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with refusal(Unavailable, "capture.pip_install_transformers_or"):
-        captured("hf:GPT2LMHeadModel", selection=Selection())
+        capture_model("hf:GPT2LMHeadModel", selection=Selection())
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_class_of_transformers_with_its_configuration(transformers: None) -> None:
-    found = captured("hf:TinyModel", selection=Selection(), config={"width": 6})
+    found = capture_model("hf:TinyModel", selection=Selection(), config={"width": 6})
     assert [case["op"] for case in found.cases] == ["torch.nn.functional.embedding", "torch.Tensor.sum"]
     assert found.cases[0]["inputs"][1]["tensor"]["shape"] == [50, 6]
     assert found.cases[0]["inputs"][0]["tensor"]["shape"] == [1, 16]
@@ -308,7 +308,7 @@ def test_what_follows_from_a_stated_key_follows(transformers: None) -> None:
             return self.head.abs()
 
     sys.modules["transformers"].AnyModel = Heads  # type: ignore[attr-defined]
-    found = captured("hf:AnyModel", selection=Selection(), config={"width": 12})
+    found = capture_model("hf:AnyModel", selection=Selection(), config={"width": 12})
     assert found.cases[0]["inputs"][0]["tensor"]["shape"] == [6]
 
 
@@ -331,7 +331,7 @@ def test_inputs_are_built_for_forward(
     transformers: None, main: str, stated: dict[str, Any], forward: Any, shapes: list[list[int]]
 ) -> None:
     sys.modules["transformers"].AnyModel = _kind(main, forward, **stated)  # type: ignore[attr-defined]
-    found = captured("hf:AnyModel", selection=Selection())
+    found = capture_model("hf:AnyModel", selection=Selection())
     assert [case["inputs"][0]["tensor"]["shape"] for case in found.cases] == shapes
 
 
@@ -345,7 +345,7 @@ def test_inputs_are_built_for_forward(
 )
 def test_what_a_class_does_not_have(transformers: None, name: str, config: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as raised:
-        captured(f"hf:{name}", selection=Selection(), config=config)
+        capture_model(f"hf:{name}", selection=Selection(), config=config)
     assert said in str(raised.value)
 
 
@@ -358,7 +358,7 @@ def test_a_model_without_memory_can_be_captured() -> None:
     module.forward = lambda: layer(x).view(1, 4096, 8, -1).to(device=x.device)  # type: ignore[attr-defined]
     sys.modules["a_meta_model"] = module
     try:
-        linear, view, moved = captured("a_meta_model:forward", selection=Selection()).cases
+        linear, view, moved = capture_model("a_meta_model:forward", selection=Selection()).cases
     finally:
         del sys.modules["a_meta_model"]
     assert linear["inputs"][1] == {"tensor": {"shape": [65536, 16384], "init": "randn"}}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from optest.compare import Expected
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.numerics import numpy_dtype, round_to
 from optest.spec import (
     Argument,
@@ -82,7 +82,7 @@ def verdict_of(
     """Compare one output; ``actual`` is cast to ``entry`` unless it is an array already."""
     if not isinstance(actual, np.ndarray):
         actual = array_of(actual, entry)
-    return judge(
+    return compare_outputs(
         case_of(rule, operands or (entry,), layers=layers, fill=fill),
         [actual],
         [expect(value, entry, terms=terms)],

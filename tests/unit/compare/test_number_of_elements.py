@@ -9,7 +9,7 @@ from comparing import ACCUMULATE, COMPOSED, EXACT, MOVEMENT, case_of, expect, st
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.numerics import numpy_dtype, round_to
 from optest.spec import ErrorBudget, Numerics, Reason, Rule, RuleClass, Status, Terms, Verdict, dtype
 
@@ -48,7 +48,7 @@ def verdict_of(rule: str, name: str, right: float, value: float, got: float, cop
             reference = np.asarray(round_to(reference, entry))
     case = case_of(RULES[rule], (name,), layers=layers, shape=reference.shape)
     wanted = expect(reference, name, terms=terms_of(rule, np.asarray(reference, dtype=np.float64)))
-    return judge(case, [actual.astype(numpy_dtype(entry), copy=False)], [wanted], numerics=Numerics())
+    return compare_outputs(case, [actual.astype(numpy_dtype(entry), copy=False)], [wanted], numerics=Numerics())
 
 
 @settings(max_examples=100, deadline=None)

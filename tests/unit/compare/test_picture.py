@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from comparing import ACCUMULATE, EXACT, MOVEMENT, ULP, array_of, case_of, expect, stated
 
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.reporting.patterns import tile_of
 from optest.spec import LIMIT, NO_MULTIPLE, Numerics, Picture, Rule, Status, Terms, Verdict
 from optest.store import codec
@@ -21,7 +21,9 @@ def verdict_of(actual: Any, value: Any, entry: str = "float32", *, draws: bool =
     actual = actual if isinstance(actual, np.ndarray) and entry == "complex64" else array_of(actual, entry)
     terms = changes.pop("terms", None)
     case = case_of(rule, (entry,), **changes)
-    return judge(case, [actual], [expect(value, entry, terms=terms)], numerics=Numerics(), inputs=[actual], draws=draws)
+    return compare_outputs(
+        case, [actual], [expect(value, entry, terms=terms)], numerics=Numerics(), inputs=[actual], draws=draws
+    )
 
 
 def picture_of(actual: Any, value: Any, entry: str = "float32", **changes: Any) -> Picture:
@@ -138,7 +140,7 @@ def test_errors_too_large_together_have_no_wrong_element() -> None:
     actual = (value + 8 * 2.0**-24 * absolute).astype(np.float32)  # 4·√64 are allowed
     expected = expect(value, terms=Terms(absolute=absolute, squared=squared, count=64))
     case = case_of(ACCUMULATE, ("float32", "float32"))
-    verdict = judge(case, [actual], [expected], numerics=Numerics(), inputs=[left, right], draws=True)
+    verdict = compare_outputs(case, [actual], [expected], numerics=Numerics(), inputs=[left, right], draws=True)
     assert (verdict.status, verdict.measures[0].mismatched) == (Status.FAILED, 0)
     assert not wrong_cells(verdict.pictures[0])
     assert verdict.pictures[0].wrong == ""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optest.compare import Expected
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.numerics import round_to
 from optest.operators import operators
 from optest.registry import load_object
@@ -45,7 +45,7 @@ def np_first(returned: Any) -> Any:
 
 def verdict(case: TestCase, actual: Any, value: Any, terms: Any, name: str) -> Verdict:
     expected = Expected(name="out", dtype=dtype(name), shape=np.shape(value), value=value, terms=terms)
-    return judge(case, [actual], [expected], numerics=Numerics())
+    return compare_outputs(case, [actual], [expected], numerics=Numerics())
 
 
 def matmul(name: str, rows: int = 64, k: int = 256) -> tuple[Any, ...]:
@@ -108,9 +108,9 @@ def test_narrower_golden_file_allows_half_its_ulp() -> None:
     case, value, terms, _, single = matmul("float32")
     stored = np.asarray(value).astype(np.float16)
     expected = Expected(name="out", dtype=dtype("float32"), shape=value.shape, value=stored, terms=terms)
-    assert judge(case, [single], [expected], numerics=Numerics()).status is Status.PASSED
+    assert compare_outputs(case, [single], [expected], numerics=Numerics()).status is Status.PASSED
     off = single + 2.0 * np.spacing(np.abs(stored)).astype(np.float32)
-    assert judge(case, [off], [expected], numerics=Numerics()).status is Status.FAILED
+    assert compare_outputs(case, [off], [expected], numerics=Numerics()).status is Status.FAILED
 
 
 @pytest.mark.parametrize("size", [4, 400])
@@ -125,8 +125,8 @@ def test_byte_beyond_bool_is_no_bool(size: int, byte: int) -> None:
     )
     expected = Expected(name="out", dtype=dtype("bool"), shape=(size,), value=np.ones(size, np.bool_))
     wrong = np.full(size, 1, np.uint8)
-    assert judge(case, [wrong.view(np.bool_)], [expected], numerics=Numerics()).status is Status.PASSED
+    assert compare_outputs(case, [wrong.view(np.bool_)], [expected], numerics=Numerics()).status is Status.PASSED
     wrong[-1] = byte
-    found = judge(case, [wrong.view(np.bool_)], [expected], numerics=Numerics())
+    found = compare_outputs(case, [wrong.view(np.bool_)], [expected], numerics=Numerics())
     assert found.reason is Reason.DTYPE
     assert f"[{size - 1}] is {byte}" in found.message

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from comparing import case_of, expect
 
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.numerics import round_to
 from optest.operators import operators
@@ -44,7 +44,7 @@ def verdict_of(
     case = case_of(HALF, (name,), layers=layers, shape=np.shape(true))
     case = replace(case, descriptor=replace(case.descriptor, signed_zeros=defined))
     actual = round_to(np.asarray(got, dtype=np.float64), dtype(name))
-    return judge(case, [actual], [expect(true, name)], numerics=Numerics(), **more)
+    return compare_outputs(case, [actual], [expect(true, name)], numerics=Numerics(), **more)
 
 
 def notes(verdict: Verdict) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from comparing import ACCUMULATE, COMPOSED, EXACT, ULP, array_of, case_of, expect, stated, verdict_of
 from texts import says
 
-from optest.compare.verdict import judge
+from optest.compare.verdict import compare_outputs
 from optest.spec import Evidence, Numerics, Reason, Status, TensorSpec, Terms, dtype
 
 ONES = np.ones(4, np.float32)
@@ -17,7 +17,7 @@ TWO = case_of(ULP, names="first, second")
 
 
 def compare_all(actual: list[Any], expected: list[Any], case: Any = TWO) -> Any:
-    return judge(case, actual, expected, numerics=Numerics())
+    return compare_outputs(case, actual, expected, numerics=Numerics())
 
 
 def test_an_equal_output_passes_with_evidence() -> None:

@@ -16,7 +16,7 @@ from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.core.results import result_of
 from optest.core.runner import why_not_run
-from optest.core.verdicts import excused
+from optest.core.verdicts import apply_xfail
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable
 from optest.operators import operators
@@ -301,7 +301,7 @@ def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatc
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("in the comparison")
 
-    monkeypatch.setattr("optest.core.comparison.judge", broken)
+    monkeypatch.setattr("optest.core.comparison.compare_outputs", broken)
     verdict = run_here(case_of())
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.INTERNAL)
     assert RunSummary.of([result_of(case_of(), verdict)], total=1, duration_s=0.0).exit_status == 3
@@ -357,9 +357,9 @@ def test_xfail_without_status_covers_failures_and_bad_cases() -> None:
         (Reason.UNSUPPORTED, Status.SKIPPED): Status.SKIPPED,
     }
     for (reason, status), expected in ends.items():
-        assert excused(case_of(xfail=xfail), Verdict(status=status, reason=reason)).status is expected, reason
+        assert apply_xfail(case_of(xfail=xfail), Verdict(status=status, reason=reason)).status is expected, reason
     bad_case = Verdict(status=Status.ERROR, reason=Reason.BAD_CASE)
-    assert excused(case_of(xfail=Xfail(reason="r", status=Status.ERROR)), bad_case) is bad_case
+    assert apply_xfail(case_of(xfail=Xfail(reason="r", status=Status.ERROR)), bad_case) is bad_case
 
 
 def test_pass_is_unexpected_if_xfail_is_strict() -> None:

@@ -230,7 +230,7 @@ def test_a_comparison_makes_alternatives_once_for_all_outputs(monkeypatch: pytes
         outputs=(dataclasses.replace(_VECTOR, shape=(3,)), TensorSpec(dtype=dtype("int64"), shape=(3,))),
         attributes=descriptor.bind({"k": 3}),
     )
-    monkeypatch.setattr("optest.core.verdicts.diagnosed", lambda _, verdict: verdict)
+    monkeypatch.setattr("optest.core.verdicts.add_diagnosis", lambda _, verdict: verdict)
     wrong = [np.full(3, 9.0, np.float32), np.full(3, 4)]
     for count in (1, 2):  # another comparison asks anew
         assert verdict_of(case, lambda case, inputs: wrong).reason is Reason.VALUE

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optest.api import cases
-from optest.backends import BackendDriver, FurtherAnswer
+from optest.backends import BackendDriver, ExtraOutput
 from optest.core.runner import execute
 from optest.spec import Fault, Reason, Status, TestCase, Verdict
 
@@ -27,9 +27,9 @@ class Again(BackendDriver):
         self.sum = np.add(*inputs)
         return {"out": self.sum + np.float32(self.first)}
 
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:
         return [
-            FurtherAnswer(outputs={self.output: self.sum + np.float32(off)}, how=f"in call {n}", reason=self.reason)
+            ExtraOutput(outputs={self.output: self.sum + np.float32(off)}, how=f"in call {n}", reason=self.reason)
             for n, off in enumerate(self.off, 2)
         ]
 
@@ -67,7 +67,7 @@ def test_further_output_of_unknown_name_is_extra() -> None:
 )
 def test_error_in_further_blames_driver(error: Exception, reason: Reason) -> None:
     class Breaks(Again):
-        def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+        def further(self, case: TestCase) -> Sequence[ExtraOutput]:
             raise error
 
     assert verdict_of(Breaks()).reason is reason

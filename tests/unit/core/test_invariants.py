@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.backends import BackendDriver, FurtherAnswer
+from optest.backends import BackendDriver, ExtraOutput
 from optest.core.runner import execute
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
@@ -279,9 +279,9 @@ def test_unsupported_further_call_is_not_made() -> None:
 
 def test_further_outputs_of_driver_are_compared() -> None:
     class Noticing(Calls):
-        def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+        def further(self, case: TestCase) -> Sequence[ExtraOutput]:
             alone = len(self.shapes) == 1
-            return [FurtherAnswer(outputs=softmax(np.ones((5, 8), np.float32)), how="with 2 threads")] * alone
+            return [ExtraOutput(outputs=softmax(np.ones((5, 8), np.float32)), how="with 2 threads")] * alone
 
     case = case_of(operators.get("softmax"), (5, 8), invariants=("batch",))
     assert execute([case], Noticing(softmax)).verdicts[0].message.startswith("with 2 threads: ")

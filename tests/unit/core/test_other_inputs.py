@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from texts import says_exactly
 
-from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, backend_manager
+from optest.backends import BackendDriver, ExtraOutput, PreparedCall, backend_manager
 from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import PhaseLimits
 from optest.core.phases import Phase
@@ -57,9 +57,9 @@ class Doubling(BackendDriver):
     def golden(self, case: TestCase) -> Sequence[Any] | None:
         return self._known
 
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:
         return [
-            FurtherAnswer(outputs=[ONES * answer], how="with threes", reason=Reason.STATE, inputs=changed)
+            ExtraOutput(outputs=[ONES * answer], how="with threes", reason=Reason.STATE, inputs=changed)
             for answer, changed in zip(self._answers, self._changed, strict=True)
         ]
 

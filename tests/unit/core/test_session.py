@@ -319,7 +319,7 @@ def test_simultaneous_signals_raise_once() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
-    assert interruption.happened
+    assert interruption.is_cancelled
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
@@ -329,7 +329,7 @@ def test_hangup_interrupts_unless_ignored(handler: signal.Handlers) -> None:
     with interruption.watched(), pytest.raises(KeyboardInterrupt) if interrupts else nullcontext():
         signal.raise_signal(signal.SIGHUP)
     assert signal.signal(signal.SIGHUP, before) is handler
-    assert interruption.happened is interrupts
+    assert interruption.is_cancelled is interrupts
 
 
 def test_closed_executor_interrupts_run() -> None:

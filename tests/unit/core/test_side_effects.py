@@ -92,9 +92,9 @@ TRICKS = {
     "math": lambda case: setattr(math, "sqrt", math.sin),
     "ml_dtypes": lambda case: setattr(ml_dtypes, "bfloat16", None),
     "builtins": lambda case: setattr(__import__("builtins"), "max", min),
-    "judge": lambda case: setattr(optest.core.comparison, "judge", passes),
-    "code": lambda case: setattr(optest.compare.verdict.judge, "__code__", passes.__code__),
-    "defaults": lambda case: setattr(optest.compare.verdict.judge, "__kwdefaults__", {"every_measure": True}),
+    "judge": lambda case: setattr(optest.core.comparison, "compare_outputs", passes),
+    "code": lambda case: setattr(optest.compare.verdict.compare_outputs, "__code__", passes.__code__),
+    "defaults": lambda case: setattr(optest.compare.verdict.compare_outputs, "__kwdefaults__", {"every_measure": True}),
     "class": lambda case: setattr(Verdict, "status", Status.PASSED),
     "reference": lambda case: object.__setattr__(case.descriptor, "reference", lambda inputs, _: inputs),
     "reference's module": lambda case: setattr(

@@ -12,7 +12,7 @@ import yaml
 from texts import says
 
 from optest.api import cases
-from optest.backends import BackendDriver, FurtherAnswer
+from optest.backends import BackendDriver, ExtraOutput
 from optest.core.runner import execute
 from optest.spec import CheckState, Numerics, Reason, Status, TestCase, Verdict
 
@@ -42,8 +42,8 @@ class Device(BackendDriver):
             self.answer = found + np.float32(self.off) if self.off else found
             return {"out": self.function(*inputs) if self.later else self.answer}
 
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
-        return [FurtherAnswer(outputs={"out": self.answer}, how="in call 2")] if self.later else []
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:
+        return [ExtraOutput(outputs={"out": self.answer}, how="in call 2")] if self.later else []
 
 
 Judge = Callable[..., Verdict]

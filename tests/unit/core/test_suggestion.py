@@ -10,7 +10,7 @@ import pytest
 from texts import says
 
 from optest.core.runner import TestRunner
-from optest.core.suggestion import SUGGESTED, lets_constants_pass
+from optest.core.suggestion import SUGGESTED, accepts_constants
 from optest.spec import Argument, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, Verdict, dtype
 
 
@@ -63,8 +63,8 @@ def test_no_tolerance_lets_the_mean_pass() -> None:
     assert SUGGESTED not in verdict.details
     assert says(verdict.message, "core.the_mean_of_the_results")
     assert "--reference m:slow" in verdict.message
-    assert not lets_constants_pass(0.3, 0.1, 1.0, 1.0)
-    assert lets_constants_pass(0.3, 0.7, 1.0, 1.0)
+    assert not accepts_constants(0.3, 0.1, 1.0, 1.0)
+    assert accepts_constants(0.3, 0.7, 1.0, 1.0)
 
 
 def test_why_no_number_is_known() -> None:

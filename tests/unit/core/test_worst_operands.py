@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from optest.api import cases
-from optest.backends import BackendDriver, FurtherAnswer
+from optest.backends import BackendDriver, ExtraOutput
 from optest.core.runner import execute
 from optest.spec import Reason, TestCase, Verdict
 
@@ -28,11 +28,11 @@ class Device(BackendDriver):
         with np.errstate(all="ignore"):
             return {"out": self.function(*inputs)}
 
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:
         if self.later is None:
             return []
         other = np.asarray(self.later, dtype=np.float32)
-        return [FurtherAnswer(outputs={"out": other}, how="in call 2", inputs={"input": other})]
+        return [ExtraOutput(outputs={"out": other}, how="in call 2", inputs={"input": other})]
 
 
 Judge = Callable[..., Verdict]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from texts import says, says_exactly
 
-from optest.clib.ffi.faults import FaultReport, fault_of
+from optest.clib.ffi.faults import FaultReport, describe_fault
 from optest.clib.library.places import workspace_buffer
 from optest.memory.buffers import Buffer
 from optest.spec import Reason, TensorSpec, dtype
@@ -92,20 +92,20 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_nearest_buffer_is_named() -> None:
     spec = TensorSpec(dtype=dtype("int8"), shape=(8,))
     one = Buffer.allocate(spec, name="one")
-    assert says_exactly(fault_of(one.address + 9, [one])[1], "ffi.memory_was_touched_byte")
-    assert says_exactly(fault_of(one.address + 2, [one], wrote=False)[1], "ffi.memory_was_read_at")
-    assert fault_of(1 << 62, [one], wrote=True)[1] == f"memory was written at {1 << 62:#x}, near no buffer"
+    assert says_exactly(describe_fault(one.address + 9, [one])[1], "ffi.memory_was_touched_byte")
+    assert says_exactly(describe_fault(one.address + 2, [one], wrote=False)[1], "ffi.memory_was_read_at")
+    assert describe_fault(1 << 62, [one], wrote=True)[1] == f"memory was written at {1 << 62:#x}, near no buffer"
 
 
 def test_fault_next_to_buffer_has_access_reason() -> None:
     one = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(8,)), name="one")
     behind = one.address + 8
-    assert fault_of(behind, [one], wrote=True)[0] is Reason.OUT_OF_BOUNDS
-    assert fault_of(behind, [one], wrote=False)[0] is Reason.READ_OUT_OF_BOUNDS
-    assert fault_of(behind, [one], wrote=None)[0] is Reason.SIGNAL
-    assert fault_of(behind - 1, [one], wrote=True)[0] is Reason.INPUT_MUTATED, "it may be read alone"
-    assert fault_of(behind - 1, [one], wrote=False)[0] is Reason.SIGNAL
-    assert fault_of(0, [one], wrote=True)[0] is Reason.SIGNAL
+    assert describe_fault(behind, [one], wrote=True)[0] is Reason.OUT_OF_BOUNDS
+    assert describe_fault(behind, [one], wrote=False)[0] is Reason.READ_OUT_OF_BOUNDS
+    assert describe_fault(behind, [one], wrote=None)[0] is Reason.SIGNAL
+    assert describe_fault(behind - 1, [one], wrote=True)[0] is Reason.INPUT_MUTATED, "it may be read alone"
+    assert describe_fault(behind - 1, [one], wrote=False)[0] is Reason.SIGNAL
+    assert describe_fault(0, [one], wrote=True)[0] is Reason.SIGNAL
 
 
 def test_fault_next_to_workspace_is_workspace_fault() -> None:
@@ -113,6 +113,6 @@ def test_fault_next_to_workspace_is_workspace_fault() -> None:
     buffers = [tensor, workspace_buffer(64)]
     start = buffers[1].address
     for address in (start - 1, start + 64):
-        assert fault_of(address, buffers, wrote=True)[0] is Reason.WORKSPACE
-        assert fault_of(address, buffers, wrote=False)[0] is Reason.WORKSPACE
-    assert fault_of(tensor.address + 8, buffers, wrote=True)[0] is Reason.OUT_OF_BOUNDS
+        assert describe_fault(address, buffers, wrote=True)[0] is Reason.WORKSPACE
+        assert describe_fault(address, buffers, wrote=False)[0] is Reason.WORKSPACE
+    assert describe_fault(tensor.address + 8, buffers, wrote=True)[0] is Reason.OUT_OF_BOUNDS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from texts import refusal, says
 
-from optest.clib.ffi.libraries import exported_names, file_name, find_library, open_library, why_unfit
+from optest.clib.ffi.libraries import exported_names, file_name, find_library, open_library, unfit_reason
 from optest.errors import Unavailable
 from optest.settings import infini_root
 
@@ -129,7 +129,7 @@ def test_symbols_do_not_share_their_signatures(root: Path) -> None:
 
 def test_elf_file_lists_exports(root: Path) -> None:
     path = root / "lib" / "libfirst.so"
-    assert why_unfit(str(path)) == ""
+    assert unfit_reason(str(path)) == ""
     assert {"shared_name", "only_first"} <= exported_names(str(path))
     assert not exported_names(str(root / "gone"))
     (root / "cut").write_bytes(path.read_bytes()[:200])

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import refusal, says, says_exactly
 
-from optest.clib.library.places import Place, Where, workspace_buffer
+from optest.clib.library.places import BufferPlacement, BufferSet, workspace_buffer
 from optest.memory.buffers import Buffer, never_written
 from optest.memory.poisons import READ_POISONS, WRITE_POISONS, Poison
 from optest.memory.regions import Placement, page_region
@@ -283,7 +283,7 @@ def test_describe_covers_only_nearby_addresses() -> None:
 @given(st.integers(0, 3000), placements, st.data())
 @settings(max_examples=50)
 def test_workspace_has_requested_size_and_guards(size: int, placement: Placement, data: st.DataObject) -> None:
-    pointers = Place((Where(placement=placement), (), size)).pointers()
+    pointers = BufferSet((BufferPlacement(placement=placement), (), size)).pointers()
     assert pointers["workspace_size"] == size
     assert (pointers["workspace"] is None) == (size == 0)
     workspace = workspace_buffer(size, placement)

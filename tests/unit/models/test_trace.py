@@ -249,7 +249,7 @@ def test_nodes_are_run_once_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
         return call
 
-    monkeypatch.setattr(OnnxProgram, "made", counted(OnnxProgram.made))
+    monkeypatch.setattr(OnnxProgram, "run_region", counted(OnnxProgram.run_region))
     case = model(written(tmp_path / "m.onnx"), variant="disabled")
     assert rejected(case, "accumulated") == []
     assert made == [*VALUES]
@@ -277,8 +277,8 @@ def test_a_value_is_made_of_the_values_given(tmp_path: Path) -> None:
     case = model(written(tmp_path / "m.onnx"), variant="disabled")
     program, subject = program_of(case), subject_of(case)
     given = {name: subject.activation(name) for name in ("norm", "product")}
-    program.made(program.graph.region(["norm"], ["x"]), subject.feeds)
-    made = [program.made(program.graph.region(["biased"], [name]), given)["biased"] for name in given]
+    program.run_region(program.graph.region(["norm"], ["x"]), subject.feeds)
+    made = [program.run_region(program.graph.region(["biased"], [name]), given)["biased"] for name in given]
     np.testing.assert_allclose(made[0], made[1], rtol=1e-5, atol=1e-6)
 
 
@@ -315,8 +315,10 @@ def test_how_far_good_implementations_of_gelu_are_off(form: str, monkeypatch: py
     save_file({"x": np.linspace(-7, 7, 4096, dtype=np.float32)}, "x.safetensors")
     case = model("m.onnx", inputs="x.safetensors")
     assert rejected(case, "isolated") == []
-    right = OnnxProgram.made
-    monkeypatch.setattr(OnnxProgram, "made", lambda *given: {k: v + np.float32(3e-6) for k, v in right(*given).items()})
+    right = OnnxProgram.run_region
+    monkeypatch.setattr(
+        OnnxProgram, "run_region", lambda *given: {k: v + np.float32(3e-6) for k, v in right(*given).items()}
+    )
     assert rejected(case, "isolated") == ["y"]
 
 
@@ -857,14 +859,14 @@ def test_values_beside_an_operator_without_a_reference_are_compared_accumulated(
 
 
 def test_values_behind_a_node_that_is_refused_have_its_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = OnnxProgram.made
+    made = OnnxProgram.run_region
 
     def refuse(self: Any, region: Any, given: Any) -> Any:
         if region.outputs == ("biased",):
             raise Fault(Reason.RAISED, "no Add today")
         return made(self, region, given)
 
-    monkeypatch.setattr(OnnxProgram, "made", refuse)
+    monkeypatch.setattr(OnnxProgram, "run_region", refuse)
     cases = traced(model(written(tmp_path / "m.onnx"), variant="disabled"), "accumulated")
     verdicts = {named(each): execute([each], ModelDriver()).verdicts[0] for each in cases}
     for name in ("biased", "gelu", "scores", "out", "watched"):

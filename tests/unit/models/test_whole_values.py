@@ -17,7 +17,7 @@ from optest.backends import backend_manager  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.errors import UsageError  # noqa: E402
 from optest.models.driver import ModelDriver, descriptor_of  # noqa: E402
-from optest.models.subjects import Subject, judged_by_accuracy  # noqa: E402
+from optest.models.subjects import Subject, accuracy_output  # noqa: E402
 from optest.onnx.graphs import Graph  # noqa: E402
 from optest.onnx.whole_models import OnnxProgram  # noqa: E402
 from optest.spec import BackendTarget, Fault, Reason, Status, TestCase, Verdict  # noqa: E402
@@ -95,7 +95,7 @@ def _folders(tmp_path: Path) -> None:
 def test_zeros_and_small_elements_share_the_error_of_the_others() -> None:
     wide = np.array([0.0, 1e-3, 1.0, -3.0])
     narrow = (wide + np.array([0, 0, 2e-7, 0])).astype(np.float32)
-    named = judged_by_accuracy("y", narrow, wide, wide)
+    named = accuracy_output("y", narrow, wide, wide)
     worst = named.terms.worst * 2.0**-24
     assert worst[0] == worst[1] > 0
     assert worst[2] == worst[3] >= 3 * abs(float(narrow[2]) - 1.0)
@@ -103,7 +103,7 @@ def test_zeros_and_small_elements_share_the_error_of_the_others() -> None:
 
 def test_what_overflows_in_float32_is_infinite_and_widens_nothing() -> None:
     wide = np.array([1.0, 1e40, 2.0])
-    named = judged_by_accuracy("y", np.array([1, np.inf, np.inf], np.float32), wide, wide)
+    named = accuracy_output("y", np.array([1, np.inf, np.inf], np.float32), wide, wide)
     assert named.value.values.tolist() == [1.0, np.inf, 2.0]
     assert np.all(named.terms.worst * 2.0**-24 < 1e-5)
 
@@ -111,7 +111,7 @@ def test_what_overflows_in_float32_is_infinite_and_widens_nothing() -> None:
 def test_nan_everywhere_compares_nothing() -> None:
     nan = np.full(3, np.nan)
     with pytest.raises(Fault) as caught:
-        judged_by_accuracy("y", nan.astype(np.float32), nan, nan)
+        accuracy_output("y", nan.astype(np.float32), nan, nan)
     assert caught.value.reason is Reason.NOTHING_COMPARED
 
 

@@ -52,7 +52,7 @@ CHECKED = [each.name for each in DESCRIPTORS if each.samples is not None]
 @pytest.mark.parametrize("name", CHECKED)
 def test_common_kernel_faults_are_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The diagnosis of a failure takes as long as all the rest.
-    monkeypatch.setattr("optest.core.verdicts.diagnosed", lambda _, verdict: verdict)
+    monkeypatch.setattr("optest.core.verdicts.add_diagnosis", lambda _, verdict: verdict)
     bootstrap()
     holes = {f"{name}: {kind}" for kind, names in HOLES.items() if name in names}
     faults = [each for each in faults_of(operators.get(name)) if each.name in holes or OF_ALL.search(each.name)]

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 
 from optest.api.checking import check_request, sample_cases
 from optest.backends import BackendDriver, Capability, backend_manager
-from optest.backends.arguments import refuse_unfit
+from optest.backends.arguments import require_defined
 from optest.core.inputs import make_inputs
 from optest.core.runner import execute, why_not_run
 from optest.errors import NothingSelected
@@ -127,7 +127,7 @@ class OwnLayers(BackendDriver):
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         tensors = {argument.name: torch.tensor(each) for argument, each in zip(case.inputs, inputs, strict=True)}
-        refuse_unfit(case)
+        require_defined(case)
         return [each.numpy() for each in self.layers[case.descriptor.name](tensors, dict(case.attributes))]
 
 
@@ -388,16 +388,16 @@ def registered() -> None:
 def test_check_runs_layers_with_supported_parts() -> None:
     request = check_request({"backend": "portable", "tier": "smoke"})
     assert "feed_forward" in {case.descriptor.name for case in request.run.cases}
-    assert any("made of mul, which" in each for each in request.lacking)
+    assert any("made of mul, which" in each for each in request.unsupported)
     with pytest.raises(NothingSelected, match="made of mul"):
         check_request({"backend": "portable", "op": ("gated_feed_forward",)})
 
 
 def test_unsupported_layers_are_reported_on_request_only() -> None:
     backend_manager.register(Portable(("relu",)), replace=True)
-    assert not any("made of" in each for each in check_request({"backend": "portable", "tier": "smoke"}).lacking)
+    assert not any("made of" in each for each in check_request({"backend": "portable", "tier": "smoke"}).unsupported)
     both = check_request({"backend": "portable", "tier": "smoke", "op": ("relu", "feed_forward")})
-    assert any("feed_forward is made of" in each for each in both.lacking)
+    assert any("feed_forward is made of" in each for each in both.unsupported)
 
 
 def test_error_case_of_composed_layer_is_skipped() -> None:

@@ -61,7 +61,7 @@ def test_error_of_infinity_is_finite() -> None:
 
 def test_doubles_are_evaluated_in_long_double() -> None:
     tiny = np.array([1.0, 2.0**-60])
-    (out,) = running_errors.exactly(lambda inputs, _: [(inputs[0][0] + inputs[0][1]) - inputs[0][0]], [tiny], {})
+    (out,) = running_errors.evaluate(lambda inputs, _: [(inputs[0][0] + inputs[0][1]) - inputs[0][0]], [tiny], {})
     assert out == (2.0**-60 if np.finfo(np.longdouble).nmant > 60 else 0.0)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optest.api.checking import pairs_of_catalogue, sample_cases
 from optest.api.listing import declared_samples, samples_of
 from optest.backends import backend_manager
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.backends.command_abilities import KnowsExpectations
 from optest.core.runner import TestRunner
 from optest.operators import operators
@@ -24,7 +24,7 @@ from optest.operators.samples import (
     in_every_layout,
     in_layouts_at_once,
     of_every_magnitude,
-    standard,
+    standard_samples,
     with_special_rows,
     with_special_values,
 )
@@ -108,14 +108,14 @@ def test_special_rows_spare_a_row_and_a_column(shape: list[int]) -> None:
 
 def test_standard_begins_with_smoke_and_exceeds_16_bits() -> None:
     calls = [call(input=(4, 5)), call(input=(2, 3, 4))]
-    made = list(standard(calls, [("float32",), ("float16",), ("int8",)], sized=lambda n: call(input=(n,))))
+    made = list(standard_samples(calls, [("float32",), ("float16",), ("int8",)], sized=lambda n: call(input=(n,))))
     assert [sample.tier for sample in made].count(Tier.SMOKE) == 1
     assert made[0].tier is Tier.SMOKE
     sizes = Counter(sample.case["shapes"]["input"][0] for sample in made if sample.case_set == "sizes")
     assert sizes == {**dict.fromkeys(SIZES, 2), LARGE_SIZE: 1}
     deep = [sample for sample in made if sample.case_set == "layouts" and "[2, 3, 4]" in str(sample.case["shapes"])]
     assert len(deep) == 5
-    calm = standard(calls, [("float32",)], sized=lambda n: call(input=(n,)), sizes=(1, 2))
+    calm = standard_samples(calls, [("float32",)], sized=lambda n: call(input=(n,)), sizes=(1, 2))
     assert LARGE_SIZE not in {sample.case["shapes"]["input"][0] for sample in calm if sample.case_set == "sizes"}
 
 
@@ -181,7 +181,7 @@ BATCHES = {
 @pytest.mark.parametrize("operator", BATCHES)
 def test_invariants_apply_to_batch_inputs(operator: str) -> None:
     (case,) = [each for each in sample_cases(operator) if f"set:{INVARIANT_SET}" in each.tags]
-    specs = at_their_places(case, [each.spec for each in case.inputs])
+    specs = in_signature_order(case, [each.spec for each in case.inputs])
     (places,) = batch_inputs(case.descriptor, specs, case.attributes, case.outputs[0].shape[0])
     assert {case.descriptor.tensors.input_name(place) for place in places} == BATCHES[operator]
 

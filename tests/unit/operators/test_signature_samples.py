@@ -133,7 +133,7 @@ def test_declared_signature_is_varied() -> None:
         tokens = case["shapes"]["x"]["shape" if isinstance(case["shapes"]["x"], dict) else slice(None)][0]
         offsets = case["generator"]["cu"]["values"]
         assert (offsets[0], offsets[-1], offsets) == (0, tokens, sorted(offsets))
-        assert descriptor.admits([*case["dtypes"].values()])
+        assert descriptor.supports([*case["dtypes"].values()])
     changed = {tuple(case["attributes"].items()) for case in cases if "attributes" in case}
     assert changed == {(("causal", True),), (("kind", "b"),), (("causal", True), ("kind", "b"))}
     assert any("w" not in case["shapes"] for case in cases)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optest.api.checking import sample_cases
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.core.inputs import make_inputs
 from optest.operators import operators
 from optest.registry import load_object
@@ -36,7 +36,7 @@ def test_terms_match_output_shape_and_finiteness(name: str) -> None:
     descriptor = operators.get(name)
     reference, terms = (load_object(str(hook)) for hook in (descriptor.reference, descriptor.terms))
     for case in small_calls(name):
-        inputs = at_their_places(case, make_inputs(case)[0])
+        inputs = in_signature_order(case, make_inputs(case)[0])
         outputs = reference(inputs, case.attributes)
         for output, term in zip(outputs, terms(inputs, case.attributes), strict=True):
             if term is None or isinstance(term, Rule):

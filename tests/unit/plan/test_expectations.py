@@ -11,7 +11,7 @@ from texts import refusal, says, says_exactly
 
 from optest.errors import PlanError
 from optest.operators import OperatorRegistry
-from optest.plan.expectations import EXCUSABLE, Expectations, case_dtype, read_expectations, remedy
+from optest.plan.expectations import EXPECTABLE_REASONS, Expectations, case_dtype, read_expectations, remedy
 from optest.spec import (
     VALIDATION,
     Argument,
@@ -79,7 +79,7 @@ def result(of: TestCase, verdict: Verdict) -> CaseResult:
 
 
 def test_the_stated_failure_is_expected(tmp_path: Path, registry: OperatorRegistry) -> None:
-    found = read(tmp_path, registry, LINE).excused(case(), failed())
+    found = read(tmp_path, registry, LINE).waive(case(), failed())
     assert found.status is Status.XFAILED
     assert found.reason is Reason.VALUE
     assert says_exactly(found.message, "plan.is_off_expected_rounded")
@@ -99,7 +99,7 @@ def test_the_stated_failure_is_expected(tmp_path: Path, registry: OperatorRegist
     ],
 )
 def test_nothing_else_is(tmp_path: Path, registry: OperatorRegistry, verdict: Verdict) -> None:
-    assert read(tmp_path, registry, LINE).excused(case(), verdict) is verdict
+    assert read(tmp_path, registry, LINE).waive(case(), verdict) is verdict
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_conditions(
     tmp_path: Path, registry: OperatorRegistry, where: str, covered: TestCase, not_covered: TestCase
 ) -> None:
     found = read(tmp_path, registry, LINE.replace("}", f", where: {where}}}"))
-    assert found.excused(covered, failed()).status is Status.XFAILED
-    assert found.excused(not_covered, failed()).status is Status.FAILED
+    assert found.waive(covered, failed()).status is Status.XFAILED
+    assert found.waive(not_covered, failed()).status is Status.FAILED
 
 
 def test_case_dtype_is_first_inexact_input() -> None:
@@ -132,7 +132,7 @@ def test_case_dtype_is_first_inexact_input() -> None:
 
 def test_a_line_that_excused_nothing_is_left_over(tmp_path: Path, registry: OperatorRegistry) -> None:
     found = read(tmp_path, registry, LINE + LINE.replace("VALUE", "NAN"))
-    excused = result(case(), found.excused(case(), failed()))
+    excused = result(case(), found.waive(case(), failed()))
     assert [line.name for line in found.unused([case()], [excused])] == ["soft float16 NAN"]
     assert [line.name for line in found.unused([case()], [])] == ["soft float16 VALUE", "soft float16 NAN"]
     assert found.unused([case("float32")], []) == []  # nobody asked in that dtype
@@ -145,7 +145,7 @@ def test_lines_of_another_version_may_be_left_over(
     head = 'written_for: {torch: "2.13"}\n'
     found = read(tmp_path, registry, LINE, head, versions={"torch": versions} if versions else {})
     assert len(found.unused([case()], [])) == left_over
-    assert found.excused(case(), failed()).status is Status.XFAILED
+    assert found.waive(case(), failed()).status is Status.XFAILED
 
 
 def test_line_for_one_processor_kind(tmp_path: Path, registry: OperatorRegistry) -> None:
@@ -153,14 +153,14 @@ def test_line_for_one_processor_kind(tmp_path: Path, registry: OperatorRegistry)
     for processor, left_over in (("AVX512.amx", 1), ("AVX512", 0)):
         found = read(tmp_path, registry, line, head, versions={"torch": "2.13.0", "torch_cpu": processor})
         assert len(found.unused([case()], [])) == left_over
-        assert found.excused(case(), failed()).status is Status.XFAILED
+        assert found.waive(case(), failed()).status is Status.XFAILED
 
 
 @pytest.mark.parametrize(("strict", "left_over"), [("true", 1), ("false", 0)])
 def test_lenient_line_may_stay_unused(tmp_path: Path, registry: OperatorRegistry, strict: str, left_over: int) -> None:
     found = read(tmp_path, registry, LINE.replace("}", f", strict: {strict}}}"))
     assert len(found.unused([case()], [])) == left_over
-    assert len(found.concerning([case()])) == left_over
+    assert len(found.labels_concerning([case()])) == left_over
     assert found.excused(case(), failed()).status is Status.XFAILED
 
 
@@ -170,7 +170,7 @@ def test_lenient_line_must_cover_a_case(tmp_path: Path, registry: OperatorRegist
     found = read(tmp_path, registry, line)
     (idle,) = found.unused([case()], [])
     assert says_exactly(remedy(idle, [case()], []), "plan.its_conditions_fit_no")
-    assert found.concerning([case()]) == {idle.label: False}
+    assert found.labels_concerning([case()]) == {idle.label: False}
 
 
 @pytest.mark.parametrize("key", ["strict: false", "why: slow", 'case: "a*"', "op: softmax"])
@@ -194,7 +194,7 @@ def test_line_of_several_dtypes_needs_each(tmp_path: Path, registry: OperatorReg
 def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry) -> None:
     one = read(tmp_path, registry, LINE)
     other = read(tmp_path, registry, LINE.replace("rounded twice", "another reason"))
-    (line,) = Expectations.joined([one, other]).lines
+    (line,) = Expectations.merge([one, other]).lines
     assert line.why == "another reason"
 
 
@@ -238,7 +238,7 @@ def test_a_missing_file(tmp_path: Path, registry: OperatorRegistry) -> None:
 def test_crashes_and_internal_errors_cannot_be_expected() -> None:
     crashes = {each for each in Reason if each.status in (Status.CRASHED, Status.TIMEOUT, Status.SKIPPED)}
     ours = {Reason.INTERNAL, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.NOTHING_COMPARED}
-    assert not (crashes | ours) & set(EXCUSABLE)
+    assert not (crashes | ours) & set(EXPECTABLE_REASONS)
 
 
 def test_validation_group_line_covers_only_its_cases(tmp_path: Path, registry: OperatorRegistry) -> None:
@@ -355,7 +355,7 @@ def test_lines_about_cases_and_models(
 
 def test_skip_line_counts_as_used(tmp_path: Path, registry: OperatorRegistry) -> None:
     known = read(tmp_path, registry, '  - {case: "get.*", skip: true, why: hangs}\n')
-    left_out, other = known.left_out(of_model("get.1")), known.left_out(of_model("put.1"))
+    left_out, other = known.skip(of_model("get.1")), known.skip(of_model("put.1"))
     assert (left_out.skip is not None and left_out.skip.reason, other.skip) == ("hangs", None)
     verdict = known.excused(left_out, Verdict(status=Status.SKIPPED, message="hangs"))
     assert known.unused([left_out, other], [result(left_out, verdict)]) == []

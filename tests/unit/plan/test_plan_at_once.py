@@ -169,7 +169,7 @@ def test_the_same_fault_of_many_cases_is_counted() -> None:
         (302, "$.cases[300].op"),
     ]
     assert says_exactly(found[3].message, "plan.and_more_like_it")
-    assert sum(each.stands_for for each in found) == 301
+    assert sum(each.count for each in found) == 301
     assert len(refused("cases:\n" + "  - {op: rel, shapes: {input0: 2}}\n" * 4)) == 4
 
 

@@ -15,7 +15,7 @@ from optest.errors import PlanError, UsageError
 from optest.operators import operators
 from optest.plan import CaseRequest, case_plan, explain_case, parse_plan
 from optest.plan.repro import command_line
-from optest.plan.select import by_urgency, in_shard, parse_shard, select
+from optest.plan.select import in_shard, parse_shard, select, sorted_by_priority
 from optest.spec import DEFAULT_PRIORITY, Layer, TestCase, Tolerance, ToleranceLayer
 
 # Tolerance by output
@@ -124,11 +124,11 @@ def test_priority_orders_and_limits_cases() -> None:
     case = "{op: relu, shapes: {input0: 4}, name: n%d, priority: %d}"
     text = f"cases: [{', '.join(case % (each, each) for each in (3, 1, 2))}]"
     cases = cases_of(text)
-    assert [case.id for case in by_urgency(cases)] == ["n1", "n2", "n3"]
+    assert [case.id for case in sorted_by_priority(cases)] == ["n1", "n2", "n3"]
     assert [case.id for case in select(cases, priority_max=2)] == ["n1", "n2"]
     assert select(cases, priority_max=0) == []
     alike = cases_of("cases: [{op: relu, shapes: {input0: 5}}, {op: relu, shapes: {input0: 3}}]")
-    assert by_urgency(alike) == alike
+    assert sorted_by_priority(alike) == alike
 
 
 # Shards

@@ -57,7 +57,7 @@ def case(backend: str, operator: str, *layers: ToleranceLayer, kind: str = "floa
 
 
 def pair(found: ToleranceRules, asked: TestCase) -> tuple[float, float]:
-    (judged,) = found.applied([asked])
+    (judged,) = found.apply([asked])
     spec = asked.outputs[0]
     expected = Expected(name="y", dtype=spec.dtype, shape=spec.shape, value=np.zeros(spec.shape))
     allowance = resolve(judged, expected, 0, Numerics(), None)
@@ -129,4 +129,4 @@ def test_what_is_wrong_is_said_at_its_place(tmp_path: Path, document: Any, said:
 
 def test_no_rules_change_nothing(tmp_path: Path) -> None:
     asked = case("faer", "silu")
-    assert rules(tmp_path, {}).applied([asked]) == [asked]
+    assert rules(tmp_path, {}).apply([asked]) == [asked]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from optest.reporting.block_map import map_lines
-from optest.reporting.failure_groups import block
+from optest.reporting.failure_groups import failure_block
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import LIMIT, NO_MULTIPLE, CaseResult, Picture, Reason, RunInfo, RunSummary, Status, Verdict
 
@@ -87,7 +87,7 @@ def test_only_on_a_terminal(failed: Make, terminal: Any) -> None:
     result = failed(corner())
     assert f"    {'█' * 32}\n" in printed(terminal, color=False)
     assert "█" not in printed(io.StringIO())
-    assert "█" not in block(result)
+    assert "█" not in failure_block(result)
     ascii_stream = io.TextIOWrapper(io.BytesIO(), "ascii", newline="\n")
     ascii_stream.getvalue = lambda: (ascii_stream.flush(), ascii_stream.buffer.getvalue().decode())[1]  # type: ignore
     assert f"    {'.' * 28}####\n" in printed(ascii_stream, color=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from texts import says, says_exactly
 
-from optest.reporting.explain import brief, explain, gist, headline
+from optest.reporting.explain import explain, gist, headline, progress_text
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status
 
 GOLDEN = Path(__file__).with_name("failure_blocks.txt")
@@ -252,7 +252,7 @@ def test_a_summary_does_not_end_with_a_colon(result: Make) -> None:
     failed = result(
         status=Status.ERROR, reason=Reason.COMPILE, message="k.cpp does not compile:\n  k.cpp:7: error: z\n  z"
     )
-    assert gist(failed) == brief(failed) == "COMPILE: k.cpp does not compile: k.cpp:7: error: z"
+    assert gist(failed) == progress_text(failed) == "COMPILE: k.cpp does not compile: k.cpp:7: error: z"
 
 
 def test_block_fits_screen_and_ends_with_command(result: Make, measure: Make) -> None:
@@ -274,7 +274,7 @@ def test_backend_text_has_no_controls(result: Make) -> None:
         details={"stderr_tail": nasty, nasty: nasty, "command": [nasty], "strays": [nasty], "exception": nasty + "x"},
         checks=(Check(name="c", state=CheckState.FAILED, detail=nasty),),
     )
-    for line in (*explain(said), headline(said), brief(said)):
+    for line in (*explain(said), headline(said), progress_text(said)):
         assert not set(line) & set("\x1b\x07\r\u202e\x9b\ud800"), line
 
 
@@ -396,4 +396,4 @@ def test_later_wrong_call_is_named(result: Make, measure: Make) -> None:
     ],
 )
 def test_brief_has_reason_or_message(changes: dict[str, Any], said: str, result: Make) -> None:
-    assert brief(result(**changes)) == said
+    assert progress_text(result(**changes)) == said

@@ -11,7 +11,7 @@ import pytest
 from texts import says
 
 from optest.reporting.csv_report import csv_cell, csv_text
-from optest.reporting.side_by_side import KINDS, refusal_kind, rows_as_csv, side_by_side, text_of
+from optest.reporting.side_by_side import KINDS, comparison_text, refusal_kind, rows_as_csv, side_by_side
 from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
 from optest.store import Journal
 
@@ -67,10 +67,10 @@ def test_each_consistency() -> None:
     )
     assert table.differs
     assert not side_by_side([one, one]).differs
-    text = text_of(table, verbose=False)
+    text = comparison_text(table, verbose=False)
     assert [line.split()[0] for line in text.splitlines()] == ["call", "no", "words", "5"]
     assert says(text, "reporting.alike_refused_with_another")
-    assert "alike  " in text_of(table, verbose=True)
+    assert "alike  " in comparison_text(table, verbose=True)
     assert rows_as_csv(table).splitlines()[:2] == ["call,a,b,consistent", "alike,refused: shape,refused: shape,yes"]
 
 

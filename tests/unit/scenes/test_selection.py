@@ -15,9 +15,9 @@ from texts import refusal, says_exactly
 from optest.errors import UnknownName, UsageError
 from optest.plan.select import matching_ids
 from optest.scenes import SceneTestCase, scene_test
-from optest.scenes.cases import is_scene, left_by_options
+from optest.scenes.cases import is_scene, selected_by_options
 from optest.settings import resolve
-from optest.settings.platforms import platforms_of_a_run, why_not_on
+from optest.settings.platforms import platforms_of_a_run, scene_skip_reason
 
 
 class TestFoo(SceneTestCase):
@@ -38,7 +38,7 @@ def left(platform: str = "a2a3sim", **options: Any) -> list[str]:
     """The names of the cases that are left on a platform."""
     every = [(scene, case, platform) for scene in (TestFoo, TestRing) for case in scene._scene_cases]
     names = [f"{scene.__name__}::{case.name}" for scene, case, _ in every]
-    return list(compress(names, left_by_options(every, resolve(options))))
+    return list(compress(names, selected_by_options(every, resolve(options))))
 
 
 FOO, LARGE, HOT, RING = "TestFoo::default", "TestFoo::large", "TestFoo::hot", "TestRing::default"
@@ -121,7 +121,7 @@ def test_selectors(selector: str, first: bool, second: bool) -> None:
 )
 def test_platforms(declared: list[str], stated: str | None, platforms: list[str], why: str | None) -> None:
     assert platforms_of_a_run(declared, stated) == platforms
-    given = [why_not_on(each, declared) for each in platforms]
+    given = [scene_skip_reason(each, declared) for each in platforms]
     assert given == [None] * len(platforms) if why is None else re.fullmatch(why, given[0] or "")
 
 

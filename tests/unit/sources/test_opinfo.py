@@ -19,7 +19,7 @@ from optest.core.runner import execute  # noqa: E402
 from optest.core.wire import case_from_wire, case_to_wire  # noqa: E402
 from optest.errors import NothingSelected, UnknownName, UsageError  # noqa: E402
 from optest.operators import operators  # noqa: E402
-from optest.plan.sources import SourceRequest, collected  # noqa: E402
+from optest.plan.sources import SourceRequest, collect_sources  # noqa: E402
 from optest.spec import Fault, Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import parse_call  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
@@ -169,12 +169,12 @@ def test_calls_contain_requested_device() -> None:
 @pytest.mark.parametrize("text", ["opinfo", "opinfo:", "opinfo: ,"])
 def test_source_without_names_is_an_error(text: str) -> None:
     with refusal(UsageError, "sources.should_look_like_source"):
-        collected([text])
+        collect_sources([text])
 
 
 def test_an_unknown_source_is_an_error() -> None:
     with refusal(UnknownName, "sources.unknown_source_opinf_did"):
-        collected(["opinf:add"])
+        collect_sources(["opinf:add"])
 
 
 def of_source(text: str, **more: Any) -> list[TestCase]:

@@ -12,7 +12,7 @@ from references import spec
 
 from optest.errors import UnknownName
 from optest.spec import Interval, OperatorDescriptor, TensorSpec, UnfitArguments
-from optest.spec.declared_shapes import fitted, inference
+from optest.spec.declared_shapes import inference, match_declaration
 
 Specs = list["TensorSpec | None"]
 CONVOLVED = "x: T[batch, dim, *length], weight: T|float32[dim, width], state?: T[batch, dim, 2*width-1]"
@@ -23,7 +23,7 @@ WORDS = spec((4, 3), "int32")
 
 def test_sizes_dtypes_and_outputs() -> None:
     declared = f"{CONVOLVED} -> T[batch, *length, 2*width-1], R[], int32[*more]"
-    n, outputs = fitted([X, spec((5, 4)), None], declared, R=X.dtype, more=(3, 4))
+    n, outputs = match_declaration([X, spec((5, 4)), None], declared, R=X.dtype, more=(3, 4))
     assert (n.batch, n.length, n.width, n.T.name) == (2, (9,), 4, "float16")
     made = [(each.dtype.name, each.shape) for each in outputs]
     assert made == [("float16", (2, 9, 7)), ("float16", ()), ("int32", (3, 4))]
@@ -62,7 +62,7 @@ def test_stars_stand_for_none_and_for_many() -> None:
 def test_what_does_not_fit(declaration: str, specs: Specs, message: str) -> None:
     known: dict[str, Any] = {"kept_sizes": (3,)}
     with pytest.raises(UnfitArguments, match=re.escape(message)):
-        fitted(specs, declaration, **known)
+        match_declaration(specs, declaration, **known)
 
 
 def test_descriptor_follows_its_signature() -> None:
@@ -94,4 +94,4 @@ def test_unreadable_declaration_is_an_error(declaration: str) -> None:
 @pytest.mark.parametrize("declaration", ["x T[rows]", "x: T(rows)", "x: T[rows], y", "x: T[rows] -> out T[rows]"])
 def test_a_declaration_with_something_else_is_an_error(declaration: str) -> None:
     with pytest.raises(ValueError, match="no tensor"):
-        fitted([X, X], declaration)
+        match_declaration([X, X], declaration)

@@ -13,7 +13,7 @@ from torch_kit import Wrong, tensor, verdict
 
 from optest.operators import operators
 from optest.spec import Reason, RuleClass, Status, TestCase
-from optest.torch.calls.binding import CannotBind, bound
+from optest.torch.calls.binding import CannotBind, bind_call
 from optest.torch.eager import TorchBackend
 
 ROWS = (4, 33)
@@ -85,17 +85,17 @@ def test_another_place_of_a_tie_is_as_right() -> None:
 
 def test_arguments_are_bound_by_torch_names() -> None:
     left, right = np.ones((2, 3), np.float32), np.full((2, 3), 2.0, np.float32)
-    found = bound(operators.get("add"), "torch.add(input1, other=input0, alpha=3)", [left, right])
+    found = bind_call(operators.get("add"), "torch.add(input1, other=input0, alpha=3)", [left, right])
     assert [array is wanted for array, wanted in zip(found.inputs, [right, left], strict=True)] == [True, True]
     assert found.attributes["alpha"] == 3
-    found = bound(operators.get("layer_norm"), "torch.nn.functional.layer_norm(input0, [3], eps=1e-3)", [left])
+    found = bind_call(operators.get("layer_norm"), "torch.nn.functional.layer_norm(input0, [3], eps=1e-3)", [left])
     assert found.inputs[1:] == [None, None]
     assert (found.attributes["normalized_shape"], found.attributes["eps"]) == ((3,), 1e-3)
 
 
 def test_unknown_catalogue_argument_is_not_bound() -> None:
     with pytest.raises(CannotBind, match="has no dim"):
-        bound(operators.get("rms_norm"), "torch.sum(input0, dim=3)", [np.ones(3, np.float32)])
+        bind_call(operators.get("rms_norm"), "torch.sum(input0, dim=3)", [np.ones(3, np.float32)])
     found = verdict(case("torch.softmax(input0, -1, dtype=torch.float16)", ROWS, of="float32"))
     assert found.status is Status.PASSED
     assert says(str(found.measures[0]), "torch_calls.the_catalogue_rule_cannot")

@@ -24,7 +24,7 @@ from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 from optest.core.runner import why_not_run  # noqa: E402
 from optest.spec import Reason, Status  # noqa: E402
 from optest.spec.call_names import canonical  # noqa: E402
-from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find  # noqa: E402
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find_callable  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 from optest.torch.fact_sheet import facts_of  # noqa: E402
 
@@ -92,7 +92,7 @@ def spellings() -> dict[str, list[tuple[str, bool]]]:
         }
         for name in names():
             try:
-                function = find(name)
+                function = find_callable(name)
             except (NoSuchCallable, NotAnOperator):
                 continue
             results = [yields(function, *SIGNED), yields(function, *WHOLE)]

@@ -19,7 +19,7 @@ from user_shell import user_environment
 from optest.core.runner import execute
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason, Status
-from optest.torch.calls.compiled import compiled, require_compiler
+from optest.torch.calls.compiled import require_compiler, run_compiled
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.eager import TorchBackend
@@ -32,13 +32,13 @@ def _by(compiler: str, *, may_fall_back: bool = False) -> DeviceUnderTest:
 
 
 def test_a_compiled_call_yields_what_it_yields() -> None:
-    [found] = compiled(lambda left, right: [left @ right.T], [ROWS, ROWS], _by("aot_eager"), refuses=False)
+    [found] = run_compiled(lambda left, right: [left @ right.T], [ROWS, ROWS], _by("aot_eager"), refuses=False)
     assert torch.equal(found, ROWS @ ROWS.T)
 
 
 def test_many_shapes_of_one_call_are_compiled_each() -> None:
     for size in range(1, 14):  # torch gives up on one function after eight
-        [found] = compiled(lambda given: [given + 1], [torch.zeros(size)], _by("aot_eager"), refuses=False)
+        [found] = run_compiled(lambda given: [given + 1], [torch.zeros(size)], _by("aot_eager"), refuses=False)
         assert found.shape == (size,)
 
 
@@ -47,34 +47,34 @@ def test_what_is_not_compiled_is_a_fall_back() -> None:
         torch.compiler.set_stance("force_eager"),
         pytest.raises(Fault, match="eager torch executed") as raised,
     ):
-        compiled(lambda given: [given + 1], [ROWS], _by("aot_eager"), refuses=False)
+        run_compiled(lambda given: [given + 1], [ROWS], _by("aot_eager"), refuses=False)
     assert raised.value.reason is Reason.FALLBACK
 
 
 def test_eager_refusal_is_not_compiled_refusal() -> None:
     with torch.compiler.set_stance("force_eager"), refusal(Fault, "torch_calls.is_switched_off_here") as raised:
-        compiled(lambda given: [given.view(5, 5)], [ROWS], _by("aot_eager"), refuses=True)
+        run_compiled(lambda given: [given.view(5, 5)], [ROWS], _by("aot_eager"), refuses=True)
     assert raised.value.reason is Reason.FALLBACK
 
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_a_compiler_that_is_switched_off_compiles_nothing(refuses: bool) -> None:
     with torch._dynamo.config.patch(disable=True), refusal(Fault, "torch_calls.is_switched_off_here") as raised:
-        compiled(lambda given: [given + 1], [ROWS], _by("aot_eager"), refuses=refuses)
+        run_compiled(lambda given: [given + 1], [ROWS], _by("aot_eager"), refuses=refuses)
     assert raised.value.reason is Reason.FALLBACK
 
 
 def test_disabled_compiler_may_fall_back() -> None:
     asked = _by("aot_eager", may_fall_back=True)
     with torch._dynamo.config.patch(disable=True):
-        [found] = compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
+        [found] = run_compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
     assert torch.equal(found, ROWS + 1)
     assert says(asked.checks()[0].detail, "torch_calls.is_switched_off_here")
 
 
 def test_call_without_operators_is_not_compiled() -> None:
     with pytest.raises(Fault, match="computes nothing") as raised:
-        compiled(lambda one, other: [[one, other][1]], [ROWS, ROWS], _by("aot_eager"), refuses=False)
+        run_compiled(lambda one, other: [[one, other][1]], [ROWS, ROWS], _by("aot_eager"), refuses=False)
     assert raised.value.reason is Reason.UNSUPPORTED
 
 
@@ -84,14 +84,14 @@ def test_compiler_failure_differs_from_call_error() -> None:
 
     torch._dynamo.register_backend(fails, name="optest_fails")
     with pytest.raises(Fault, match=r"torch\.compile, optest_fails") as raised:
-        compiled(lambda given: [given + 1], [ROWS], _by("optest_fails"), refuses=False)
+        run_compiled(lambda given: [given + 1], [ROWS], _by("optest_fails"), refuses=False)
     assert raised.value.reason is Reason.COMPILE
     assert "no such kernel" in raised.value.details["exception"]
 
 
 def test_graph_break_message_names_operator() -> None:
     with pytest.raises(Fault, match=r"inductor: .*: .*aten\.equal") as raised:
-        compiled(lambda given: [torch.equal(given, given + 1)], [ROWS], _by("inductor"), refuses=False)
+        run_compiled(lambda given: [torch.equal(given, given + 1)], [ROWS], _by("inductor"), refuses=False)
     assert raised.value.reason is Reason.COMPILE
     told = raised.value.details["exception"]
     assert "Hint: " in told
@@ -101,7 +101,7 @@ def test_graph_break_message_names_operator() -> None:
 
 def test_a_refusal_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match=r"^shape '.5, 5.' is invalid"):
-        compiled(lambda given: [given.view(5, 5)], [ROWS], _by("aot_eager"), refuses=True)
+        run_compiled(lambda given: [given.view(5, 5)], [ROWS], _by("aot_eager"), refuses=True)
 
 
 def test_unknown_compiler_message_lists_known_ones() -> None:
@@ -116,13 +116,13 @@ def test_an_allowed_fall_back_is_answered_and_told() -> None:
 
     torch._dynamo.register_backend(fails, name="optest_fails_too")
     asked = _by("optest_fails_too", may_fall_back=True)
-    [found] = compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
+    [found] = run_compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
     assert torch.equal(found, ROWS + 1)
     [check] = asked.checks()
     assert "no such kernel" in check.detail
     with torch.compiler.set_stance("force_eager"):
         asked = _by("aot_eager", may_fall_back=True)
-        compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
+        run_compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
     assert "eager torch executed the call" in asked.checks()[0].detail
 
 
@@ -137,7 +137,7 @@ def test_compiling_is_timed_apart_from_the_call() -> None:
         return [given + 1]
 
     asked = _by("optest_slow_compiler")
-    compiled(call, [ROWS], asked, refuses=False)
+    run_compiled(call, [ROWS], asked, refuses=False)
     assert 0.2 <= asked.compilation.seconds < 300
 
 

@@ -85,10 +85,10 @@ def test_functions_without_a_record_are_listed() -> None:
 
 
 def is_of_torch(name: str) -> bool:
-    from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
+    from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find_callable
 
     try:
-        find(name)
+        find_callable(name)
     except (NoSuchCallable, NotAnOperator):
         return False
     return True

@@ -14,7 +14,7 @@ from torch_kit import by, tensor, verdict
 
 from optest.core.results import result_of
 from optest.spec import Check, CheckState, Evidence, Fault, Measure, Reason, Status, TestCase, Verdict
-from optest.torch.calls.device_call import answer
+from optest.torch.calls.device_call import run_on_device
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
 from optest.torch.cases import FELL_BACK, unused_fallbacks
 from optest.torch.eager import TorchBackend
@@ -54,7 +54,9 @@ def made(name: str, under_test: DeviceUnderTest) -> list[Any]:
     """The call on a device that is not the CPU; what lies on ``meta`` has no values, so they are not fetched."""
     text = f"torch.ops.optest_devices.{name}(input0)"
     array = torch.randn(3, 4).numpy()
-    return answer(case(text), [array], lambda _, given: to_torch(given, torch.device("cpu")).to(META), under_test)
+    return run_on_device(
+        case(text), [array], lambda _, given: to_torch(given, torch.device("cpu")).to(META), under_test
+    )
 
 
 @pytest.mark.usefixtures("library")

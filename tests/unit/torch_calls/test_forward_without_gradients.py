@@ -102,6 +102,6 @@ def test_failing_backward_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> Non
     def fails(*_: Any) -> Any:
         raise RuntimeError("no way back here")
 
-    monkeypatch.setattr("optest.torch.calls.device_call.differentiated", fails)
+    monkeypatch.setattr("optest.torch.calls.device_call.differentiate", fails)
     found = verdict(asked)
     assert (found.reason, "no way back here" in found.message) == (Reason.RAISED, True)

@@ -243,7 +243,7 @@ class _AboveOf(TorchBackend):
     def run(self, case: TestCase, inputs: Any) -> Any:
         from optest.torch.calls import device_call
 
-        of_case, above = device_call.upstream_gradients, device_call.call_of(self._of)
+        of_case, above = device_call.upstream_gradients, device_call.parse_case_call(self._of)
         device_call.upstream_gradients = lambda _, given: of_case(above, given)
         try:
             return self._inner.run(case, inputs)

@@ -14,7 +14,7 @@ from optest.core.runner import why_not_run
 from optest.spec import Argument, ExpectedError, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.indices import (
-    domain,
+    index_intervals,
     literals_of,
     positions_of,
     require_chosen_elements,
@@ -99,7 +99,7 @@ def test_positions_and_their_ranges(
 
 def test_fills_without_bounds_are_drawn_within_the_dimension() -> None:
     text = "torch.nn.functional.embedding(input0, input1)"
-    found = domain(specs(INDICES, ("float32", (11, 3))), {"call": text})
+    found = index_intervals(specs(INDICES, ("float32", (11, 3))), {"call": text})
     assert (found["input0"].low, found["input0"].high) == (0.0, 10.0)
     assert set(found) == {"input0"}
 

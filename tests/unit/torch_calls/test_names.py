@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 from optest.torch.calls.call import torch_call
-from optest.torch.calls.names import NoSuchCallable, NotAnOperator, declared_operators, find
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, declared_operators, find_callable
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.torch
 )  # fmt: skip
 def test_what_is_no_operator_is_not_found(name: str) -> None:
     with pytest.raises(NotAnOperator):
-        find(name)
+        find_callable(name)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_is_no_operator_is_not_found(name: str) -> None:
 )
 def test_names_do_not_reach_other_modules(name: str) -> None:
     with pytest.raises(NoSuchCallable):
-        find(name)
+        find_callable(name)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_names_do_not_reach_other_modules(name: str) -> None:
     ],
 )  # fmt: skip
 def test_operators_are_found(name: str) -> None:
-    assert callable(find(name))
+    assert callable(find_callable(name))
 
 
 @pytest.mark.parametrize("name", ["torch.os.system", "torch.load", "torch.os", "torch.nope", "torch.Tensor"])

@@ -15,7 +15,7 @@ from torch_kit import case, tensor, verdict  # noqa: E402
 from optest.backends.numpy_reference import NumpyBackend  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.spec import Reason, Status, Verdict  # noqa: E402
-from optest.torch.calls.names import NoSuchCallable, find  # noqa: E402
+from optest.torch.calls.names import NoSuchCallable, find_callable  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -86,10 +86,10 @@ def test_name_suffix_selects_no_rule() -> None:
 
 def test_foreign_name_gets_no_aten_proposal() -> None:
     with pytest.raises(NoSuchCallable, match="OPTEST_PLUGINS") as found:
-        find("torch.ops.optest_nowhere.softmax")
+        find_callable("torch.ops.optest_nowhere.softmax")
     assert "torch.softmax" not in str(found.value)
     with pytest.raises(NoSuchCallable, match=r"torch\.ops\.optest_own\.softmax"):
-        find("torch.ops.optest_own.sofmax.default")
+        find_callable("torch.ops.optest_own.sofmax.default")
 
 
 def test_torchs_own_operators_are_judged() -> None:

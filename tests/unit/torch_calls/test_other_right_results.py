@@ -18,7 +18,7 @@ from torch_kit import Outputs, Wrong, case, element, tensor, verdict  # noqa: E4
 from optest.core.runner import execute  # noqa: E402
 from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
 from optest.torch.calls.other_right_results import with_scalars_of_16_bits  # noqa: E402
-from optest.torch.calls.reference import expected  # noqa: E402
+from optest.torch.calls.reference import compute_expected  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -286,27 +286,27 @@ X = np.array([1.0, 3.0, -0.7], dtype=np.float32)
     ],
 )
 def test_number_is_rounded_to_compute_dtype(call: str, wanted: np.ndarray) -> None:
-    (found,) = expected([X], {"call": call})
+    (found,) = compute_expected([X], {"call": call})
     np.testing.assert_allclose(np.asarray(found.values), wanted, rtol=1e-15)
 
 
 def test_16_bit_tensors_are_computed_in_float32_too() -> None:
     x = X.astype(ml_dtypes.bfloat16)
-    (found,) = expected([x], {"call": "torch.mul(input0, 1.702)"})
+    (found,) = compute_expected([x], {"call": "torch.mul(input0, 1.702)"})
     wanted = x.astype(np.float64) * np.float64(np.float32(1.702))
     np.testing.assert_allclose(np.asarray(found.values), wanted, rtol=1e-15)
 
 
 def test_float64_and_sizes_keep_their_number() -> None:
-    (wide,) = expected([X.astype(np.float64)], {"call": "torch.mul(input0, 1.702)"})
+    (wide,) = compute_expected([X.astype(np.float64)], {"call": "torch.mul(input0, 1.702)"})
     np.testing.assert_array_equal(np.asarray(getattr(wide, "values", wide)), X.astype(np.float64) * 1.702)
     image = np.ones((1, 1, 10), dtype=np.float32)
-    (larger,) = expected([image], {"call": "torch.nn.functional.interpolate(input0, scale_factor=1.3)"})
+    (larger,) = compute_expected([image], {"call": "torch.nn.functional.interpolate(input0, scale_factor=1.3)"})
     assert np.asarray(getattr(larger, "values", larger)).shape == (1, 1, 13)
 
 
 def test_torch_itself_agrees() -> None:
     """A correctly rounded product is what torch gives, which it is only with the number rounded first."""
     x = np.linspace(-3, 3, 1001, dtype=np.float32)
-    (found,) = expected([x], {"call": "torch.mul(input0, 1.702)"})
+    (found,) = compute_expected([x], {"call": "torch.mul(input0, 1.702)"})
     np.testing.assert_array_equal(np.asarray(found.values).astype(np.float32), (torch.from_numpy(x) * 1.702).numpy())

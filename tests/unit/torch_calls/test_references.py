@@ -44,9 +44,9 @@ from optest.spec import (
 )
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.other_right_results import has_overlap
-from optest.torch.calls.reference import expected, expected_in_own_dtype
-from optest.torch.cases import compared_in_own_dtype
-from optest.torch.tensors import on_cpu, to_read, to_torch, widened
+from optest.torch.calls.reference import compute_expected, expected_in_own_dtype
+from optest.torch.cases import with_reference_in_case_dtype
+from optest.torch.tensors import cpu_copies, to_read, to_torch, wide_copies
 
 pytestmark = pytest.mark.torch
 
@@ -91,7 +91,7 @@ def test_one_that_is_has_nothing_to_say(text: str, kind: str) -> None:
 def test_parity_reference_uses_case_dtype() -> None:
     array = np.linspace(0.1, 3, 35, dtype=np.float32).reshape(5, 7)
     attributes = {"call": "torch.special.i0(input0)", "grad": True}
-    wide, narrow = expected([array], attributes), expected_in_own_dtype([array], attributes)
+    wide, narrow = compute_expected([array], attributes), expected_in_own_dtype([array], attributes)
     assert isinstance(wide[0], Unrounded)
     assert wide[0].values.dtype == np.float64
     assert np.array_equal(narrow[0], torch.special.i0(torch.from_numpy(array)).numpy())
@@ -103,7 +103,7 @@ def test_parity_reference_uses_case_dtype() -> None:
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize("text", ["torch.special.i0(input0)", "torch.exp(input0)", "torch.t(input0)"])
 def test_only_correct_device_passes_reference(text: str, kind: str) -> None:
-    [asked] = compared_in_own_dtype([plain_case(text, kind, grad=True)])
+    [asked] = with_reference_in_case_dtype([plain_case(text, kind, grad=True)])
     assert verdict(asked).status is Status.PASSED
 
     off = Wrong(lambda outputs: [outputs[0] + outputs[0].dtype.type(0.25), *outputs[1:]])
@@ -114,7 +114,7 @@ def test_explicit_attribute_precedes_key() -> None:
     plain = plain_case("torch.sin(input0)")
     stated = dataclasses.replace(plain, reference="somewhere:reference")
     native = TestCase(descriptor=operators.get("exp"), inputs=())
-    found = compared_in_own_dtype([plain, stated, native])
+    found = with_reference_in_case_dtype([plain, stated, native])
     assert found[0].key == plain.key
     assert [each.reference for each in found[1:]] == ["somewhere:reference", None]
     assert found[0].origins["reference"] == "--reference-dtype same"
@@ -312,7 +312,7 @@ def test_memory_stays_as_long_as_the_tensor() -> None:
     assert len(others) == 100
 
 
-@pytest.mark.parametrize("make", [on_cpu, widened])
+@pytest.mark.parametrize("make", [cpu_copies, wide_copies])
 @pytest.mark.parametrize("dtype", STORED)
 def test_what_may_be_written_is_a_copy(make: Any, dtype: Any) -> None:
     array = read_only(dtype)
@@ -342,7 +342,7 @@ def test_the_layout_of_read_only_memory_is_kept(name: str, dtype: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read, device = to_read(each), to_torch(each, torch.device("cpu"))
-        (copied,), (wide,) = on_cpu([each]), widened([each])
+        (copied,), (wide,) = cpu_copies([each]), wide_copies([each])
     steps = tuple(stride // each.itemsize for stride in each.strides)
     for made in (read, device, copied, wide):
         assert made.shape == each.shape

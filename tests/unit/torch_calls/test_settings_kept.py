@@ -12,7 +12,7 @@ from texts import says
 from torch_kit import case, compiler_that, tensor, verdict
 
 from optest.spec import Fault, Reason, Status
-from optest.torch.shared_settings import settings_kept
+from optest.torch.shared_settings import keep_settings
 
 pytestmark = pytest.mark.torch
 
@@ -86,7 +86,7 @@ def test_conditionally_random_call_may_draw() -> None:
 
 def test_a_refusal_is_told_though_settings_were_changed() -> None:
     def refused() -> None:
-        with settings_kept("the call"):
+        with keep_settings("the call"):
             torch.set_default_dtype(torch.float64)
             raise Fault(Reason.UNSUPPORTED, "no kernel")
 

@@ -17,9 +17,9 @@ from optest.operators import operators
 from optest.spec import ExpectedError, Fault, Reason, RuleClass, Status, TestCase, Tolerance, Unrounded
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.device_call import call_of, why_no_operator
-from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
-from optest.torch.calls.reference import expected, terms
+from optest.torch.calls.device_call import parse_case_call, why_no_operator
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find_callable
+from optest.torch.calls.reference import compute_expected, terms
 from optest.torch.eager import TorchBackend
 
 
@@ -46,7 +46,7 @@ from optest.torch.eager import TorchBackend
     ],
 )
 def test_any_dotted_name_is_found_without_a_table(name: str) -> None:
-    assert callable(find(name))
+    assert callable(find_callable(name))
     assert operators.get(name).name == name
 
 
@@ -62,13 +62,13 @@ def test_any_dotted_name_is_found_without_a_table(name: str) -> None:
 )
 def test_unknown_name_proposes_existing_one(name: str, hint: str | None) -> None:
     with pytest.raises(NoSuchCallable, match=f"has no torch.*{f'did you mean {hint}' if hint else ''}"):
-        find(name)
+        find_callable(name)
 
 
 @pytest.mark.parametrize("name", ["abs", "F.relu", "torch.F.relu", "numpy.add", "os.system", "torch"])
 def test_foreign_function_is_no_operator(name: str) -> None:
     with pytest.raises(NoSuchCallable, match=f"op is '{name}', expected a dotted name of torch's; "):
-        find(name)
+        find_callable(name)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_foreign_function_is_no_operator(name: str) -> None:
 def test_call_has_to_match_op(op: str, call: str, said: str) -> None:
     (case,) = cases(op=op, dtype="float32,float32", shape=("input0=2", "input1=2"), attr=(f"call={call}",))
     with pytest.raises(Fault, match=said) as caught:
-        call_of(case)
+        parse_case_call(case)
     assert caught.value.reason is Reason.BAD_CASE
     with pytest.raises(Fault, match=said):
         why_no_operator(case)
@@ -90,7 +90,7 @@ def test_call_has_to_match_op(op: str, call: str, said: str) -> None:
 def test_unregistered_operator_message_names_plugins() -> None:
     call = {"call": "torch.ops.optest_nobodys.twice(input0)"}
     with pytest.raises(Fault, match=r"has no torch\.ops\.optest_nobodys\.twice; .*set OPTEST_PLUGINS") as caught:
-        expected([np.ones(2, np.float32)], call)
+        compute_expected([np.ones(2, np.float32)], call)
     assert caught.value.reason is Reason.BAD_CASE
 
 
@@ -108,7 +108,7 @@ def test_unregistered_operator_message_names_plugins() -> None:
 )
 def test_what_computes_nothing_is_no_operator(name: str) -> None:
     with pytest.raises(NotAnOperator):
-        find(name)
+        find_callable(name)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_wrong_number_of_outputs_fails() -> None:
 
 def test_output_dtype_is_that_of_call() -> None:
     array = np.ones((2, 3), np.float32)
-    [found] = expected([array], {"call": "torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float16)"})
+    [found] = compute_expected([array], {"call": "torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float16)"})
     assert isinstance(found, Unrounded)
     assert (found.values.dtype, found.dtype.name) == (np.float64, "float16")
 

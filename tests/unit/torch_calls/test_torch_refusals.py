@@ -195,7 +195,7 @@ def test_what_cannot_be_traced_is_no_refusal() -> None:
 
 def test_untraceable_call_is_no_refusal() -> None:
     from optest.spec import Fault
-    from optest.torch.calls.compiled import compiled
+    from optest.torch.calls.compiled import run_compiled
     from optest.torch.calls.device_under_test import DeviceUnderTest
 
     def breaks(given: torch.Tensor) -> list[Any]:
@@ -204,7 +204,7 @@ def test_untraceable_call_is_no_refusal() -> None:
 
     asked = DeviceUnderTest("torch.f", torch.device("cpu"), "aot_eager")
     with pytest.raises(Fault) as raised:
-        compiled(breaks, [torch.ones(3)], asked, refuses=True)
+        run_compiled(breaks, [torch.ones(3)], asked, refuses=True)
     assert raised.value.reason is Reason.COMPILE
 
 

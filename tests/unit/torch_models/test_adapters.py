@@ -15,7 +15,7 @@ from model_results import results
 from texts import refusal
 
 from optest.errors import OptestError, Unavailable, UsageError
-from optest.torch.models.adapters import MODELS, TorchModel, opened_model, presets_of, register_model
+from optest.torch.models.adapters import MODELS, TorchModel, open_model, presets_of, register_model
 from optest.torch.models.initialisation import PRESETS
 
 pytestmark = pytest.mark.torch
@@ -30,11 +30,11 @@ def bits(module: torch.nn.Module) -> list[torch.Tensor]:
 @pytest.mark.parametrize("name", OWN)
 def test_weights_depend_only_on_name_and_seed(name: str) -> None:
     torch.manual_seed(1)
-    one = opened_model(name, config=LIGHT.get(name, {}))
+    one = open_model(name, config=LIGHT.get(name, {}))
     before = torch.rand(1)
     torch.manual_seed(2)
-    two = opened_model(name, config=LIGHT.get(name, {}))
-    reseeded = opened_model(name, config=LIGHT.get(name, {}), seed=1)
+    two = open_model(name, config=LIGHT.get(name, {}))
+    reseeded = open_model(name, config=LIGHT.get(name, {}), seed=1)
     assert all(map(torch.equal, bits(one.module), bits(two.module)))
     assert not any(map(torch.equal, one.module.parameters(), reseeded.module.parameters()))
     first, again, second = (next(iter(one.inputs(seed).values())) for seed in (0, 0, 1))
@@ -45,7 +45,7 @@ def test_weights_depend_only_on_name_and_seed(name: str) -> None:
 
 
 def test_weights_have_same_bits_in_every_version() -> None:
-    weight = opened_model("gpt2").module.transformer.h[0].attn.c_attn.weight
+    weight = open_model("gpt2").module.transformer.h[0].attn.c_attn.weight
     bits = ["0x1.6f15240000000p-2", "-0x1.3bd12a0000000p-8", "0x1.783e980000000p-5"]
     assert [value.hex() for value in weight[0, :3].tolist()] == bits
 
@@ -55,7 +55,7 @@ def test_weights_have_same_bits_in_every_version() -> None:
 )
 @pytest.mark.parametrize("name", OWN)
 def test_activations_stay_moderate(name: str, preset: str) -> None:
-    model = opened_model(name, preset=preset, config=LIGHT.get(name, {}))
+    model = open_model(name, preset=preset, config=LIGHT.get(name, {}))
     seen: dict[str, torch.Tensor] = {}
     for path, module in model.module.named_modules():
         module.register_forward_hook(lambda _, __, value, path=path: seen.update({path: value}))
@@ -68,7 +68,7 @@ def test_activations_stay_moderate(name: str, preset: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_language_model_is_causal(name: str) -> None:
-    model = opened_model(name)
+    model = open_model(name)
     inputs = model.inputs(0)
     changed = {"input_ids": inputs["input_ids"].clone()}
     changed["input_ids"][:, 9:] = 0
@@ -80,12 +80,12 @@ def test_language_model_is_causal(name: str) -> None:
 
 
 def test_configuration_changes_sizes() -> None:
-    model = opened_model("gpt2", config={"n_layer": 1, "batch": 1, "tokens": 5, "tied": True})
+    model = open_model("gpt2", config={"n_layer": 1, "batch": 1, "tokens": 5, "tied": True})
     assert len(model.module.transformer.h) == 1
     assert model.module.lm_head.weight is model.module.transformer.wte.weight
     assert results(model, model.inputs(0))["logits"].shape == (1, 5, 512)
     assert model.module.transformer.wte.weight.shape[1] == 64
-    image = opened_model("resnet34", config={"width": 8, "image_size": 32, "num_classes": 3, "batch": 1})
+    image = open_model("resnet34", config={"width": 8, "image_size": 32, "num_classes": 3, "batch": 1})
     assert results(image, image.inputs(0))["logits"].shape == (1, 3)
 
 
@@ -124,12 +124,12 @@ def test_full_sizes_match_published_models(name: str, parameters: int) -> None:
 )
 def test_invalid_model_or_configuration_is_an_error(mine: Path, name: str, config: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        opened_model(name, config=config)
+        open_model(name, config=config)
 
 
 def test_unknown_preset_is_an_error() -> None:
     with refusal(UsageError, "torch_models.unknown_preset_smal_did"):
-        opened_model("gpt2", preset="smal")
+        open_model("gpt2", preset="smal")
 
 
 MINE = """
@@ -163,19 +163,19 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_user_model_keeps_its_weights(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = opened_model("mine.py:good")
+    model = open_model("mine.py:good")
     inputs = model.inputs(5)
     assert list(inputs) == ["x", "scale"]  # in the order of forward's parameters
     assert model.outputs == ("y", "pair_0", "pair_1")
     outputs = results(model, inputs)
     assert torch.equal(outputs["pair_1"], 2 * outputs["y"])
-    again = opened_model("mine.py:good")
+    again = open_model("mine.py:good")
     assert torch.equal(model.module.linear.weight, again.module.linear.weight)  # drawn by torch's seed
     assert presets_of("mine.py:good") == ("",)
-    drawn = opened_model("mine.py:good", preset="large")
+    drawn = open_model("mine.py:good", preset="large")
     assert not torch.equal(drawn.module.linear.weight, again.module.linear.weight)
     monkeypatch.syspath_prepend(str(mine))
-    assert opened_model("mine:good").outputs == model.outputs
+    assert open_model("mine:good").outputs == model.outputs
 
 
 def test_presets_are_for_models_without_weights() -> None:
@@ -190,7 +190,7 @@ def test_registered_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
     register_model("line", factory)
-    assert results(opened_model("line"), {"input": torch.ones(1, 4)})["y"].shape == (1, 2)
+    assert results(open_model("line"), {"input": torch.ones(1, 4)})["y"].shape == (1, 2)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **content: object) -> None:
@@ -220,7 +220,7 @@ class AnLMHeadModel(torch.nn.Module):
 
 def test_transformers_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
-    model = opened_model("hf:AnLMHeadModel", config={"width": 6})
+    model = open_model("hf:AnLMHeadModel", config={"width": 6})
     assert model.outputs == ("logits",)
     assert (model.causal, model.vocabulary, model.context) == (True, 11, 40)
     assert model.module.embed.weight.shape == (11, 6)
@@ -230,10 +230,10 @@ def test_transformers_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_model_size_is_printed_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
-    opened_model("hf:AnLMHeadModel", config={"width": 6})
+    open_model("hf:AnLMHeadModel", config={"width": 6})
     assert "AnLMHeadModel: 66 parameters" in capsys.readouterr().err
     with refusal(UsageError, "torch_models.parameters_gib_of_memory"):
-        opened_model("hf:AnLMHeadModel", config={"width": 1 << 40})
+        open_model("hf:AnLMHeadModel", config={"width": 1 << 40})
 
 
 def test_timm_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_timm_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
         return module
 
     stand_in(monkeypatch, "timm", create_model=create_model)
-    model = opened_model("timm:tiny", config={"width": 2})
+    model = open_model("timm:tiny", config={"width": 2})
     assert results(model, model.inputs(0))["logits"].shape == (2, 72)
 
 
@@ -253,11 +253,11 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     for name in ("timm", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(Unavailable, match="pip install timm"):
-        opened_model("timm:resnet18")
+        open_model("timm:resnet18")
     with pytest.raises(Unavailable, match=r"pip install transformers"):
-        opened_model("hf:GPT2LMHeadModel")
+        open_model("hf:GPT2LMHeadModel")
     monkeypatch.delitem(sys.modules, "timm")
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(OptestError, match=r"(?s)timm.*torchvision::nms does not exist.*needs CUDA"):
-        opened_model("timm:resnet18")
+        open_model("timm:resnet18")

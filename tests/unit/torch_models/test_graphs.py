@@ -17,7 +17,7 @@ from texts import refusal
 
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason
-from optest.torch.models.adapters import TorchModel, opened_model
+from optest.torch.models.adapters import TorchModel, open_model
 from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.tensors import from_torch
 
@@ -56,7 +56,7 @@ def run(graph: Graph, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nodes_compute_the_model_outputs(name: str) -> None:
-    model = opened_model(name, config=SMALL[name])
+    model = open_model(name, config=SMALL[name])
     inputs = model.inputs(0)
     graph = graph_of(model, arrays(inputs))
     assert graph.inputs == tuple(inputs)
@@ -74,7 +74,7 @@ def test_nodes_compute_the_model_outputs(name: str) -> None:
 
 
 def test_nodes_know_their_module_and_line() -> None:
-    model = opened_model("gpt2")
+    model = open_model("gpt2")
     graph = graph_of(model, arrays(model.inputs(0)))
     norm, softmax = graph.makers["layer_norm_2"], graph.makers["softmax_1"]
     assert graph.operator(norm) == "aten.layer_norm.default"
@@ -91,7 +91,7 @@ def test_nodes_know_their_module_and_line() -> None:
 
 
 def test_single_node_runs() -> None:
-    model = opened_model("gpt2")
+    model = open_model("gpt2")
     given = arrays(model.inputs(0))
     graph = graph_of(model, arrays(model.inputs(0)))
     values = {**given, **dict(graph.stream(graph.region(graph.outputs, given), given))}
@@ -105,7 +105,7 @@ def test_single_node_runs() -> None:
 
 
 def test_stream_runs_no_node_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = graph_of(model := opened_model("gpt2"), arrays(model.inputs(0)))
+    graph = graph_of(model := open_model("gpt2"), arrays(model.inputs(0)))
     given, computed, value_of = arrays(model.inputs(0)), [], Graph.value_of
 
     def watched(self: Graph, node, values):
@@ -215,7 +215,7 @@ def test_export_failure_is_one_message(capfd: pytest.CaptureFixture[str]) -> Non
 def test_export_without_onnxscript_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.torch.models.graphs.is_installed", lambda name: name != "onnxscript")
     with refusal(Unavailable, "torch_models.without_onnxscript_is_unavailable"):
-        exported_content(model := opened_model("gpt2"), arrays(model.inputs(0)))
+        exported_content(model := open_model("gpt2"), arrays(model.inputs(0)))
 
 
 @pytest.mark.heavy
@@ -223,7 +223,7 @@ def test_export_without_onnxscript_is_unavailable(monkeypatch: pytest.MonkeyPatc
 def test_onnx_model_has_names_locations_and_outputs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    model = opened_model(name, config=SMALL[name])
+    model = open_model(name, config=SMALL[name])
     inputs = model.inputs(0)
     content = exported_content(model, arrays(inputs))
     assert capfd.readouterr() == ("", "")

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 from model_results import results
 
-from optest.torch.models.adapters import opened_model
+from optest.torch.models.adapters import open_model
 from optest.torch.models.initialisation import PRESETS
 
 pytestmark = pytest.mark.torch
@@ -117,7 +117,7 @@ def test_no_single_scale_reveals_all_faults() -> None:
 
 def changes(name: str, preset: str, faults: list[tuple[str, Callable]]):
     """Yield each fault with its change of the logits, in units of float32's error."""
-    model = opened_model(name, preset=preset)
+    model = open_model(name, preset=preset)
     inputs = model.inputs(0)
     wide = copy.deepcopy(model.module).double()
     in_wide = {key: each.double() if each.is_floating_point() else each for key, each in inputs.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.samples import call, standard, variations
+from optest.operators.samples import call, standard_samples, variations
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass, Sample, TensorSpec, UnfitArguments
 
 __all__ = ["HARDSHRINK"]
@@ -23,7 +23,7 @@ def infer(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> 
 
 def samples() -> Iterator[Sample]:
     """What ``optest check`` asks: every dtype, layout and size, and thresholds that bite."""
-    yield from standard([call(input=(4, 33))], FLOATS, sized=lambda size: call(input=(3, size)))
+    yield from standard_samples([call(input=(4, 33))], FLOATS, sized=lambda size: call(input=(3, size)))
     thresholds = [call({"lambd": value}, input=(257,)) for value in (0.0, 0.25, 1.0)]
     yield from variations("attributes", thresholds, dtypes=("float32", "float16"))
 

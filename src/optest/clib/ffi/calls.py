@@ -77,9 +77,9 @@ class Function:
 
     def __call__(self, *arguments: Any) -> Any:
         """Check and convert the arguments, call C and return its result; raise BadCall if one does not fit."""
-        return self._symbol(*self.converted(arguments))
+        return self._symbol(*self.convert_arguments(arguments))
 
-    def again(self, arguments: Sequence[Any]) -> Any:
+    def call_converted(self, arguments: Sequence[Any]) -> Any:
         """Call C with :meth:`converted` arguments; return its result, raise StatusError for a failure status."""
         code = self._symbol(*arguments)
         codes = self.codes
@@ -87,11 +87,11 @@ class Function:
             codes.require(self.prototype.name, code)
         return code
 
-    def ready(self, *arguments: Any) -> Callable[[], Any]:
+    def bind_arguments(self, *arguments: Any) -> Callable[[], Any]:
         """Return the call with its arguments checked and converted; the caller keeps their memory alive."""
-        return partial(self._symbol, *self.converted(arguments))
+        return partial(self._symbol, *self.convert_arguments(arguments))
 
-    def converted(self, arguments: Sequence[Any]) -> list[Any]:
+    def convert_arguments(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the arguments as ctypes passes them; raise BadCall if one does not fit."""
         # The caller keeps the memory behind the addresses alive.
         converters = self._converters

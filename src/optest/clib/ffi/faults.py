@@ -41,7 +41,7 @@ class _Action(ctypes.Structure):
     )
 
 
-def fault_of(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> tuple[Reason, str]:
+def describe_fault(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> tuple[Reason, str]:
     """Return the reason for a fault at ``address`` and a description: the nearest buffer, a null pointer or neither.
 
     Near a buffer but outside it: OUT_OF_BOUNDS for a write, READ_OUT_OF_BOUNDS for a read, WORKSPACE for both near the
@@ -117,7 +117,7 @@ class FaultReport:
         # Should the heap be corrupt and this handler hang, the alarm ends the process.
         _libc().alarm(_HANG_S)
         address = ctypes.c_uint64.from_address(info + _ADDRESS_IN_SIGINFO).value
-        reason, text = fault_of(address, self._buffers, wrote=_wrote(context))
+        reason, text = describe_fault(address, self._buffers, wrote=_wrote(context))
         prefix = "" if reason is Reason.SIGNAL else f"[{reason.value}] "
         os.write(_STDERR, f"optest: {prefix}{text}\n".encode())  # sys.stderr may be locked by the interrupted code.
 

@@ -123,7 +123,7 @@ def _load(path: str) -> Any:
     try:
         return ctypes.CDLL(path)
     except OSError as error:
-        raise Unavailable(f"library {path}", why_unfit(path) or f"the loader reports: {error}") from None
+        raise Unavailable(f"library {path}", unfit_reason(path) or f"the loader reports: {error}") from None
 
 
 def _lookup(loaded: Any, name: str) -> Any:
@@ -148,7 +148,7 @@ _VISIBLE_BINDINGS = (1, 2)
 _Target = tuple[str, int, str]  # machine, bits and byte order
 
 
-def why_unfit(path: str) -> str:
+def unfit_reason(path: str) -> str:
     """Return why a file is no shared object for this machine; empty if it is one, is missing, or this is not Linux."""
     # The loader's own messages mislead in these cases.
     if sys.platform != "linux" or not Path(path).is_file():

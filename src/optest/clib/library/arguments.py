@@ -161,7 +161,7 @@ def key_of_tensor(tensor: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def parsed(texts: tuple[str, ...]) -> tuple[Argument, ...]:
+def parse_arguments(texts: tuple[str, ...]) -> tuple[Argument, ...]:
     """Return the arguments that the texts describe; skip texts of the wrong form."""
     return tuple(
         Argument(
@@ -230,7 +230,7 @@ def wrong_argument(text: str, words: Words) -> str:
         return f"which is no {words.noun} here; {hint}known: {words.forms}"
     if match is None or (kind in words.named) != (match["name"] is not None):
         return f"expected one of {words.forms}"
-    (argument,) = parsed((text,))
+    (argument,) = parse_arguments((text,))
     return _wrong_name(argument, words) or _wrong_type(argument)
 
 

@@ -344,7 +344,7 @@ def _broadcast_spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     return TensorSpec(dtype=spec.dtype, shape=shape, strides=strides, offset=spec.offset)
 
 
-def lack(
+def unsupported_reason(
     case: TestCase, mapping: LibraryMapping, layouts: Sequence[OutputLayout] = (), request: CallRequest = NO_REQUEST
 ) -> str | None:
     """Return why no function of the mapping can be called for this case with these output layouts; None if one can."""

@@ -155,18 +155,20 @@ def _inferred_by_name(
 ) -> dict[str, TensorSpec]:
     """Return the outputs inferred with these attributes in place of the case's; empty if the inputs do not fit."""
     specs = {arg.name: arg.spec for arg in case.inputs if arg.name not in left_out}
-    outputs = inferred(replace(case, attributes={**case.attributes, **attributes}), specs) or ()
+    outputs = infer_outputs(replace(case, attributes={**case.attributes, **attributes}), specs) or ()
     return dict(zip(case.descriptor.tensors.output_names(len(outputs)) or (), outputs, strict=True))
 
 
 def with_specs(case: TestCase, specs: Mapping[str, TensorSpec]) -> TestCase | None:
     """Return the case with other input specs and the inferred outputs; None if the operator does not support them."""
     inputs = tuple(replace(arg, spec=specs[arg.name]) for arg in case.inputs)
-    outputs = inferred(case, specs) if case.descriptor.admits([tensor.spec.dtype.name for tensor in inputs]) else None
+    outputs = (
+        infer_outputs(case, specs) if case.descriptor.supports([tensor.spec.dtype.name for tensor in inputs]) else None
+    )
     return None if outputs is None else replace(case, inputs=inputs, outputs=outputs)
 
 
-def inferred(case: TestCase, specs: Mapping[str, TensorSpec]) -> tuple[TensorSpec, ...] | None:
+def infer_outputs(case: TestCase, specs: Mapping[str, TensorSpec]) -> tuple[TensorSpec, ...] | None:
     """Return the output specs for inputs of these specs; None if they do not fit the operator."""
     infer: Any = case.descriptor.infer
     if infer is None:

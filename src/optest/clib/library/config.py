@@ -93,7 +93,7 @@ class FfiConfig:
     call: CallRequest
     threads: tuple[int, ...]
     numerics: Numerics  # one shared object for equal declarations
-    stated: _Section  # the section, with all other keys
+    section: _Section  # the section, with all other keys
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -152,7 +152,7 @@ class _Reader(SectionReader):
             call=call,
             threads=tuple(dict.fromkeys(_as_tuple(section.threads))),
             numerics=_numerics_of_device(device, tuple(mapping.numerics.get(device, {}).items())),
-            stated=section,
+            section=section,
         )
 
     def _convert_section(self, kind: type[_Kind], keys: Mapping[str, Any], inside: str = "") -> _Kind:
@@ -165,7 +165,7 @@ class _Reader(SectionReader):
             except msgspec.ValidationError as error:  # noqa: PERF203 - one key after the other
                 (key,) = re.findall(r" - at `\$\.(\w+)", str(error))
                 path = f"{inside}.{key}" if inside else key
-                self.say(path, f"is {fitting.pop(key)!r}, expected {_FORMS[path]}")
+                self.add_problem(path, f"is {fitting.pop(key)!r}, expected {_FORMS[path]}")
 
     def _library(self, section: _Section) -> tuple[str | None, tuple[str, ...]]:
         """Return the library's folder, or its files; existence is checked when the library is loaded."""
@@ -188,28 +188,30 @@ class _Reader(SectionReader):
         if header.is_file() and (has_objects or not include.is_dir()):
             return (str(header),)
         if has_objects:
-            self.say("headers", "is missing, expected the folder with the library's C headers (--headers)")
+            self.add_problem("headers", "is missing, expected the folder with the library's C headers (--headers)")
         return (str(include),)
 
     def _mapping(self, section: _Section) -> tuple[Path, LibraryMapping | None]:
         """Return the path of the mapping and the mapping; report an unusable one and return None for it."""
         name, profile = section.mapping or section.profile, section.profile
         if profile not in (None, name):
-            self.say("profile", f"is {profile!r}, but mapping is {name!r}; both name the mapping, so write only one")
+            self.add_problem(
+                "profile", f"is {profile!r}, but mapping is {name!r}; both name the mapping, so write only one"
+            )
             return Path(), None
         if name is None:
             if not {"mapping", "profile"} & self.section.keys():
-                self.say("mapping", f"is missing, expected {_MAPPING}")
+                self.add_problem("mapping", f"is missing, expected {_MAPPING}")
             return Path(), None
         path = mapping_path(name, self.case.base_dir).absolute()
         try:
             mapping = read_mapping(path)
         except UsageError as error:
-            self.say("mapping", f"cannot be used: {error}")
+            self.add_problem("mapping", f"cannot be used: {error}")
             return path, None
         for entry in mapping.entries(self.case.descriptor):
             for problem in unknown_names(entry, self.case.descriptor):
-                self.say("mapping", f"is wrong: {path}, operators.{self.case.descriptor.name}: {problem}")
+                self.add_problem("mapping", f"is wrong: {path}, operators.{self.case.descriptor.name}: {problem}")
         return path, mapping
 
     def _device(self, device: str, mapping: LibraryMapping) -> tuple[str, int]:
@@ -218,7 +220,7 @@ class _Reader(SectionReader):
         if name in mapping.devices and (number.isdecimal() or not number):
             return name, int(number or 0)
         known = ", ".join(mapping.devices)
-        self.say("device", f"is {device!r}, expected one of mapping {mapping.name}: {known} (or name:1)")
+        self.add_problem("device", f"is {device!r}, expected one of mapping {mapping.name}: {known} (or name:1)")
         return "", 0
 
     def _layouts(self, layouts: Mapping[str, _Layout]) -> tuple[OutputLayout, ...]:
@@ -227,13 +229,13 @@ class _Reader(SectionReader):
         for name, layout in layouts.items():
             if name not in names:
                 known = ", ".join(names)
-                self.say(f"outputs.{name}", f"is no output of {self.case.descriptor.name}, which has {known}")
+                self.add_problem(f"outputs.{name}", f"is no output of {self.case.descriptor.name}, which has {known}")
             elif names.index(name) < len(self.case.outputs):
                 spec = self.case.outputs[names.index(name)]
                 try:
                     TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=layout.strides, offset=layout.offset)
                 except ValueError as error:
-                    self.say(f"outputs.{name}", f"does not fit {spec}: {error}")
+                    self.add_problem(f"outputs.{name}", f"does not fit {spec}: {error}")
         return tuple((name, layout.strides, layout.offset) for name, layout in layouts.items())
 
     def _call(self, keys: Mapping[str, Any]) -> CallRequest:
@@ -249,13 +251,13 @@ class _Reader(SectionReader):
         for key in ("alias", "in_place"):
             self._require_known(key, getattr(request, key).values(), tensors)
         if request.is_wrong and self.case.expects_error is None:
-            self.say("call", "requests a wrong call: add expects_error: {type: StatusError} to the case")
+            self.add_problem("call", "requests a wrong call: add expects_error: {type: StatusError} to the case")
         return request
 
     def _require_known(self, key: str, names: Iterable[str], known: Sequence[str]) -> None:
         for name in names:
             if name not in known:
-                self.say(f"call.{key}", f"has {name!r}, expected some of {', '.join(known)}")
+                self.add_problem(f"call.{key}", f"has {name!r}, expected some of {', '.join(known)}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

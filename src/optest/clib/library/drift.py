@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from optest.clib.ffi.arguments import ctype_matches, element_matches
 from optest.clib.ffi.signatures import CKind, CType, Header, Parameter, Prototype
-from optest.clib.library.arguments import ELEMENTS, Argument, parsed
+from optest.clib.library.arguments import ELEMENTS, Argument, parse_arguments
 from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping, written_key
 from optest.clib.library.mapping_file import keys_of
 from optest.clib.library.mapping_problems import unknown_names
@@ -119,7 +119,9 @@ def _drift_of_calls(mapping: LibraryMapping, header: Header) -> Iterator[Differe
         if why:
             why = f"{place}: {why}"
         elif where not in ("handle.destroy", "status.message"):
-            why = drift_of_arguments(place, parsed(call.arguments), header.prototypes[call.function], None, header)
+            why = drift_of_arguments(
+                place, parse_arguments(call.arguments), header.prototypes[call.function], None, header
+            )
         if why:
             yield Difference(why=why, keys=keys_of(where), function=call.function)
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
+from optest.backends import BackendDriver, ExtraOutput, PreparedCall
 from optest.clib.ffi.calls import BadCall, StatusError
 from optest.clib.library.attributes import attribute_values, notes_of_attributes
-from optest.clib.library.binding import BoundCase, bind_case, lack, rebind
+from optest.clib.library.binding import BoundCase, bind_case, rebind, unsupported_reason
 from optest.clib.library.case_tensors import generate_inputs
 from optest.clib.library.config import (
     NAMES,
@@ -44,7 +44,7 @@ class FfiBackend(BackendDriver):
         self._libraries: dict[tuple[Any, ...], tuple[Session, LibraryProbe]] = {}
         self._pool = PlacePool()
         self._checks: dict[str, tuple[Check, ...]] = {}
-        self._extra_outputs: dict[str, Sequence[FurtherAnswer]] = {}
+        self._extra_outputs: dict[str, Sequence[ExtraOutput]] = {}
         self._config: dict[str, Any] = {}
         self._has_session_sample = False
 
@@ -88,7 +88,7 @@ class FfiBackend(BackendDriver):
         config, problems = read_ffi_config(case)
         if config is None or problems:
             return None
-        return lack(case, config.mapping, config.layouts, config.call)
+        return unsupported_reason(case, config.mapping, config.layouts, config.call)
 
     def numerics_of(self, case: TestCase) -> Numerics:
         config, _ = read_ffi_config(case)
@@ -97,7 +97,7 @@ class FfiBackend(BackendDriver):
     def checks(self, case: TestCase) -> Sequence[Check]:
         return self._checks.get(case.key, ())
 
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:
         return self._extra_outputs.get(case.key, ())
 
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
@@ -142,7 +142,7 @@ class FfiBackend(BackendDriver):
             suppress(StatusError),  # the library accepted the call under evaluation
             self._bound_call(case, config, session, inputs) as (_, memory, subject),
         ):
-            probe.blame(case.key, memory, subject, config)
+            probe.explain_wrong_outputs(case.key, memory, subject, config)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
@@ -216,7 +216,7 @@ class FfiBackend(BackendDriver):
         """Run all probes of a case, or of a wrong call; return the outputs, store checks and extra outputs."""
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
         session, probe = self._session_and_probe(config)
-        if config.stated.session and session.fault is not None:
+        if config.section.session and session.fault is not None:
             raise session.fault
         with self._bound_call(case, config, session, inputs) as (bound, memory, subject):
             if case.expects_error is not None:

@@ -12,7 +12,7 @@ from optest.clib.ffi.faults import FaultReport
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.layouts import reaches, strides_of
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
+from optest.clib.library.places import BufferPlacement, BufferSet, Filling, PlaceKey, PlacePool
 from optest.clib.library.subject import Pointer
 from optest.core.kept_tensors import spec_of
 from optest.numerics import Array, dtype_of
@@ -38,9 +38,9 @@ class CaseMemory:
         roles = entry.read.roles
         self._request = request
         self._entry = entry
-        self._home = Where(alignment=alignment)
+        self._home = BufferPlacement(alignment=alignment)
         self._pool = pool or PlacePool()
-        self._places: dict[tuple[Where, int], Place] = {}
+        self._places: dict[tuple[BufferPlacement, int], BufferSet] = {}
         self._absent = {role.key for role in roles if role.is_input and role.name not in arrays}
         self._described: dict[str, TensorSpec | None] = {f"output:{name}": spec for name, spec in layouts.items()}
         self.values: dict[str, Array] = {}
@@ -78,7 +78,7 @@ class CaseMemory:
         hidden = dict.fromkeys(self._request.null_descriptor)
         return {**self._described, **dict.fromkeys(self._absent), **hidden}
 
-    def may_join(self, output: str, tensor: str) -> bool:
+    def may_share_input(self, output: str, tensor: str) -> bool:
         """Return whether the output is an input in place and the mapping also allows ``tensor`` there."""
         return output in self._request.in_place and tensor.partition(":")[2] in self._entry.in_place
 
@@ -97,7 +97,7 @@ class CaseMemory:
     def most_elements(self) -> int:
         return max(spec.elements for spec in self._stored.values())
 
-    def place(self, where: Where) -> Place:
+    def place(self, where: BufferPlacement) -> BufferSet:
         """Return the buffers for ``where``, the same ones until they are released."""
         if (where, self.workspace_bytes) not in self._places:
             key: PlaceKey = (where, tuple(self._stored.items()), self.workspace_bytes)
@@ -110,7 +110,7 @@ class CaseMemory:
             (self._pool.give_back if for_others else self._pool.leave)(place)
         self._places, self.values = {}, {}  # the arrays may be large
 
-    def pointers(self, place: Place) -> dict[str, Any]:
+    def pointers(self, place: BufferSet) -> dict[str, Any]:
         """Return the arguments by role, with the NULLs and shared memory that the case requests."""
         arguments = {**place.pointers(), **dict.fromkeys(self._absent)}
         for key, (tensor, elements) in self._shared.items():
@@ -119,7 +119,7 @@ class CaseMemory:
             arguments[key] = Pointer(buffer.address + behind, buffer.element) if behind else buffer
         return {**arguments, **dict.fromkeys(self._request.null)}
 
-    def watched(self, *places: Place) -> FaultReport:
+    def watched(self, *places: BufferSet) -> FaultReport:
         """Return a context manager that describes a crash by these buffers."""
         return FaultReport([buffer for place in places for buffer in place.buffers])
 
@@ -140,7 +140,7 @@ class CaseMemory:
             raise
         return {slot.name: np.array(slot.buffer.array) for slot in place.outputs}
 
-    def _require_untouched(self, place: Place) -> None:
+    def _require_untouched(self, place: BufferSet) -> None:
         """Raise a fault if a refused call wrote anything, outputs included."""
         for name, untouched in place.untouched().items():
             if self.values.get(f"output:{name}") is None and not untouched.all():

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from optest.clib.library.arguments import COMPUTED, IN_MAKING, Argument, parsed
+from optest.clib.library.arguments import COMPUTED, IN_MAKING, Argument, parse_arguments
 from optest.clib.library.mapping_words import Dimension, DimensionOf, DtypeName, DtypeOrSame, Rank, Refusal, Word
 
 _NAMELESS = (*IN_MAKING, "handle", "null")
@@ -30,7 +30,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def parsed(self) -> tuple[Argument, ...]:
-        return parsed(self.arguments)
+        return parse_arguments(self.arguments)
 
 
 NO_CALL = Call()
@@ -61,7 +61,7 @@ class ObjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return {key: call for key, call in calls.items() if call != NO_CALL}
 
     def parsed_fields(self) -> list[tuple[str, Argument]]:
-        return [(field, arg) for field, text in self.fields.items() for arg in parsed((text,))]
+        return [(field, arg) for field, text in self.fields.items() for arg in parse_arguments((text,))]
 
 
 NO_OBJECT = ObjectEntry()
@@ -218,7 +218,7 @@ class Reading:
     @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """Arguments of the call, in order."""
-        return parsed(self.entry.call)
+        return parse_arguments(self.entry.call)
 
     @cached_property
     def c_objects(self) -> tuple[CObject, ...]:

@@ -31,7 +31,7 @@ _LEFT_PLACES = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class BufferPlacement:
     """Position of buffers in memory."""
 
     placement: Placement = Placement.HEAP  # on the heap, or next to an inaccessible page
@@ -48,7 +48,7 @@ class Filling:
     inputs: Poison = Poison.NAN  # around the elements
 
 
-PlaceKey = tuple[Where, tuple[tuple[str, TensorSpec], ...], int]
+PlaceKey = tuple[BufferPlacement, tuple[tuple[str, TensorSpec], ...], int]
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class _Blank:
 
 
 @dataclass(slots=True)
-class Place:
+class BufferSet:
     """Memory of one call: a buffer for each tensor of ``key``, and a workspace; pages need ``mprotect``."""
 
     key: PlaceKey
@@ -172,7 +172,7 @@ class Place:
         return None
 
 
-def _buffer(role: str, spec: TensorSpec, where: Where) -> Buffer:
+def _buffer(role: str, spec: TensorSpec, where: BufferPlacement) -> Buffer:
     """Allocate the buffer of a tensor at ``where``, without poison."""
     name = role.replace(":", " ")
     # Page placement aligns the storage, but the pointer points at offset elements behind it.
@@ -271,23 +271,23 @@ class PlacePool:
     """Pool of small buffer sets for cases with the same tensor specs; each set belongs to one case at a time."""
 
     def __init__(self) -> None:
-        self._free: dict[PlaceKey, list[Place]] = {}
+        self._free: dict[PlaceKey, list[BufferSet]] = {}
         self._count = 0
-        self._left: deque[Place] = deque(maxlen=_LEFT_PLACES)
+        self._left: deque[BufferSet] = deque(maxlen=_LEFT_PLACES)
 
-    def take(self, key: PlaceKey) -> Place:
+    def take(self, key: PlaceKey) -> BufferSet:
         """Return a pooled buffer set of this key, or a new one."""
         waiting = self._free.get(key)
         if not waiting:
-            return Place(key)
+            return BufferSet(key)
         self._count -= 1
         return waiting.pop()
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: BufferSet) -> None:
         """Keep the memory without reusing it: a thread of a faulty library may still write there."""
         self._left.append(place)
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, place: BufferSet) -> None:
         """Pool a buffer set for the next case, if it is small."""
         if sum(buffer.region.memory.size for buffer in place.buffers) > _POOLED_BYTES:
             return

@@ -85,7 +85,7 @@ def _fault_in(call: SampleCall, kind: str, legal: SampleCall) -> str:
     wrong += [f"NULL for {role}" for role in request.get("null", ())]
     wrong += [f"NULL for the descriptor of {role}" for role in request.get("null_descriptor", ())]
     wrong += ["a workspace that is too small"] if "workspace" in request else []
-    laid = {name: x.name for name, x in call.places.items() if legal.places.get(name) != x}
+    laid = {name: x.name for name, x in call.layouts.items() if legal.layouts.get(name) != x}
     for role, other in request.get("alias", {}).items():
         how = f"{role} overlaps {other}" if request.get("behind") != 0 else f"{role} begins at the address of {other}"
         layout = laid.pop(role.partition(":")[2], "")

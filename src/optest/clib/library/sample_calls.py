@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.library.case_tensors import inferred, with_specs
+from optest.clib.library.case_tensors import infer_outputs, with_specs
 from optest.clib.library.layouts import outputs_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.memory.stride_patterns import Pattern, patterns
@@ -41,7 +41,7 @@ class SampleCall:
     lack: Lack  # returns why a case cannot be called
     shapes: Mapping[str, Shape]  # of inputs, then of outputs
     dtypes_of_inputs: Mapping[str, str]
-    places: Mapping[str, Pattern] = field(default_factory=dict)  # layouts, by tensor
+    layouts: Mapping[str, Pattern] = field(default_factory=dict)  # layouts, by tensor
     config: Mapping[str, Any] = field(default_factory=dict)  # backend_config.ffi
 
     @property
@@ -63,11 +63,11 @@ class SampleCall:
         }
 
     def _full_config(self) -> dict[str, Any]:
-        laid = {name: _layout(place) for name, place in self.places.items() if name in self.outputs}
+        laid = {name: _layout(place) for name, place in self.layouts.items() if name in self.outputs}
         return {**self.config, **({"outputs": laid} if laid else {})}
 
     def _shape(self, name: str) -> Any:
-        place, shape = self.places.get(name), list(self.shapes[name])
+        place, shape = self.layouts.get(name), list(self.shapes[name])
         return shape if place is None else {"shape": shape, **_layout(place)}
 
     def planned(self) -> TestCase:
@@ -76,10 +76,10 @@ class SampleCall:
         if "attributes" in self.sample:
             base = dataclasses.replace(base, attributes=base.descriptor.bind(self.sample["attributes"]))
         specs = self.input_specs()
-        for name, place in self.places.items():
+        for name, place in self.layouts.items():
             if name in specs:
                 specs[name] = dataclasses.replace(specs[name], strides=place.strides, offset=place.offset)
-        outputs = inferred(base, specs)
+        outputs = infer_outputs(base, specs)
         return dataclasses.replace(
             base,
             inputs=tuple(dataclasses.replace(arg, spec=specs[arg.name]) for arg in base.inputs),
@@ -96,7 +96,7 @@ class SampleCall:
             return False
 
     def laid(self, places: Mapping[str, Pattern]) -> SampleCall:
-        return dataclasses.replace(self, places={**self.places, **places})
+        return dataclasses.replace(self, layouts={**self.layouts, **places})
 
     def configured(self, config: Mapping[str, Any]) -> SampleCall:
         return dataclasses.replace(self, config={**self.config, **config})
@@ -128,7 +128,7 @@ class SampleCall:
 
     def fits(self) -> bool:
         """Return whether the operator accepts these shapes, dtypes and attributes."""
-        return inferred(self.base, self.input_specs()) is not None
+        return infer_outputs(self.base, self.input_specs()) is not None
 
     def _legal_case(self) -> TestCase | None:
         """Return the case without layouts; None if operator or mapping rejects it."""
@@ -141,7 +141,7 @@ class SampleCall:
         if case is None:
             return None
         inputs = {name: self.shapes[name] for name in self.inputs}
-        return dataclasses.replace(self, shapes={**inputs, **_output_shapes(case)}, places={})
+        return dataclasses.replace(self, shapes={**inputs, **_output_shapes(case)}, layouts={})
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> SampleCall | None:
         """Return the dense call with other input shapes; None if they or explicit data do not fit."""

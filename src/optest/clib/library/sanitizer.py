@@ -36,7 +36,7 @@ def environment_of(configs: Sequence[FfiConfig]) -> Mapping[str, str]:
     """Return a worker's variables for these configurations; raise Unavailable if a sanitizer's runtime is missing."""
     if not configs:
         return {}
-    sanitized = next((config for config in configs if config.stated.sanitizer == "asan"), None)
+    sanitized = next((config for config in configs if config.section.sanitizer == "asan"), None)
     if sanitized is None:
         return _COMMON
     return {**_COMMON, "LD_PRELOAD": _runtime_path(sanitized), "ASAN_OPTIONS": ":".join(_ASAN_OPTIONS)}
@@ -45,12 +45,12 @@ def environment_of(configs: Sequence[FfiConfig]) -> Mapping[str, str]:
 def require_runtime(config: FfiConfig) -> None:
     """Raise Unavailable for a library whose sanitizer would end this process, and for ``asan`` without one."""
     instrumented = [path for path in _library_files(config) if _contains_mark(path)]
-    if config.stated.sanitizer == "asan" and not instrumented:
+    if config.section.sanitizer == "asan" and not instrumented:
         raise Unavailable("AddressSanitizer", "the library was built without it; build it with -fsanitize=address")
     if instrumented and not hasattr(ctypes.CDLL(None), _MARK.decode()):
         remedy = (
             "its runtime must be preloaded at the start of the process; run in a worker (--isolate worker)"
-            if config.stated.sanitizer == "asan"
+            if config.section.sanitizer == "asan"
             else f"{instrumented[0]} was built with it; set `sanitizer: asan` (--sanitizer asan)"
         )
         raise Unavailable("AddressSanitizer", remedy)

@@ -13,7 +13,7 @@ from optest.clib.ffi.handles import Handle
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.preprocessor import find_header
 from optest.clib.ffi.signatures import CKind, Header
-from optest.clib.library.arguments import Argument, key_of_tensor, literal, parsed
+from optest.clib.library.arguments import Argument, key_of_tensor, literal, parse_arguments
 from optest.clib.library.binding import BoundCase
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.config import FfiConfig
@@ -40,7 +40,7 @@ class Session:
         """Load library and headers, select the device; raise Unavailable, BAD_CASE (drift) or StatusError."""
         self._mapping = config.mapping
         self._mapping_file = config.mapping_file
-        self._library = opened(config)
+        self._library = load_library(config)
         self._header: Header = header_of_config(config)
         self._functions: dict[tuple[str, bool], Function] = {}
         self._checked: set[tuple[int, str]] = set()
@@ -135,7 +135,7 @@ class Session:
         call = self._mapping.global_calls().get(where)
         if call is None:
             return lambda _given: None
-        function, arguments = self._function(call.function), parsed(call.arguments)
+        function, arguments = self._function(call.function), parse_arguments(call.arguments)
         place = f"mapping {self._mapping.name}, {where}"
         why = drift_of_arguments(place, arguments, function.prototype, None, self._header)
         if why:
@@ -144,7 +144,7 @@ class Session:
         def call_function(values_by_kind: Mapping[str, Any]) -> Any:
             available = {"null": None, "stream": None, **values_by_kind}
             passed = [available[x.kind] if x.kind in available else self._constant(x.name, x.type) for x in arguments]
-            return function.again(function.converted(passed))
+            return function.call_converted(function.convert_arguments(passed))
 
         return call_function
 
@@ -184,7 +184,7 @@ class Session:
             fill=self._struct_filler(template, values) if template.struct else None,
             is_late=is_late,
             is_brief=obj.key in read.brief_objects,
-            said=self._codes.said if self._codes else None,
+            read_message=self._codes.said if self._codes else None,
         )
 
     def _struct_filler(self, template: ObjectEntry, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
@@ -287,7 +287,7 @@ class Session:
         self._checked.add(key)
 
 
-def opened(config: FfiConfig) -> Library:
+def load_library(config: FfiConfig) -> Library:
     """Load the library that a case names, else the mapping's default."""
     if config.objects:
         return open_library(config.objects)

@@ -49,16 +49,16 @@ class PlainCall:
         """Call C and return the result; pass copies of arrays, kept in ``copies``; raise StatusError, BadCall."""
         if copies is not None:
             copied = [_copy_array(arg, copies) for arg in self.arguments(given)]
-            return self.function.again(self.function.converted(copied))
+            return self.function.call_converted(self.function.convert_arguments(copied))
         if self._checked is None:
-            self._checked = self.function.converted(self.arguments(given))
-            return self.function.again(self._checked)
+            self._checked = self.function.convert_arguments(self.arguments(given))
+            return self.function.call_converted(self._checked)
         arguments = self._checked.copy()  # another thread may call at the same time
         for index, key, behind in self._late:
             value = given.get(key)
             address = getattr(value, "address", value)
             arguments[index] = address + behind if behind and address is not None else address
-        return self.function.again(arguments)
+        return self.function.call_converted(arguments)
 
     def arguments(self, given: Given) -> list[Any]:
         """Return the argument values, with the late ones filled in."""
@@ -93,7 +93,7 @@ class PreparedObject:
     fill: Callable[[Any, Given], Any] | None
     is_late: bool  # created only after memory is allocated
     is_brief: bool  # can be destroyed once the other objects exist
-    said: Callable[[int], str] | None  # returns the library's message for a status
+    read_message: Callable[[int], str] | None  # returns the library's message for a status
 
     @property
     def key(self) -> str:
@@ -139,7 +139,7 @@ class PreparedObject:
             detail = f"{self.name} was created without an error, but its pointer is NULL"
             raise Fault(Reason.NOT_REFUSED, f"{create.function.name} returned success, but created nothing: {detail}")
         if not pointer:
-            said = self.said(0) if self.said is not None else ""
+            said = self.read_message(0) if self.read_message is not None else ""
             raise StatusError(create.function.name, 0, "NULL", said=said)
         return int(pointer)
 
@@ -205,14 +205,14 @@ class Subject:
                 self._given, self._alive = before
 
     @contextmanager
-    def alive_beside(self) -> Iterator[None]:
+    def second_objects(self) -> Iterator[None]:
         """Create a second set of C objects that exists within the block; calls keep using the first set."""
         with ExitStack() as alive:
             self._create_objects(alive, keeps=True)
             yield
 
     @contextmanager
-    def apart(self, pointers: Given) -> Iterator[Callable[[], None]]:
+    def separate_call(self, pointers: Given) -> Iterator[Callable[[], None]]:
         """Yield a call on these pointers with its own C objects, for another thread."""
         other = copy(self)
         with other.renewed():
@@ -229,7 +229,7 @@ class Subject:
                     with suppress(StatusError, BadCall, Fault):
                         subject = other()
                         if subject is not None:
-                            alive.enter_context(subject.alive_beside())
+                            alive.enter_context(subject.second_objects())
                             break
             yield
 
@@ -273,7 +273,7 @@ class Subject:
     def ready(self, pointers: Given) -> Callable[[], Any]:
         """Return the call with these tensors, checked once, for timings; late objects live as long as the others."""
         given = {**self._with_late(pointers, self._alive), **self._without}
-        return self._call.function.ready(*self._call.arguments(given))
+        return self._call.function.bind_arguments(*self._call.arguments(given))
 
     def _with_late(self, pointers: Given, alive: ExitStack) -> dict[str, Any]:
         """Return all arguments, after creating the late objects and running the late ``set`` calls."""

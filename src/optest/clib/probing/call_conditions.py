@@ -13,10 +13,10 @@ import numpy as np
 
 from optest.clib.ffi.calls import StatusError
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.places import Filling, Place
+from optest.clib.library.places import BufferSet, Filling
 from optest.clib.library.subject import Subject
 from optest.clib.probing.policy import ALIGNED, ANYWHERE, SAME_BITS, Policy
-from optest.clib.probing.results import Answer, ProbeResult, where_reproducibly_different
+from optest.clib.probing.results import CallOutputs, ProbeResult, where_reproducibly_different
 from optest.memory import heap_garbage
 from optest.memory.buffers import require_written
 from optest.memory.heap import heap_bytes
@@ -131,9 +131,9 @@ SUSPECTS = (
 class DifferentAnswer:
     """Outputs that differ from the first call's, with their conditions and place."""
 
-    answer: Answer
+    answer: CallOutputs
     conditions: CallConditions
-    place: Place
+    place: BufferSet
 
 
 class ConditionedCalls:
@@ -151,7 +151,7 @@ class ConditionedCalls:
         """Legal values that differ from the case's, by key: the elements reversed; a single inexact number halved."""
         return {key: _different_values(array) for key, array in self.memory.values.items()}
 
-    def call_under(self, conditions: CallConditions, place: Place) -> Answer:
+    def call_under(self, conditions: CallConditions, place: BufferSet) -> CallOutputs:
         """Call once under these conditions and return the outputs; the caller keeps other descriptors alive."""
         memory = self.memory
         if conditions.before is Before.OTHER_VALUES:
@@ -162,23 +162,25 @@ class ConditionedCalls:
         with garbage(conditions):
             return self.call_filled(place)
 
-    def _call_before(self, place: Place, conditions: CallConditions, values: Mapping[str, Array]) -> None:
+    def _call_before(self, place: BufferSet, conditions: CallConditions, values: Mapping[str, Array]) -> None:
         """Call with ``values`` and ignore the outputs and a failure status, since a library may refuse the values."""
         place.fill(conditions.filling, values)
         with suppress(StatusError):
             self.call(self.memory.pointers(place))
 
-    def call_filled(self, place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
+    def call_filled(self, place: BufferSet, pointers: Mapping[str, Any] | None = None) -> CallOutputs:
         """Call once at a place that is filled and return the outputs."""
         self.call(self.memory.pointers(place) if pointers is None else pointers)
-        return Answer(place.collect())
+        return CallOutputs(place.collect())
 
-    def call_with(self, values: Mapping[str, Array], place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
+    def call_with(
+        self, values: Mapping[str, Array], place: BufferSet, pointers: Mapping[str, Any] | None = None
+    ) -> CallOutputs:
         """Fill the place with these values, call once and return the outputs."""
         place.fill(FIRST.filling, values)
         return self.call_filled(place, pointers)
 
-    def repeat(self, place: Place) -> Iterator[Answer]:
+    def repeat(self, place: BufferSet) -> Iterator[CallOutputs]:
         """Yield the outputs of the same call without end."""
         place.fill(FIRST.filling, self.memory.values)
         while True:
@@ -187,7 +189,7 @@ class ConditionedCalls:
             if not place.is_restored:
                 place.fill(FIRST.filling, self.memory.values)
 
-    def call_with_new_descriptor(self, conditions: CallConditions, home: Place) -> Answer:
+    def call_with_new_descriptor(self, conditions: CallConditions, home: BufferSet) -> CallOutputs:
         """Call once under these conditions with a new descriptor after a fixed sequence of calls."""
         memory = self.memory
         with ExitStack() as stack:
@@ -202,7 +204,7 @@ class ConditionedCalls:
             return self.call_under(conditions, home)
 
     def explain_differences(
-        self, first: Answer, others: Sequence[DifferentAnswer], result: ProbeResult, home: Place
+        self, first: CallOutputs, others: Sequence[DifferentAnswer], result: ProbeResult, home: BufferSet
     ) -> None:
         """Raise Fault for a condition that reproducibly changes outputs, else add ``others`` to the result."""
         if not others:
@@ -231,11 +233,11 @@ class ConditionedCalls:
         for other in others:
             result.add(other.answer, "with the tensors at other addresses", None)
 
-    def require_heap_independence(self, home: Place) -> None:
+    def require_heap_independence(self, home: BufferSet) -> None:
         """Raise STATE if the outputs depend on the content of fresh or freed heap memory."""
         self._require_independence(_HEAP_SUSPECT, home)
 
-    def _require_independence(self, suspect: Suspect, home: Place) -> None:
+    def _require_independence(self, suspect: Suspect, home: BufferSet) -> None:
         """Raise the suspect's fault if its conditions reproducibly change the outputs."""
         where = where_reproducibly_different(
             lambda: self.call_with_new_descriptor(suspect.base, home),
@@ -244,7 +246,7 @@ class ConditionedCalls:
         if where:
             raise Fault(suspect.reason, f"{where} depends on {suspect.description}")
 
-    def require_written(self, place: Place) -> None:
+    def require_written(self, place: BufferSet) -> None:
         """Raise UNWRITTEN if an element without initial value keeps each of two poisons over a call."""
         memory = self.memory
         untouched: list[Mapping[str, Array]] = []

@@ -9,11 +9,11 @@ from itertools import islice
 from time import perf_counter
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.library.places import Filling, Place
+from optest.clib.library.places import BufferSet, Filling
 from optest.clib.probing.call_conditions import FIRST, SECOND, THIRD, Before, ConditionedCalls, DifferentAnswer, garbage
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
 from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_REQUESTED, ThreadCounts
-from optest.clib.probing.results import Answer, ProbeResult
+from optest.clib.probing.results import CallOutputs, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
 from optest.memory import heap_garbage
 from optest.memory.heap import heap_bytes
@@ -73,7 +73,7 @@ class CaseProbe:
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
                 self._calls.require_heap_independence(home)
 
-    def _probe_at(self, places: Sequence[Place], *, is_small: bool) -> ProbeResult:
+    def _probe_at(self, places: Sequence[BufferSet], *, is_small: bool) -> ProbeResult:
         """Call once at each place, under different conditions, then run the probes that the size of the case allows."""
         home = places[0]
         # A library may cache by address: the first call of all has the right values where later calls have others.
@@ -105,7 +105,7 @@ class CaseProbe:
         return result
 
     def _call_under_other_conditions(
-        self, first: Answer, places: Sequence[Place]
+        self, first: CallOutputs, places: Sequence[BufferSet]
     ) -> tuple[list[DifferentAnswer], bool]:
         """Return outputs that differ from the first call's, and whether the heap grew during these calls."""
         # Python's own objects are created before the calls, and equal outputs are dropped at once, so that only the
@@ -141,11 +141,13 @@ class CaseProbe:
             if not is_written:
                 self._calls.require_written(place)
             result = ProbeResult(outputs=outputs)
-            self._policy.say_what_one_call_shows(result, why)
-            self._call_with_threads(Answer(outputs), result, place)
+            self._policy.report_single_call(result, why)
+            self._call_with_threads(CallOutputs(outputs), result, place)
         return result
 
-    def _repeat(self, first: Answer, result: ProbeResult, home: Place, how: str = "in a repeated call") -> None:
+    def _repeat(
+        self, first: CallOutputs, result: ProbeResult, home: BufferSet, how: str = "in a repeated call"
+    ) -> None:
         """Repeat the call for tensors that are large enough for several threads, to find races."""
         if self._memory.most_elements < _PARALLEL_ELEMENTS:
             return
@@ -158,7 +160,7 @@ class CaseProbe:
                 break
         result.done("races", f"{count} more calls {how.removeprefix('in a repeated call')}".strip())
 
-    def _call_concurrently(self, first: Answer, result: ProbeResult, home: Place) -> None:
+    def _call_concurrently(self, first: CallOutputs, result: ProbeResult, home: BufferSet) -> None:
         """Call large tensors while another thread calls with its own descriptor, tensors and values."""
         if (
             self._memory.most_elements < _PARALLEL_ELEMENTS
@@ -170,8 +172,8 @@ class CaseProbe:
         place = self._memory.place(self._policy.at(ELSEWHERE))
         place.fill(FIRST.filling, self._calls.other_values)
         pointers = self._memory.pointers(place)
-        with suppress(StatusError), self._memory.watched(home, place), self._subject.apart(pointers) as call:
-            other_outputs = Answer(place.collect())
+        with suppress(StatusError), self._memory.watched(home, place), self._subject.separate_call(pointers) as call:
+            other_outputs = CallOutputs(place.collect())
             place.fill(FIRST.filling, self._calls.other_values)
             start, count = perf_counter(), 0
             with other_caller(call):
@@ -181,11 +183,11 @@ class CaseProbe:
                     if not first.is_same(answer):
                         result.add(answer, "while another thread called it, too", Reason.STATE)
             result.done("callers at once", f"{count} calls while another thread called")
-            if not other_outputs.is_same(Answer(place.collect())):
+            if not other_outputs.is_same(CallOutputs(place.collect())):
                 detail = "the second thread got other bits than in its call before the concurrent ones"
                 result.note("same bits for two callers", detail)
 
-    def _call_with_other_values(self, first: Answer, result: ProbeResult, home: Place) -> None:
+    def _call_with_other_values(self, first: CallOutputs, result: ProbeResult, home: BufferSet) -> None:
         """Change one input at a time and add the outputs, which the caller of the probe compares."""
         # What a library cached in the first call of all is right for these values and wrong for others.
         if not self._policy.calls_often or result.further:
@@ -201,7 +203,7 @@ class CaseProbe:
             else:
                 result.add_of_other_values(answer, name, values, first)
 
-    def _call_beside_other_caller(self, home: Place) -> Answer:
+    def _call_beside_other_caller(self, home: BufferSet) -> CallOutputs:
         """Call with the case's values; raise STATE if the library now refuses these accepted values."""
         try:
             return self._calls.call_with(self._memory.values, home)
@@ -209,7 +211,7 @@ class CaseProbe:
             message = f"the library refused a call only while another thread called it, too: {error}"
             raise Fault(Reason.STATE, message) from None
 
-    def _run_extra_probes(self, first: Answer, result: ProbeResult, home: Place) -> None:
+    def _run_extra_probes(self, first: CallOutputs, result: ProbeResult, home: BufferSet) -> None:
         """Run the extra probes that the case needs: with NaN, without elements, and those of a few cases by policy."""
         extra = ExtraProbes(self._calls, home, first)
         if has_nan(first):
@@ -233,12 +235,12 @@ class CaseProbe:
             extra.require_same_after_many()
             result.done("many calls")
 
-    def _call_with_threads(self, first: Answer, result: ProbeResult, home: Place) -> None:
+    def _call_with_threads(self, first: CallOutputs, result: ProbeResult, home: BufferSet) -> None:
         """Call with each requested number of threads and compare with the first outputs."""
         threads = self._threads
         if threads is None:
             return
-        if not threads.means:
+        if not threads.setter_names:
             why = "the mapping names no variable under `threads`, and the library has no function to set their number"
             result.impossible("threads", why)
             return
@@ -259,9 +261,9 @@ class CaseProbe:
                         result.add(answer, how, None)
                     if count in self._policy.threads[:_REPEATED_COUNTS]:
                         self._repeat(answer, result, place, how)
-        result.done("threads", f"{', '.join(map(str, self._policy.threads))} by {threads.means}")
+        result.done("threads", f"{', '.join(map(str, self._policy.threads))} by {threads.setter_names}")
 
-    def _check_leaks(self, result: ProbeResult, home: Place, grew: bool) -> None:
+    def _check_leaks(self, result: ProbeResult, home: BufferSet, grew: bool) -> None:
         """Count leaks if the heap grew before or the policy requests it; add a check with the result."""
         if heap_bytes() is None:
             why = "the heap is not glibc's, contains Python's own objects, or keeps hundreds of free blocks"

@@ -11,10 +11,10 @@ from threading import Event, Thread
 import numpy as np
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.library.places import Place
+from optest.clib.library.places import BufferSet
 from optest.clib.library.subject import Pointer
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
-from optest.clib.probing.results import Answer, where_different, where_reproducibly_different
+from optest.clib.probing.results import CallOutputs, where_different, where_reproducibly_different
 from optest.core.reproducible import is_reproducible
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import Fault, Kind, Reason, TensorSpec
@@ -30,7 +30,7 @@ _CODES = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 class ExtraProbes:
     """Probes one small case, of which the outputs ``first`` at the place ``home`` are known."""
 
-    def __init__(self, calls: ConditionedCalls, home: Place, first: Answer) -> None:
+    def __init__(self, calls: ConditionedCalls, home: BufferSet, first: CallOutputs) -> None:
         self._calls = calls
         self._memory = calls.memory
         self._subject = calls.subject
@@ -82,7 +82,7 @@ class ExtraProbes:
             return f"NULL is refused for tensors without elements: {error}"
         return ""
 
-    def with_other_nans(self) -> Answer | None:
+    def with_other_nans(self) -> CallOutputs | None:
         """Return the outputs for other NaN signs and payloads if they differ in more than NaN bits."""
         values = {key: _with_other_nans(array) for key, array in self._memory.values.items()}
         with suppress(StatusError):
@@ -105,7 +105,7 @@ class ExtraProbes:
         for one, other in combinations(keys, 2):
             in_place = one.startswith("output:")
             # In-place needs one layout; others overlap in part.
-            if in_place and not (self._memory.may_join(one, other) and specs[one] == specs[other]):
+            if in_place and not (self._memory.may_share_input(one, other) and specs[one] == specs[other]):
                 continue
             first, second = specs[one], specs[other]
             if first is None or second is None or not _can_share(first, second):
@@ -143,7 +143,7 @@ def other_caller(run: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def has_nan(answer: Answer) -> bool:
+def has_nan(answer: CallOutputs) -> bool:
     return any(bool(_nan_mask(array).any()) for array in answer.outputs.values())
 
 
@@ -169,7 +169,7 @@ def _can_share(one: TensorSpec, other: TensorSpec) -> bool:
     return one == other or one.storage_elements == other.storage_elements == one.elements
 
 
-def _is_same_except_nans(one: Answer, other: Answer) -> bool:
+def _is_same_except_nans(one: CallOutputs, other: CallOutputs) -> bool:
     for name, array in one.outputs.items():
         second = other.outputs[name]
         where = _nan_mask(array)

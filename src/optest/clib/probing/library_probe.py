@@ -9,7 +9,7 @@ from dataclasses import replace
 from optest.clib.ffi.calls import StatusError
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.session import opened
+from optest.clib.library.session import load_library
 from optest.clib.library.subject import Subject
 from optest.clib.probing.call_conditions import ConditionedCalls
 from optest.clib.probing.case_probe import CaseProbe
@@ -61,7 +61,7 @@ class LibraryProbe:
         memory.release()
         return result
 
-    def blame(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> None:
+    def explain_wrong_outputs(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> None:
         """Raise the Fault that explains wrong outputs; call under all conditions if the case was called once."""
         side_effects = SideEffects(subject.run, self._printed)
         policy = _policy(key, config)
@@ -109,15 +109,17 @@ class LibraryProbe:
         """Return the setter of the number of threads, None for cases that do not request any."""
         if config.threads and self._cached_thread_counts is None:
             threads = config.mapping.threads
-            self._cached_thread_counts = ThreadCounts(threads.functions, threads.environment, opened(self._config))
+            self._cached_thread_counts = ThreadCounts(
+                threads.functions, threads.environment, load_library(self._config)
+            )
         return self._cached_thread_counts if config.threads else None
 
 
 def _policy(key: str, config: FfiConfig, *, often: bool = False) -> Policy:
     return Policy(
-        is_brief=config.stated.probes == "guards",
-        guard=config.stated.guard,
-        invariant=config.stated.invariant,
+        is_brief=config.section.probes == "guards",
+        guard=config.section.guard,
+        invariant=config.section.invariant,
         threads=config.threads,
         has_extra_probes=key.endswith(_COUNTS_LEAKS),
         calls_often=often,

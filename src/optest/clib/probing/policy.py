@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.clib.ffi.libraries import Library
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.places import Where
+from optest.clib.library.places import BufferPlacement
 from optest.clib.probing.results import ProbeResult
 from optest.memory import heap_garbage
 from optest.memory.regions import Placement
@@ -19,9 +19,9 @@ ANYWHERE = "same bits wherever the tensors lie"
 ONE_CALL_REQUESTED = "not run because of probes: guards"
 SAME_BITS = "same bits in a second call"
 
-ALIGNED, ELSEWHERE = Where(), Where(shift=2)
-_SHIFTED = Where(shift=1)
-_AT_END, _AT_START = Where(placement=Placement.PAGES_END), Where(placement=Placement.PAGES_START)
+ALIGNED, ELSEWHERE = BufferPlacement(), BufferPlacement(shift=2)
+_SHIFTED = BufferPlacement(shift=1)
+_AT_END, _AT_START = BufferPlacement(placement=Placement.PAGES_END), BufferPlacement(placement=Placement.PAGES_START)
 
 _PLACES = {
     None: (_SHIFTED, _AT_END, _AT_START),
@@ -57,18 +57,18 @@ class Policy:
         # malloc takes small blocks from a store that counts as used.
         return self.has_extra_probes or self.calls_often
 
-    def at(self, where: Where) -> Where:
+    def at(self, where: BufferPlacement) -> BufferPlacement:
         """Return `where` with the alignment of pointers that the library needs."""
         return where if self.alignment == 1 else replace(where, alignment=self.alignment)
 
     @property
-    def places(self) -> tuple[Where, Where, Where]:
+    def places(self) -> tuple[BufferPlacement, BufferPlacement, BufferPlacement]:
         """Places of the tensors in the three calls of a small case: one call by alignment, one off it."""
         first, second, third = _PLACES[self.guard]
         return self.at(first), self.at(second), self.at(third)
 
     @property
-    def place_of_one_call(self) -> Where:
+    def place_of_one_call(self) -> BufferPlacement:
         return self.at(_SHIFTED if self.guard == "heap" else _AT_END)
 
     def _report_guards(self, result: ProbeResult, where: str) -> None:
@@ -87,7 +87,7 @@ class Policy:
         if calls > 2 and heap_garbage.is_possible():
             result.done("heap memory as it was found", "two contents")
 
-    def say_what_one_call_shows(self, result: ProbeResult, why: str) -> None:
+    def report_single_call(self, result: ProbeResult, why: str) -> None:
         """Add the checks of a case that was called only once, for the reason ``why``."""
         self._report_guards(result, _GUARD_TEXTS[self.guard or "pages"])
         for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
@@ -119,7 +119,7 @@ class ThreadCounts:
         self._variables = tuple(variables)
 
     @property
-    def means(self) -> str:
+    def setter_names(self) -> str:
         """Names of the functions and variables that set the number; may be empty."""
         return ", ".join((*self._functions, *self._variables))
 

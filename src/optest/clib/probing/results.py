@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from optest.backends import FurtherAnswer
+from optest.backends import ExtraOutput
 from optest.core.reproducible import is_reproducible
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Reason
@@ -17,16 +17,16 @@ _MAX_FURTHER = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallOutputs:
     """Outputs of one call, by name."""
 
     outputs: dict[str, Array]
 
-    def is_same(self, other: Answer) -> bool:
+    def is_same(self, other: CallOutputs) -> bool:
         return all(array.tobytes() == other.outputs[name].tobytes() for name, array in self.outputs.items())
 
 
-def where_different(first: Answer, other: Answer) -> str:
+def where_different(first: CallOutputs, other: CallOutputs) -> str:
     """Return which element has other bits first: ``element [0, 2] of output y``."""
     for name, array in first.outputs.items():
         if array.tobytes() != other.outputs[name].tobytes():
@@ -37,7 +37,7 @@ def where_different(first: Answer, other: Answer) -> str:
     return "an output"
 
 
-def where_reproducibly_different(unchanged: Callable[[], Answer], changed: Callable[[], Answer]) -> str:
+def where_reproducibly_different(unchanged: Callable[[], CallOutputs], changed: Callable[[], CallOutputs]) -> str:
     """Return which element differs between two ways to call; empty unless each way reproduces its own outputs."""
     first, other = unchanged(), changed()
     if first.is_same(other) or not is_reproducible(
@@ -60,21 +60,21 @@ class ProbeResult:
     """Outputs of the first call, outputs with other bits, and the checks of the probe."""
 
     outputs: dict[str, Array]
-    further: list[FurtherAnswer] = field(default_factory=list)
+    further: list[ExtraOutput] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
-    def add(self, answer: Answer, how: str, reason: Reason | None) -> None:
+    def add(self, answer: CallOutputs, how: str, reason: Reason | None) -> None:
         if len(self.further) < _MAX_FURTHER:  # each is compared with the reference
-            self.further.append(FurtherAnswer(outputs=answer.outputs, how=how, reason=reason))
+            self.further.append(ExtraOutput(outputs=answer.outputs, how=how, reason=reason))
 
-    def add_of_other_values(self, answer: Answer, name: str, values: Array, first: Answer) -> None:
+    def add_of_other_values(self, answer: CallOutputs, name: str, values: Array, first: CallOutputs) -> None:
         """Add outputs for other values of the input ``name``; as STATE if every element has the first call's bits."""
         kept = sum(int((~_bits_differ(array, answer.outputs[name])).sum()) for name, array in first.outputs.items())
         total = sum(array.size for array in answer.outputs.values())
         how = f"with other values of input {name}" + f" ({kept} of {total} elements as in the first call)" * bool(kept)
         reason = Reason.STATE if kept == total else None  # all as in the first call: the library cached them
         self.further.append(
-            FurtherAnswer(outputs=answer.outputs, how=how, reason=reason, inputs={name: np.array(values)})
+            ExtraOutput(outputs=answer.outputs, how=how, reason=reason, inputs={name: np.array(values)})
         )
 
     def note(self, name: str, detail: str) -> None:

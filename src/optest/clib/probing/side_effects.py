@@ -12,7 +12,7 @@ from optest.clib.library.subject import Subject
 from optest.memory.heap import blocks_kept, heap_bytes
 from optest.process.float_control import FloatControl
 from optest.process.standard_output import Printed
-from optest.process.state import ProcessState, counted
+from optest.process.state import ProcessState, count_resources
 from optest.spec import Check, CheckState, Fault, Reason
 from optest.timing import no_collector
 
@@ -123,7 +123,7 @@ def _bytes_lost_or_fault(cycle: Callable[[], None], calls: str) -> int:
     """Return the bytes of the heap that every cycle loses, 0 for none; raise LEAK for files or threads that remain."""
     # Files that garbage holds may be closed at any moment, which would hide as many that remain.
     gc.collect()
-    before = counted()
+    before = count_resources()
     may_grow = _heap_may_grow(cycle)
     _require_none_left(before, calls)
     return _bytes_lost(cycle) if may_grow else 0
@@ -145,7 +145,7 @@ def _require_none_left(before: Mapping[str, int], calls: str) -> None:
 
 
 def _increase_since(before: Mapping[str, int]) -> dict[str, int]:
-    return {resource: count - before[resource] for resource, count in counted().items()}
+    return {resource: count - before[resource] for resource, count in count_resources().items()}
 
 
 def _heap_may_grow(cycle: Callable[[], None]) -> bool:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank, takes_no
-from optest.operators.shapes import normalize_dim, stated_slices
+from optest.operators.shapes import normalize_dim, slices_of
 from optest.spec import Kind
 
 
@@ -28,7 +28,7 @@ def _split(tensors: Tensors, attributes: Attributes) -> Any:
 def _slice(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
     index: list[Any] = [slice(None)] * source.ndim
-    for dim, *bound in stated_slices(attributes):
+    for dim, *bound in slices_of(attributes):
         index[dim] = slice(*bound)
     return source[tuple(index)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optest.onnx.nodes.node import Differs, Node, NodeOf, OnnxCall
 from optest.operators.onnx.movements import PAD_MODES
-from optest.operators.shapes import stated_slices
+from optest.operators.shapes import slices_of
 
 # Bounds of Slice beyond every dimension.
 _FIRST, _LAST = -(2**63), 2**63 - 1
@@ -42,7 +42,7 @@ def _flip(call: OnnxCall) -> Node:
 
 def _slice(call: OnnxCall) -> Node:
     slices = []
-    for axis, start, end, stated in stated_slices(call.case.attributes):
+    for axis, start, end, stated in slices_of(call.case.attributes):
         step = 1 if stated is None else int(stated)
         first, last = (0, _LAST) if step > 0 else (_LAST, _FIRST)
         slices.append((axis, first if start is None else start, last if end is None else end, step))

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import in_signature_order
 from optest.spec import TensorSpec, TestCase
 
 # The first opset with RMSNormalization, Attention and RotaryEmbedding.
@@ -50,7 +50,7 @@ class OnnxCall:
 
     def __init__(self, case: TestCase) -> None:
         self.case = case
-        self.specs: list[TensorSpec | None] = at_their_places(case, [argument.spec for argument in case.inputs])
+        self.specs: list[TensorSpec | None] = in_signature_order(case, [argument.spec for argument in case.inputs])
         self.is_refused = case.expects_error is not None
 
     def __getitem__(self, name: str) -> Any:

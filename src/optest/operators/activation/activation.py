@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from optest.operators.calls import EVERY_FLOAT, MILLION, call, full, line, table
+from optest.operators.calls import EVERY_FLOAT, MILLION, call, full, linspace_call, with_values
 from optest.operators.describe import (
     BOOL,
     FLOATS,
@@ -19,10 +19,25 @@ from optest.operators.describe import (
     in_module,
     ulp,
 )
-from optest.operators.samples import of_a_million, of_every_value, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, infer_same, optional, require_float
+from optest.operators.samples import (
+    error_samples,
+    exhaustive_samples,
+    million_element_samples,
+    standard_samples,
+    variations,
+)
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    dense,
+    infer_same,
+    optional_input,
+    require_float,
+    require_spec,
+)
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _IDENTITY = "input or a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
 
@@ -150,7 +165,7 @@ DESCRIPTORS = in_module(
 
 def infer_floating(specs: Specs, attributes: Attributes) -> Outputs:
     """Return one output like the input; refuse dtypes that are no real floats."""
-    require_float(given(specs, 0, "input"), "input")
+    require_float(require_spec(specs, 0, "input"), "input")
     return infer_same(specs, attributes)
 
 
@@ -162,9 +177,9 @@ def infer_softplus(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return an output like gate, or half as long in the last dimension if up is left out."""
-    n, outputs = fitted(specs, "gate: T[*shape], up?: T[*shape] -> T[*shape]")
-    require_float(given(specs, 0, "gate"), "gate")
-    if optional(specs, 1) is not None:
+    n, outputs = match_declaration(specs, "gate: T[*shape], up?: T[*shape] -> T[*shape]")
+    require_float(require_spec(specs, 0, "gate"), "gate")
+    if optional_input(specs, 1) is not None:
         return outputs
     if not n.shape or n.shape[-1] % 2:
         raise UnfitArguments(f"gate is {format_shape(n.shape)}, expected an even last dimension, as up is left out")
@@ -185,28 +200,32 @@ def _elementwise(
 ) -> Iterator[Sample]:
     """Yield the samples of every activation; ``lines`` are ranges of inputs, ``far`` ranges that float16 lacks."""
     calls = [call(input=shape) for shape in _SHAPES]
-    yield from standard(calls, variants, sized=lambda n: call(input=(n,)))
+    yield from standard_samples(calls, variants, sized=lambda n: call(input=(n,)))
     yield from variations("sizes", [call(input=(37, 1))], dtypes=("float32",))
-    yield from variations("range", [table(_NEAR_ZERO), *(line(*ends) for ends in lines)], dtypes=EVERY_FLOAT)
-    yield from variations("range", [line(*ends) for ends in (*_FAR, *far)], dtypes=("float32", "bfloat16", "float64"))
-    yield from variations("range", [line(*ends) for ends in _FAR_IN_FLOAT16], dtypes=("float16",))
+    yield from variations(
+        "range", [with_values(_NEAR_ZERO), *(linspace_call(*ends) for ends in lines)], dtypes=EVERY_FLOAT
+    )
+    yield from variations(
+        "range", [linspace_call(*ends) for ends in (*_FAR, *far)], dtypes=("float32", "bfloat16", "float64")
+    )
+    yield from variations("range", [linspace_call(*ends) for ends in _FAR_IN_FLOAT16], dtypes=("float16",))
     # NaN and signed zeros both in a full vector and in the remainder after the last one, which another loop handles.
     ends = ["nan", -0.0, 0.0, "nan"]
-    tail = table([*ends, *(0.5 + k / 8 for k in range(9)), *ends])
+    tail = with_values([*ends, *(0.5 + k / 8 for k in range(9)), *ends])
     yield from variations("special", [tail], dtypes=("float32", "float16"))
     if ("uint8",) in variants:
         # With the top bit, which the domain excludes from random values.
-        yield from variations("dtypes", [table([0, 1, 127, 128, 200, 255])], dtypes=("uint8",))
-    yield from of_every_value()
+        yield from variations("dtypes", [with_values([0, 1, 127, 128, 200, 255])], dtypes=("uint8",))
+    yield from exhaustive_samples()
 
 
 def _with_attributes(attributes: Sequence[dict[str, Any]], *lines: tuple[float, float]) -> Iterator[Sample]:
-    yield from of_every_value(attributes[0])
+    yield from exhaustive_samples(attributes[0])
     calls = [call(each, input=(4, 37)) for each in attributes]
-    calls += [line(*ends, each) for each in attributes for ends in lines]
+    calls += [linspace_call(*ends, each) for each in attributes for ends in lines]
     yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
-    yield from variations("attributes", [line(*ends, each) for each in attributes for ends in _FAR])
-    far = [line(*ends, each) for each in attributes for ends in _FAR_IN_FLOAT16]
+    yield from variations("attributes", [linspace_call(*ends, each) for each in attributes for ends in _FAR])
+    far = [linspace_call(*ends, each) for each in attributes for ends in _FAR_IN_FLOAT16]
     yield from variations("attributes", far, dtypes=("float16",))
 
 
@@ -214,8 +233,8 @@ def relu_samples() -> Iterator[Sample]:
     yield from _elementwise(NUMBERS, (-9.0, 9.0), (-6e4, 6e4))
     special = call(input=(4, 37), generator="special")
     yield from variations("special", [special], dtypes=[name for (name,) in INTEGERS])
-    yield from refused(call(input=(4, 37), dtypes=["bool"]))
-    yield from of_a_million(call(input=MILLION), dtype="float32")
+    yield from error_samples(call(input=(4, 37), dtypes=["bool"]))
+    yield from million_element_samples(call(input=MILLION), dtype="float32")
 
 
 def leaky_relu_samples() -> Iterator[Sample]:
@@ -268,7 +287,7 @@ def _sweep(attributes: dict[str, Any], low: float, high: float) -> dict[str, Any
 
 def _gated(ends: tuple[float, float]) -> Iterator[Sample]:
     calls = [call(gate=shape, up=shape) for shape in _SHAPES]
-    yield from standard(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)
     # One at a time: the underflow of silu(gate) differs between kernels, and would decide about 0·∞.
     fills = [{"gate": "special", "up": "randn"}, {"gate": "randn", "up": "special"}]
     special = [call(gate=(4, 37), up=(4, 37), generator=fill) for fill in fills]
@@ -278,4 +297,4 @@ def _gated(ends: tuple[float, float]) -> Iterator[Sample]:
     # Kernels with one block for each row exceed a grid's second dimension.
     yield from variations("attributes", [call(gate=(65_537, 4))], dtypes=("float32",))
     yield from variations("range", [_sweep({}, *ends)], dtypes=EVERY_FLOAT)
-    yield from refused(call(gate=(4, 37), up=(4, 38)), call(gate=(4, 37)))
+    yield from error_samples(call(gate=(4, 37), up=(4, 38)), call(gate=(4, 37)))

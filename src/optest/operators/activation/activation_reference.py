@@ -13,14 +13,14 @@ from optest.operators.arrays import (
     Attributes,
     Inputs,
     as_float64,
-    converted,
     is_double,
     optional_input,
     quiet_hooks,
+    round_to_operand_dtype,
     widen,
 )
 from optest.operators.budgets import unit_roundoff
-from optest.operators.real_functions import evaluated, normal_tail, spacious, spared
+from optest.operators.real_functions import evaluate_in_spare_precision, normal_tail, to_float64, with_spare_precision
 from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 
@@ -56,7 +56,9 @@ def leaky_relu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 def sigmoid_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """Return 1 / (1 + exp(−x)); integers and bool are rounded to float32 first."""
     array = np.asarray(inputs[0])
-    return (evaluated(_sigmoid, converted(array, as_float(dtype_of(array.dtype))), array),)
+    return (
+        evaluate_in_spare_precision(_sigmoid, round_to_operand_dtype(array, as_float(dtype_of(array.dtype))), array),
+    )
 
 
 def _sigmoid(x: Array) -> Array:
@@ -102,8 +104,8 @@ def hardswish_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array,
 
 def swiglu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """Return silu(gate) · up."""
-    gate, up = (spacious(widen(array), array) for array in gate_and_up(inputs))
-    return (spared(gate * _sigmoid(gate) * up),)
+    gate, up = (with_spare_precision(widen(array), array) for array in gate_and_up(inputs))
+    return (to_float64(gate * _sigmoid(gate) * up),)
 
 
 def gelu_and_mul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -123,7 +125,7 @@ def gate_and_up(inputs: Inputs) -> tuple[Array, Array]:
 
 def _evaluated(function: Callable[[Array], Array], inputs: Inputs) -> Array:
     array = np.asarray(inputs[0])
-    return evaluated(function, widen(array), array)
+    return evaluate_in_spare_precision(function, widen(array), array)
 
 
 def gelu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

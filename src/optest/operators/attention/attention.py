@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
+from optest.operators.samples import error_samples, in_every_layout, of_one_element, standard_samples, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -18,11 +18,11 @@ from optest.operators.shapes import (
     broadcast_shapes,
     broadcasts_to,
     dense,
-    given,
-    optional,
+    optional_input,
+    require_spec,
 )
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _BOOL_MASKS = tuple((name, name, name, "bool") for name in EVERY_FLOAT)
 
@@ -71,10 +71,10 @@ DESCRIPTORS = in_module(
 
 def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output spec: (…, heads, L, E), (…, heads, S, E) and (…, heads, S, Ev) give (…, heads, L, Ev)."""
-    n, _ = fitted(specs, "query: T[*q, queries, size], key: T[*k, keys, size], value: T[*v, keys, width]")
+    n, _ = match_declaration(specs, "query: T[*q, queries, size], key: T[*k, keys, size], value: T[*v, keys, width]")
     require_window(attributes)
     batch = (_grouped_batch if attributes.get("enable_gqa") else broadcast_shapes)(n.q, n.k, n.v)
-    if (mask := optional(specs, 3)) is not None:
+    if (mask := optional_input(specs, 3)) is not None:
         scores = (*batch, n.queries, n.keys)
         if attributes.get("is_causal"):
             raise UnfitArguments("attn_mask is given and is_causal is true, expected only one of them")
@@ -117,7 +117,7 @@ def require_shared_heads(name: str, heads: int, of_query: int) -> None:
 
 def attention_length(specs: Specs, _scale_and_shape_calls: Attributes) -> int:
     """Return the length of the longer sum: over the elements of a vector, or over the keys."""
-    key = given(specs, 1, "key")
+    key = require_spec(specs, 1, "key")
     return max(key.shape[-2:], default=1)
 
 
@@ -128,12 +128,12 @@ def scaled_dot_product_attention_operations(specs: Specs, attributes: Attributes
     """
     out = infer_scaled_dot_product_attention(specs, attributes)[0]
     queries, width = out.shape[-2:]
-    keys = given(specs, 1, "key").shape[-2]
+    keys = require_spec(specs, 1, "key").shape[-2]
     left, right = attributes.get("window_size", (-1, -1))
     before = range(queries) if left < 0 else [min(row, left) for row in range(queries)]
     behind = 0 if attributes.get("is_causal") else keys if right < 0 else right
     pairs: int = sum(max(0, min(row + behind + 1, keys) - (row - back)) for row, back in enumerate(before))
-    return 2 * prod(out.shape[:-2]) * pairs * (given(specs, 0, "query").shape[-1] + width)
+    return 2 * prod(out.shape[:-2]) * pairs * (require_spec(specs, 0, "query").shape[-1] + width)
 
 
 _SPREAD = {"query": {"fill": "randn", "std": 4.0}, "key": {"fill": "randn", "std": 4.0}}
@@ -164,7 +164,7 @@ def scaled_dot_product_attention_samples() -> Iterator[Sample]:
         _sdpa((2, 3, 17, 16), (2, 3, 17, 16), is_causal=True),
         _sdpa((1, 4, 33, 64), (1, 2, 33, 64), enable_gqa=True),
     ]
-    yield from standard(calls, FLOATS, special=False)
+    yield from standard_samples(calls, FLOATS, special=False)
     for name in ("query", "key"):
         yield from in_every_layout([_sdpa((2, 2, 16, 8), (2, 2, 16, 8), is_causal=True)], names=[name])
     yield from in_every_layout([_sdpa((2, 2, 9, 8), (2, 2, 17, 8), attn_mask=(9, 17))], names=["attn_mask"])
@@ -194,7 +194,7 @@ def scaled_dot_product_attention_samples() -> Iterator[Sample]:
     yield from variations(
         "long", [_sdpa((1, 1, 3, 1), (1, 1, 801, 1), generator=rising, scale=1.0)], dtypes=MAIN_FLOATS
     )
-    yield from refused(
+    yield from error_samples(
         _sdpa((1, 2, 5, 8), (1, 2, 7, 9)),
         # More values than keys; a kernel that reads only the first goes unnoticed.
         _sdpa((1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 9, 8)),
@@ -242,7 +242,7 @@ def _window_samples() -> Iterator[Sample]:
     windowed_and_capped = _sdpa((1, 2, 33, 16), (1, 2, 33, 16), is_causal=True, window_size=(7, 0), softcap=5.0)
     yield from variations("softcap", [windowed_and_capped], dtypes=("bfloat16",))
     shapes = ((1, 2, 5, 8), (1, 2, 5, 8))
-    yield from refused(_sdpa(*shapes, window_size=(3,)), _sdpa(*shapes, softcap=-1.0))
+    yield from error_samples(_sdpa(*shapes, window_size=(3,)), _sdpa(*shapes, softcap=-1.0))
 
 
 def _special_value_samples() -> Iterator[Sample]:

@@ -74,13 +74,13 @@ def attention_operands(inputs: Inputs, attributes: Attributes) -> AttentionOpera
     mask = optional_input(inputs, 3)
     if mask is not None:
         mask = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else as_float64(mask)
-    visible = seen_keys(query.shape[-2], key.shape[-2], attributes)
+    visible = visible_keys_mask(query.shape[-2], key.shape[-2], attributes)
     if visible is not None:
         mask = np.where(visible, 0.0 if mask is None else mask, -np.inf)
     return AttentionOperands(query, key, value, mask, scale, attributes.get("softcap", 0.0))
 
 
-def seen_keys(queries: int, keys: int, attributes: Attributes, first: int = 0) -> Array | None:
+def visible_keys_mask(queries: int, keys: int, attributes: Attributes, first: int = 0) -> Array | None:
     """Return the mask of keys that each query attends to by is_causal and window_size, None for all keys.
 
     Query i has the position `first` + i.

@@ -7,13 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.attention.attention import SCALE, SOFTCAP, WINDOW, require_shared_heads, require_window
-from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, call, data, in_dtypes, reshaped, uniform
+from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, call, data_fill, in_dtypes, reshaped, uniform
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED
-from optest.operators.samples import in_every_layout, in_layouts_at_once, led_by, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, below, dense
+from optest.operators.samples import (
+    error_samples,
+    in_every_layout,
+    in_layouts_at_once,
+    samples_by_leading_dtype,
+    variations,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, index_range
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in EVERY_FLOAT)
 _PREFILL = tuple((*variant, variant[3]) for variant in _PAGED)
@@ -112,7 +118,7 @@ def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
     declared = "query: T[heads, tokens, size], key: T[key_heads, tokens, size], value: T[key_heads, tokens, size], "
     declared += "key_cache: T[key_heads, keys, size], value_cache: T[key_heads, values, size]"
     outs = "T[tokens, heads, size], T[key_heads, keys, size], T[key_heads, values, size]"
-    n, outputs = fitted(specs, f"{declared} -> {outs}")
+    n, outputs = match_declaration(specs, f"{declared} -> {outs}")
     require_window(attributes)
     require_shared_heads("key", n.key_heads, n.heads)
     length = attributes["pos"] + n.tokens
@@ -135,7 +141,7 @@ def _infer_paged(specs: Specs, attributes: Attributes, query: str, offsets: str)
     cache = _declared_cache(attributes)
     tensors = f"query: {query}, key_cache: {cache}, value_cache: {cache}, block_tables: index[sequences, columns]"
     parameters = f"seq_lens: index[sequences], {offsets}alibi_slopes?: [heads]"
-    n, outputs = fitted(specs, f"{tensors}, {parameters} -> {query}")
+    n, outputs = match_declaration(specs, f"{tensors}, {parameters} -> {query}")
     require_window(attributes)
     require_shared_heads("key_cache", n.key_heads, n.heads)
     return outputs
@@ -156,7 +162,7 @@ def _block_tokens(cache: TensorSpec, attributes: Attributes) -> int:
 def infer_paged_caching(specs: Specs, attributes: Attributes) -> Outputs:
     cache, new = _declared_cache(attributes), "T[count, key_heads, size]"
     declared = f"key_cache: {cache}, value_cache: {cache}, key: {new}, value: {new}, slot_mapping: index[count]"
-    n, outputs = fitted(specs, f"{declared} -> {cache}, {cache}")
+    n, outputs = match_declaration(specs, f"{declared} -> {cache}, {cache}")
     if n.count and not n.blocks * n.slots:
         raise UnfitArguments(f"slot_mapping has {n.count} elements, expected 0, as the caches have no slots")
     return outputs
@@ -165,7 +171,7 @@ def infer_paged_caching(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_merge_attention_states(specs: Specs, _attributes: Attributes) -> Outputs:
     output, lse = "T[tokens, heads, size]", "P[heads, tokens]"
     inputs = f"prefix_output: {output}, prefix_lse: {lse}, suffix_output: {output}, suffix_lse: {lse}"
-    return fitted(specs, f"{inputs} -> {output}, {lse}")[1]
+    return match_declaration(specs, f"{inputs} -> {output}, {lse}")[1]
 
 
 def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
@@ -176,7 +182,7 @@ def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str,
     # A sequence cannot be longer than all blocks of its row.
     longest = float(tables.shape[1] * _block_tokens(cache, attributes))
     return {
-        "block_tables": below(cache.shape[0]),
+        "block_tables": index_range(cache.shape[0]),
         "seq_lens": Interval(low=min(longest, 1.0), high=longest),
         "alibi_slopes": Interval(low=2.0**-8, high=0.5),
     }
@@ -186,7 +192,7 @@ def paged_caching_domain(specs: Specs, attributes: Attributes) -> Mapping[str, I
     """Return the range of slots of the caches."""
     cache = specs[0]
     slots = cache.shape[0] * _block_tokens(cache, attributes) if cache is not None and cache.rank == 4 else 1
-    return {"slot_mapping": below(slots)}
+    return {"slot_mapping": index_range(slots)}
 
 
 def _cached(
@@ -216,7 +222,9 @@ def _cached(
 
 def attention_samples() -> Iterator[Sample]:
     calls = [_cached(4, 5, 8, 7, keys=2, length=17), _cached(3, 17, 16, 0), _cached(6, 1, 37, 12, keys=2, length=20)]
-    yield from led_by("query", calls, dtypes=EVERY_FLOAT, names=("query", "key", "key_cache", "value_cache"))
+    yield from samples_by_leading_dtype(
+        "query", calls, dtypes=EVERY_FLOAT, names=("query", "key", "key_cache", "value_cache")
+    )
     sizes = [
         *(_cached(2, n, 16, 3) for n in (1, 2, 15, 16, 33, 65)),
         *(_cached(2, 3, n, 5, length=11) for n in (1, 7, 33, 64, 129)),
@@ -240,9 +248,11 @@ def attention_samples() -> Iterator[Sample]:
         calls = [_cached(4, 5, 16, 28, keys=2, attributes=attributes, generator=fills) for fills in (None, large)]
         yield from variations("log-sum-exp", calls, dtypes=EVERY_FLOAT)
     partly_filled_cache = _cached(1, 1, 2, 2, length=4)
-    unwritten_tokens = {"key_cache": data([[[1.0, 0.5], [-1.0, 0.25], ["nan", "nan"], ["inf", "nan"]]])}
+    unwritten_tokens = {"key_cache": data_fill([[[1.0, 0.5], [-1.0, 0.25], ["nan", "nan"], ["inf", "nan"]]])}
     yield from variations("special", [{**partly_filled_cache, "generator": unwritten_tokens}], dtypes=MAIN_FLOATS)
-    yield from refused(_cached(4, 5, 8, 7, length=11), _cached(4, 5, 8, 7, keys=3), _cached(4, 5, 8, -1, length=9))
+    yield from error_samples(
+        _cached(4, 5, 8, 7, length=11), _cached(4, 5, 8, 7, keys=3), _cached(4, 5, 8, -1, length=9)
+    )
 
 
 _VIEW_NAMES = ("window_size", "softcap")
@@ -285,7 +295,7 @@ def _paged(
         **slopes,
     }
     if queries is not None:
-        offsets = {"cu_seqlens_q": data([sum(queries[:row]) for row in range(sequences + 1)])}
+        offsets = {"cu_seqlens_q": data_fill([sum(queries[:row]) for row in range(sequences + 1)])}
         options["generator"] = {**offsets, **options.get("generator", {})}
     return call(attributes, **shapes, **options)
 
@@ -293,7 +303,7 @@ def _paged(
 def paged_attention_samples() -> Iterator[Sample]:
     calls = [_paged(5, 4, 16, keys=2), _paged(3, 2, 37, alibi=True), _paged(2, 8, 64, keys=1, tokens=16)]
     names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
-    yield from led_by("query", calls, dtypes=EVERY_FLOAT, names=names)
+    yield from samples_by_leading_dtype("query", calls, dtypes=EVERY_FLOAT, names=names)
     sizes = [
         *(_paged(n, 2, 16) for n in (1, 17, 65)),
         *(_paged(3, 2, n) for n in (1, 2, 17, 129, 256)),
@@ -315,16 +325,19 @@ def paged_attention_samples() -> Iterator[Sample]:
     narrow = [{**case, "dtypes": [*["float32"] * 3, "int32", "int32"]} for case in calls[::2]]
     yield from variations("dtypes", narrow)
     yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, attributes))
-    ends = {"seq_lens": data([1, 4, 5, 12]), "block_tables": data([[0, 0, 0], [5, 0, 0], [3, 1, 0], [2, 2, 2]])}
+    ends = {
+        "seq_lens": data_fill([1, 4, 5, 12]),
+        "block_tables": data_fill([[0, 0, 0], [5, 0, 0], [3, 1, 0], [2, 2, 2]]),
+    }
     yield from variations("indices", [_paged(4, 2, 16, generator=ends)])
     partly_filled_block = [[[[1.0], [2.0], ["nan"], ["inf"]]]]  # tokens after the last one of a sequence are unwritten
     unwritten_tokens = {
-        "value_cache": data(partly_filled_block),
-        "seq_lens": data([2, 1]),
-        "block_tables": data([[0], [0]]),
+        "value_cache": data_fill(partly_filled_block),
+        "seq_lens": data_fill([2, 1]),
+        "block_tables": data_fill([[0], [0]]),
     }
     yield from variations("special", [_paged(2, 1, 1, blocks=1, columns=1, generator=unwritten_tokens)])
-    yield from refused(
+    yield from error_samples(
         _paged(3, 4, 16, keys=3),
         reshaped(_paged(3, 2, 16), seq_lens=[4]),
         reshaped(_paged(3, 2, 16), block_tables=[2, 3]),
@@ -333,7 +346,7 @@ def paged_attention_samples() -> Iterator[Sample]:
 
 def _prefill(queries: Sequence[int], lengths: Sequence[int], heads: int, size: int, **options: Any) -> dict[str, Any]:
     """Return a paged_prefill_attention call with numbers of `queries` and total `lengths` of each sequence."""
-    options["generator"] = {"seq_lens": data(list(lengths)), **options.get("generator", {})}
+    options["generator"] = {"seq_lens": data_fill(list(lengths)), **options.get("generator", {})}
     return _paged(len(queries), heads, size, queries=queries, **options)
 
 
@@ -350,7 +363,7 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
         for case, limit in zip(calls, (5, 17, 9), strict=True)
     ]
     names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
-    yield from led_by("query", random_lengths, dtypes=EVERY_FLOAT, names=names)
+    yield from samples_by_leading_dtype("query", random_lengths, dtypes=EVERY_FLOAT, names=names)
     yield from variations("ordinary", calls)
     yield from in_layouts_at_once(calls, names=["cu_seqlens_q"])
     sizes = [
@@ -371,12 +384,12 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
     views.append(_prefill((9, 4), (12, 8), 8, 16, alibi=True, window_size=(4, -1), **by_token))
     yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, views))
     yield from variations("dtypes", [{**case, "dtypes": {"query": "float16", "seq_lens": "int32"}} for case in calls])
-    shared = {"block_tables": data([[0, 1, 2], [0, 5, 5], [4, 3, 2]])}  # a shared prefix, and blocks out of order
+    shared = {"block_tables": data_fill([[0, 1, 2], [0, 5, 5], [4, 3, 2]])}  # a shared prefix, and blocks out of order
     yield from variations("indices", [_prefill(queries, lengths, 4, 16, keys=2, generator=shared)])
     partly_filled_block = [[[[1.0], [2.0], ["nan"], ["inf"]]]]
-    unwritten_tokens = {"value_cache": data(partly_filled_block), "block_tables": data([[0]])}
+    unwritten_tokens = {"value_cache": data_fill(partly_filled_block), "block_tables": data_fill([[0]])}
     yield from variations("special", [_prefill((2,), (2,), 1, 1, blocks=1, columns=1, generator=unwritten_tokens)])
-    yield from refused(
+    yield from error_samples(
         _prefill(queries, lengths, 4, 16, keys=3),
         reshaped({**calls[0], "generator": "randn"}, cu_seqlens_q=[3]),
         reshaped({**calls[0], "generator": "randn"}, seq_lens=[4]),
@@ -392,7 +405,7 @@ def _caching(blocks: int, heads: int, tokens: int, size: int, count: int, **opti
 def paged_caching_samples() -> Iterator[Sample]:
     calls = [_caching(4, 2, 5, 17, 6), _caching(3, 1, 16, 37, 9), _caching(6, 3, 1, 8, 2)]
     names = ("key_cache", "value_cache", "key", "value")
-    yield from led_by("key_cache", calls, dtypes=EVERY_FLOAT, names=(*names, "slot_mapping"))
+    yield from samples_by_leading_dtype("key_cache", calls, dtypes=EVERY_FLOAT, names=(*names, "slot_mapping"))
     # Distinct slots: the result does not depend on the order of writes.
     in_order = {"slot_mapping": "arange"}
     sizes = [
@@ -403,7 +416,7 @@ def paged_caching_samples() -> Iterator[Sample]:
         _caching(4097, 2, 8, 17, 300),
     ]
     yield from variations("sizes", sizes)
-    skipped_slots = {"slot_mapping": data([3, -1, 19, -1, 0, 7])}
+    skipped_slots = {"slot_mapping": data_fill([3, -1, 19, -1, 0, 7])}
     with_skipped = _caching(4, 2, 5, 17, 6, generator=skipped_slots)
     yield from variations("indices", in_dtypes("key_cache", MAIN_FLOATS, [with_skipped]))
     flash = [_in_nhd_layout(case) for case in (*calls, with_skipped, _caching(5, 4, 4, 8, 9))]
@@ -411,11 +424,11 @@ def paged_caching_samples() -> Iterator[Sample]:
     yield from variations("dtypes", [{**flash[0], "dtypes": [*["float16"] * 4, "int32"]}])
     special = dict.fromkeys(names, "special")
     yield from variations("special", [_caching(4, 2, 5, 17, 6, generator=special)])
-    yield from refused(
+    yield from error_samples(
         call(key_cache=(4, 2, 5, 8), value_cache=(4, 2, 5, 8), key=(6, 3, 8), value=(6, 3, 8), slot_mapping=(6,)),
         call(key_cache=(4, 2, 5, 8), value_cache=(4, 2, 5, 8), key=(6, 2, 8), value=(6, 2, 8), slot_mapping=(5,)),
         call(key_cache=(4, 5, 8), value_cache=(4, 5, 8), key=(6, 5, 8), value=(6, 5, 8), slot_mapping=(6,)),
-        _caching(4, 2, 5, 8, 2, generator={"slot_mapping": data([0, 20])}),
+        _caching(4, 2, 5, 8, 2, generator={"slot_mapping": data_fill([0, 20])}),
     )
 
 
@@ -441,10 +454,10 @@ def merge_attention_states_samples() -> Iterator[Sample]:
     # An empty set of keys has the log-sum-exp −∞ and an output of zeros.
     rows, nothing = [[0.5, -2.0], [3.0, 0.25]], [[0.0, 0.0], [0.0, 0.0]]
     empty: dict[str, Any] = {  # the prefix, the suffix, both and neither
-        "prefix_output": data([nothing, rows, nothing, rows]),
-        "prefix_lse": data([["-inf", 2.0, "-inf", 0.5]] * 2),
-        "suffix_output": data([rows, nothing, nothing, rows]),
-        "suffix_lse": data([[-1.0, "-inf", "-inf", 700.0]] * 2),
+        "prefix_output": data_fill([nothing, rows, nothing, rows]),
+        "prefix_lse": data_fill([["-inf", 2.0, "-inf", 0.5]] * 2),
+        "suffix_output": data_fill([rows, nothing, nothing, rows]),
+        "suffix_lse": data_fill([[-1.0, "-inf", "-inf", 700.0]] * 2),
     }
     for kind in EVERY_FLOAT:
         calls = [_merge(5, 2, 16, kind), _merge(7, 3, 37, kind), _merge(4, 4, 64, kind), _merge(1, 8, 128, kind)]
@@ -464,4 +477,4 @@ def merge_attention_states_samples() -> Iterator[Sample]:
         yield from variations("sizes", [_merge(*size, kind) for size in sizes for kind in MAIN_FLOATS[:2]])
     yield from variations("sizes", [_merge(65_537, 1, 17), _merge(1, 1, 1), _merge(300, 32, 128, "bfloat16")])
     wrong = [{"prefix_lse": [2, 4]}, {"suffix_output": [5, 2, 8]}, {"suffix_lse": [5, 2]}, {"prefix_output": [5, 16]}]
-    yield from refused(*(reshaped(_merge(5, 2, 16), **shapes) for shapes in wrong))
+    yield from error_samples(*(reshaped(_merge(5, 2, 16), **shapes) for shapes in wrong))

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, Reference, as_float64, inferred, optional_input
+from optest.operators.arrays import Array, Attributes, Inputs, Reference, as_float64, infer_from_arrays, optional_input
 from optest.operators.attention.attention_reference import (
     log_sum_exp,
     scaled_dot_product_attention_reference,
     scaled_dot_product_attention_terms,
-    seen_keys,
+    visible_keys_mask,
 )
 from optest.operators.attention.cached_attention import (
     infer_attention,
@@ -24,7 +24,17 @@ from optest.operators.attention.cached_attention import (
 from optest.operators.attention.varlen_attention import infer_varlen_attention
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.indexing.index_copy_reference import is_one_of
-from optest.operators.running_errors import Bounded, Number, budgets, either, exactly, exp, log, moved, softplus
+from optest.operators.running_errors import (
+    Bounded,
+    Number,
+    budgets,
+    evaluate,
+    exp,
+    larger_error_of,
+    log,
+    move_elements,
+    softplus,
+)
 from optest.operators.shapes import Inference
 from optest.spec import ErrorBudget, UnfitArguments
 
@@ -33,7 +43,7 @@ Calls = Iterator[tuple[list[Any], dict[str, Any]]]
 
 
 def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_attention, inputs, attributes)
+    infer_from_arrays(infer_attention, inputs, attributes)
     call = _cached_call(inputs, attributes)
     (out,) = scaled_dot_product_attention_reference(*call)
     lse = [log_sum_exp(*call)[0]] if attributes.get("return_lse") else []
@@ -74,7 +84,7 @@ def _sequence_call(
     causal = {**attributes, "is_causal": attributes.get("is_causal", True)}
     queries, keys = query.shape[1], key_and_value[0].shape[1]
     # Masks are computed here, as positions start at `first` and not at 0.
-    mask = seen_keys(queries, keys, causal, first)
+    mask = visible_keys_mask(queries, keys, causal, first)
     if slopes is not None:
         # ALiBi: a slope per head times the (negative) distance to the query.
         distance = np.arange(keys) - first - np.arange(queries)[:, None]
@@ -151,7 +161,7 @@ def _reference_and_terms(
     """Return the reference and the error terms of an operator whose `calls` yields attention per sequence."""
 
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-        _, (out, *lse) = inferred(infer, inputs, attributes)
+        _, (out, *lse) = infer_from_arrays(infer, inputs, attributes)
         sequence_calls = list(calls(inputs, attributes))
         rows = [[log_sum_exp(*call)[0] for call in sequence_calls] for _ in lse]
         outs = [scaled_dot_product_attention_reference(*call)[0] for call in sequence_calls]
@@ -159,7 +169,7 @@ def _reference_and_terms(
 
     def terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
         """Return the budgets of scaled_dot_product_attention over the keys of each sequence."""
-        _, (out, *lse) = inferred(infer, inputs, attributes)
+        _, (out, *lse) = infer_from_arrays(infer, inputs, attributes)
         sequence_calls = list(calls(inputs, attributes))
         # Without sequences there are no budgets to join.
         if not sequence_calls:
@@ -218,7 +228,7 @@ def _map_budgets(function: Callable[..., Array], budgets: Sequence[ErrorBudget])
 
 def paged_caching_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return copies of the caches with the tokens in their slots; if a slot repeats, the last token wins."""
-    inferred(infer_paged_caching, inputs, attributes)
+    infer_from_arrays(infer_paged_caching, inputs, attributes)
     outs = []
     for cache, indices, tokens in _writes(inputs, attributes):
         out = cache.copy()
@@ -258,19 +268,24 @@ def _merged_states(inputs: Sequence[Any], _attributes: Attributes) -> tuple[Numb
     largest = np.maximum(*(x.value if isinstance(x, Bounded) else x for x in (prefix_lse, suffix_lse)))
     both_empty = largest == -np.inf
     first, second = (exp(x - np.where(both_empty, 0.0, largest)) for x in (prefix_lse, suffix_lse))
-    total = moved(first + second, lambda values: np.where(both_empty, 1.0, values))
+    total = move_elements(first + second, lambda values: np.where(both_empty, 1.0, values))
     difference, lse = suffix_lse - prefix_lse, log(total) + largest
     # Weights are separate quotients: kernels that divide the sum of both products lose less if the products cancel.
     # FlashAttention computes weights from the merged log-sum-exp, ring attention moves the prefix by a sigmoid.
-    weights = [either(first / total, exp(prefix_lse - lse)), either(second / total, exp(suffix_lse - lse))]
-    first, second, step = (moved(x, lambda v: v.T[..., None]) for x in (*weights, 1.0 / (1.0 + exp(-difference))))
-    out = either(prefix * first + suffix * second, prefix - step * (prefix - suffix))
-    return out, either(lse, prefix_lse + softplus(difference))
+    weights = [
+        larger_error_of(first / total, exp(prefix_lse - lse)),
+        larger_error_of(second / total, exp(suffix_lse - lse)),
+    ]
+    first, second, step = (
+        move_elements(x, lambda v: v.T[..., None]) for x in (*weights, 1.0 / (1.0 + exp(-difference)))
+    )
+    out = larger_error_of(prefix * first + suffix * second, prefix - step * (prefix - suffix))
+    return out, larger_error_of(lse, prefix_lse + softplus(difference))
 
 
 def merge_attention_states_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_merge_attention_states, inputs, attributes)
-    return exactly(_merged_states, inputs, attributes)
+    infer_from_arrays(infer_merge_attention_states, inputs, attributes)
+    return evaluate(_merged_states, inputs, attributes)
 
 
 def merge_attention_states_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

@@ -7,20 +7,20 @@ from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, call
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
-from optest.operators.samples import in_every_layout, integer_exact, refused, standard, variations
+from optest.operators.samples import error_samples, in_every_layout, integer_exact, standard_samples, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Shape,
     Specs,
-    below,
-    given,
-    optional,
+    index_range,
+    optional_input,
     require_dimensions,
+    require_spec,
     rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _INDICES = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
 _POSITIONS = tuple((name, name, name, index) for name in EVERY_FLOAT for index in _INDICES)
@@ -61,15 +61,15 @@ DESCRIPTORS = in_module(
 
 
 def infer_rope(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     require_dimensions(spec, "input", 2)
     # cos and sin have one column per pair.
     half = rotated_size(spec, attributes) // 2
     tables = "cos: T|float32[*rows, half_of_rotated], sin: T|float32[*rows, half_of_rotated]"
     declared = f"input: T[*shape], {tables}, position_ids?: [*positions] -> T[*shape]"
-    n, outputs = fitted(specs, declared, half_of_rotated=half)
+    n, outputs = match_declaration(specs, declared, half_of_rotated=half)
     # Without position_ids the rows of cos and sin are positions; with them cos and sin are tables.
-    if optional(specs, 3) is None:
+    if optional_input(specs, 3) is None:
         _require_rows("cos", n.rows, spec)
         return outputs
     if len(n.rows) != 1 or not n.rows[0]:
@@ -104,7 +104,7 @@ def rope_length(_specs: Specs, _attributes: Attributes) -> int:
 
 def positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of positions: the rows of the tables."""
-    return {"position_ids": below(rows_of(specs, 1))}
+    return {"position_ids": index_range(rows_of(specs, 1))}
 
 
 def rope_samples() -> Iterator[Sample]:
@@ -113,7 +113,7 @@ def rope_samples() -> Iterator[Sample]:
         call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)),
         call(input=(2, 3, 7, 64), cos=(2, 7, 32), sin=(2, 7, 32)),
     ]
-    yield from standard(
+    yield from standard_samples(
         calls,
         FLOATS,
         sized=lambda n: call({"interleaved": n % 2 == 0}, input=(1, 2, 3, 2 * n), cos=(3, n), sin=(3, n)),
@@ -148,7 +148,7 @@ def rope_samples() -> Iterator[Sample]:
         wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
         yield from variations("dtypes", ({**case, "dtypes": [half, "float32", "float32"]} for case in wide))
     yield from integer_exact(calls)
-    yield from refused(
+    yield from error_samples(
         call(input=(1, 2, 5, 7), cos=(5, 3), sin=(5, 3)),
         call(input=(1, 2, 5, 8), cos=(5, 8), sin=(5, 8)),
         call(input=(1, 2, 5, 8), cos=(6, 4), sin=(6, 4)),

@@ -12,7 +12,7 @@ from optest.operators.arrays import (
     Attributes,
     Inputs,
     as_float64,
-    inferred,
+    infer_from_arrays,
     optional_input,
     quiet_hooks,
     spec_of,
@@ -70,7 +70,7 @@ def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
 
 
 def rotary_embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_rotary_embedding, inputs, attributes)
+    infer_from_arrays(infer_rotary_embedding, inputs, attributes)
     return tuple(np.swapaxes(rope_reference(*call)[0], 0, 1) for call in _rope_calls(inputs, attributes))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data_fill, in_dtypes
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
-from optest.operators.samples import led_by, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, below, rows_of
+from optest.operators.samples import error_samples, samples_by_leading_dtype, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, index_range, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _INDICES = ("int64", "int32")
 # Serving frameworks keep the cache in float32 for 16-bit queries, too.
@@ -46,7 +46,7 @@ DESCRIPTORS = in_module(
 def infer_rotary_embedding(specs: Specs, _attributes: Attributes) -> Outputs:
     tensors = "positions: index[tokens], query: T[tokens, heads, size], key: T[tokens, key_heads, size]"
     outs = "T[tokens, heads, size], T[tokens, key_heads, size]"
-    n, outputs = fitted(specs, f"{tensors}, cos_sin_cache: T|float32[rows, rotated] -> {outs}")
+    n, outputs = match_declaration(specs, f"{tensors}, cos_sin_cache: T|float32[rows, rotated] -> {outs}")
     if n.rotated % 2 or not 0 < n.rotated <= n.size or (n.tokens and not n.rows):
         raise UnfitArguments(f"cos_sin_cache is {n.rows}x{n.rotated}, expected rows of an even size up to {n.size}")
     return outputs
@@ -54,7 +54,7 @@ def infer_rotary_embedding(specs: Specs, _attributes: Attributes) -> Outputs:
 
 def rotary_positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of positions: the rows of cos_sin_cache."""
-    return {"positions": below(rows_of(specs, 3))}
+    return {"positions": index_range(rows_of(specs, 3))}
 
 
 def _rotary(
@@ -69,7 +69,7 @@ def _rotary(
 
 def rotary_embedding_samples() -> Iterator[Sample]:
     calls = [_rotary(5, 4, 2, 8), _rotary(7, 3, 1, 64, 32, is_neox=False), _rotary(17, 6, 2, 128, rows=257)]
-    yield from led_by("query", calls)
+    yield from samples_by_leading_dtype("query", calls)
     yield from variations("dtypes", [{**case, "dtypes": list(dtypes)} for dtypes in _VARIANTS for case in calls[:2]])
     # Half sizes around vector widths.
     halves = (1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128)
@@ -89,7 +89,7 @@ def rotary_embedding_samples() -> Iterator[Sample]:
     )
     for positions, length in tables:
         for index in _INDICES:
-            dtypes, fills = [index, *["float32"] * 3], {"positions": data(list(positions))}
+            dtypes, fills = [index, *["float32"] * 3], {"positions": data_fill(list(positions))}
             case = _rotary(len(positions), 2, 1, 8, 4, rows=length, dtypes=dtypes, generator=fills)
             yield from variations("positions", [case])
     # The table stays ordinary, so that special values come from the rotated tensors only.
@@ -97,7 +97,7 @@ def rotary_embedding_samples() -> Iterator[Sample]:
     yield from variations(
         "special", [_rotary(5, 4, 2, 16, 8, is_neox=kind, generator=special) for kind in (True, False)]
     )
-    yield from refused(
+    yield from error_samples(
         call(positions=(5,), query=(5, 2, 8), key=(4, 2, 8), cos_sin_cache=(9, 8)),
         call(positions=(4,), query=(5, 2, 8), key=(5, 2, 8), cos_sin_cache=(9, 8)),
         call(positions=(5,), query=(5, 2, 8), key=(5, 2, 8), cos_sin_cache=(9, 10)),

@@ -7,12 +7,12 @@ from typing import Any
 
 from optest.operators.attention.attention import SCALE, SOFTCAP, WINDOW, require_shared_heads, require_window
 from optest.operators.attention.cached_attention import RETURN_LSE, VIEWS, log_sum_exps
-from optest.operators.calls import MAIN_FLOATS, call, data
+from optest.operators.calls import MAIN_FLOATS, call, data_fill
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import OperatorDescriptor, Sample, Tier
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 DESCRIPTORS = in_module(
     __name__,
@@ -48,7 +48,7 @@ DESCRIPTORS = in_module(
 def infer_varlen_attention(specs: Specs, attributes: Attributes) -> Outputs:
     tensors = "query: T[tokens, heads, size], key: T[keys, key_heads, size], value: T[keys, key_heads, width]"
     offsets = "cu_seqlens_q: index[offsets], cu_seqlens_k: index[offsets]"
-    n, outputs = fitted(specs, f"{tensors}, {offsets} -> T[tokens, heads, width]")
+    n, outputs = match_declaration(specs, f"{tensors}, {offsets} -> T[tokens, heads, width]")
     require_window(attributes)
     require_shared_heads("key", n.key_heads, n.heads)
     return (*outputs, *log_sum_exps(outputs[0], n.heads, n.tokens, attributes))
@@ -70,7 +70,7 @@ def _varlen(
     """Return a call with numbers of `queries` and `keys` of each sequence (equal if `keys` is None)."""
     keys, key_heads = queries if keys is None else keys, key_heads or heads
     offsets = {
-        name: data([sum(lengths[:row]) for row in range(len(lengths) + 1)])
+        name: data_fill([sum(lengths[:row]) for row in range(len(lengths) + 1)])
         for name, lengths in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys))
     }
     return call(
@@ -132,13 +132,13 @@ def varlen_attention_samples() -> Iterator[Sample]:
     # The middle sequence is NaN: a neighbour that reads one of its rows becomes NaN.
     rows = [[[1.0, 0.5]], [["nan", "nan"]], [["nan", "nan"]], [[0.25, -1.0]], [[1.0, 2.0]]]
     for name in MAIN_FLOATS:
-        fills = dict.fromkeys(("query", "key", "value"), data(rows))
+        fills = dict.fromkeys(("query", "key", "value"), data_fill(rows))
         case = _varlen((1, 2, 2), heads=1, size=2, dtype=name, generator=fills, is_causal=True)
         yield from variations("special", [case])
-    yield from refused(
+    yield from error_samples(
         _varlen((5, 3), heads=4, key_heads=3),
-        {**_varlen((5, 3)), "generator": {"cu_seqlens_q": data([0, 6, 5]), "cu_seqlens_k": data([0, 5, 8])}},
-        {**_varlen((5, 3)), "generator": {"cu_seqlens_q": data([0, 5, 9]), "cu_seqlens_k": data([0, 5, 8])}},
+        {**_varlen((5, 3)), "generator": {"cu_seqlens_q": data_fill([0, 6, 5]), "cu_seqlens_k": data_fill([0, 5, 8])}},
+        {**_varlen((5, 3)), "generator": {"cu_seqlens_q": data_fill([0, 5, 9]), "cu_seqlens_k": data_fill([0, 5, 8])}},
         _varlen((5, 3), (5, 2, 1)),
     )
 

@@ -15,8 +15,8 @@ from optest.operators.arrays import (
     Attributes,
     Inputs,
     as_float64,
-    inferred,
-    largest,
+    infer_from_arrays,
+    largest_magnitude,
     optional_input,
     quiet_hooks,
     spec_of,
@@ -48,7 +48,7 @@ def _matrix_product(a: Array, b: Array, result: DType) -> Array:
     if not result.is_integer:
         return np.asarray(np.matmul(a, b))
     depth = a.shape[-1]
-    if depth * largest(a) * largest(b) < 2**53:
+    if depth * largest_magnitude(a) * largest_magnitude(b) < 2**53:
         # float64 holds every sum, and BLAS is many times faster than NumPy's loops over integers.
         exact = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
     else:
@@ -218,7 +218,7 @@ def _output_shape(x: Array, weight: Array, window: Window) -> tuple[int, ...]:
 
 def einsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the sums of products of an equation; integers wrap to their dtype."""
-    arrays, equation = inferred(equation_of, inputs, attributes)
+    arrays, equation = infer_from_arrays(equation_of, inputs, attributes)
     result = dtype_of(arrays[0].dtype)
     if result.is_integer:
         wide = [array.astype(np.int64) for array in arrays]
@@ -228,7 +228,7 @@ def einsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
 
 def einsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """Return the terms of each output element: its products of one element of each operand."""
-    _, equation = inferred(equation_of, inputs, attributes)
+    _, equation = infer_from_arrays(equation_of, inputs, attributes)
     sizes = [np.abs(as_float64(operand)) for operand in inputs]
     double = dtype("float64")
     absolute = _contract(sizes, equation, double)
@@ -296,7 +296,7 @@ def _contract_pair(
 
 def grouped_matmul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return each row of the input times its expert's matrix, 0 in rows behind the last expert."""
-    inferred(infer_grouped_matmul, inputs, attributes)
+    infer_from_arrays(infer_grouped_matmul, inputs, attributes)
     return (_multiply_by_expert(as_float64(inputs[0]), as_float64(inputs[1]), inputs[2]),)
 
 

@@ -22,17 +22,24 @@ from optest.operators.contraction.helpers import (
     zeros_times_special,
 )
 from optest.operators.describe import FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
-from optest.operators.samples import integer_exact, of_one_element, refused, standard, variations, zero_mean
+from optest.operators.samples import (
+    error_samples,
+    integer_exact,
+    of_one_element,
+    standard_samples,
+    variations,
+    zero_mean,
+)
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Shape,
     Specs,
     dense,
-    given,
-    optional,
+    optional_input,
     require_same_dtype,
     require_shape,
+    require_spec,
 )
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -76,8 +83,8 @@ DESCRIPTORS = in_module(
 
 def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
     """Return the output of a convolution over ``rank`` spatial dimensions, with or without a batch."""
-    spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
-    bias = optional(specs, 2)
+    spec, weight = require_spec(specs, 0, "input"), require_spec(specs, 1, "weight")
+    bias = optional_input(specs, 2)
     require_same_dtype(spec, weight, "weight")
     window = window_of(spec, weight, attributes, rank)
     result = result_dtype(spec.dtype, attributes)
@@ -90,8 +97,8 @@ def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
 
 def _conv_length(specs: Specs, attributes: Attributes, rank: int) -> int:
     """Return the number of products in an output element, those with padding included."""
-    weight = given(specs, 1, "weight")
-    return weight.shape[1] * window_of(given(specs, 0, "input"), weight, attributes, rank).taps
+    weight = require_spec(specs, 1, "weight")
+    return weight.shape[1] * window_of(require_spec(specs, 0, "input"), weight, attributes, rank).taps
 
 
 infer_conv1d, infer_conv2d, infer_conv3d = (partial(_infer_conv, rank=rank) for rank in (1, 2, 3))
@@ -109,7 +116,7 @@ def conv1d_samples() -> Iterator[Sample]:
         call({"padding": 1, "stride": 2}, input=(2, 3, 14), weight=(5, 3, 4), bias=(5,)),
         call({"padding": 2, "dilation": 2, "groups": 2}, input=(1, 4, 17), weight=(6, 2, 3)),
     ]
-    yield from standard(
+    yield from standard_samples(
         calls,
         NUMBERS,
         sized=lambda n: call({"padding": 1}, input=(1, 2, n), weight=(3, 2, 3), bias=(3,)),
@@ -141,7 +148,7 @@ def conv1d_samples() -> Iterator[Sample]:
     yield from integer_exact([*calls, call(input=(1, 129, 12), weight=(3, 129, 8), bias=(3,))])
     yield from of_one_element(call(input=(1, 1, 1), weight=(1, 1, 1), bias=(1,)))
     yield from zero_mean([call(input=(1, 129, 30), weight=(33, 129, 8))])
-    yield from refused(
+    yield from error_samples(
         call(input=(1, 4, 9), weight=(3, 2, 3)),
         call({"groups": 2}, input=(1, 4, 9), weight=(3, 2, 3)),
         call(input=(1, 4, 2), weight=(3, 4, 3)),
@@ -169,7 +176,7 @@ def conv2d_samples() -> Iterator[Sample]:
         call({"padding": (2, 1), "stride": (1, 2)}, input=(2, 3, 8, 11), weight=(5, 3, 3, 4), bias=(5,)),
         call({"padding": 1, "dilation": (2, 1), "groups": 2}, input=(1, 4, 9, 8), weight=(6, 2, 3, 3)),
     ]
-    yield from standard(
+    yield from standard_samples(
         calls,
         NUMBERS,
         sized=lambda n: call({"padding": 1}, input=(1, 2, 5, n), weight=(3, 2, 3, 3), bias=(3,)),
@@ -199,7 +206,7 @@ def conv2d_samples() -> Iterator[Sample]:
     yield from accumulator([call({"padding": 1}, input=(1, 9, 6, 5), weight=(3, 9, 3, 3), bias=(3,))])
     yield from integer_exact([*calls, call(input=(1, 65, 5, 6), weight=(3, 65, 4, 4), bias=(3,))])
     yield from zero_mean([call({"padding": 1}, input=(1, 65, 9, 9), weight=(17, 65, 4, 4))])
-    yield from refused(
+    yield from error_samples(
         call(input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
         call({"groups": 2}, input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
         call(input=(1, 4, 9, 2), weight=(3, 4, 3, 3)),
@@ -232,7 +239,7 @@ def conv3d_samples() -> Iterator[Sample]:
         call({"padding": (1, 0, 2), "stride": (2, 1, 2)}, input=(1, 3, 6, 5, 7), weight=(4, 3, 3, 2, 4), bias=(4,)),
         call({"padding": 1, "dilation": (1, 2, 1), "groups": 2}, input=(1, 4, 4, 6, 5), weight=(6, 2, 2, 3, 3)),
     ]
-    yield from standard(
+    yield from standard_samples(
         calls,
         NUMBERS,
         sized=lambda n: call({"padding": 1}, input=(1, 2, 3, 4, n), weight=(3, 2, 2, 3, 3), bias=(3,)),
@@ -271,7 +278,7 @@ def conv3d_samples() -> Iterator[Sample]:
     yield from accumulator([call({"padding": 1}, input=(1, 5, 3, 4, 5), weight=(3, 5, 3, 2, 3), bias=(3,))])
     yield from integer_exact([*calls, call(input=(1, 65, 3, 3, 4), weight=(3, 65, 2, 2, 3), bias=(3,))])
     yield from zero_mean([call({"padding": 1}, input=(1, 33, 4, 5, 5), weight=(9, 33, 2, 3, 3))])
-    yield from refused(
+    yield from error_samples(
         call(input=(1, 4, 5, 5, 5), weight=(3, 2, 3, 3, 3)),
         call(input=(1, 4, 5, 5, 2), weight=(3, 4, 3, 3, 3)),
         call(input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3), bias=(4,)),

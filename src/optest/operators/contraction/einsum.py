@@ -11,8 +11,8 @@ from typing import Any
 from optest.operators.calls import call
 from optest.operators.contraction.helpers import beyond_16_bits, special_operands, zeros_times_special
 from optest.operators.describe import NUMBERS, accumulate, attribute, in_module
-from optest.operators.samples import integer_exact, refused, standard, variations, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
+from optest.operators.samples import error_samples, integer_exact, standard_samples, variations, zero_mean
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, require_same_dtype, require_spec
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
@@ -38,15 +38,15 @@ DESCRIPTORS = in_module(
 def infer_einsum(specs: Specs, attributes: Attributes) -> Outputs:
     """Return an output of the operands' dtype and of the shape of the equation's output."""
     equation = equation_of(specs, attributes)
-    return (dense(given(specs, 0, "operands0").dtype, equation.shape),)
+    return (dense(require_spec(specs, 0, "operands0").dtype, equation.shape),)
 
 
 def equation_of(specs: Specs, attributes: Attributes) -> Equation:
     """Return the equation of a call; raise UnfitArguments if the operands do not fit it or differ in dtype."""
-    first = given(specs, 0, "operands0")
+    first = require_spec(specs, 0, "operands0")
     shapes = []
     for index in range(len(specs)):
-        spec = given(specs, index, f"operands{index}")
+        spec = require_spec(specs, index, f"operands{index}")
         require_same_dtype(first, spec, f"operands{index}")
         shapes.append(spec.shape)
     return read_equation(attributes["equation"], shapes)
@@ -76,7 +76,7 @@ def einsum_samples() -> Iterator[Sample]:
         einsum_call("bhid,bhjd->bhij", (2, 3, 5, 17), (2, 3, 4, 17)),
         einsum_call("bij,bjk->bik", (2, 9, 33), (2, 33, 16)),
     ]
-    yield from standard(
+    yield from standard_samples(
         calls,
         NUMBERS,
         sized=lambda n: einsum_call("ij,kj->ik", (3, n), (5, n)),
@@ -132,7 +132,7 @@ def einsum_samples() -> Iterator[Sample]:
     yield from integer_exact(several, dtypes=("float32",))
     yield from integer_exact([*calls, einsum_call("ij,kj->ik", (9, 1025), (5, 1025))])
     yield from zero_mean([einsum_call("bij,bjk->bik", (2, 16, 257), (2, 257, 17))])
-    yield from refused(
+    yield from error_samples(
         einsum_call("ij,jk->ik", (3, 4), (5, 6)),
         einsum_call("ij,jk->iz", (3, 4), (4, 5)),
         einsum_call("ijk,jk->i", (3, 4), (4, 5)),

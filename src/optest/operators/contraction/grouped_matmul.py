@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate as running_sums
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, call, data, in_dtypes
+from optest.operators.calls import MAIN_FLOATS, call, data_fill, in_dtypes
 from optest.operators.describe import FLOATS, accumulate, in_module
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Specs, given
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
+from optest.operators.shapes import Attributes, Specs, require_spec
 from optest.spec import OperatorDescriptor, Sample, Tier
 from optest.spec.declared_shapes import inference
 
@@ -40,13 +40,13 @@ infer_grouped_matmul = inference(
 
 def grouped_matmul_operations(specs: Specs, _attributes: Attributes) -> int:
     """Return 2·M·K·N: every row is multiplied by one matrix."""
-    weight = given(specs, 1, "weight")
-    return 2 * given(specs, 0, "input").shape[0] * weight.shape[1] * weight.shape[2]
+    weight = require_spec(specs, 1, "weight")
+    return 2 * require_spec(specs, 0, "input").shape[0] * weight.shape[1] * weight.shape[2]
 
 
 def _grouped(rows: Sequence[int], depth: int, width: int, generator: Any = None) -> dict[str, Any]:
     """Return a call in which expert i has ``rows[i]`` rows; ``generator`` adds or replaces fills."""
-    offs = data(list(running_sums(rows)))
+    offs = data_fill(list(running_sums(rows)))
     return call(
         generator={"offs": offs, **(generator or {})},
         input=(sum(rows), depth),
@@ -86,11 +86,11 @@ def grouped_matmul_samples() -> Iterator[Sample]:
     exact = {"input": "integer-exact", "weight": "integer-exact"}
     yield from variations("integer-exact", in_dtypes("input", MAIN_FLOATS, [_grouped((17, 0, 2, 30), 37, 64, exact)]))
     # NaN and infinity in one expert's matrix must not reach the rows of its neighbours.
-    special = {"weight": data([[[1.0], [2.0]], [["nan"], ["inf"]], [[0.5], [-1.0]]])}
+    special = {"weight": data_fill([[[1.0], [2.0]], [["nan"], ["inf"]], [[0.5], [-1.0]]])}
     yield from variations("special", [_grouped((2, 0, 3), 2, 1, special), _grouped((2, 1, 3), 2, 1, special)])
-    yield from refused(
+    yield from error_samples(
         call(input=(5, 8), weight=(2, 7, 4), offs=(2,)),
         call(input=(5, 8), weight=(2, 8, 4), offs=(3,)),
-        _grouped((3, 2), 8, 4, {"offs": data([3, 6])}),
-        _grouped((3, 2), 8, 4, {"offs": data([3, 2])}),
+        _grouped((3, 2), 8, 4, {"offs": data_fill([3, 6])}),
+        _grouped((3, 2), 8, 4, {"offs": data_fill([3, 2])}),
     )

@@ -20,12 +20,12 @@ from optest.operators.contraction.helpers import (
 )
 from optest.operators.describe import FLOAT8, FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
 from optest.operators.samples import (
+    error_samples,
     in_every_layout,
     in_layouts_at_once,
     integer_exact,
     of_one_element,
-    refused,
-    standard,
+    standard_samples,
     variations,
     zero_mean,
 )
@@ -36,15 +36,15 @@ from optest.operators.shapes import (
     broadcast_shapes,
     broadcasts_to,
     dense,
-    given,
     length_of_dim,
-    optional,
+    optional_input,
     require_rank,
     require_same_dtype,
     require_scalar,
+    require_spec,
 )
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 DESCRIPTORS = in_module(
     __name__,
@@ -97,7 +97,7 @@ DESCRIPTORS = in_module(
 
 def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output of torch.matmul: vectors are rows on the left, columns on the right; batches broadcast."""
-    left, right = given(specs, 0, "input"), given(specs, 1, "other")
+    left, right = require_spec(specs, 0, "input"), require_spec(specs, 1, "other")
     require_same_dtype(left, right, "other")
     if not (left.shape and right.shape):
         name = "other" if left.shape else "input"
@@ -118,9 +118,9 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output of a product of two batches of matrices, of the dtype that ``result_dtype`` returns."""
-    result = result_dtype(given(specs, 0, "input").dtype, attributes)
+    result = result_dtype(require_spec(specs, 0, "input").dtype, attributes)
     declared = "input: T[batch, rows, depth], mat2: T[batch, depth, columns] -> R[batch, rows, columns]"
-    return fitted(specs, declared, R=result)[1]
+    return match_declaration(specs, declared, R=result)[1]
 
 
 def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
@@ -129,8 +129,8 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
     Raises:
         UnfitArguments: for shapes or dtypes that do not fit, and for factors that the result's dtype does not hold.
     """
-    a, b = given(specs, 0, "a"), given(specs, 1, "b")
-    c = optional(specs, 2)
+    a, b = require_spec(specs, 0, "a"), require_spec(specs, 1, "b")
+    c = optional_input(specs, 2)
     require_same_dtype(a, b, "b")
     for name, spec in (("a", a), ("b", b)):
         if spec.rank not in (2, 3):
@@ -158,15 +158,15 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output of linear; a weight of one dimension is a single row, whose dimension the output lacks."""
-    result = result_dtype(given(specs, 0, "input").dtype, attributes)
-    require_rank(given(specs, 1, "weight"), "weight", 1, 2)
+    result = result_dtype(require_spec(specs, 0, "input").dtype, attributes)
+    require_rank(require_spec(specs, 1, "weight"), "weight", 1, 2)
     declared = "input: T[*lead, depth], weight: T[*features, depth], bias?: R[*features] -> R[*lead, *features]"
-    return fitted(specs, declared, R=result)[1]
+    return match_declaration(specs, declared, R=result)[1]
 
 
 def gemm_length(specs: Specs, attributes: Attributes) -> int:
     """Return the number of products in an output element of gemm."""
-    spec = given(specs, 0, "a")
+    spec = require_spec(specs, 0, "a")
     return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
 
 
@@ -189,7 +189,9 @@ def _float8_products(base_call: Call) -> Iterator[Sample]:
 
 def matmul_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 7), other=(7, 3)), call(input=(33, 65), other=(65, 17)), call(input=(1, 9), other=(9, 64))]
-    yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
+    yield from standard_samples(
+        calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False
+    )
     yield from special_operands(calls[:2], "input", "other")
     yield from zeros_times_special(calls[0], "input", "other")
     yield from _float8_products(call(input=(5, 65), other=(65, 3)))
@@ -230,7 +232,7 @@ def matmul_samples() -> Iterator[Sample]:
     yield from accumulator([call(input=(5, 65), other=(65, 3))])
     yield from integer_exact([*calls, call(input=(17, 1025), other=(1025, 9)), call(input=(2, 3, 33), other=(33, 16))])
     yield from zero_mean([call(input=(16, 1025), other=(1025, 17))], dtypes=EVERY_FLOAT)
-    yield from refused(
+    yield from error_samples(
         call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))
     )
     yield from variations("long", [call(input=(4, 65536), other=(65536, 4))], dtypes=("float32", "float16"))
@@ -245,7 +247,7 @@ def matmul_samples() -> Iterator[Sample]:
 
 def bmm_samples() -> Iterator[Sample]:
     calls = [call(input=(2, 5, 7), mat2=(2, 7, 3)), call(input=(3, 17, 33), mat2=(3, 33, 16))]
-    yield from standard(
+    yield from standard_samples(
         calls, _DTYPES, sized=lambda n: call(input=(2, 3, n), mat2=(2, n, 5)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "input", "mat2")
@@ -262,7 +264,7 @@ def bmm_samples() -> Iterator[Sample]:
     yield from integer_exact([*calls, call(input=(2, 3, 1025), mat2=(2, 1025, 9))])
     yield from zero_mean([call(input=(2, 16, 1025), mat2=(2, 1025, 17))])
     yield from of_one_element(call(input=(1, 1, 1), mat2=(1, 1, 1)))
-    yield from refused(
+    yield from error_samples(
         call(input=(2, 3, 4), mat2=(1, 4, 5)), call(input=(2, 3, 4), mat2=(2, 5, 4)), call(input=(3, 4), mat2=(4, 5))
     )
 
@@ -274,7 +276,7 @@ def gemm_samples() -> Iterator[Sample]:
         call(scaled, a=(33, 65), b=(65, 17), c=(33, 17)),
         call({"alpha": 0.7}, a=(5, 17), b=(17, 3)),
     ]
-    yield from standard(
+    yield from standard_samples(
         calls, _DTYPES, sized=lambda n: call(scaled, a=(3, n), b=(n, 5), c=(3, 5)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "a", "b", "c")
@@ -327,7 +329,7 @@ def gemm_samples() -> Iterator[Sample]:
     yield from integer_exact([calls[0], transposed_sum, call(a=(16, 33), b=(33, 17))])
     yield from zero_mean([call(a=(16, 1025), b=(1025, 17), c=(16, 17))])
     yield from of_one_element(call(scaled, a=(1, 1), b=(1, 1), c=(1, 1)), call(a=(1, 1), b=(1, 1)))
-    yield from refused(
+    yield from error_samples(
         call(a=(3, 4), b=(5, 6)),
         call({"trans_b": True}, a=(3, 4), b=(4, 6)),
         call(a=(3, 4), b=(4, 6), c=(3,)),
@@ -373,7 +375,7 @@ def linear_samples() -> Iterator[Sample]:
         call(input=(2, 17, 33), weight=(16, 33)),
         call(input=(65, 129), weight=(31, 129), bias=(31,)),
     ]
-    yield from standard(
+    yield from standard_samples(
         calls, _DTYPES, sized=lambda n: call(input=(3, n), weight=(5, n), bias=(5,)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "input", "weight", "bias")
@@ -399,7 +401,7 @@ def linear_samples() -> Iterator[Sample]:
     yield from integer_exact([*calls, call(input=(3, 1025), weight=(9, 1025), bias=(9,))])
     yield from zero_mean([call(input=(16, 1025), weight=(17, 1025), bias=(17,))])
     yield from of_one_element(call(input=(1, 1), weight=(1, 1), bias=(1,)), call(input=(1,), weight=(1, 1)))
-    yield from refused(
+    yield from error_samples(
         call(input=(3, 4), weight=(4, 5)),
         call(input=(3, 4), weight=(5, 4), bias=(4,)),
         call(input=(3, 4), weight=(2, 5, 4)),

@@ -27,8 +27,8 @@ from optest.operators.elementwise.helpers import (
     refuse_bool,
     two_matrices,
 )
-from optest.operators.samples import in_layouts_at_once, of_a_million, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
+from optest.operators.samples import error_samples, in_layouts_at_once, million_element_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, require_scalar, require_spec
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, dtype
 
 _CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
@@ -105,7 +105,7 @@ def infer_add(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_sub(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output of ``infer_add``; raise UnfitArguments if an operand is bool, as torch does."""
     for index, name in enumerate(("input", "other")):
-        refuse_bool(given(specs, index, name).dtype, name)
+        refuse_bool(require_spec(specs, index, name).dtype, name)
     return infer_add(specs, attributes)
 
 
@@ -184,7 +184,9 @@ def add_samples() -> Iterator[Sample]:
     yield from _ends_of_range()
     yield from variations("attributes", [two_matrices({"alpha": 3.0})], dtypes=("bool",))
     yield from variations("sizes", [call(input=(LARGE_SIZE, 1), other=(2,))], dtypes=("float32",))
-    yield from of_a_million(call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32")
+    yield from million_element_samples(
+        call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32"
+    )
 
 
 def sub_samples() -> Iterator[Sample]:
@@ -194,7 +196,7 @@ def sub_samples() -> Iterator[Sample]:
     yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES, sign=-1)
     yield from _ends_of_range()
-    yield from refused(two_matrices(dtypes=["bool"]))
+    yield from error_samples(two_matrices(dtypes=["bool"]))
 
 
 def _scaled() -> Iterator[Sample]:
@@ -210,7 +212,7 @@ def _scaled() -> Iterator[Sample]:
     yield from variations("attributes", scalars, dtypes=("float32",))
     close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
     yield from variations("cancellation", [close], dtypes=(*MAIN_FLOATS, "float64"))
-    yield from refused(two_matrices({"alpha": 0.5}, dtypes=["int32"]))
+    yield from error_samples(two_matrices({"alpha": 0.5}, dtypes=["int32"]))
 
 
 def mul_samples() -> Iterator[Sample]:
@@ -268,4 +270,4 @@ def logaddexp_samples() -> Iterator[Sample]:
     yield from variations("cancellation", [grid([half, -0.6875, -0.7], [half, -0.75, -0.69])], dtypes=EVERY_FLOAT)
     huge = grid([3e38, -3e38, 0.0], [3e38, -3e38, 1e38])
     yield from variations("range", [huge], dtypes=("float32", "bfloat16"))
-    yield from refused(two_matrices(dtypes=["int32"]))
+    yield from error_samples(two_matrices(dtypes=["int32"]))

@@ -14,16 +14,16 @@ from optest.operators.arrays import (
     Attributes,
     Inputs,
     as_float64,
-    converted,
-    inferred,
+    infer_from_arrays,
     quiet_hooks,
+    round_to_operand_dtype,
     spec_of,
     widen,
 )
 from optest.operators.budgets import half_subnormal
 from optest.operators.elementwise.arithmetic import infer_add, infer_logaddexp, infer_sub
 from optest.operators.elementwise.helpers import infer_number
-from optest.operators.real_functions import spacious, spared
+from optest.operators.real_functions import to_float64, with_spare_precision
 from optest.operators.shapes import as_float, promote_tensors
 from optest.spec import AsRight, DType, ErrorBudget, Kind, dtype
 
@@ -41,7 +41,7 @@ def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     if alpha == 1 and result.is_inexact:
         # The common case; nothing can be refused, so that inference is not needed.
         return (np.asarray(a + b),)
-    inferred(infer_add, inputs, attributes)
+    infer_from_arrays(infer_add, inputs, attributes)
     if result.kind is Kind.BOOL:
         return (a | (b & bool(alpha)),)
     return (_scaled_sum(result, a, b, alpha),)
@@ -49,7 +49,7 @@ def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def sub_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return input - alpha · other in the common dtype; integers wrap."""
-    inferred(infer_sub, inputs, attributes)
+    infer_from_arrays(infer_sub, inputs, attributes)
     result, a, b = promote_inputs(inputs)
     alpha = attributes.get("alpha", 1.0)
     if result.is_integer:
@@ -84,7 +84,7 @@ def div_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         return (np.asarray(a / b),)
     # Integers are rounded to float32 from their own dtypes, not from their common dtype.
     quotient = as_float(result)
-    left, right = (converted(np.asarray(operand), quotient) for operand in inputs[:2])
+    left, right = (round_to_operand_dtype(np.asarray(operand), quotient) for operand in inputs[:2])
     return (np.asarray(left / right),)
 
 
@@ -109,7 +109,7 @@ def fmod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def _of_numbers(function: Callable[[Array, Array], Array], inputs: Inputs, attributes: Attributes) -> Array:
     """Return ``function`` of both operands in their common dtype; raise UnfitArguments if that is bool."""
-    inferred(infer_number, inputs, attributes)
+    infer_from_arrays(infer_number, inputs, attributes)
     return _in_spare_precision(function, inputs)
 
 
@@ -122,7 +122,7 @@ def _in_spare_precision(function: Callable[[Array, Array], Array], inputs: Input
     if a.dtype.kind in "iu":
         return np.asarray(function(a, b))
     stored = tuple(np.asarray(operand) for operand in inputs[:2])
-    return spared(function(spacious(a, *stored), spacious(b, *stored)))
+    return to_float64(function(with_spare_precision(a, *stored), with_spare_precision(b, *stored)))
 
 
 def pow_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -135,7 +135,7 @@ def pow_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def logaddexp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return max + log1p(exp(−|input − other|)); two equal infinities give that infinity."""
-    inferred(infer_logaddexp, inputs, attributes)
+    infer_from_arrays(infer_logaddexp, inputs, attributes)
     return (_in_spare_precision(np.logaddexp, inputs),)
 
 
@@ -181,7 +181,7 @@ def _float_operands(inputs: Inputs) -> tuple[DType, Array, Array] | None:
     if not result.is_float:
         return None
     stored = tuple(np.asarray(operand) for operand in inputs[:2])
-    return result, spacious(a, *stored), spacious(b, *stored)
+    return result, with_spare_precision(a, *stored), with_spare_precision(b, *stored)
 
 
 def _output_equals(actual: Any, alternative: Array) -> Array:
@@ -279,7 +279,7 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
         return _complex_sum_terms(inputs, alpha)
     if alpha == 1:
         return (None,)
-    (_, right), (result,) = inferred(infer_add, inputs, attributes)
+    (_, right), (result,) = infer_from_arrays(infer_add, inputs, attributes)
     product = alpha * as_float64(right)
     worst = 2.0 * np.abs(product)
     if result.dtype.is_float and result.dtype.bits < 32:
@@ -351,7 +351,7 @@ def promote_inputs(inputs: Inputs) -> tuple[DType, Array, Array]:
     if left.dtype == right.dtype:
         return dtype_of(left.dtype), numerics.widen(left), numerics.widen(right)
     result = promote_tensors((spec_of(left), spec_of(right)))
-    return result, converted(left, result), converted(right, result)
+    return result, round_to_operand_dtype(left, result), round_to_operand_dtype(right, result)
 
 
 def floor_quotient(a: Array, b: Array) -> Array:

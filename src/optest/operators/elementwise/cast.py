@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call, table
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call, with_values
 from optest.operators.describe import EVERY, REAL, attribute, exact, in_module
 from optest.operators.samples import in_every_layout, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, require_spec
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 DESCRIPTORS = in_module(
@@ -36,7 +36,7 @@ DESCRIPTORS = in_module(
 
 def infer_cast(specs: Specs, attributes: Attributes) -> Outputs:
     """Return an output of the requested dtype; raise UnfitArguments for complex numbers to a real dtype."""
-    spec, target = given(specs, 0, "input"), dtype(attributes["dtype"])
+    spec, target = require_spec(specs, 0, "input"), dtype(attributes["dtype"])
     if spec.dtype.is_complex and not target.is_complex and target.kind is not Kind.BOOL:
         raise UnfitArguments(f"dtype is {target} for a {spec.dtype} input, expected complex or bool")
     return (dense(target, spec.shape),)
@@ -113,7 +113,7 @@ def _special_values() -> Iterator[Sample]:
             far = call(attributes, input=(4, 37), generator={"fill": "arange", "start": -60000.0, "step": 811.0})
             yield from variations("attributes", [far], dtypes=("float32", "int32"))
             outside = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
-            yield from variations("attributes", [table(outside, attributes)], dtypes=("float32",))
+            yield from variations("attributes", [with_values(outside, attributes)], dtypes=("float32",))
     for source, target, limits in _BELOW_THE_OVERFLOW:
         yield _table("special", source, target, _signed(list(limits)))
     for source in ("int64", "int32", "int16"):
@@ -201,4 +201,4 @@ def _floats_for(source: DType, target: DType) -> list[Any]:
 
 
 def _table(case_set: str, source: str, target: str, values: list[Any]) -> Sample:
-    return Sample(case_set=case_set, case=table(values, {"dtype": target}, dtypes=[source]))
+    return Sample(case_set=case_set, case=with_values(values, {"dtype": target}, dtypes=[source]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optest.numerics import numpy_dtype
-from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet_hooks, widen
+from optest.operators.arrays import Array, Attributes, Inputs, quiet_hooks, round_to_operand_dtype, widen
 from optest.spec import DType, Fault, Kind, Reason, dtype
 
 
@@ -30,17 +30,17 @@ def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         return (np.clip(values, -target.max_finite, target.max_finite) if attributes.get("saturate") else values,)
     if values.dtype.kind in "iu":
         return (_integers_as_floats(values, target, saturate=bool(attributes.get("saturate"))),)
-    return (converted(values, target),)
+    return (round_to_operand_dtype(values, target),)
 
 
 def _integers_as_floats(values: Array, target: DType, *, saturate: bool) -> Array:
     """Return integers rounded to ``target``; those beyond its range become infinite, or its largest if ``saturate``."""
     # float64 does not hold every integer, and a rounding to it first would be one too many.
     if target.max_finite >= 2.0**64:
-        return np.asarray(converted(values, target))
+        return np.asarray(round_to_operand_dtype(values, target))
     exact = values.astype(np.float64)
     beyond = np.abs(exact) > target.max_finite
-    rounded = converted(np.where(beyond, np.zeros((), values.dtype), values), target).astype(np.float64)
+    rounded = round_to_operand_dtype(np.where(beyond, np.zeros((), values.dtype), values), target).astype(np.float64)
     limit = target.max_finite if saturate else np.inf
     return np.where(beyond, np.clip(exact, -limit, limit), rounded)
 

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from optest.numerics import dtype_of
-from optest.operators.arrays import Array, Attributes, Inputs, Reference, converted, inferred, quiet_hooks, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    Reference,
+    infer_from_arrays,
+    quiet_hooks,
+    round_to_operand_dtype,
+    widen,
+)
 from optest.operators.elementwise.arithmetic_reference import promote_inputs
 from optest.operators.elementwise.logic import infer_bitwise, infer_bitwise_not
 from optest.operators.elementwise.selection import infer_clip, infer_where
@@ -64,7 +73,7 @@ def _bitwise(combine: Callable[[Array, Array], Any]) -> Reference:
     """Return the reference that applies ``combine`` to the bits of two integers or bools in their common dtype."""
 
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-        inferred(infer_bitwise, inputs, attributes)
+        infer_from_arrays(infer_bitwise, inputs, attributes)
         _, a, b = promote_inputs(inputs)
         return (np.asarray(combine(a, b)),)
 
@@ -78,14 +87,14 @@ bitwise_xor_reference = _bitwise(np.bitwise_xor)
 
 def bitwise_not_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the bitwise complement of an integer, the negation of bool."""
-    (array,), _ = inferred(infer_bitwise_not, inputs, attributes)
+    (array,), _ = infer_from_arrays(infer_bitwise_not, inputs, attributes)
     return (np.asarray(np.invert(array)),)
 
 
 def clip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return min(max(input, min), max), which is max where min is above it; NaN stays NaN."""
-    (array,), (spec,) = inferred(infer_clip, inputs, attributes)
-    values = converted(array, spec.dtype) if spec.dtype != dtype_of(array.dtype) else widen(array)
+    (array,), (spec,) = infer_from_arrays(infer_clip, inputs, attributes)
+    values = round_to_operand_dtype(array, spec.dtype) if spec.dtype != dtype_of(array.dtype) else widen(array)
     low, high = attributes.get("min"), attributes.get("max")
     if low is not None:
         values = np.maximum(values, values.dtype.type(low))
@@ -96,10 +105,10 @@ def clip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def where_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return input where condition is true, else other; both in their common dtype."""
-    (condition, left, right), (spec,) = inferred(infer_where, inputs, attributes)
+    (condition, left, right), (spec,) = infer_from_arrays(infer_where, inputs, attributes)
     # Operands of one dtype are copied bit for bit, NaN payloads included.
     if left.dtype != right.dtype:
-        left, right = converted(left, spec.dtype), converted(right, spec.dtype)
+        left, right = round_to_operand_dtype(left, spec.dtype), round_to_operand_dtype(right, spec.dtype)
     return (np.asarray(np.where(condition, left, right)),)
 
 

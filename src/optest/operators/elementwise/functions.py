@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.calls import EVERY_FLOAT, line, table
+from optest.operators.calls import EVERY_FLOAT, linspace_call, with_values
 from optest.operators.describe import BOOL, MEASURED, NUMBERS, OPENCL, in_module, ulp
 from optest.operators.elementwise.helpers import Samples, unary
-from optest.operators.samples import of_every_value, variations
+from optest.operators.samples import exhaustive_samples, variations
 from optest.spec import Interval, OperatorDescriptor, Sample
 
 
@@ -115,13 +115,13 @@ def _samples_of(
 
     def samples() -> Iterator[Sample]:
         yield from unary((*NUMBERS, *BOOL))
-        calls = [line(*ends) for ends in lines]
-        yield from variations("range", [*calls, table(tiny)], dtypes=EVERY_FLOAT)
-        wide = [line(*ends) for ends in (far, beyond) if ends is not None]
+        calls = [linspace_call(*ends) for ends in lines]
+        yield from variations("range", [*calls, with_values(tiny)], dtypes=EVERY_FLOAT)
+        wide = [linspace_call(*ends) for ends in (far, beyond) if ends is not None]
         yield from variations("range", wide, dtypes=("float32", "bfloat16", "float64"))
         if beyond is not None:
-            yield from variations("range", [line(-6e4, 6e4), line(-60.0, 60.0)], dtypes=("float16",))
-        yield from of_every_value()
+            yield from variations("range", [linspace_call(-6e4, 6e4), linspace_call(-60.0, 60.0)], dtypes=("float16",))
+        yield from exhaustive_samples()
 
     return samples
 
@@ -145,11 +145,11 @@ def erfinv_samples() -> Iterator[Sample]:
     yield from _erfinv_ranges()
     # Towards ±1, where the function grows without bound, and one value beyond.
     tail = [sign * (1.0 - 2.0**-power) for power in range(1, 25) for sign in (1.0, -1.0)]
-    yield from variations("range", [table([*tail, 1.0 + 2.0**-23])], dtypes=("float32", "float64"))
+    yield from variations("range", [with_values([*tail, 1.0 + 2.0**-23])], dtypes=("float32", "float64"))
 
 
 def digamma_samples() -> Iterator[Sample]:
     yield from _digamma_ranges()
     poles = [-1.0, -2.0, -3.0, -64.0, -65536.0]
     near_poles = [pole + step for pole in poles[:3] for step in (2.0**-9, -(2.0**-9), 0.5)]
-    yield from variations("range", [table([*poles, *near_poles, 0.0, -0.0])], dtypes=EVERY_FLOAT)
+    yield from variations("range", [with_values([*poles, *near_poles, 0.0, -0.0])], dtypes=EVERY_FLOAT)

@@ -9,9 +9,26 @@ import numpy as np
 
 from optest import numerics
 from optest.numerics import dtype_of, ulp
-from optest.operators.arrays import Array, Attributes, Inputs, Reference, as_float64, converted, quiet_hooks, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    Reference,
+    as_float64,
+    quiet_hooks,
+    round_to_operand_dtype,
+    widen,
+)
 from optest.operators.elementwise.arithmetic_reference import DIVISION_ULP, Masks, arithmetic_dtype, finite_bound
-from optest.operators.real_functions import PI, digamma, erf, erfinv, evaluated, spacious, spared
+from optest.operators.real_functions import (
+    PI,
+    digamma,
+    erf,
+    erfinv,
+    evaluate_in_spare_precision,
+    to_float64,
+    with_spare_precision,
+)
 from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 
@@ -21,7 +38,11 @@ def _real(function: Callable[[Array], Any]) -> Reference:
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         array = np.asarray(inputs[0])
-        return (evaluated(function, converted(array, as_float(dtype_of(array.dtype))), array),)
+        return (
+            evaluate_in_spare_precision(
+                function, round_to_operand_dtype(array, as_float(dtype_of(array.dtype))), array
+            ),
+        )
 
     return reference
 
@@ -79,9 +100,9 @@ def round_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]
         return (values,)
     if not decimals:
         return (np.asarray(np.rint(values)),)
-    wide = spacious(values, array)
+    wide = with_spare_precision(values, array)
     ten = wide.dtype.type(10) ** abs(decimals)
-    return (spared(np.rint(wide * ten) / ten if decimals > 0 else np.rint(wide / ten) * ten),)
+    return (to_float64(np.rint(wide * ten) / ten if decimals > 0 else np.rint(wide / ten) * ten),)
 
 
 def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:
@@ -93,7 +114,7 @@ def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[
     if not decimals:
         # Nothing is multiplied, so that every tie is exact.
         return (None,)
-    wide, out = spacious(numerics.widen(array), array), dtype_of(array.dtype)
+    wide, out = with_spare_precision(numerics.widen(array), array), dtype_of(array.dtype)
     ten = wide.dtype.type(10) ** abs(decimals)
     scaled = wide * ten if decimals > 0 else wide / ten
     half = np.floor(scaled) + 0.5
@@ -131,7 +152,7 @@ def digamma_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget,
     integer: 2·π²|r|/sin²(πr) for the argument and 12·|π/tan(πr)| for the tangent (5 ulp) and the quotient.
     """
     array = np.asarray(inputs[0])
-    x = as_float64(converted(array, as_float(dtype_of(array.dtype))))
+    x = as_float64(round_to_operand_dtype(array, as_float(dtype_of(array.dtype))))
     z = np.where(x < 0.0, 1.0 - x, x)
     worst = 4.0 * np.log(np.maximum(z, 10.0))
     for step in range(10):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, MILLION, Call, call, reshaped, table
-from optest.operators.samples import of_a_million, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, broadcast_shapes, dense, given, promote_tensors
+from optest.operators.calls import MAIN_FLOATS, MILLION, Call, call, reshaped, with_values
+from optest.operators.samples import error_samples, million_element_samples, standard_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, broadcast_shapes, dense, promote_tensors, require_spec
 from optest.spec import DType, Kind, Sample, TensorSpec, UnfitArguments, dtype
 
 # More than a block of 1,024 threads, and so much more that drawn values of the second block are not all 0.
@@ -73,7 +73,7 @@ def infer_comparison(specs: Specs, _attributes: Attributes) -> Outputs:
 
 def promote_operands(specs: Specs) -> tuple[DType, Outputs]:
     """Return the common dtype of the first two inputs, and one output of it with their broadcast shape."""
-    left, right = given(specs, 0, "input"), given(specs, 1, "other")
+    left, right = require_spec(specs, 0, "input"), require_spec(specs, 1, "other")
     result = promote_tensors((left, right))
     return result, (dense(result, broadcast_shapes(left.shape, right.shape)),)
 
@@ -99,14 +99,14 @@ def unary(
         return call(attributes, input=shape, generator=generator)
 
     calls = [one_input(*shape) for shape in _SHAPES]
-    yield from standard(calls, variants, sized=one_input)
+    yield from standard_samples(calls, variants, sized=one_input)
     yield from variations("sizes", [one_input(_LONG), one_input(0, 3), one_input(37, 1)])
     for name, integers in _INTEGERS_BEYOND_NARROWER_TYPES:
         if (name,) in variants:
-            yield from variations("dtypes", [table(integers, attributes)], dtypes=(name,))
+            yield from variations("dtypes", [with_values(integers, attributes)], dtypes=(name,))
     if ("float32",) in variants:
         # Special values in whole vectors and in the elements that remain behind them.
-        tail = table([*_SPECIAL_ENDS, *(0.5 + k / 8 for k in range(9)), *_SPECIAL_ENDS], attributes)
+        tail = with_values([*_SPECIAL_ENDS, *(0.5 + k / 8 for k in range(9)), *_SPECIAL_ENDS], attributes)
         yield from variations("special", [tail], dtypes=("float32",))
     else:
         names = [variant[0] for variant in variants]
@@ -125,10 +125,10 @@ def binary(variants: Iterable[Sequence[str]], *, second: str = "other", generato
         return call(generator=generator, **shapes)
 
     calls = [two_inputs(shape, shape) for shape in _SHAPES]
-    yield from standard(calls, variants, sized=lambda n: two_inputs((n,), (n,)))
+    yield from standard_samples(calls, variants, sized=lambda n: two_inputs((n,), (n,)))
     yield from variations("sizes", [two_inputs((_LONG,), (_LONG,)), two_inputs((37, 1), (37, 1))])
     if ("bool",) in variants:
-        yield from of_a_million(two_inputs(MILLION, MILLION), dtype="bool")
+        yield from million_element_samples(two_inputs(MILLION, MILLION), dtype="bool")
     names = [name for name in ("float32", "int32") if (name,) in variants]
     yield from variations("broadcast", [two_inputs(*shapes) for shapes in _BROADCAST], dtypes=names)
     singles = [variant[0] for variant in variants if len(variant) == 1 and variant[0] not in names]
@@ -144,7 +144,7 @@ def binary(variants: Iterable[Sequence[str]], *, second: str = "other", generato
     floats = [name for name in (*MAIN_FLOATS, "float64") if (name,) in variants]
     if floats:
         yield from variations("special", [grid(_PAIRED, _PAIRED, second=second)], dtypes=floats)
-    yield from refused(*[two_inputs(*shapes) for shapes in _UNFIT])
+    yield from error_samples(*[two_inputs(*shapes) for shapes in _UNFIT])
 
 
 def _scalars(

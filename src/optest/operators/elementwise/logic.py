@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from optest.operators.calls import EVERY_FLOAT, call, table
+from optest.operators.calls import EVERY_FLOAT, call, with_values
 from optest.operators.describe import BOOL, EVERYTHING, INTEGERS, NUMBERS, exact, in_module
 from optest.operators.elementwise.helpers import FEW_VALUES, binary, grid, promote_operands, unary
 from optest.operators.samples import variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, require_spec
 from optest.spec import DType, OperatorDescriptor, Sample, UnfitArguments, dtype
 
 _PAIRS = (("int8", "uint8"), ("int32", "int64"), ("bool", "int32"))
@@ -70,14 +70,14 @@ def infer_bitwise(specs: Specs, _attributes: Attributes) -> Outputs:
 
 def infer_bitwise_not(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return an output like the input; raise UnfitArguments unless it is an integer or bool."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     _require_bits(spec.dtype, "input")
     return (dense(spec.dtype, spec.shape),)
 
 
 def infer_logical_not(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return a bool output of the input's shape."""
-    return (dense(dtype("bool"), given(specs, 0, "input").shape),)
+    return (dense(dtype("bool"), require_spec(specs, 0, "input").shape),)
 
 
 def _require_bits(entry: DType, name: str) -> None:
@@ -106,9 +106,9 @@ def logic_samples() -> Iterator[Sample]:
 
 def logical_not_samples() -> Iterator[Sample]:
     yield from unary((*NUMBERS, *BOOL), generator=FEW_VALUES)
-    yield from variations("truth", [table(_TRUTHS)], dtypes=EVERY_FLOAT)
+    yield from variations("truth", [with_values(_TRUTHS)], dtypes=EVERY_FLOAT)
     for name, wide in _WIDE_TRUTHS:
-        yield from variations("truth", [table(wide)], dtypes=(name,))
+        yield from variations("truth", [with_values(wide)], dtypes=(name,))
 
 
 def bitwise_samples() -> Iterator[Sample]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.calls import EVERY_FLOAT, MILLION, call, line, table
+from optest.operators.calls import EVERY_FLOAT, MILLION, call, linspace_call, with_values
 from optest.operators.describe import BOOL, INTEGERS, NUMBERS, OPENCL, attribute, in_module, ulp
 from optest.operators.elementwise.helpers import refuse_bool, unary
-from optest.operators.samples import of_a_million, of_every_value, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, given, infer_same
+from optest.operators.samples import error_samples, exhaustive_samples, million_element_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, infer_same, require_spec
 from optest.spec import OperatorDescriptor, Rule, RuleClass, Sample, UnfitArguments, dtype
 
 _SIGN_BIT = "a change of the sign bit only: IEEE 754-2019 §5.5.1"
@@ -100,13 +100,13 @@ DESCRIPTORS = in_module(
 
 def infer_integral(specs: Specs, attributes: Attributes) -> Outputs:
     """Return an output like the input; raise UnfitArguments for bool."""
-    refuse_bool(given(specs, 0, "input").dtype, "input")
+    refuse_bool(require_spec(specs, 0, "input").dtype, "input")
     return infer_same(specs, attributes)
 
 
 def infer_round(specs: Specs, attributes: Attributes) -> Outputs:
     """Return an output like the input; raise UnfitArguments for bool, or for decimals of an integer."""
-    spec, decimals = given(specs, 0, "input"), attributes.get("decimals", 0)
+    spec, decimals = require_spec(specs, 0, "input"), attributes.get("decimals", 0)
     if decimals and not spec.dtype.is_float:
         raise UnfitArguments(f"decimals is {decimals}, expected 0 for {spec.dtype}")
     return infer_integral(specs, attributes)
@@ -122,38 +122,38 @@ _LARGE = [
 def integral_samples() -> Iterator[Sample]:
     """Yield the samples of floor, ceil and trunc."""
     yield from unary(NUMBERS)
-    yield from variations("ties", [table(_HALVES), line(-31.75, 32.0, count=256)], dtypes=EVERY_FLOAT)
+    yield from variations("ties", [with_values(_HALVES), linspace_call(-31.75, 32.0, count=256)], dtypes=EVERY_FLOAT)
     steps = (1.0, 1.5, 2.5)
     adjacent = [sign * (step + offset) for step in steps for offset in (2.0**-20, -(2.0**-20)) for sign in (1, -1)]
     # Below a half by half an ulp: floor(x + 0.5) is 1.
     adjacent += [0.5 - 2.0**-25, -0.5 + 2.0**-25]
-    yield from variations("ties", [table(adjacent), table(_LARGE)], dtypes=("float32", "float64"))
-    yield from of_every_value()
+    yield from variations("ties", [with_values(adjacent), with_values(_LARGE)], dtypes=("float32", "float64"))
+    yield from exhaustive_samples()
 
 
 def round_samples() -> Iterator[Sample]:
     yield from integral_samples()
     for decimals in (1, 2, 3, -1, -2):
         ten = 10.0**decimals
-        ties = line(-30.25 / ten, 33.5 / ten, {"decimals": decimals}, count=256)
+        ties = linspace_call(-30.25 / ten, 33.5 / ten, {"decimals": decimals}, count=256)
         yield from variations("attributes", [call({"decimals": decimals}, input=(4, 37)), ties], dtypes=EVERY_FLOAT)
-    yield from variations("attributes", [table([-2.5, -1.25, 0.125, 0.375, 2.675, 15.0], {"decimals": 2})])
-    yield from variations("attributes", [table([-25.0, -15.0, 5.0, 15.0, 25.0, 149.0], {"decimals": -1})])
+    yield from variations("attributes", [with_values([-2.5, -1.25, 0.125, 0.375, 2.675, 15.0], {"decimals": 2})])
+    yield from variations("attributes", [with_values([-25.0, -15.0, 5.0, 15.0, 25.0, 149.0], {"decimals": -1})])
 
 
 def neg_samples() -> Iterator[Sample]:
     yield from abs_samples()
-    yield from refused(call(input=(4, 37), dtypes=["bool"]))
+    yield from error_samples(call(input=(4, 37), dtypes=["bool"]))
 
 
 def abs_samples() -> Iterator[Sample]:
     yield from unary(NUMBERS)
-    yield from of_a_million(call(input=MILLION), dtype="float32")
+    yield from million_element_samples(call(input=MILLION), dtype="float32")
     # The smallest integer has no positive counterpart: it wraps to itself.
     for (name,) in INTEGERS:
         ends = [dtype(name).min_int, dtype(name).min_int + 1, 0, 1, dtype(name).max_int]
-        yield from variations("wraps", [table(ends)], dtypes=[name])
-    yield from of_every_value()
+        yield from variations("wraps", [with_values(ends)], dtypes=[name])
+    yield from exhaustive_samples()
     yield from _special_integers()
 
 
@@ -163,6 +163,8 @@ def _special_integers() -> Iterator[Sample]:
 
 def sign_samples() -> Iterator[Sample]:
     yield from unary((*NUMBERS, *BOOL))
-    yield from of_every_value()
+    yield from exhaustive_samples()
     yield from _special_integers()
-    yield from variations("ties", [table([0.0, -0.0, 2.0**-14, -(2.0**-14), "inf", "-inf", "nan"])], dtypes=EVERY_FLOAT)
+    yield from variations(
+        "ties", [with_values([0.0, -0.0, 2.0**-14, -(2.0**-14), "inf", "-inf", "nan"])], dtypes=EVERY_FLOAT
+    )

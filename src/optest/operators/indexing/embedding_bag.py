@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, data, reshaped, without
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, data_fill, reshaped, without
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.indexing.gather import outside, require_padding
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
-    all_given,
     dense,
-    given,
-    optional,
+    optional_input,
     require_index,
     require_rank,
+    require_spec,
+    required_inputs,
 )
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 # torch accepts these two index dtypes.
 _INDEX = ("int64", "int32")
@@ -54,16 +54,16 @@ DESCRIPTORS = in_module(
 
 
 def infer_embedding_bag(specs: Specs, attributes: Attributes) -> Outputs:
-    indices, has_offsets = given(specs, 1, "indices"), optional(specs, 2) is not None
+    indices, has_offsets = require_spec(specs, 1, "indices"), optional_input(specs, 2) is not None
     require_index(indices, "indices")
     require_rank(indices, "indices", 1 if has_offsets else 2)
     tensors = "weight: T[rows, columns], indices: I[*shape], offsets?: I[starts], per_sample_weights?: T[*shape]"
-    n, _ = fitted(specs, tensors)
+    n, _ = match_declaration(specs, tensors)
     bags = n.starts - bool(attributes.get("include_last_offset")) if has_offsets else n.shape[0]
     if bags < 0:
         raise UnfitArguments("offsets is empty, expected the end of the last bag, as include_last_offset is true")
     mode = attributes.get("mode", "mean")
-    if optional(specs, 3) is not None and mode != "sum":
+    if optional_input(specs, 3) is not None and mode != "sum":
         raise UnfitArguments(f"per_sample_weights is given with mode {mode}, expected only with mode sum")
     require_padding(attributes, n.rows)
     return (dense(n.T, (bags, n.columns)),)
@@ -71,7 +71,7 @@ def infer_embedding_bag(specs: Specs, attributes: Attributes) -> Outputs:
 
 def longest_bag(specs: Specs, _attributes: Attributes) -> int:
     """Return the maximum number of rows that are added: all indices of a row or vector may be in one bag."""
-    _, indices = all_given(specs, "weight", "indices")
+    _, indices = required_inputs(specs, "weight", "indices")
     return max(1, indices.shape[-1] if indices.rank else 1)
 
 
@@ -84,7 +84,7 @@ def _bags(
     dtypes = ["float32", index, index]
     if attributes.get("mode") == "sum":
         shapes["per_sample_weights"], dtypes = [count], [*dtypes, "float32"]
-    return {"shapes": shapes, "attributes": attributes, "dtypes": dtypes, "generator": {"offsets": data(starts)}}
+    return {"shapes": shapes, "attributes": attributes, "dtypes": dtypes, "generator": {"offsets": data_fill(starts)}}
 
 
 def _matrix_bags(rows: int, columns: int, bags: int, count: int, **attributes: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def embedding_bag_samples() -> Iterator[Sample]:
         for padding in (2, 0, -1):
             # A negative padding_idx counts from the end; bags of padding only are empty.
             case = _bags(7, 5, 8, [0, 3, 5, 5], mode=mode, padding_idx=padding)
-            fills = {**case["generator"], "indices": data([2, 0, 6, 2, 2, 6, 6, 0])}
+            fills = {**case["generator"], "indices": data_fill([2, 0, 6, 2, 2, 6, 6, 0])}
             yield from variations("padding", _in_dtypes(MAIN_FLOATS, {**case, "generator": fills}))
         yield from variations("padding", [_matrix_bags(3, 5, 17, 4, mode=mode, padding_idx=1)])
         yield from variations("sizes", [_matrix_bags(9, n, 3, 5, mode=mode) for n in SIZES])
@@ -149,7 +149,7 @@ def embedding_bag_samples() -> Iterator[Sample]:
     yield from variations("special", _in_dtypes(MAIN_FLOATS, {**matrices[1], "generator": {"weight": "special"}}))
     yield from outside(_matrix_bags(4, 3, 2, 3, mode="mean"), "indices", [[0, 1, 2], [3, 3, 0]], 4)
     wrong_shapes = [("indices", [3, 3]), ("offsets", [2, 2]), ("per_sample_weights", [8])]
-    yield from refused(
+    yield from error_samples(
         *(reshaped({**calls[0], "generator": "zeros"}, **{name: shape}) for name, shape in wrong_shapes),
         {**matrices[0], "attributes": {"mode": "mean"}},
         {**calls[1], "attributes": {"padding_idx": 7}},

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, is_double, quiet_hooks
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, infer_from_arrays, is_double, quiet_hooks
 from optest.operators.budgets import repeats_of, terms_of_products
 from optest.operators.indexing.embedding_bag import infer_embedding_bag
 from optest.operators.indexing.gather_reference import require_range
@@ -25,7 +25,7 @@ class _Bags(NamedTuple):
 
 def _select_rows(inputs: Inputs, attributes: Attributes) -> _Bags:
     """Select the rows of all bags; raise UnfitArguments for an index out of range or offsets that do not rise."""
-    arrays, (out,) = inferred(infer_embedding_bag, inputs, attributes)
+    arrays, (out,) = infer_from_arrays(infer_embedding_bag, inputs, attributes)
     weight, indices, offsets, factors = (*arrays, None, None)[:4]
     require_range(indices, len(weight), "indices")
     bags, count = out.shape[0], indices.size

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.calls import CALM_SIZES, MAIN_FLOATS, SIZES, Call, call, data, full
+from optest.operators.calls import CALM_SIZES, MAIN_FLOATS, SIZES, Call, call, data_fill, full
 from optest.operators.describe import BOOL, EVERY, NUMBERS, accumulate, attribute, in_module, movement
 from optest.operators.samples import (
+    error_samples,
     in_every_dtype,
     in_every_layout,
     in_layouts_at_once,
     of_one_element,
-    refused,
     variations,
 )
 from optest.operators.shapes import (
@@ -20,16 +20,16 @@ from optest.operators.shapes import (
     Outputs,
     Shape,
     Specs,
-    below,
     dense,
-    given,
+    index_range,
     normalize_dim,
     require_index,
     require_same_dtype,
+    require_spec,
     rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
-from optest.spec.declared_shapes import fitted, inference
+from optest.spec.declared_shapes import inference, match_declaration
 
 MOVED = movement("elements move and never change; indices are exact")
 _INDEXED_DIM = attribute("dim|axis: int", "Dimension that is indexed.")
@@ -90,7 +90,7 @@ def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
 
     index may be smaller than input in every dimension, and larger along dim.
     """
-    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    source, index = require_spec(specs, 0, "input"), require_spec(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
     if index.elements:  # torch checks neither dtype nor rank of an empty index
         require_index(index, "index")
@@ -108,7 +108,7 @@ def infer_index_select(specs: Specs, attributes: Attributes) -> Outputs:
 
     A 0-d index counts as 1 element. A 0-d input accepts only an index of 1 element and gives a 0-d output.
     """
-    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    source, index = require_spec(specs, 0, "input"), require_spec(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
     require_index(index, "index")
     if not source.rank:
@@ -126,7 +126,7 @@ def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
 
     index must not be larger than src, nor than input except along dim.
     """
-    source, index, src = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "src")
+    source, index, src = require_spec(specs, 0, "input"), require_spec(specs, 1, "index"), require_spec(specs, 2, "src")
     dim = normalize_dim(attributes["dim"], source.rank)
     require_same_dtype(source, src, "src")
     if index.elements:
@@ -155,7 +155,7 @@ def sizes_of(shape: Shape) -> Shape:
 
 
 def infer_embedding(specs: Specs, attributes: Attributes) -> Outputs:
-    n, outputs = fitted(specs, "weight: T[rows, columns], indices: index[*shape] -> T[*shape, columns]")
+    n, outputs = match_declaration(specs, "weight: T[rows, columns], indices: index[*shape] -> T[*shape, columns]")
     require_padding(attributes, n.rows)
     return outputs
 
@@ -172,17 +172,17 @@ def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]
     source, dim = specs[0], attributes["dim"]
     if source is None or not -max(source.rank, 1) <= dim < max(source.rank, 1):
         return {}
-    return {"index": below(sizes_of(source.shape)[dim])}
+    return {"index": index_range(sizes_of(source.shape)[dim])}
 
 
 def take_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of indices into the flattened input."""
-    return {"index": below(specs[0].elements)} if specs[0] is not None else {}
+    return {"index": index_range(specs[0].elements)} if specs[0] is not None else {}
 
 
 def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of indices: the rows of weight."""
-    return {"indices": below(rows_of(specs, 0))}
+    return {"indices": index_range(rows_of(specs, 0))}
 
 
 def longest_scatter(specs: Specs, attributes: Attributes) -> int:
@@ -263,7 +263,7 @@ def gather_samples() -> Iterator[Sample]:
     # A kernel that truncates an index or offset to 16 bits reads a wrong element.
     far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
     yield from variations("indices", [far, call({"dim": 1}, input=(BEYOND_16_BITS, 3), index=(BEYOND_16_BITS, 2))])
-    yield from refused(
+    yield from error_samples(
         call({"dim": 2}, input=(3, 4), index=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3,)),
         call({"dim": 0}, input=(3, 4), index=(3, 5)),
@@ -316,7 +316,7 @@ def index_select_samples() -> Iterator[Sample]:
     yield from variations("indices", index_patterns(call({"dim": 1}, input=(4, 29), index=(24,)), 29))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS, 2), index=(64,))])
     yield from variations("indices", [call({"dim": 0}, input=(7, 2), index=(BEYOND_16_BITS,))])
-    yield from refused(
+    yield from error_samples(
         call({"dim": 2}, input=(3, 4), index=(3,)),
         call({"dim": -3}, input=(3, 4), index=(3,)),
         call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "float32")),
@@ -338,9 +338,9 @@ def take_samples() -> Iterator[Sample]:
     yield from variations("indices", [call(input=(BEYOND_16_BITS, 2), index=(64,))])
     yield from variations("indices", [call(input=(7, 2), index=(BEYOND_16_BITS,))])
     # take is the only operator here that counts negative indices from the end.
-    from_end = with_fills([call(input=(2, 5), index=(2, 3))], index=data([[-1, -10, 0], [-4, 3, -9]]))
+    from_end = with_fills([call(input=(2, 5), index=(2, 3))], index=data_fill([[-1, -10, 0], [-4, 3, -9]]))
     yield from variations("negative", of("input", ("float32", "int8"), from_end))
-    yield from refused(
+    yield from error_samples(
         call(input=(0,), index=(3,)),
         call(input=(3, 4), index=(3,), dtypes=("float32", "float32")),
         call(input=(3, 4), index=(3,), dtypes=("float32", "int16")),
@@ -364,7 +364,7 @@ def outside(case: Call, name: str, legal: Sequence[Sequence[int]], size: int, *,
     # A kernel that does not check bounds reads foreign memory here. The last value overflows a 32-bit offset.
     for value in (first - 1, size, first - size, 2**31 - 1):
         rows = [*legal[:-1], [*legal[-1][:-1], value]]
-        fill = data(rows if len(rows) > 1 else rows[0])
+        fill = data_fill(rows if len(rows) > 1 else rows[0])
         failing = {**case, "generator": {name: fill}, "expects_error": {"type": "Exception"}}
         yield Sample(case_set="outside", case=failing)
 
@@ -416,7 +416,7 @@ def scatter_add_samples() -> Iterator[Sample]:
 
 def wrong_scatters() -> Iterator[Sample]:
     """Yield calls that scatter operators must refuse, and calls with an index outside of input."""
-    yield from refused(
+    yield from error_samples(
         call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 5), src=(3, 5)),
@@ -447,7 +447,7 @@ def embedding_samples() -> Iterator[Sample]:
     yield from variations("indices", index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))
     yield from variations("indices", [call(weight=(BEYOND_16_BITS, 2), indices=(64,))])
     yield from variations("indices", [call(weight=(7, 2), indices=(BEYOND_16_BITS,))])
-    yield from refused(
+    yield from error_samples(
         call(weight=(5,), indices=(3,)),
         call(weight=(5, 3, 2), indices=(3,)),
         call({"padding_idx": 5}, weight=(5, 3), indices=(3,)),

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, inferred, is_double, magnitudes, quiet_hooks, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    infer_from_arrays,
+    is_double,
+    magnitudes,
+    quiet_hooks,
+    widen,
+)
 from optest.operators.budgets import repeats_of
 from optest.operators.indexing.gather import (
     infer_embedding,
@@ -19,7 +28,7 @@ from optest.spec import Terms, UnfitArguments
 
 
 def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array, index), _ = inferred(infer_gather, inputs, attributes)
+    (array, index), _ = infer_from_arrays(infer_gather, inputs, attributes)
     if not index.size:
         # torch checks nothing else of an empty index.
         return (np.empty(index.shape, array.dtype),)
@@ -29,27 +38,27 @@ def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
 
 
 def index_select_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array, index), (out,) = inferred(infer_index_select, inputs, attributes)
+    (array, index), (out,) = infer_from_arrays(infer_index_select, inputs, attributes)
     rows, dim = np.atleast_1d(array), attributes["dim"]
     require_range(index, rows.shape[dim], "index")
     return (rows.take(index.astype(np.int64), dim).reshape(out.shape),)
 
 
 def take_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array, index), _ = inferred(infer_take, inputs, attributes)
+    (array, index), _ = infer_from_arrays(infer_take, inputs, attributes)
     require_range(index, array.size, "index", first=-array.size)
     return (array.reshape(-1)[index.astype(np.int64)],)
 
 
 def embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (weight, indices), _ = inferred(infer_embedding, inputs, attributes)
+    (weight, indices), _ = infer_from_arrays(infer_embedding, inputs, attributes)
     require_range(indices, weight.shape[0], "indices")
     return (weight[indices.astype(np.int64)],)
 
 
 def scatter_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return input with src added by index; integers wrap, bool is logical or."""
-    (array, index, src), _ = inferred(infer_scatter_add, inputs, attributes)
+    (array, index, src), _ = infer_from_arrays(infer_scatter_add, inputs, attributes)
     wide = widen(array)
     # float64 needs a more exact sum; long double is float64 itself on some platforms.
     total = np.atleast_1d(wide).astype(np.longdouble if is_double(array) else wide.dtype)

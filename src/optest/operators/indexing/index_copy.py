@@ -24,17 +24,17 @@ from optest.operators.indexing.gather import (
     with_fills,
     wrong_scatters,
 )
-from optest.operators.samples import refused, variations
+from optest.operators.samples import error_samples, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
     dense,
-    given,
     normalize_dim,
     require_index,
     require_same_dtype,
     require_scalar,
+    require_spec,
 )
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
@@ -84,7 +84,11 @@ def infer_index_copy(specs: Specs, attributes: Attributes) -> Outputs:
 
     source has the sizes of input, but along dim that of index, which has one dimension or is a scalar.
     """
-    source, index, written = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "source")
+    source, index, written = (
+        require_spec(specs, 0, "input"),
+        require_spec(specs, 1, "index"),
+        require_spec(specs, 2, "source"),
+    )
     dim = normalize_dim(attributes["dim"], source.rank)
     require_same_dtype(source, written, "source")
     require_index(index, "index")
@@ -99,13 +103,13 @@ def infer_index_copy(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_index_add(specs: Specs, attributes: Attributes) -> Outputs:
-    require_scalar("alpha", attributes.get("alpha", 1.0), given(specs, 0, "input").dtype)
+    require_scalar("alpha", attributes.get("alpha", 1.0), require_spec(specs, 0, "input").dtype)
     return infer_index_copy(specs, attributes)
 
 
 def longest_index_add(specs: Specs, _dim_and_shape_calls: Attributes) -> int:
     """Return the maximum number of terms of an output: its own element and one for each index."""
-    return given(specs, 1, "index").elements + 1
+    return require_spec(specs, 1, "index").elements + 1
 
 
 def _slice_call(dim: int, shape: Sequence[int], count: int, **attributes: Any) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def _slice_samples(variants: Sequence[Sequence[str]]) -> Iterator[Sample]:
     yield from variations("attributes", _dim_and_shape_calls())
     yield from variations("indices", index_patterns(_slice_call(1, (4, 29), 24), 29))
     yield from variations("indices", [_slice_call(0, (BEYOND_16_BITS, 2), 64)])
-    yield from refused(
+    yield from error_samples(
         call({"dim": 2}, input=(3, 4), index=(3,), source=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(2,), source=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 1), source=(3, 4)),
@@ -167,7 +171,7 @@ def index_add_samples() -> Iterator[Sample]:
     yield from variations(
         "zero-mean", of("input", MAIN_FLOATS, with_fills(_ORDINARY[:1], input="randn", source="randn"))
     )
-    yield from refused({**_slice_call(0, (3, 4), 3, alpha=0.5), "dtypes": ["int32", "int64", "int32"]})
+    yield from error_samples({**_slice_call(0, (3, 4), 3, alpha=0.5), "dtypes": ["int32", "int64", "int32"]})
 
 
 def scatter_samples() -> Iterator[Sample]:

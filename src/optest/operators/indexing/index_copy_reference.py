@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, inferred, is_double, magnitudes, quiet_hooks, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    infer_from_arrays,
+    is_double,
+    magnitudes,
+    quiet_hooks,
+    widen,
+)
 from optest.operators.indexing.gather_reference import require_range, scatter_pairs, terms_of_added
 from optest.operators.indexing.index_copy import infer_index_add, infer_index_copy, infer_scatter
 from optest.operators.indexing.sort_reference import same_bits_or_nan
@@ -18,7 +27,7 @@ Coordinates = tuple[Any, ...]
 
 def index_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return input with alpha * source added by index; integers wrap, bool is logical or."""
-    (array, index, source), _ = inferred(infer_index_add, inputs, attributes)
+    (array, index, source), _ = infer_from_arrays(infer_index_add, inputs, attributes)
     wide = widen(array)
     # float64 needs a more exact sum; long double is float64 itself on some platforms.
     total = np.atleast_1d(wide).astype(np.longdouble if is_double(array) else wide.dtype)
@@ -29,13 +38,13 @@ def index_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
 
 def index_copy_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return input with slices of source written by index; if an index repeats, the last slice wins."""
-    (array, index, source), _ = inferred(infer_index_copy, inputs, attributes)
+    (array, index, source), _ = infer_from_arrays(infer_index_copy, inputs, attributes)
     return (_with_values(array, *_slice_coordinates(array, index, source, attributes["dim"], stored=True)),)
 
 
 def scatter_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return input with elements of src written by index; if an index repeats, the last element wins."""
-    (array, index, src), _ = inferred(infer_scatter, inputs, attributes)
+    (array, index, src), _ = infer_from_arrays(infer_scatter, inputs, attributes)
     if not index.size:
         return (array.copy(),)
     return (_with_values(array, *scatter_pairs(array, index, src, attributes["dim"])),)

@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes, laid
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data_fill, in_dtypes, with_strides
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module, movement
-from optest.operators.samples import in_every_layout, in_layouts_at_once, led_by, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, below, dense, given, optional, require_index, rows_of
+from optest.operators.samples import (
+    error_samples,
+    in_every_layout,
+    in_layouts_at_once,
+    samples_by_leading_dtype,
+    variations,
+)
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    dense,
+    index_range,
+    optional_input,
+    require_index,
+    require_spec,
+    rows_of,
+)
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 # Kernels take router weights in the dtype of the tokens or in float32.
 _WEIGHTED = (*FLOATS, *((half, "float32") for half in ("float16", "bfloat16")))
@@ -58,7 +74,7 @@ DESCRIPTORS = in_module(
 
 
 def infer_moe_align(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "topk_ids")
+    spec = require_spec(specs, 0, "topk_ids")
     require_index(spec, "topk_ids")
     block, experts = attributes["block_size"], attributes["num_experts"]
     if block < 1 or experts < 1:
@@ -69,25 +85,25 @@ def infer_moe_align(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_moe_combine(specs: Specs, _attributes: Attributes) -> Outputs:
     declared = "input: T[rows, size], topk_weights: T|float32[tokens, topk], inv_permuted_idx?: index[tokens, topk]"
-    n, outputs = fitted(specs, f"{declared} -> T[tokens, size]")
-    if optional(specs, 2) is None and n.rows != n.tokens * n.topk:
+    n, outputs = match_declaration(specs, f"{declared} -> T[tokens, size]")
+    if optional_input(specs, 2) is None and n.rows != n.tokens * n.topk:
         raise UnfitArguments(f"input has {n.rows} rows, expected {n.tokens * n.topk}, one for each weight")
     return outputs
 
 
 def experts_of_a_token(specs: Specs, _attributes: Attributes) -> int:
     """Return the number of terms of an output: the experts of a token."""
-    return given(specs, 1, "topk_weights").shape[-1]
+    return require_spec(specs, 1, "topk_weights").shape[-1]
 
 
 def experts_domain(_specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of expert indices."""
-    return {"topk_ids": below(attributes["num_experts"])}
+    return {"topk_ids": index_range(attributes["num_experts"])}
 
 
 def rows_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the ranges of row indices and of weights."""
-    return {"inv_permuted_idx": below(rows_of(specs, 0)), "topk_weights": Interval(low=0.0, high=1.0)}
+    return {"inv_permuted_idx": index_range(rows_of(specs, 0)), "topk_weights": Interval(low=0.0, high=1.0)}
 
 
 def _align(*shape: int, block: int = 4, experts: int = 8, **options: Any) -> dict[str, Any]:
@@ -107,7 +123,7 @@ def moe_align_samples() -> Iterator[Sample]:
     yield from variations("sizes", [*sizes, _align(1, 2), _align(33, 1), _align(LARGE_SIZE, block=1)])
     # Dimensions of size 1 or 0 may have any stride.
     for shape, strides in (((33, 1), (2, 1)), ((17, 1), (5, 1)), ((0, 2), (0, 0)), ((0, 3), (0, 0))):
-        strided = {**_align(*shape), "shapes": {"topk_ids": laid(shape, strides)}}
+        strided = {**_align(*shape), "shapes": {"topk_ids": with_strides(shape, strides)}}
         yield from variations("layouts", [strided], dtypes=("int32", "int64"))
     cases = [_align(33, 4, block=b, experts=e) for b in (1, 2, 16, 32, 128) for e in (4, 7, 60, 256)]
     yield from variations("attributes", cases)
@@ -115,9 +131,11 @@ def moe_align_samples() -> Iterator[Sample]:
     rows: Sequence[Sequence[int]] = (
         [0, 0, 0, 0, 3, 3, 3, 3], [7] * 9, [0] * 8, [7, 0, 6, 1, 5, 2], [4, 4, 4, 4, 4, 1, 1, 1, 1, 1],
     )  # fmt: skip
-    yield from variations("experts", [_align(len(row), generator={"topk_ids": data(list(row))}) for row in rows])
+    yield from variations("experts", [_align(len(row), generator={"topk_ids": data_fill(list(row))}) for row in rows])
     yield from variations("experts", [_align(LARGE_SIZE, experts=2, block=128, generator="zeros")])
-    yield from refused(_align(5, 2, block=0), _align(5, 2, experts=0), _align(2, generator={"topk_ids": data([8, 0])}))
+    yield from error_samples(
+        _align(5, 2, block=0), _align(5, 2, experts=0), _align(2, generator={"topk_ids": data_fill([8, 0])})
+    )
 
 
 def _combine(
@@ -132,7 +150,7 @@ def _combine(
 
 def moe_combine_samples() -> Iterator[Sample]:
     calls = [_combine(5, 2, 37), _combine(3, 8, 64), _combine(7, 6, 16, indexed=False)]
-    yield from led_by("input", calls)
+    yield from samples_by_leading_dtype("input", calls)
     yield from variations("dtypes", [{**calls[0], "dtypes": list(variant)} for variant in _PLACED])
     without_indices = [
         {**calls[2], "dtypes": list(variant)}
@@ -145,17 +163,17 @@ def moe_combine_samples() -> Iterator[Sample]:
     sizes += [_combine(1, 1, 1), _combine(4, 2, 16, rows=3), _combine(9, 2, 16, rows=40)]
     yield from variations("sizes", in_dtypes("input", MAIN_FLOATS[:2], sizes))
     yield from variations("sizes", [_combine(LARGE_SIZE, 1, 17), _combine(LARGE_SIZE, 1, 17, indexed=False)])
-    skipped_indices = {"inv_permuted_idx": data([[3, -1], [-1, 0], [-1, -1], [2, 2]])}
+    skipped_indices = {"inv_permuted_idx": data_fill([[3, -1], [-1, 0], [-1, -1], [2, 2]])}
     with_skipped = [_combine(4, 2, 17, rows=5, generator=skipped_indices)]
     yield from variations("indices", in_dtypes("input", MAIN_FLOATS, with_skipped))
     # No index selects the last row.
-    nan_unselected = {**skipped_indices, "input": data([[1.0], [2.0], [0.5], [-1.0], ["nan"]])}
+    nan_unselected = {**skipped_indices, "input": data_fill([[1.0], [2.0], [0.5], [-1.0], ["nan"]])}
     yield from variations("special", [_combine(4, 2, 1, rows=5, generator=nan_unselected)])
     yield from variations("special", [_combine(3, 2, 17, generator={"input": {"fill": "special", "rate": 0.1}})])
     exact = [{**case, "generator": {"input": "integer-exact", "topk_weights": "ones"}} for case in calls]
     yield from variations("integer-exact", in_dtypes("input", MAIN_FLOATS, exact))
-    yield from refused(
+    yield from error_samples(
         _combine(3, 2, 8, rows=5, indexed=False),
         call(input=(6, 8), topk_weights=(3, 2), inv_permuted_idx=(3, 3)),
-        _combine(2, 1, 8, generator={"inv_permuted_idx": data([[0], [2]])}),
+        _combine(2, 1, 8, generator={"inv_permuted_idx": data_fill([[0], [2]])}),
     )

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input, quiet_hooks
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    infer_from_arrays,
+    optional_input,
+    quiet_hooks,
+)
 from optest.operators.budgets import terms_of_products
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.indexing.moe import infer_moe_align, infer_moe_combine
@@ -16,7 +24,7 @@ from optest.spec import Terms
 
 def moe_align_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the padded sorted indices, the expert of each block, and the end of the last block."""
-    (ids,), (token_spec, block_spec, _) = inferred(infer_moe_align, inputs, attributes)
+    (ids,), (token_spec, block_spec, _) = infer_from_arrays(infer_moe_align, inputs, attributes)
     chosen = ids.reshape(-1)
     require_range(chosen, attributes["num_experts"], "topk_ids")
     # Elements behind the last block are n and expert 0. A stable sort keeps the indices of an expert rising.
@@ -59,7 +67,7 @@ def moe_combine_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ..
 
 def _rows_and_weights(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array]:
     """Return the rows of each token (tokens x k x size) and their weights; both are 0 for a skipped index."""
-    inferred(infer_moe_combine, inputs, attributes)
+    infer_from_arrays(infer_moe_combine, inputs, attributes)
     rows, weights, indices = as_float64(inputs[0]), as_float64(inputs[1]), optional_input(inputs, 2)
     if indices is None:
         return rows.reshape((*weights.shape, rows.shape[1])), weights

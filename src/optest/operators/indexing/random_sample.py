@@ -7,8 +7,8 @@ from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call
 from optest.operators.describe import FLOATS, attribute, exact, in_module
-from optest.operators.samples import of_every_size, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.samples import error_samples, of_every_size, standard_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, require_spec
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, dtype, format_shape
 
 DESCRIPTORS = in_module(
@@ -43,7 +43,7 @@ DESCRIPTORS = in_module(
 
 def infer_random_sample(specs: Specs, attributes: Attributes) -> Outputs:
     """Return a 0-d spec of the index dtype; raise UnfitArguments for attributes that libraries refuse."""
-    spec, index = given(specs, 0, "logits"), dtype(attributes.get("dtype", "int64"))
+    spec, index = require_spec(specs, 0, "logits"), dtype(attributes.get("dtype", "int64"))
     if spec.rank != 1 or not spec.elements:
         raise UnfitArguments(f"logits is {format_shape(spec.shape)}, expected 1 dimension and 1 element or more")
     if not index.is_integer or index.bits < 8 or spec.shape[0] - 1 > index.max_int:
@@ -83,7 +83,7 @@ def random_sample_samples() -> Iterator[Sample]:
         _sample_call(512, 0.9375, top_p=0.75, temperature=0.5),
         _sample_call(1025, 0.5, top_k=900, temperature=2.0),
     ]
-    yield from standard(calls, FLOATS, special=False)
+    yield from standard_samples(calls, FLOATS, special=False)
     yield from of_every_size(lambda n: _sample_call(n, 0.9375), [n for n in (*SIZES, LARGE_SIZE) if n])
     yield from variations("attributes", _attribute_calls(), dtypes=("float32", "float16"))
     yield from variations(
@@ -116,7 +116,7 @@ def random_sample_samples() -> Iterator[Sample]:
     yield from variations(
         "special", [{**_sample_call(65, 0.875), "generator": {"fill": "randn", "std": 60.0}}], dtypes=MAIN_FLOATS
     )
-    yield from refused(
+    yield from error_samples(
         call({"random_value": 0.5}, logits=()),
         call({"random_value": 0.5}, logits=(0,)),
         call({"random_value": 0.5}, logits=(3, 4)),

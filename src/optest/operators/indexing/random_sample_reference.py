@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.numerics import numpy_dtype
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, is_double, quiet_hooks
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, infer_from_arrays, is_double, quiet_hooks
 from optest.operators.budgets import exponential_sum, unit_roundoff
 from optest.operators.indexing.random_sample import infer_random_sample
 
@@ -30,7 +30,7 @@ def random_sample_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arr
     In descending order, it is the first at which the sum of softmax(logits / temperature) is at least random_value ·
     min(top_p, sum of the first top_k).
     """
-    _, (spec,) = inferred(infer_random_sample, inputs, attributes)
+    _, (spec,) = infer_from_arrays(infer_random_sample, inputs, attributes)
     draw = _locate_draw(inputs, attributes)
     return (np.asarray(draw.order[draw.position], numpy_dtype(spec.dtype)),)
 

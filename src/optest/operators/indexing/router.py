@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data_fill
 from optest.operators.describe import attribute, composed, in_module
-from optest.operators.samples import in_every_layout, refused, standard, variations
+from optest.operators.samples import error_samples, in_every_layout, standard_samples, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _SCORES = tuple((name,) for name in MAIN_FLOATS)
 _TOPK = attribute("topk|k: int", "Number of experts per row.")
@@ -71,7 +71,7 @@ def infer_topkrouter(specs: Specs, attributes: Attributes) -> Outputs:
 
 def _infer_chosen(specs: Specs, declared: str, topk: int) -> tuple[int, Outputs]:
     """Return the number of columns and the output specs; raise UnfitArguments if topk exceeds the columns."""
-    n, outputs = fitted(specs, f"{declared} -> float32[rows, topk], int32[rows, topk]", topk=topk)
+    n, outputs = match_declaration(specs, f"{declared} -> float32[rows, topk], int32[rows, topk]", topk=topk)
     if not 1 <= topk <= n.width:
         raise UnfitArguments(f"topk is {topk}, expected 1 to {n.width}, the columns of input")
     return n.width, outputs
@@ -83,7 +83,7 @@ def topksoftmax_samples() -> Iterator[Sample]:
         call({"topk": 8, "norm": True}, input=(7, 64)),
         call({"topk": 1}, input=(3, 9)),
     ]
-    yield from standard(calls, _SCORES, sized=lambda n: call({"topk": min(max(n, 1), 4)}, input=(3, max(n, 1))))
+    yield from standard_samples(calls, _SCORES, sized=lambda n: call({"topk": min(max(n, 1), 4)}, input=(3, max(n, 1))))
     # Numbers of tokens around the block sizes of kernels.
     rows = [call({"topk": 2, "norm": True}, input=(n, 8)) for n in (0, 1, 17, 129, 1025)]
     yield from variations("sizes", [*rows, call({"topk": 2}, input=(LARGE_SIZE, 17)), call({"topk": 1}, input=(9, 1))])
@@ -97,10 +97,10 @@ def topksoftmax_samples() -> Iterator[Sample]:
     ties = {"fill": "randint", "low": -3, "high": 4}
     yield from variations("ties", [call({"topk": 9}, input=(5, 33), generator=ties)], dtypes=MAIN_FLOATS)
     # Masked logits are −∞ or a large negative number.
-    masked_logits = data([["-inf", 1.0, "-inf", 2.0, 0.5, "-inf"], [-1e4, 0.0, 3.0, -1e4, 1.0, "-inf"]])
+    masked_logits = data_fill([["-inf", 1.0, "-inf", 2.0, 0.5, "-inf"], [-1e4, 0.0, 3.0, -1e4, 1.0, "-inf"]])
     calls = [call({"topk": 3, "norm": norm}, input=(2, 6), generator=masked_logits) for norm in (False, True)]
     yield from variations("special", calls, dtypes=MAIN_FLOATS)
-    yield from refused(
+    yield from error_samples(
         call({"topk": 5}, input=(3, 4)), call({"topk": 0}, input=(3, 4)), call({"topk": 1}, input=(2, 3, 4))
     )
 
@@ -134,7 +134,7 @@ def topkrouter_samples() -> Iterator[Sample]:
     ):
         for name in MAIN_FLOATS:
             yield from variations("special", [{**_router(5), "generator": fills, "dtypes": [name, "float32"]}])
-    yield from refused(
+    yield from error_samples(
         _router(3, 36, 3),
         _router(3, topk=0),
         _router(3, topk=129),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes, laid, reshaped
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data_fill, in_dtypes, reshaped, with_strides
 from optest.operators.describe import attribute, exact, in_module, movement
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _VARIANTS = (
     *((name, index, "float32") for index in ("int32", "int64") for name in MAIN_FLOATS),
@@ -58,7 +58,9 @@ DESCRIPTORS = in_module(
 
 
 def infer_top_k_top_p_mask(specs: Specs, _attributes: Attributes) -> Outputs:
-    n, outputs = fitted(specs, "logits: T[rows, width], top_k?: index[rows], top_p?: [rows] -> T[rows, width]")
+    n, outputs = match_declaration(
+        specs, "logits: T[rows, width], top_k?: index[rows], top_p?: [rows] -> T[rows, width]"
+    )
     if not n.width:
         raise UnfitArguments("logits has rows of 0 elements, expected 1 or more")
     return outputs
@@ -87,12 +89,12 @@ def _sampling(rows: int, width: int, *, top_k: bool = True, top_p: bool = True, 
     return call(**shapes, **options)
 
 
-def _call_with_values(
+def _with_values(
     values: list[list[Any]], top_k: list[int] | None = None, top_p: list[float] | None = None
 ) -> dict[str, Any]:
     """Return a call with these logits and, if given, these values of top_k and top_p."""
-    fills = {"logits": data(values), **({} if top_k is None else {"top_k": data(top_k)})}
-    fills = {**fills, **({} if top_p is None else {"top_p": data(top_p)})}
+    fills = {"logits": data_fill(values), **({} if top_k is None else {"top_k": data_fill(top_k)})}
+    fills = {**fills, **({} if top_p is None else {"top_p": data_fill(top_p)})}
     limits = {"top_k": top_k is not None, "top_p": top_p is not None}
     return _sampling(len(values), len(values[0]), **limits, generator=fills)
 
@@ -113,7 +115,7 @@ def top_k_top_p_sampling_samples() -> Iterator[Sample]:
     for width, top_k, top_p in ((8, 8, 1.0), (37, 10, 1.0), (129, 129, 0.875), (33, 12, 0.75)):
         limits = {"top_k": {"fill": "full", "value": top_k}, "top_p": {"fill": "full", "value": top_p}}
         case = _sampling(_DRAWS, width, generator={"logits": {"fill": "randn", "std": 1.5}, **limits})
-        yield from variations("distribution", [reshaped(case, logits=laid((_DRAWS, width), (0, 1)))])
+        yield from variations("distribution", [reshaped(case, logits=with_strides((_DRAWS, width), (0, 1)))])
 
 
 def _shared_samples(calls: list[dict[str, Any]]) -> Iterator[Sample]:
@@ -134,22 +136,20 @@ def _shared_samples(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from variations("sizes", [_sampling(LARGE_SIZE, 17), _sampling(33, 1)])
     row = [0.5, 3.0, 1.0, 2.5, -1.0, 2.0]
     for top_k in (1, 2, 5, 6):
-        yield from variations("ends", [_call_with_values([row] * 2, [top_k, 7 - top_k])])
+        yield from variations("ends", [_with_values([row] * 2, [top_k, 7 - top_k])])
     # From the largest only, which every top_p keeps, to all logits.
     for top_p in (1e-6, 0.25, 0.4375, 0.6, 0.9, 0.999, 1.0):
-        yield from variations("ends", [_call_with_values([row], None, [top_p]), _call_with_values([row], [4], [top_p])])
+        yield from variations("ends", [_with_values([row], None, [top_p]), _with_values([row], [4], [top_p])])
     few = {"logits": {"fill": "randint", "low": -2, "high": 3}}
     tied = [_sampling(9, 33, generator=few), _sampling(9, 33, top_p=False, generator=few)]
-    tied += [_call_with_values([[1.0] * 8] * 2, [3, 8]), _call_with_values([[1.0] * 8], None, [0.4375])]
+    tied += [_with_values([[1.0] * 8] * 2, [3, 8]), _with_values([[1.0] * 8], None, [0.4375])]
     yield from variations("ties", in_dtypes("logits", MAIN_FLOATS, tied))
     masked = [["-inf", 1.0, "-inf", 0.5, 0.25, "-inf"], ["-inf", "-inf", 2.0, "-inf", "-inf", "-inf"]]
-    yield from variations("special", [_call_with_values(masked, [4, 6]), _call_with_values(masked, None, [0.9, 1.0])])
+    yield from variations("special", [_with_values(masked, [4, 6]), _with_values(masked, None, [0.9, 1.0])])
     # The last ones are improbable, and sums in 16 bits lose them.
     rising = [[-0.0625 * position for position in range(129)]]
-    yield from variations(
-        "special", [_call_with_values(rising, None, [0.9375]), _call_with_values(rising, [100], [0.9375])]
-    )
-    yield from refused(
+    yield from variations("special", [_with_values(rising, None, [0.9375]), _with_values(rising, [100], [0.9375])])
+    yield from error_samples(
         call(logits=(5,), top_k=(5,), dtypes=["float32", "int32"]),
         call(logits=(5, 7), top_k=(4,), dtypes=["float32", "int32"]),
         call(logits=(5, 0), top_k=(5,), dtypes=["float32", "int32"]),

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.numerics import numpy_dtype
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input, quiet_hooks
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    infer_from_arrays,
+    optional_input,
+    quiet_hooks,
+)
 from optest.operators.budgets import exponential_sum, unit_roundoff
 from optest.operators.indexing.sampling import infer_top_k_top_p_mask, infer_top_k_top_p_sampling
 from optest.operators.indexing.sort_reference import same_bits_or_nan
@@ -33,7 +41,7 @@ class _Kept(NamedTuple):
 
 def top_k_top_p_mask_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return logits with −∞ outside of top_k and top_p; of equal logits the first are kept."""
-    (logits, *_), _ = inferred(infer_top_k_top_p_mask, inputs, attributes)
+    (logits, *_), _ = infer_from_arrays(infer_top_k_top_p_mask, inputs, attributes)
     out = np.array(logits)
     out[~_kept_masks(inputs).in_reference] = -np.inf
     return (out,)
@@ -50,7 +58,7 @@ def top_k_top_p_mask_alternatives(inputs: Inputs, _attributes: Attributes, actua
 
 def top_k_top_p_sampling_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return one index per row, by inversion of evenly spread numbers, multiples of the golden ratio."""
-    _, (spec,) = inferred(infer_top_k_top_p_sampling, inputs, attributes)
+    _, (spec,) = infer_from_arrays(infer_top_k_top_p_sampling, inputs, attributes)
     probabilities = _kept_masks(inputs).probabilities
     numbers = np.arange(1, len(probabilities) + 1) * _GOLDEN % 1.0
     drawn = (np.cumsum(probabilities, 1) <= numbers[:, None]).sum(1)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, ROWS_OF_EVERY_SIGN, call, data
+from optest.operators.calls import MAIN_FLOATS, ROWS_OF_EVERY_SIGN, call, data_fill
 from optest.operators.describe import BOOL, DIM, NUMBERS, attribute, in_module
 from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, sizes_of
-from optest.operators.samples import refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.operators.samples import error_samples, standard_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, normalize_dim, require_spec
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 # torch sorts wide unsigned integers and bool, but does not select from them by topk.
@@ -72,7 +72,7 @@ def infer_kthvalue(specs: Specs, attributes: Attributes) -> Outputs:
 
 def _infer_picked(specs: Specs, attributes: Attributes, least: int, *kept: int) -> Outputs:
     """Return the specs of values and indices with sizes `kept` in place of the dimension; require k ≥ `least`."""
-    spec, k = given(specs, 0, "input"), attributes["k"]
+    spec, k = require_spec(specs, 0, "input"), attributes["k"]
     dim = normalize_dim(attributes.get("dim", -1), spec.rank)
     size = sizes_of(spec.shape)[dim]
     if not least <= k <= size:
@@ -82,7 +82,7 @@ def _infer_picked(specs: Specs, attributes: Attributes, least: int, *kept: int) 
 
 
 def infer_sort(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     normalize_dim(attributes.get("dim", -1), spec.rank)
     return (dense(spec.dtype, spec.shape), dense(dtype("int64"), spec.shape))
 
@@ -98,7 +98,7 @@ def topk_samples() -> Iterator[Sample]:
         call({"k": 9}, input=(2, 3, 65)),
         call({"k": 3, "dim": 2}, input=(2, 3, 9, 2, 2)),
     ]
-    yield from standard(calls, NUMBERS, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
+    yield from standard_samples(calls, NUMBERS, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
     along_dims = [
         *(
             call({"k": 2, "dim": dim, "largest": largest}, input=(3, 4, 5))
@@ -134,7 +134,7 @@ def topk_samples() -> Iterator[Sample]:
         call({"k": 300, "sorted": False}, input=(2, 1025)),
     ]
     yield from variations("unordered", unordered, dtypes=("float32", "int32"))
-    yield from refused(
+    yield from error_samples(
         call({"k": 5}, input=(3, 4)),
         call({"k": -1}, input=(3, 4)),
         call({"k": 1, "dim": 2}, input=(3, 4)),
@@ -159,7 +159,7 @@ def kthvalue_samples() -> Iterator[Sample]:
         call({"k": 3, "dim": 0}, input=(17, 6)),
         call({"k": 4, "dim": 1, "keepdim": True}, input=(2, 9, 5)),
     ]
-    yield from standard(calls, NUMBERS, sized=lambda n: call({"k": max(1, n // 2)}, input=(3, max(1, n))))
+    yield from standard_samples(calls, NUMBERS, sized=lambda n: call({"k": max(1, n // 2)}, input=(3, max(1, n))))
     for dim in (0, 1, 2, -1, -2, -3):
         cases = [call({"k": 2, "dim": dim, "keepdim": keepdim}, input=(3, 4, 5)) for keepdim in (False, True)]
         yield from variations("attributes", cases, dtypes=("float32", "int32"))
@@ -182,7 +182,7 @@ def kthvalue_samples() -> Iterator[Sample]:
     for k in (1, 6):
         yield from _negative_nan_samples({"k": k})
     yield from variations("sizes", [call({"k": 2}, input=(BEYOND_16_BITS, 3)), call({"k": 9_000}, input=(2, 16_411))])
-    yield from refused(
+    yield from error_samples(
         call({"k": 5}, input=(3, 4)),
         call({"k": 0}, input=(3, 4)),
         call({"k": 1, "dim": 2}, input=(3, 4)),
@@ -196,14 +196,14 @@ def _integer_limit_samples(attributes: dict[str, Any]) -> Iterator[Sample]:
     for name in ("int8", "int16", "int32", "int64", "uint8"):
         low, high = dtype(name).min_int, dtype(name).max_int
         row = [1, low, high, low + 1, high - 1, 0 if low else 2, 3]
-        yield from variations("ordinary", [call(attributes, input=(1, 7), generator=data([row]))], dtypes=(name,))
+        yield from variations("ordinary", [call(attributes, input=(1, 7), generator=data_fill([row]))], dtypes=(name,))
 
 
 def _negative_nan_samples(attributes: dict[str, Any]) -> Iterator[Sample]:
     """Yield rows with NaN of either sign."""
     # 0/0 and inf − inf give a negative NaN on x86; a sort of the bits as integers makes it the smallest.
     rows = [[1.0, "-nan", -2.0, "inf", "-inf", 0.5], ["nan", "-nan", 3.0, -1.0, 2.0, 0.25]]
-    yield from variations("special", [call(attributes, input=(2, 6), generator=data(rows))], dtypes=MAIN_FLOATS)
+    yield from variations("special", [call(attributes, input=(2, 6), generator=data_fill(rows))], dtypes=MAIN_FLOATS)
 
 
 def _long_and_close_rows(attributes: dict[str, Any]) -> Iterator[Sample]:
@@ -212,7 +212,7 @@ def _long_and_close_rows(attributes: dict[str, Any]) -> Iterator[Sample]:
     yield from variations("sizes", [call(attributes, input=(BEYOND_16_BITS,), generator=rising)])
     for name, base, step in (("float64", 1.0, 2.0**-40), ("int64", 2**60, 1), ("int32", 2**28, 1)):
         row = [base + offset * step for offset in (0, 3, 1, 5, 2, 4)]
-        values = data([row, [-value for value in row]])
+        values = data_fill([row, [-value for value in row]])
         yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(name,))
 
 
@@ -223,7 +223,7 @@ def sort_samples() -> Iterator[Sample]:
         call(input=(2, 3, 65)),
         call({"dim": 2}, input=(2, 3, 9, 2, 2)),
     ]
-    yield from standard(calls, SORTED, sized=lambda n: call(input=(3, n)))
+    yield from standard_samples(calls, SORTED, sized=lambda n: call(input=(3, n)))
     dims = [{"dim": dim, "descending": descending} for dim in (0, 1, 2, -1, -2, -3) for descending in (False, True)]
     edges = [
         call(input=()),
@@ -249,7 +249,9 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations("stable", [signed_zeros], dtypes=MAIN_FLOATS)
         yield from variations("stable", [call({**attributes, "dim": 0}, input=(129, 3), generator=_TIES)])
         yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
-    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=()))
+    yield from error_samples(
+        call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())
+    )
     yield from _long_and_close_rows({"descending": True})
     for descending in (False, True):
         yield from _integer_limit_samples({"descending": descending})

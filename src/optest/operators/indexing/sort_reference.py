@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 
 from optest.numerics import bits
-from optest.operators.arrays import Array, Attributes, Inputs, inferred, quiet_hooks, widen
+from optest.operators.arrays import Array, Attributes, Inputs, infer_from_arrays, quiet_hooks, widen
 from optest.operators.indexing.sort import infer_kthvalue, infer_sort, infer_topk
 
 
 def sort_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return sorted values and their indices in stable order; NaN is the largest."""
-    (array,), _ = inferred(infer_sort, inputs, attributes)
+    (array,), _ = infer_from_arrays(infer_sort, inputs, attributes)
     # The stable order is valid without `stable`, too.
     return _select(array, attributes.get("dim", -1), descending=attributes.get("descending", False), count=None)
 
 
 def topk_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the k largest or smallest values in order and their indices, the first of equal ones; NaN is largest."""
-    (array,), _ = inferred(infer_topk, inputs, attributes)
+    (array,), _ = infer_from_arrays(infer_topk, inputs, attributes)
     descending = attributes.get("largest", True)
     return _select(array, attributes.get("dim", -1), descending=descending, count=attributes["k"])
 
 
 def kthvalue_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the k-th smallest value and its index, the first of equal ones; NaN is the largest."""
-    (array,), (out, _) = inferred(infer_kthvalue, inputs, attributes)
+    (array,), (out, _) = infer_from_arrays(infer_kthvalue, inputs, attributes)
     dim = attributes.get("dim", -1)
     both = _select(array, dim, descending=False, count=attributes["k"])
     return tuple(x.take(-1, dim).reshape(out.shape) if x.ndim else x for x in both)

@@ -8,10 +8,10 @@ from typing import Any
 from optest.operators.attention.rope import rotated_size
 from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, uniform, without
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, below, dense, given, rows_of
+from optest.operators.samples import error_samples, in_layouts_at_once, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, index_range, require_spec, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
-from optest.spec.declared_shapes import fitted, inference
+from optest.spec.declared_shapes import inference, match_declaration
 
 _ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))
 _STATES = attribute("states: bool = False", "Return intermediate results, too.")
@@ -144,7 +144,7 @@ def infer_gated_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def _infer_feed_forward(specs: Specs, declared: str, attributes: Attributes) -> Outputs:
-    _, outputs = fitted(specs, f"{declared} -> T[*rows, outputs], T[*rows, hidden]")
+    _, outputs = match_declaration(specs, f"{declared} -> T[*rows, outputs], T[*rows, hidden]")
     return outputs if attributes.get("states") else outputs[:1]
 
 
@@ -152,7 +152,7 @@ def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
     weights = "input: T[tokens, size], query: T[whole, size], key: T[shared, size], value: T[shared, size]"
     biases = "query_bias?: T[whole], key_bias?: T[shared], value_bias?: T[shared], output_bias?: T[outputs]"
     outs = "T[tokens, outputs], T[tokens, whole]"
-    n, outputs = fitted(specs, f"{weights}, output: T[outputs, whole], {biases} -> {outs}")
+    n, outputs = match_declaration(specs, f"{weights}, output: T[outputs, whole], {biases} -> {outs}")
     heads = attributes["num_heads"]
     shared = attributes.get("num_key_value_heads") or heads
     if heads < 1 or shared < 1 or heads % shared or n.whole % heads:
@@ -178,7 +178,7 @@ def infer_gpt(specs: Specs, attributes: Attributes) -> Outputs:
     weights = "norms: T[layers, 4, size], attention: T[layers, 4, size, size], up: T[layers, hidden, size]"
     tables = "embedding: T[words, size], tokens: [length], positions: T[context, size]"
     declared = f"{tables}, {weights}, down: T[layers, size, hidden], final_norm: T[2, size] -> T[length, words]"
-    n, outputs = fitted(specs, declared)
+    n, outputs = match_declaration(specs, declared)
     heads = attributes["num_heads"]
     if heads < 1 or n.size % heads:
         raise UnfitArguments(f"num_heads is {heads}, expected a divisor of the size {n.size}")
@@ -192,12 +192,14 @@ def infer_gpt(specs: Specs, attributes: Attributes) -> Outputs:
 
 def gpt_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of tokens: indices of rows of the embedding."""
-    return {"tokens": below(rows_of(specs, 0))}
+    return {"tokens": index_range(rows_of(specs, 0))}
 
 
 def infer_yarn_rotary_embedding(specs: Specs, attributes: Attributes) -> Outputs:
-    _, outputs = fitted(specs, "input: T[*lead, tokens, size], positions: T[tokens] -> T[*lead, tokens, size]")
-    rotated_size(given(specs, 0, "input"), attributes)
+    _, outputs = match_declaration(
+        specs, "input: T[*lead, tokens, size], positions: T[tokens] -> T[*lead, tokens, size]"
+    )
+    rotated_size(require_spec(specs, 0, "input"), attributes)
     return outputs
 
 
@@ -379,4 +381,4 @@ def _layer(
         yield from variations(name, members, dtypes=dtypes)
     yield from in_layouts_at_once(calls[:1])
     yield Sample(case_set="invariants", case={**calls[0], "dtypes": ["float32"], "invariants": list(invariants)})
-    yield from refused(*wrong)
+    yield from error_samples(*wrong)

@@ -9,8 +9,17 @@ from typing import Any
 from optest.operators.calls import MAIN_FLOATS, MILLION, call
 from optest.operators.describe import EVERY, MIXED, attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, distinct_dims, movement_samples
-from optest.operators.samples import of_one_element, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, promote_tensors
+from optest.operators.samples import error_samples, of_one_element, variations
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    dense,
+    normalize_dim,
+    promote_tensors,
+    require_spec,
+)
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 _FIRST_DIM = attribute("dim|axis: int = 0", "Dimension along which tensors are joined or split.")
@@ -80,7 +89,7 @@ def infer_concat(specs: Specs, attributes: Attributes) -> Outputs:
 
     A 1-d tensor without elements fits any shape and is skipped, as in torch, but its dtype counts.
     """
-    tensors = [given(specs, index, f"tensors{index}") for index in range(len(specs))]
+    tensors = [require_spec(specs, index, f"tensors{index}") for index in range(len(specs))]
     if not tensors:
         raise UnfitArguments("concat has no tensors, expected 1 or more")
     for index, spec in enumerate(tensors):
@@ -112,7 +121,7 @@ def _sizes_except(shape: Shape, dim: int) -> Shape:
 
 
 def infer_split(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     dim, sizes = section_sizes(spec.shape, attributes)
     return tuple(dense(spec.dtype, (*spec.shape[:dim], size, *spec.shape[dim + 1 :])) for size in sizes)
 
@@ -142,7 +151,7 @@ def section_sizes(shape: Shape, attributes: Attributes) -> tuple[int, tuple[int,
 
 
 def infer_slice(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     shape = list(spec.shape)
     for dim, picked in slice_ranges(spec.shape, attributes):
         shape[dim] = len(picked)
@@ -177,7 +186,7 @@ def slice_ranges(shape: Shape, attributes: Attributes) -> Iterator[tuple[int, ra
 
 
 def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     pad = attributes["pad"]
     pads = pads_by_dim(spec.shape, pad)
     mode = attributes.get("mode", "constant")
@@ -419,7 +428,7 @@ def pad_samples() -> Iterator[Sample]:
         ],
         large=[call({"pad": [1, 2], "value": 2.0}, input=(65_537, 14))],
     )
-    yield from refused(call({"pad": [1, 1], "value": 300.0}, dtypes=("int8",), input=(4,)))
+    yield from error_samples(call({"pad": [1, 1], "value": 300.0}, dtypes=("int8",), input=(4,)))
     one_element = [
         call({"pad": [1, 2], "value": 1.5}, input=(1,)),
         call({"pad": [2, 1], "mode": "replicate"}, input=(1, 1)),

@@ -10,7 +10,7 @@ from optest.operators.derived_samples import further_layouts
 from optest.operators.describe import EVERY, attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, SOME, movement_samples
 from optest.operators.samples import in_every_layout, of_one_element, variations
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_dimensions
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, require_dimensions, require_spec
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 _FILLED = movement("one value everywhere, for any input")
@@ -72,7 +72,7 @@ DESCRIPTORS = in_module(
 
 def infer_broadcast_to(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output spec; sizes are aligned at the end, and -1 keeps the input's size of a dimension."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     size: Shape = attributes["size"]
     added = len(size) - spec.rank
     if added < 0:
@@ -92,7 +92,7 @@ def infer_broadcast_to(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_tile(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     sizes, repeats = padded_repeats(spec.shape, attributes["dims"])
     return (dense(spec.dtype, tuple(size * count for size, count in zip(sizes, repeats, strict=True))),)
 
@@ -110,7 +110,7 @@ def padded_repeats(shape: Shape, dims: Sequence[int]) -> tuple[Shape, tuple[int,
 
 
 def infer_tril(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     require_dimensions(spec, "input", 2)
     return (dense(spec.dtype, spec.shape),)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from optest.operators.calls import LARGE_SIZE, SIZES, Call
 from optest.operators.describe import EVERY, movement
-from optest.operators.samples import of_a_million, of_every_size, refused, standard, variations
+from optest.operators.samples import error_samples, million_element_samples, of_every_size, standard_samples, variations
 from optest.operators.shapes import normalize_dim
 from optest.spec import Sample, Tier, UnfitArguments
 
@@ -41,13 +41,13 @@ def movement_samples(
     The first of `calls` is used for the smoke test, all layouts and all dtypes. `sized(n)` builds a call of size n,
     `attributes` are calls for attributes, `wrong` calls to refuse, `large` calls of a million elements.
     """
-    yield from standard(calls, EVERY)
+    yield from standard_samples(calls, EVERY)
     yield from of_every_size(sized, (*SIZES, LARGE_SIZE), dtypes=SOME)
     # Payloads of NaN and the sign of 0 must survive the move.
     mostly_special = {**calls[0], "generator": {"fill": "special", "rate": 0.9}}
     yield from variations("special", [mostly_special], dtypes=_SPECIAL)
     yield from variations("attributes", attributes, dtypes=("float32",))
-    yield from refused(*wrong)
+    yield from error_samples(*wrong)
     yield from variations("sizes", [sized(4099)], dtypes=("float16", "int64"))
-    yield from of_a_million(*large, dtype="float32")
+    yield from million_element_samples(*large, dtype="float32")
     yield from variations("sizes", [sized(4099)], dtypes=("float32", "int8"), tier=Tier.FULL)

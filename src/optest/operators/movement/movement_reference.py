@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from optest.numerics import numpy_dtype, round_to
-from optest.operators.arrays import Array, Attributes, Inputs, converted, inferred, quiet_hooks
+from optest.operators.arrays import Array, Attributes, Inputs, infer_from_arrays, quiet_hooks, round_to_operand_dtype
 from optest.operators.movement.concat import (
     infer_concat,
     infer_pad,
@@ -47,17 +47,17 @@ def transpose_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
 
 
 def permute_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array,), _ = inferred(infer_permute, inputs, attributes)
+    (array,), _ = infer_from_arrays(infer_permute, inputs, attributes)
     return (array.transpose(attributes["dims"]).copy(),)
 
 
 def reshape_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array,), (result,) = inferred(infer_reshape, inputs, attributes)
+    (array,), (result,) = infer_from_arrays(infer_reshape, inputs, attributes)
     return (np.ascontiguousarray(array).reshape(result.shape).copy(),)
 
 
 def broadcast_to_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array,), (result,) = inferred(infer_broadcast_to, inputs, attributes)
+    (array,), (result,) = infer_from_arrays(infer_broadcast_to, inputs, attributes)
     return (np.broadcast_to(array, result.shape).copy(),)
 
 
@@ -74,7 +74,7 @@ def flip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 
 def roll_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array,), _ = inferred(infer_roll, inputs, attributes)
+    (array,), _ = infer_from_arrays(infer_roll, inputs, attributes)
     shifts, dims = attributes["shifts"], attributes.get("dims")
     if not dims:
         return (np.roll(array.reshape(-1), shifts[0]).reshape(array.shape),)
@@ -91,7 +91,7 @@ def triu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def _triangle(inputs: Inputs, is_kept: Callable[[Array, Array], Array]) -> tuple[Array, ...]:
     """Return the elements at positions that `is_kept` selects, and +0 elsewhere."""
-    (array,), _ = inferred(infer_tril, inputs, {})
+    (array,), _ = infer_from_arrays(infer_tril, inputs, {})
     mask = is_kept(np.arange(array.shape[-2])[:, None], np.arange(array.shape[-1])[None, :])
     # A product with the mask would leave NaN, infinity and −0.
     result = np.zeros(array.shape, array.dtype)
@@ -101,7 +101,7 @@ def _triangle(inputs: Inputs, is_kept: Callable[[Array, Array], Array]) -> tuple
 
 def concat_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the joined tensors in their common dtype, converted exactly or rounded once."""
-    arrays, (result,) = inferred(infer_concat, inputs, attributes)
+    arrays, (result,) = infer_from_arrays(infer_concat, inputs, attributes)
     parts = [_in_common_dtype(array, result.dtype) for array in arrays if not is_legacy_empty(array.shape)]
     if not parts:
         return (np.empty(result.shape, numpy_dtype(result.dtype)),)
@@ -115,11 +115,11 @@ def _in_common_dtype(array: Array, target: DType) -> Array:
     # round_to takes complex128 for complex targets.
     if target.is_complex:
         return round_to(array.astype(np.complex128), target)
-    return round_to(converted(array, target), target)
+    return round_to(round_to_operand_dtype(array, target), target)
 
 
 def split_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array,), _ = inferred(infer_split, inputs, attributes)
+    (array,), _ = infer_from_arrays(infer_split, inputs, attributes)
     dim, sizes = section_sizes(array.shape, attributes)
     ends = np.cumsum(sizes, dtype=np.int64)
     return tuple(part.copy() for part in np.split(array, ends[:-1], dim)) if sizes else ()
@@ -133,7 +133,7 @@ def slice_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]
 
 
 def pad_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    (array,), (result,) = inferred(infer_pad, inputs, attributes)
+    (array,), (result,) = infer_from_arrays(infer_pad, inputs, attributes)
     pads = pads_by_dim(array.shape, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode == "constant":

@@ -10,7 +10,7 @@ from optest.operators.calls import MILLION, SIZES, call
 from optest.operators.describe import EVERY, attribute, in_module
 from optest.operators.movement.helpers import MOVED, distinct_dims, movement_samples
 from optest.operators.samples import in_every_layout, in_layouts_at_once
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, normalize_dim, require_spec
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
@@ -55,7 +55,7 @@ DESCRIPTORS = in_module(
 
 
 def infer_transpose(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     first = normalize_dim(attributes["dim0"], spec.rank, "dim0")
     second = normalize_dim(attributes["dim1"], spec.rank, "dim1")
     shape = list(spec.shape)
@@ -65,7 +65,7 @@ def infer_transpose(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_permute(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     dims = attributes["dims"]
     if len(dims) != spec.rank:
         raise UnfitArguments(f"dims is {list(dims)}, expected each of {spec.rank} dimensions once")
@@ -75,7 +75,7 @@ def infer_permute(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_reshape(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output spec; one size may be -1 and is computed from the others, unless they multiply to 0."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     shape: Shape = attributes["shape"]
     if any(size < -1 for size in shape) or shape.count(-1) > 1:
         raise UnfitArguments(f"shape is {list(shape)}, expected sizes of 0 or more, and -1 at most once")
@@ -98,14 +98,14 @@ def _wrong_shape(spec: TensorSpec, shape: Shape) -> UnfitArguments:
 
 
 def infer_flip(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     distinct_dims(attributes["dims"], spec.rank)
     return (dense(spec.dtype, spec.shape),)
 
 
 def infer_roll(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the spec of input; without dims there is one shift, and a dimension may occur again."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     shifts, dims = attributes["shifts"], attributes.get("dims") or ()
     if not shifts:
         raise UnfitArguments("shifts is [], expected 1 entry or more")

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, call, data, uniform
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, call, data_fill, uniform
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import indexed, of, outside, with_fills
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Shape,
     Specs,
-    below,
     dense,
-    given,
+    index_range,
     require_dimensions,
     require_same_dtype,
     require_shape,
+    require_spec,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)
 
@@ -80,18 +80,18 @@ def infer_cross_entropy(specs: Specs, attributes: Attributes) -> Outputs:
     if not 0 <= (smoothing := attributes.get("label_smoothing", 0.0)) <= 1:
         raise UnfitArguments(f"label_smoothing is {smoothing}, expected 0 to 1")
     # A scalar has no dimension of classes.
-    require_dimensions(given(specs, 0, "input"), "input", 1)
-    is_vector = given(specs, 0, "input").rank == 1
+    require_dimensions(require_spec(specs, 0, "input"), "input", 1)
+    is_vector = require_spec(specs, 0, "input").rank == 1
     classes, rows = ("classes", "") if is_vector else ("batch, classes, *rest", "batch, *rest")
     loss = rows if attributes.get("reduction") == "none" else ""
-    return fitted(specs, f"input: T[{classes}], target: index[{rows}], weight?: T[classes] -> T[{loss}]")[1]
+    return match_declaration(specs, f"input: T[{classes}], target: index[{rows}], weight?: T[classes] -> T[{loss}]")[1]
 
 
 def cross_entropy_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the ranges of target classes and weights."""
     spec = specs[0]
     classes = spec.shape[class_dim(spec.rank)] if spec is not None and spec.rank else 1
-    return {"target": below(classes), "weight": Interval(low=0.25, high=2.0)}
+    return {"target": index_range(classes), "weight": Interval(low=0.25, high=2.0)}
 
 
 def classes(specs: Specs, _attributes: Attributes) -> int:
@@ -102,7 +102,7 @@ def classes(specs: Specs, _attributes: Attributes) -> int:
 
 
 def infer_cross_entropy_backward(specs: Specs, attributes: Attributes) -> Outputs:
-    grad, spec = given(specs, 0, "grad_output"), given(specs, 1, "input")
+    grad, spec = require_spec(specs, 0, "grad_output"), require_spec(specs, 1, "input")
     (loss,) = infer_cross_entropy(specs[1:], attributes)
     require_shape(grad, "grad_output", loss.shape, ", as the loss")
     require_same_dtype(spec, grad, "grad_output")
@@ -147,16 +147,18 @@ def cross_entropy_samples() -> Iterator[Sample]:
     yield from variations("attributes", [_loss(2, 3, 2, 2, 2, 3), _loss(2, 3, 2, 2, 2, 3, reduction="none")])
     # An ignored target may be a valid class, too.
     for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (-100, "none"), (0, "none")):
-        targets = data([ignored, 1, 4, ignored, 3, 1])
+        targets = data_fill([ignored, 1, 4, ignored, 3, 1])
         rows = _loss(6, 5, ignore_index=ignored, reduction=kind)
         yield from variations("ignored", of("input", MAIN_FLOATS, with_fills([rows], target=targets)))
     for fill in _LOGIT_RANGES:
         yield from variations("special", of("input", MAIN_FLOATS, with_fills([per_row], input=fill)))
     yield from variations("special", of("input", MAIN_FLOATS, with_fills([per_row], input="special")))
-    masked = data([["-inf", 1.0, "-inf", 2.0], ["inf", 0.0, 1.0, 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]])
+    masked = data_fill(
+        [["-inf", 1.0, "-inf", 2.0], ["inf", 0.0, 1.0, 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]]
+    )
     rows = _loss(4, 4, reduction="none")
     yield from variations(
-        "special", of("input", MAIN_FLOATS, with_fills([rows], input=masked, target=data([1, 0, 2, 1])))
+        "special", of("input", MAIN_FLOATS, with_fills([rows], input=masked, target=data_fill([1, 0, 2, 1])))
     )
     # Rows longer than one block of threads, and many short ones.
     long = [_loss(2, 65536), _loss(4097, 3), _loss(2, 1025, 3, reduction="none")]
@@ -166,7 +168,7 @@ def cross_entropy_samples() -> Iterator[Sample]:
     yield from variations("long", of("input", ("float32",), [many, _loss(LARGE_SIZE, 3)]))
     yield from variations("smoothing", of("input", MAIN_FLOATS, _smoothed_calls(_loss)))
     yield from variations("empty", [_loss(0, 5, reduction="sum"), _loss(0, 5, reduction="none")])
-    yield from refused(
+    yield from error_samples(
         call(input=(3, 4), target=(4,)),
         call(input=(3, 4), target=(3, 1)),
         call(input=(3, 4), target=(3,), weight=(3,)),
@@ -180,7 +182,7 @@ def _smoothed_calls(rows: Callable[..., dict[str, Any]]) -> Iterator[dict[str, A
     for kind in ("none", "sum", "mean"):
         yield rows(9, 37, label_smoothing=0.1, reduction=kind)
         yield {**rows(4, 257, label_smoothing=0.5, reduction=kind), "generator": {"input": uniform(20.0, 30.0)}}
-        ignored = {"target": data([2, 1, 4, 2, 3, 1])}
+        ignored = {"target": data_fill([2, 1, 4, 2, 3, 1])}
         yield {**rows(6, 5, label_smoothing=0.2, ignore_index=2, reduction=kind), "generator": ignored}
     yield from (rows(3, 5, 7, label_smoothing=0.25, weighted=True, reduction=kind) for kind in ("none", "mean"))
 
@@ -216,22 +218,24 @@ def cross_entropy_backward_samples() -> Iterator[Sample]:
         "attributes", [_loss_gradient(2, 3, 2, 2, 2, 3), _loss_gradient(2, 3, 2, 2, 2, 3, reduction="none")]
     )
     for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (0, "none")):
-        targets = data([ignored, 1, 4, ignored, 3, 1])
+        targets = data_fill([ignored, 1, 4, ignored, 3, 1])
         cases = with_fills([_loss_gradient(6, 5, ignore_index=ignored, reduction=kind)], target=targets)
         yield from variations("ignored", of("input", MAIN_FLOATS, cases))
     # Without any counted target the mean would be 0 / 0; the sum is 0.
-    all_ignored = with_fills([_loss_gradient(2, 5, ignore_index=3, reduction="sum")], target=data([3, 3]))
+    all_ignored = with_fills([_loss_gradient(2, 5, ignore_index=3, reduction="sum")], target=data_fill([3, 3]))
     yield from variations("ignored", of("input", MAIN_FLOATS, all_ignored))
     yield from variations("smoothing", of("input", MAIN_FLOATS, _smoothed_calls(_loss_gradient)))
     for fill in _LOGIT_RANGES:
         yield from variations("special", of("input", MAIN_FLOATS, with_fills(calls[1:2], input=fill)))
-    masked = data([["-inf", 1.0, "-inf", 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]])
+    masked = data_fill([["-inf", 1.0, "-inf", 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]])
     rows = _loss_gradient(3, 4, reduction="none")
-    yield from variations("special", of("input", MAIN_FLOATS, with_fills([rows], input=masked, target=data([1, 2, 1]))))
+    yield from variations(
+        "special", of("input", MAIN_FLOATS, with_fills([rows], input=masked, target=data_fill([1, 2, 1])))
+    )
     long = [_loss_gradient(2, 65536), _loss_gradient(4097, 3), _loss_gradient(LARGE_SIZE, 17, reduction="none")]
     yield from variations("long", of("input", ("float32",), long))
     yield from variations("empty", [_loss_gradient(0, 5, reduction="sum"), _loss_gradient(0, 5, reduction="none")])
-    yield from refused(
+    yield from error_samples(
         call({"reduction": "none"}, grad_output=(), input=(3, 4), target=(3,)),
         call(grad_output=(3,), input=(3, 4), target=(3,)),
         call(grad_output=(), input=(3, 4), target=(4,)),

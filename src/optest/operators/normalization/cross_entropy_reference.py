@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input, quiet_hooks
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    infer_from_arrays,
+    optional_input,
+    quiet_hooks,
+)
 from optest.operators.budgets import growth_of_sum
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.normalization.cross_entropy import class_dim, infer_cross_entropy, infer_cross_entropy_backward
@@ -18,13 +26,13 @@ from optest.operators.normalization.softmax_reference import (
     softmax_reference,
     softmax_terms,
 )
-from optest.operators.running_errors import Bounded, Number, budgets, constant, exactly, moved
+from optest.operators.running_errors import Bounded, Number, budgets, constant, evaluate, move_elements
 from optest.spec import ErrorBudget
 
 
 def cross_entropy_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the losses, their sum or their mean; the mean is NaN if all weights are 0, as in torch."""
-    (array, target, *_), _ = inferred(infer_cross_entropy, inputs, attributes)
+    (array, target, *_), _ = infer_from_arrays(infer_cross_entropy, inputs, attributes)
     weight = optional_input(inputs, 2)
     dim = class_dim(array.ndim)
     is_counted = target != attributes.get("ignore_index", -100)
@@ -120,12 +128,12 @@ def _input_gradient(inputs: Sequence[Any], attributes: Attributes) -> tuple[Numb
     q = target_weights
     if smoothing:
         q = target_weights * constant(1.0 - smoothing, x) + weights * constant(smoothing / count, x) * np.ones(x.shape)
-    factor = moved(grad, lambda v: np.expand_dims(v, dim) if v.ndim else v)
+    factor = move_elements(grad, lambda v: np.expand_dims(v, dim) if v.ndim else v)
     if attributes.get("reduction", "mean") == "mean":
         total = target_weights.sum(axis=dim, keepdims=True) * np.expand_dims(is_counted, dim)
         factor = factor / total.sum(axis=tuple(range(len(x.shape))), keepdims=True)
     out = factor * (_softmax_with_errors(x, dim) * q.sum(axis=dim, keepdims=True) - q)
-    return (moved(out, lambda v: np.where(np.expand_dims(is_counted, dim), v, 0.0)),)
+    return (move_elements(out, lambda v: np.where(np.expand_dims(is_counted, dim), v, 0.0)),)
 
 
 def _softmax_with_errors(x: Number, dim: int) -> Number:
@@ -143,8 +151,8 @@ def _softmax_with_errors(x: Number, dim: int) -> Number:
 
 
 def cross_entropy_backward_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_cross_entropy_backward, inputs, attributes)
-    return exactly(_input_gradient, inputs, attributes)
+    infer_from_arrays(infer_cross_entropy_backward, inputs, attributes)
+    return evaluate(_input_gradient, inputs, attributes)
 
 
 def cross_entropy_backward_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

@@ -8,10 +8,17 @@ from typing import Any
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, Call, call, normal, reshaped, uniform, without
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
-from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Specs, given, optional, require_dimensions
+from optest.operators.samples import (
+    error_samples,
+    in_every_layout,
+    of_one_element,
+    standard_samples,
+    variations,
+    zero_mean,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, optional_input, require_dimensions, require_spec
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
 
@@ -53,23 +60,23 @@ _INPUT, _PARAMETER, _OUTPUT = "input: T[batch, channels, *rest]", "T|float32[cha
 
 
 def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     channels, groups = _channels_of_input(spec), attributes["num_groups"]
     if groups < 1 or channels % groups:
         raise UnfitArguments(f"num_groups is {groups}, expected a divisor of {channels}, the channels of input")
     # The variance of a single value is 0; torch refuses it, too.
     if spec.elements == groups:
         raise UnfitArguments(f"a group of input {format_shape(spec.shape)} has 1 value, expected 2 or more")
-    return fitted(specs, f"{_INPUT}, weight?: {_PARAMETER}, bias?: {_PARAMETER} -> {_OUTPUT}")[1]
+    return match_declaration(specs, f"{_INPUT}, weight?: {_PARAMETER}, bias?: {_PARAMETER} -> {_OUTPUT}")[1]
 
 
 def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     channels, eps = _channels_of_input(spec), attributes.get("eps", 1e-5)
     if eps < 0 or (eps == 0 and attributes.get("training")):
         raise UnfitArguments(f"eps is {eps:g}, expected 0 or more (above 0 in training)")
     # Kernels read both or neither.
-    statistics = [optional(specs, index) for index in (1, 2)]
+    statistics = [optional_input(specs, index) for index in (1, 2)]
     if (statistics[0] is None) != (statistics[1] is None):
         raise UnfitArguments("one of running_mean and running_var is missing, expected both or neither")
     if attributes.get("training"):
@@ -78,18 +85,18 @@ def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
     elif statistics[0] is None:
         raise UnfitArguments("running_mean and running_var are missing, expected both unless training is true")
     parameters = [f"{name}?: {_PARAMETER}" for name in ("running_mean", "running_var", "weight", "bias")]
-    return fitted(specs, f"{_INPUT}, {', '.join(parameters)} -> {_OUTPUT}")[1]
+    return match_declaration(specs, f"{_INPUT}, {', '.join(parameters)} -> {_OUTPUT}")[1]
 
 
 def terms_of_channels(specs: Specs, attributes: Attributes) -> int:
     """Return the number of values of a channel, which training sums; else 1."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return spec.elements // max(_channels_of_input(spec), 1) if attributes.get("training") else 1
 
 
 def terms_of_groups(specs: Specs, attributes: Attributes) -> int:
     """Return the number of values of a group, which the mean sums."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return spec.elements // max(spec.shape[0] * attributes["num_groups"], 1) if spec.rank else 1
 
 
@@ -111,7 +118,7 @@ def group_norm_samples() -> Iterator[Sample]:
         group_norm(4, 2, 4, 9),
         group_norm(2, 4, 8),
     ]
-    yield from standard(calls, FLOATS, sized=lambda n: group_norm(2, 2, 4, n), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: group_norm(2, 2, 4, n), special=False)
     yield from of_weight_and_bias(calls)
     for groups in (1, 2, 3, 4, 6, 12):
         yield from variations("attributes", [group_norm(groups, 2, 12, 3, 2), group_norm(groups, 2, 12, 1)])
@@ -124,7 +131,7 @@ def group_norm_samples() -> Iterator[Sample]:
     yield from variations("long", [group_norm(1, LARGE_SIZE, 2, 1)], dtypes=("float32",))
     yield from variations("empty", [group_norm(2, 0, 4, 3), group_norm(2, 2, 4, 0)])
     yield from in_every_layout([group_norm(3, 2, 6, 3, 5)], names=("input",))
-    yield from refused(
+    yield from error_samples(
         call({"num_groups": 4}, input=(2, 6, 3)),
         call({"num_groups": 0}, input=(2, 6, 3)),
         call({"num_groups": 2}, input=(2, 6, 3), weight=(3,)),
@@ -145,7 +152,9 @@ def batch_norm_samples() -> Iterator[Sample]:
         _batch_norm_call(2, 17, 3, 2, 2),
     ]
     # torch refuses weights without channels; a size of 0 of other dimensions follows in the set empty.
-    yield from standard(calls, FLOATS, sized=lambda n: _batch_norm_call(2, n, 3), sizes=SIZES[1:], special=False)
+    yield from standard_samples(
+        calls, FLOATS, sized=lambda n: _batch_norm_call(2, n, 3), sizes=SIZES[1:], special=False
+    )
     for half in ("float16", "bfloat16"):
         mixed = {**calls[0], "dtypes": [half, *["float32"] * 4]}
         yield from variations(
@@ -178,7 +187,7 @@ def batch_norm_samples() -> Iterator[Sample]:
     yield from variations("sizes", [_batch_norm_call(4, 3, 1), _batch_norm_call(2, 3, 5, 1)], dtypes=("float32",))
     yield from of_one_element(_batch_norm_call(1, 1), _batch_norm_call(1, 1, 1))
     shapes: dict[str, Any] = {"running_mean": (4,), "running_var": (4,)}
-    yield from refused(
+    yield from error_samples(
         call(input=(3, 4)),
         call(input=(3, 4), running_mean=(4,)),
         call(input=(3, 4), running_mean=(3,), running_var=(4,)),

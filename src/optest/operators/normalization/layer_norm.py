@@ -11,10 +11,10 @@ from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, Call, call,
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
 from optest.operators.reduction.statistics import infer_norm
-from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
+from optest.operators.samples import error_samples, in_every_layout, of_one_element, standard_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, normalize_dim, require_spec
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 NORMALIZED_SHAPE = replace(
     attribute("normalized_shape: ints", "The last sizes of input."), implied=lambda spec: spec.shape[-1:]
@@ -78,30 +78,30 @@ DESCRIPTORS = in_module(
 
 
 def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    shape = normalized_shape(require_spec(specs, 0, "input"), attributes)
     declared = f"input: T[*shape], weight?: {_PARAMETER}, bias?: {_PARAMETER} -> T[*shape], T[*shape]"
-    n, outputs = fitted(specs, declared, normalized_shape=shape)
+    n, outputs = match_declaration(specs, declared, normalized_shape=shape)
     if not attributes.get("statistics"):
         return outputs[:1]
     return (*outputs, dense(n.T, n.shape[: len(n.shape) - len(shape)]))
 
 
 def infer_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    shape = normalized_shape(given(specs, 0, "input"), attributes)
-    return fitted(specs, f"input: T[*shape], weight?: {_PARAMETER} -> T[*shape]", normalized_shape=shape)[1]
+    shape = normalized_shape(require_spec(specs, 0, "input"), attributes)
+    return match_declaration(specs, f"input: T[*shape], weight?: {_PARAMETER} -> T[*shape]", normalized_shape=shape)[1]
 
 
 def infer_add_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    shape = normalized_shape(require_spec(specs, 0, "input"), attributes)
     declared = f"input: T[*shape], other: T[*shape], weight?: {_PARAMETER} -> T[*shape], T[*shape]"
-    return fitted(specs, declared, normalized_shape=shape)[1]
+    return match_declaration(specs, declared, normalized_shape=shape)[1]
 
 
 _PARAMETER = "T|float32[*normalized_shape]"
 
 
 def infer_normalize(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     normalize_dim(attributes.get("dim", 1), spec.rank)
     # Raises for attributes that the norm itself refuses.
     infer_norm(specs, {**attributes, "keepdim": True})
@@ -132,7 +132,7 @@ def layer_norm_samples() -> Iterator[Sample]:
         return call(all_attributes, input=(*rows, *shape), weight=shape, bias=shape)
 
     calls = [norm((4,), 37), norm((3,), 5, 7), norm((2, 3), 16)]
-    yield from standard(calls, FLOATS, sized=lambda n: norm((3,), n), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: norm((3,), n), special=False)
     yield from of_weight_and_bias(calls)
     yield from variations("attributes", [norm((), 3, 5), norm((2,), 3, 1, 5), norm((4, 3), 1)])
     yield from of_rows(norm)
@@ -154,7 +154,7 @@ def layer_norm_samples() -> Iterator[Sample]:
     yield from variations("statistics", [norm((0,), 4, statistics=True), norm((), 5, statistics=True)])
     yield from variations("empty", [norm((0,), 4), norm((2, 0), 3)])
     yield from of_one_element(norm((1,), 1), dtypes=("float32",))
-    yield from refused(
+    yield from error_samples(
         call({"normalized_shape": [5]}, input=(3, 4)),
         call({"normalized_shape": [3]}, input=(3, 4)),
         call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
@@ -173,7 +173,7 @@ def add_rms_norm_samples() -> Iterator[Sample]:
     opposed = norm((4,), 65)  # the sum of 300 and -300 is exact
     opposed["generator"] = {"input": normal(300.0, 1.0), "other": normal(-300.0, 1.0)}
     yield from variations("cancellation", [opposed], dtypes=(*MAIN_FLOATS, "float64"))
-    yield from refused(
+    yield from error_samples(
         call({"normalized_shape": [4]}, input=(3, 4), other=(4,)),
         call({"normalized_shape": [4]}, input=(3, 4), other=(3, 4), weight=(3,)),
         call({"normalized_shape": [4]}, input=(3, 4), other=(3, 4), dtypes=("float32", "float16")),
@@ -182,7 +182,7 @@ def add_rms_norm_samples() -> Iterator[Sample]:
 
 def normalize_samples() -> Iterator[Sample]:
     calls = [call(input=(4, 37)), call({"dim": 0}, input=(9, 5)), call({"dim": -1, "p": 1.0}, input=(3, 5, 7))]
-    yield from standard(calls, FLOATS, sized=lambda n: call(input=(3, n)))
+    yield from standard_samples(calls, FLOATS, sized=lambda n: call(input=(3, n)))
     for dim in (0, 1, 2, -1, -2, -3):
         yield from variations("attributes", [call({"dim": dim}, input=(2, 3, 5))], dtypes=("float32", "float16"))
     orders = [call({"p": p}, input=(4, 65)) for p in (0.0, 1.0, 3.0, 0.5, float("inf"))]
@@ -197,7 +197,7 @@ def normalize_samples() -> Iterator[Sample]:
     middle, many = call({"dim": 1}, input=(2, 1025, 3)), call(input=MILLION)
     yield from variations("long", [middle, many], dtypes=("float32",))
     yield from variations("empty", [call(input=(0, 3)), call(input=(3, 0))])
-    yield from refused(call({"dim": 2}, input=(3, 4)), call(input=(3,)), call(input=(3, 4), dtypes=("int32",)))
+    yield from error_samples(call({"dim": 2}, input=(3, 4)), call(input=(3,)), call(input=(3, 4), dtypes=("int32",)))
 
 
 def rms_norm_samples() -> Iterator[Sample]:
@@ -207,7 +207,7 @@ def rms_norm_samples() -> Iterator[Sample]:
     yield from _rms_samples(norm)
     tiny = [filled(norm((4,), 65), normal(0.0, std)) for std in (1e-3, 3e-4)]
     yield from variations("epsilon", tiny, dtypes=MAIN_FLOATS)  # with the default eps
-    yield from refused(
+    yield from error_samples(
         call({"normalized_shape": [5]}, input=(3, 4)),
         call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
         call({"normalized_shape": []}, input=(3, 4)),
@@ -217,7 +217,7 @@ def rms_norm_samples() -> Iterator[Sample]:
 def _rms_samples(norm: Callable[..., Call]) -> Iterator[Sample]:
     """Yield the case sets that rms_norm and add_rms_norm share; `whole` builds their calls."""
     calls = [norm((4,), 37), norm((3,), 5, 7), norm((2, 3), 16, eps=1e-6)]
-    yield from standard(calls, FLOATS, sized=lambda n: norm((3,), n), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: norm((3,), n), special=False)
     for half in MAIN_FLOATS[1:]:
         halves = [half] * (len(calls[0]["shapes"]) - 1)
         yield from variations("dtypes", [{**calls[0], "dtypes": [*halves, "float32"]}])

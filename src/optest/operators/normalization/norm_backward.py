@@ -10,10 +10,10 @@ from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, call, normal, 
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, filled
 from optest.operators.normalization.layer_norm import MEAN_SQUARE_EPS, NORMALIZED_SHAPE, normalized_shape
-from optest.operators.samples import in_layouts_at_once, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional
+from optest.operators.samples import error_samples, in_layouts_at_once, standard_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, optional_input, require_spec
 from optest.spec import OperatorDescriptor, Sample
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _VARIANTS = (*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16")))
 
@@ -47,9 +47,9 @@ DESCRIPTORS = in_module(
 
 
 def infer_rms_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
-    shape, weight = normalized_shape(given(specs, 1, "input"), attributes), optional(specs, 2)
+    shape, weight = normalized_shape(require_spec(specs, 1, "input"), attributes), optional_input(specs, 2)
     declared = "grad_output: T[*shape], input: T[*shape], weight?: T|float32[*normalized_shape] -> T[*shape]"
-    _, outputs = fitted(specs, declared, normalized_shape=shape)
+    _, outputs = match_declaration(specs, declared, normalized_shape=shape)
     return outputs if weight is None else (*outputs, dense(weight.dtype, shape))
 
 
@@ -62,12 +62,12 @@ def infer_layer_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
 def longest_sum(specs: Specs, attributes: Attributes) -> int:
     """Return the length of the longer sum: over the columns of a row, or over the rows."""
     columns = prod(attributes["normalized_shape"])
-    return max(columns, given(specs, 0, "grad_output").elements // max(columns, 1))
+    return max(columns, require_spec(specs, 0, "grad_output").elements // max(columns, 1))
 
 
 def _gradient_samples(norm_gradient: Callable[..., Call], *calls: Call) -> Iterator[Sample]:
     """Yield the case sets that both operators share; `whole` builds calls, `calls` are the ordinary ones."""
-    yield from standard(calls, FLOATS, sized=lambda n: norm_gradient((3,), n), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: norm_gradient((3,), n), special=False)
     yield from variations("sizes", [norm_gradient((n,), 5) for n in (1, 17, 129, 1025)])
     for half in MAIN_FLOATS[1:]:
         mixed = [{**case, "dtypes": [half, half, "float32"]} for case in calls[:2]]
@@ -96,7 +96,7 @@ def _gradient_samples(norm_gradient: Callable[..., Call], *calls: Call) -> Itera
     rows = filled(norm_gradient((5,), 3), {"fill": "data", "values": odd})
     yield from variations("special", [without(rows, "weight")], dtypes=MAIN_FLOATS)
     yield from variations("empty", [norm_gradient((0,), 4)])
-    yield from refused(
+    yield from error_samples(
         call({"normalized_shape": [4]}, grad_output=(3, 4), input=(4, 4)),
         call({"normalized_shape": [3]}, grad_output=(3, 4), input=(3, 4)),
         call({"normalized_shape": [4]}, grad_output=(3, 4), input=(3, 4), weight=(3,)),

@@ -15,7 +15,7 @@ from optest.operators.normalization.norms_reference import (
     rms_epsilon,
     trailing_dims,
 )
-from optest.operators.running_errors import Bounded, Number, budgets, exactly, sqrt
+from optest.operators.running_errors import Bounded, Number, budgets, evaluate, sqrt
 from optest.spec import ErrorBudget
 
 
@@ -77,7 +77,7 @@ def _mean(values: Number, dims: tuple[int, ...]) -> Number:
 
 
 def rms_norm_backward_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return exactly(_rms_norm_gradients, inputs, attributes)
+    return evaluate(_rms_norm_gradients, inputs, attributes)
 
 
 def rms_norm_backward_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -90,7 +90,7 @@ def rms_norm_backward_terms(inputs: Inputs, attributes: Attributes) -> tuple[Err
 
 
 def layer_norm_backward_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return exactly(_layer_norm_gradients, inputs, attributes)
+    return evaluate(_layer_norm_gradients, inputs, attributes)
 
 
 def layer_norm_backward_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, NEAR_OVERFLOW, call, table, uniform
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, NEAR_OVERFLOW, call, uniform, with_values
 from optest.operators.describe import DIM, FLOATS, composed, in_module
-from optest.operators.samples import refused, standard, variations, with_special_values, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_dimensions
+from optest.operators.samples import error_samples, standard_samples, variations, with_special_values, zero_mean
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, normalize_dim, require_dimensions, require_spec
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
@@ -43,14 +43,14 @@ DESCRIPTORS = in_module(
 
 
 def infer_softmax(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     normalize_dim(attributes.get("dim", -1), spec.rank)
     return (dense(spec.dtype, spec.shape),)
 
 
 def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return the spec of input; raise UnfitArguments if it has fewer columns than rows."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     require_dimensions(spec, "input", 2)
     if spec.shape[-1] < spec.shape[-2]:
         raise UnfitArguments(
@@ -79,7 +79,7 @@ def log_softmax_samples() -> Iterator[Sample]:
     yield from softmax_samples()
     # exp(−90) is subnormal in float32, but the logarithm of this share is an ordinary number.
     low: list[list[Any]] = [[0.0, -90.0, -100.0, -103.0], [0.0, -200.0, -1000.0, -60000.0], [0.0, -17.0, -20.0, -30.0]]
-    yield from variations("special", [table(low, {"dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [with_values(low, {"dim": 1})], dtypes=MAIN_FLOATS)
 
 
 def softmax_samples() -> Iterator[Sample]:
@@ -89,14 +89,14 @@ def softmax_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(33, 5)),
         call({"dim": 2}, input=(2, 3, 7, 2, 3)),
     ]
-    yield from standard(calls, FLOATS, sized=lambda n: call({"dim": 1}, input=(3, n)), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: call({"dim": 1}, input=(3, n)), special=False)
     for dim in (0, 1, 2, -1, -2, -3):
         yield from variations("attributes", [call({"dim": dim}, input=(2, 3, 5))], dtypes=("float32", "float16"))
     yield from variations("attributes", [call({"dim": 0}, input=()), call({"dim": -1}, input=())])
     for fill in _RANGES:
         cases = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 4))]
         yield from variations("special", cases, dtypes=MAIN_FLOATS)
-    yield from variations("special", [table(_MASKED, {"dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [with_values(_MASKED, {"dim": 1})], dtypes=MAIN_FLOATS)
     rising = [call({"dim": 1}, generator=_RISING, input=(1, 801)), call({"dim": 0}, generator=_RISING, input=(801, 1))]
     yield from variations("long", rising, dtypes=MAIN_FLOATS)
     yield from with_special_values([call({"dim": 1}, input=(16, 37)), call({"dim": 0}, input=(9, 35))])
@@ -108,7 +108,9 @@ def softmax_samples() -> Iterator[Sample]:
     yield from zero_mean([call({"dim": 1}, input=(3, 4097)), call({"dim": 1}, input=(64, 33))])
     empty = [call({"dim": 1}, input=(0, 3)), call({"dim": 0}, input=(3, 0)), call({"dim": 0}, input=(0,))]
     yield from variations("empty", empty)
-    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=()))
+    yield from error_samples(
+        call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())
+    )
     between = [call({"dim": 1}, input=(3, n)) for n in (513, 781)]  # odd sizes between two block sizes
     yield from variations("long", between, dtypes=("float32", "float64", "float16"))
     yield from variations("long", [call({"dim": 0}, input=(257,))], dtypes=MAIN_FLOATS)
@@ -120,24 +122,24 @@ def softmax_samples() -> Iterator[Sample]:
 
 def causal_softmax_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 37)), call(input=(2, 3, 7, 7)), call(input=(3, 1, 9))]
-    yield from standard(calls, FLOATS, sized=lambda n: call(input=(min(n, 3), n)), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: call(input=(min(n, 3), n)), special=False)
     yield from variations("sizes", [call(input=(n, n)) for n in (1, 2, 16, 33, 65)], dtypes=("float32",))
     for fill in _RANGES:
         yield from variations("special", [call(generator=fill, input=(2, 17, 33))], dtypes=MAIN_FLOATS)
     # NaN, infinity and large values above the diagonal must not reach the unmasked elements.
     masked_values: list[list[Any]] = [[1.0, 2.0, "nan", 60000.0], [0.5, -1.0, 3.0, "inf"], [0.5, -1.0, 3.0, 1.5]]
-    yield from variations("special", [table(masked_values, {})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [with_values(masked_values, {})], dtypes=MAIN_FLOATS)
     yield from with_special_values([call(input=(33, 37))])
     below_finite_masks: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
     # A finite mask value does not hide these.
-    yield from variations("special", [table(below_finite_masks, {})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [with_values(below_finite_masks, {})], dtypes=MAIN_FLOATS)
     yield from variations("long", [call(generator=_RISING, input=(1, 801))], dtypes=MAIN_FLOATS)
     far_below_masks = [[-1e30, 1.0, 2.0], [-1e30, -1e30, 3.0], [-3e38, -3e38, -3e38]]
-    yield from variations("special", [table(far_below_masks, {})], dtypes=("float32", "bfloat16"))
+    yield from variations("special", [with_values(far_below_masks, {})], dtypes=("float32", "bfloat16"))
     yield from variations("long", [call(input=(LARGE_SIZE, 2, 2))], dtypes=("float32",))
     yield from variations("long", [call(input=(3, 65536)), call(input=(129, 257))], dtypes=MAIN_FLOATS)
     yield from variations("long", [call(input=(2, 1025, 1025))], dtypes=("float32", "float16"), tier=Tier.FULL)
     yield from zero_mean([call(input=(4, 33, 65))])
     empty = [call(input=(0, 3)), call(input=(0, 3, 3)), call(input=(0, 0))]
     yield from variations("empty", empty)
-    yield from refused(call(input=(4, 3)), call(input=(3,)))
+    yield from error_samples(call(input=(4, 3)), call(input=(3,)))

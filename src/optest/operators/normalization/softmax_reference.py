@@ -51,7 +51,7 @@ def causal_softmax_reference(inputs: Inputs, _attributes: Attributes) -> tuple[A
     x = widen(array)
     if not x.size:
         return (x,)
-    mask = seen(x.shape[-2], x.shape[-1])
+    mask = visible_columns(x.shape[-2], x.shape[-1])
     # exp(−∞) is 0, so that masked columns add nothing.
     shares = _softmax(np.where(mask, x, -np.inf), x.ndim - 1, extended=is_double(array))
     return (np.where(mask, shares, 0.0),)
@@ -66,10 +66,10 @@ def causal_softmax_alternatives(inputs: Inputs, _attributes: Attributes, actual:
     is_nan = np.isnan(np.asarray(x, np.float64))
     # A kernel that masks scores before softmax spreads NaN over the whole row.
     is_nan_row = np.isnan(expected[..., :1])
-    return (is_nan & is_nan_row & ~seen(x.shape[-2], x.shape[-1]),)
+    return (is_nan & is_nan_row & ~visible_columns(x.shape[-2], x.shape[-1]),)
 
 
-def seen(rows: int, columns: int) -> Array:
+def visible_columns(rows: int, columns: int) -> Array:
     """Return the mask of the columns that each row uses: up to i + (columns − rows), so that the last row uses all."""
     return np.tri(rows, columns, columns - rows, dtype=np.bool_)
 
@@ -107,7 +107,7 @@ def causal_softmax_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Error
     x = as_float64(inputs[0])
     if not x.size:
         return (ErrorBudget(x, x),)
-    mask = seen(x.shape[-2], x.shape[-1])
+    mask = visible_columns(x.shape[-2], x.shape[-1])
     worst, variance = _softmax_budget(np.where(mask, x, -np.inf), x.ndim - 1, double=is_double(inputs[0]))
     return (ErrorBudget(np.where(mask, worst, 0.0), np.where(mask, variance, 0.0)),)
 

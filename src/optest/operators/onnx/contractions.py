@@ -5,7 +5,7 @@ from __future__ import annotations
 from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, padding_of, per_dimension
 from optest.operators.onnx.spelling import input_of, refuse, spelled
-from optest.operators.shapes import Attributes, Specs, given, optional, require_rank
+from optest.operators.shapes import Attributes, Specs, optional_input, require_rank, require_spec
 from optest.spec import Call, UnfitArguments, format_shape
 
 _CONVOLUTIONS = ("conv2d", "conv1d", "conv3d")
@@ -19,7 +19,7 @@ _CONV_ATTRIBUTES = (
 @spelled("Conv", _CONVOLUTIONS, "X, W, B? -> Y", *_CONV_ATTRIBUTES, description="Selected by the dimensions of W.")
 def _conv(specs: Specs, attributes: Attributes) -> Call:
     """Return a call of conv1d, conv2d or conv3d, by the dimensions of W."""
-    x, weight = input_of(specs), given(specs, 1, "W")
+    x, weight = input_of(specs), require_spec(specs, 1, "W")
     require_rank(weight, "W", 3, 4, 5)
     require_rank(x, "X", weight.rank)
     rank, kernel = weight.rank - 2, weight.shape[2:]
@@ -65,12 +65,12 @@ def _matmul_integer(_: Specs, __: Attributes) -> Call:
     description="Inputs have four dimensions (batch, heads, length, size), without a past.",
 )
 def _attention(specs: Specs, attributes: Attributes) -> Call:
-    query, key = input_of(specs, "Q"), given(specs, 1, "K")
+    query, key = input_of(specs, "Q"), require_spec(specs, 1, "K")
     require_rank(query, "Q", 4)
     require_rank(key, "K", 4)
     if attributes["scale"] is not None and attributes["scale"] < 0:
         raise UnfitArguments(f"scale is {attributes['scale']}, expected 0 or more: ONNX takes its square root")
-    mask = optional(specs, 3)
+    mask = optional_input(specs, 3)
     if mask is not None and mask.rank and mask.shape[-1] != key.shape[2]:
         raise UnfitArguments(
             f"attn_mask is {format_shape(mask.shape)}, expected a last size of {key.shape[2]}, the length of K: ONNX "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from optest.operators.describe import attribute
 from optest.operators.onnx.spelling import input_of, refuse, refuse_bool, require_exact, spelled
-from optest.operators.shapes import Attributes, Specs, given, promote_tensors
+from optest.operators.shapes import Attributes, Specs, promote_tensors, require_spec
 from optest.spec import Call, Kind, UnfitArguments
 
 
 @spelled("Div", "div", "A, B -> C", description="Quotients of integers are integers, rounded towards zero.")
 def _div(specs: Specs, _: Attributes) -> Call:
-    operands = input_of(specs, "A"), given(specs, 1, "B")
+    operands = input_of(specs, "A"), require_spec(specs, 1, "B")
     for operand in operands:
         refuse_bool(operand, "Div", "div")
     return Call(operator="div", attributes={"rounding_mode": "trunc" if promote_tensors(operands).is_integer else None})
@@ -18,7 +18,7 @@ def _div(specs: Specs, _: Attributes) -> Call:
 
 @spelled("Pow", "pow", "X, Y -> Z", description="The result has the dtype of X; refused if torch's dtype is wider.")
 def _pow(specs: Specs, _: Attributes) -> Call:
-    base, exponent = input_of(specs), given(specs, 1, "Y")
+    base, exponent = input_of(specs), require_spec(specs, 1, "Y")
     if (promoted := promote_tensors((base, exponent))) != base.dtype:
         raise UnfitArguments(
             f"Pow of {base.dtype} and {exponent.dtype} returns {base.dtype} in ONNX, but pow returns {promoted}: write "

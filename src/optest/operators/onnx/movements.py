@@ -6,7 +6,7 @@ from math import prod
 
 from optest.operators.describe import attribute
 from optest.operators.onnx.spelling import axis_of, input_of, refuse, require_exact, spelled
-from optest.operators.shapes import Attributes, Specs, broadcast_shapes, given
+from optest.operators.shapes import Attributes, Specs, broadcast_shapes, require_spec
 from optest.spec import Call, UnfitArguments, format_shape
 
 _AXIS = attribute("axis|dim: int = 0", "Dimension along which it works.")
@@ -179,7 +179,7 @@ def _gather(specs: Specs, attributes: Attributes) -> Call:
     axis = axis_of(attributes["axis"], rank)
     if (rank, axis) == (2, 0):
         return Call(operator="embedding")
-    if not given(specs, 1, "indices").rank:
+    if not require_spec(specs, 1, "indices").rank:
         raise UnfitArguments(
             "indices is a scalar, expected one dimension of size 1: ONNX removes the axis for a scalar, but "
             "index_select keeps it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optest.operators.describe import attribute
 from optest.operators.onnx.spelling import axis_of, input_of, refuse, spelled
-from optest.operators.shapes import Attributes, Specs, optional, require_dimensions
+from optest.operators.shapes import Attributes, Specs, optional_input, require_dimensions
 from optest.spec import Call, UnfitArguments
 
 _EPSILON = attribute("epsilon|eps: float = 1e-05", "Added to the variance.")
@@ -29,7 +29,7 @@ def _layer_norm(specs: Specs, attributes: Attributes) -> Call:
 
 @spelled("RMSNormalization", "rms_norm", "X, scale? -> Y", *_OVER_LAST)
 def _rms_norm(specs: Specs, attributes: Attributes) -> Call:
-    spec, scale = input_of(specs), optional(specs, 1)
+    spec, scale = input_of(specs), optional_input(specs, 1)
     require_dimensions(spec, "X", 1)
     if scale is not None and scale.dtype != spec.dtype:
         raise UnfitArguments(

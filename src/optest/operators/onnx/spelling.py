@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from optest.operators.shapes import Specs, given
+from optest.operators.shapes import Specs, require_spec
 from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments
 
 # By ONNX's name. Names of ONNX that differ from an operator's only in the name are aliases instead.
@@ -41,7 +41,7 @@ def spelled(
 
 def input_of(specs: Specs, name: str = "X") -> TensorSpec:
     """Return the first input; ``name`` is for the message if it is left out."""
-    return given(specs, 0, name)
+    return require_spec(specs, 0, name)
 
 
 def refuse_bool(spec: TensorSpec, name: str, operator: str) -> None:

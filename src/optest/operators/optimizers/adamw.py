@@ -7,10 +7,10 @@ from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, call
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import in_layouts_at_once, refused, standard, variations
+from optest.operators.samples import error_samples, in_layouts_at_once, standard_samples, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _NAMES = ("param", "grad", "exp_avg", "exp_avg_sq")
 _MOMENTS = tuple((half, half, "float32", "float32") for half in ("float16", "bfloat16"))
@@ -48,7 +48,7 @@ def infer_adamw(specs: Specs, attributes: Attributes) -> Outputs:
         if not 0 <= attributes.get(name, 0.5) < 1:
             raise UnfitArguments(f"{name} is {attributes[name]}, expected at least 0 and below 1")
     declared = "param: T[*shape], grad: T[*shape], exp_avg: M[*shape], exp_avg_sq: M[*shape]"
-    return fitted(specs, f"{declared} -> T[*shape], M[*shape], M[*shape]")[1]
+    return match_declaration(specs, f"{declared} -> T[*shape], M[*shape], M[*shape]")[1]
 
 
 def _step(*shape: int, generator: Any = None, dtypes: Sequence[str] = (), **attributes: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _step(*shape: int, generator: Any = None, dtypes: Sequence[str] = (), **attr
 
 def adamw_samples() -> Iterator[Sample]:
     calls = [_step(5, 37), _step(3, 4, 9, step=10, lr=0.01), _step(129, step=1000, weight_decay=0.1)]
-    yield from standard(calls, FLOATS, sized=lambda n: _step(n, step=3), special=False)
+    yield from standard_samples(calls, FLOATS, sized=lambda n: _step(n, step=3), special=False)
     for dtypes in _MOMENTS:
         yield from variations("dtypes", [{**each, "dtypes": list(dtypes)} for each in calls])
         yield from in_layouts_at_once([{**calls[0], "dtypes": list(dtypes)}])
@@ -91,7 +91,7 @@ def adamw_samples() -> Iterator[Sample]:
     yield from variations("sizes", [_step(LARGE_SIZE, 3, dtypes=("bfloat16",)), _step(), _step(0, 4)])
     yield from variations("sizes", [_step(5, 1), _step(7, 1), _step(1, 1)], dtypes=EVERY_FLOAT)
     shapes: dict[str, Any] = dict.fromkeys(_NAMES, (3, 4))
-    yield from refused(
+    yield from error_samples(
         call(**{**shapes, "grad": (4,)}),
         call(**{**shapes, "exp_avg_sq": (3, 1)}),
         call({"step": 0}, **shapes),

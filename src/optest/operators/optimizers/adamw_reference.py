@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optest.operators.arrays import Array, Attributes, Inputs, inferred, quiet_hooks
+from optest.operators.arrays import Array, Attributes, Inputs, infer_from_arrays, quiet_hooks
 from optest.operators.optimizers.adamw import infer_adamw
-from optest.operators.running_errors import Bounded, Number, budgets, constant, either, exactly, sqrt
+from optest.operators.running_errors import Bounded, Number, budgets, constant, evaluate, larger_error_of, sqrt
 from optest.spec import ErrorBudget
 
 
@@ -20,7 +20,7 @@ def _adamw(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     )
     grad = -grad if attributes.get("maximize") else grad
     # Kernels based on torch.lerp interpolate, which rounds the old mean even if beta1 is 0.
-    mean = either(mean * first[0] + grad * first[1], mean + (grad - mean) * first[1])
+    mean = larger_error_of(mean * first[0] + grad * first[1], mean + (grad - mean) * first[1])
     square = square * second[0] + grad * grad * second[1]
     divisor = sqrt(square) / sqrt(second_left) + constant(attributes["eps"], param)
     return param * (1.0 - rate * decay) - rate / first_left * mean / divisor, mean, square
@@ -39,8 +39,8 @@ def _decays(beta: float, step: int, like: Number) -> tuple[tuple[Number, Number]
 
 def adamw_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the new param, exp_avg and exp_avg_sq."""
-    inferred(infer_adamw, inputs, attributes)
-    return exactly(_adamw, inputs, attributes)
+    infer_from_arrays(infer_adamw, inputs, attributes)
+    return evaluate(_adamw, inputs, attributes)
 
 
 def adamw_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, ROWS_OF_EVERY_SIGN, Call, call, data, uniform
+from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, ROWS_OF_EVERY_SIGN, Call, call, data_fill, uniform
 from optest.operators.describe import FLOATS, NUMBERS, accumulate, attribute, exact, in_module
-from optest.operators.samples import of_one_element, refused, standard, variations, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_rank
+from optest.operators.samples import error_samples, of_one_element, standard_samples, variations, zero_mean
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, require_rank, require_spec
 from optest.spec import Attribute, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _KERNEL = attribute("kernel_size: ints", "Height and width of the window, or both at once.")
@@ -71,7 +71,7 @@ DESCRIPTORS = in_module(
 
 
 def infer_max_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return (dense(spec.dtype, (*spec.shape[:-2], *windows_of(spec, attributes).out)),)
 
 
@@ -82,18 +82,18 @@ def infer_avg_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_adaptive_avg_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return (dense(spec.dtype, (*spec.shape[:-2], *adaptive_windows_of(spec, attributes).out)),)
 
 
 def window_length(specs: Specs, attributes: Attributes) -> int:
     """Return the number of elements of a window of avg_pool2d."""
-    return windows_of(given(specs, 0, "input"), attributes).elements
+    return windows_of(require_spec(specs, 0, "input"), attributes).elements
 
 
 def adaptive_window_length(specs: Specs, attributes: Attributes) -> int:
     """Return the number of elements of the largest window of adaptive_avg_pool2d."""
-    return adaptive_windows_of(given(specs, 0, "input"), attributes).elements
+    return adaptive_windows_of(require_spec(specs, 0, "input"), attributes).elements
 
 
 _SIZES = (2, 3, 7, 15, 16, 17, 31, 33, 65, 129)
@@ -107,7 +107,7 @@ _CALLS = [
 def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, int]] | None) -> Iterator[Sample]:
     """Yield the samples of operators with a kernel_size; None for ``dilations`` if they have no such attribute."""
     small: dict[str, Any] = {"kernel_size": 2, "stride": 1}
-    yield from standard(_CALLS, variants, sized=lambda n: call(small, input=(1, 2, 3, n)), sizes=_SIZES)
+    yield from standard_samples(_CALLS, variants, sized=lambda n: call(small, input=(1, 2, 3, n)), sizes=_SIZES)
     # More results, then more planes, than 16 bits count.
     large: dict[str, Any] = {"kernel_size": 2, "stride": (1, 2)}
     calls = [call(large, input=(1, 2, 370, 366)), call(large, input=(65_537, 1, 2, 2))]
@@ -155,11 +155,11 @@ def max_pool2d_samples() -> Iterator[Sample]:
     yield from variations("negative", negative, dtypes=MAIN_FLOATS)
     # A running maximum that starts at the lowest finite number loses a window of −∞.
     corner = [[["-inf", "-inf", 1.0, 2.0], ["-inf", "-inf", 3.0, -1.0]]]
-    lowest = call({"kernel_size": 2}, input=(1, 1, 2, 4), generator=data([corner]))
+    lowest = call({"kernel_size": 2}, input=(1, 1, 2, 4), generator=data_fill([corner]))
     yield from variations("negative", [lowest], dtypes=EVERY_FLOAT)
     integers = [{**case, "generator": {"fill": "randint", "low": -100, "high": -10}} for case in padded]
     yield from variations("negative", integers, dtypes=("int8", "int16", "int32", "int64"))
-    yield from refused(
+    yield from error_samples(
         call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
         call({"kernel_size": 4}, input=(1, 2, 3, 3)),
         call({"kernel_size": 2}, input=(1, 0, 6, 6)),
@@ -197,7 +197,7 @@ def avg_pool2d_samples() -> Iterator[Sample]:
     # Sums of four elements overflow float16, their means do not.
     large = {**_CALLS[0], "generator": uniform(30000.0, 40000.0)}
     yield from variations("ordinary", [large], dtypes=("float16",))
-    yield from refused(
+    yield from error_samples(
         call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
         call({"kernel_size": 4}, input=(1, 2, 3, 3)),
         call({"kernel_size": 2, "divisor_override": 0}, input=(1, 2, 6, 6)),
@@ -212,7 +212,7 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
         call({"output_size": 4}, input=(1, 2, 8, 12)),
     ]
     sized: Callable[[int], Call] = lambda n: call({"output_size": (2, 3)}, input=(1, 2, 3, n))  # noqa: E731
-    yield from standard(calls, FLOATS, sized=sized, sizes=(1, *_SIZES))
+    yield from standard_samples(calls, FLOATS, sized=sized, sizes=(1, *_SIZES))
     # More results, then more planes, than 16 bits count.
     large = [
         call({"output_size": (259, 254)}, input=(1, 1, 370, 366)),
@@ -233,7 +233,7 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
     # The sum of the plane overflows float16, its mean does not.
     plane = call({"output_size": 1}, input=(1, 2, 33, 37), generator=uniform(60.0, 100.0))
     yield from variations("long", [plane], dtypes=("float32", "float16"))
-    yield from refused(
+    yield from error_samples(
         call({"output_size": 2}, input=(6, 6)),
         call({"output_size": -1}, input=(1, 2, 6, 6)),
         call({"output_size": (2, 2, 2)}, input=(1, 2, 6, 6)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet_hooks, spec_of, wide, widen
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet_hooks, spec_of, widen, widen_further
 from optest.operators.budgets import terms_of_products
 from optest.operators.pooling.pooling import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
 from optest.spec import Terms
@@ -27,7 +27,7 @@ def avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     """Return the mean of each window."""
     array = np.asarray(inputs[0])
     windows = windows_of(spec_of(array), attributes)
-    total = window_sums(wide(array), windows)
+    total = window_sums(widen_further(array), windows)
     return ((total / divisors(windows, attributes)).astype(np.float64),)
 
 
@@ -35,7 +35,7 @@ def adaptive_avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tup
     """Return the mean of each adaptive window."""
     array = np.asarray(inputs[0])
     windows = adaptive_windows_of(spec_of(array), attributes)
-    total, count = adaptive_sums(wide(array), windows)
+    total, count = adaptive_sums(widen_further(array), windows)
     return ((total / count).astype(np.float64),)
 
 

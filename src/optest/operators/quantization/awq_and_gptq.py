@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.calls import CALM_SIZES, call, data, reshaped
+from optest.operators.calls import CALM_SIZES, call, data_fill, reshaped
 from optest.operators.describe import attribute, composed, in_module, ulp
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, below, optional, rows_of
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, index_range, optional_input, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 # Number of 4-bit weights in an int32.
 PACKED = 8
@@ -84,7 +84,7 @@ DESCRIPTORS = in_module(
 
 def infer_dequantize_awq(specs: Specs, _attributes: Attributes) -> Outputs:
     declared = "qweight: int32[rows, columns], scales: T[groups, 8*columns], zeros: int32[groups, columns]"
-    n, outputs = fitted(specs, f"{declared} -> T[rows, 8*columns]")
+    n, outputs = match_declaration(specs, f"{declared} -> T[rows, 8*columns]")
     _require_groups(n.groups, n.rows)
     return outputs
 
@@ -108,9 +108,9 @@ def _awq(rows: int, columns: int, groups: int, scale: str = "float16", generator
 def dequantize_awq_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=_awq(8, 5, 2), tier=Tier.SMOKE)
     # Each of the eight weights is 1 once (the highest in a negative int32), so that a wrong order is visible.
-    single_weights = {"qweight": data([[1 << 4 * i] for i in range(7)] + [[-(1 << 28)]]), "zeros": "zeros"}
+    single_weights = {"qweight": data_fill([[1 << 4 * i] for i in range(7)] + [[-(1 << 28)]]), "zeros": "zeros"}
     # All bits 0 and all bits 1: weights 0 and 15 with zero points 0 and 15.
-    ends = {"qweight": data([[0, -1], [-1, 0]]), "zeros": data([[-1, -1], [0, -1]])}
+    ends = {"qweight": data_fill([[0, -1], [-1, 0]]), "zeros": data_fill([[-1, -1], [0, -1]])}
     for name in _SCALES:
         calls = [_awq(8, 5, 2, name), _awq(16, 4, 1, name), _awq(6, 17, 6, name)]
         yield from variations("ordinary", calls)
@@ -122,7 +122,7 @@ def dequantize_awq_samples() -> Iterator[Sample]:
         yield from variations("special", [_awq(8, 5, 2, name, {"scales": "special"})])
     yield from variations("sizes", [_awq(4100, 17, 4), _awq(1, 1, 1), _awq(6, 1, 3), _awq(1, 4, 1)])
     kinds = ("int32", "float16", "int32")
-    yield from refused(
+    yield from error_samples(
         _awq(8, 5, 3),
         call(qweight=(8, 5), scales=(2, 39), zeros=(2, 5), dtypes=kinds),
         call(qweight=(8, 5), scales=(2, 40), zeros=(1, 5), dtypes=kinds),
@@ -132,10 +132,10 @@ def dequantize_awq_samples() -> Iterator[Sample]:
 
 def infer_dequantize_gptq(specs: Specs, _attributes: Attributes) -> Outputs:
     declared = "qweight: int32[rows, width], qzeros: int32[groups, columns], scales: T[groups, width]"
-    n, outputs = fitted(specs, f"{declared}, g_idx?: index[8*rows] -> T[8*rows, width]")
+    n, outputs = match_declaration(specs, f"{declared}, g_idx?: index[8*rows] -> T[8*rows, width]")
     if n.width != PACKED * n.columns:
         raise UnfitArguments(f"qzeros has {n.columns} columns, expected {n.width / PACKED:g}, those of scales / 8")
-    if optional(specs, 3) is None:
+    if optional_input(specs, 3) is None:
         # g_idx may assign rows to groups freely.
         _require_groups(n.groups, PACKED * n.rows)
     return outputs
@@ -152,12 +152,14 @@ def infer_awq_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 def _infer_product(specs: Specs, weights: Outputs) -> Outputs:
     """Return the output spec of input @ weights, given the specs of a call and of its dequantised weights."""
     # Weights first, so that an error names input as the tensor that does not fit.
-    return fitted([*weights, specs[0]], "weights: T[depth, width], input: T[rows, depth] -> T[rows, width]")[1]
+    return match_declaration([*weights, specs[0]], "weights: T[depth, width], input: T[rows, depth] -> T[rows, width]")[
+        1
+    ]
 
 
 def dequantize_gptq_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the ranges of packed weights and zeros, scales, and group indices."""
-    return {"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE, "g_idx": below(rows_of(specs, 2))}
+    return {"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE, "g_idx": index_range(rows_of(specs, 2))}
 
 
 def gptq_gemm_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
@@ -179,8 +181,8 @@ def _gptq(
 def dequantize_gptq_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=_gptq(5, 3, 4), tier=Tier.SMOKE)
     bits = [[1 << 4 * i for i in range(7)] + [-(1 << 28)]]
-    single_weights = {"qweight": data(bits), "qzeros": "zeros"}
-    ends = {"qweight": data([[0, -1] * 4, [-1, 0] * 4]), "qzeros": data([[-1], [0]])}
+    single_weights = {"qweight": data_fill(bits), "qzeros": "zeros"}
+    ends = {"qweight": data_fill([[0, -1] * 4, [-1, 0] * 4]), "qzeros": data_fill([[-1], [0]])}
     for name in _SCALES:
         calls = [_gptq(5, 3, 4, name), _gptq(6, 5, 2, name, group_of=True), _gptq(3, 2, 24, name)]
         v2 = [{**case, "attributes": {"use_v2_format": True}} for case in calls]
@@ -201,9 +203,9 @@ def dequantize_gptq_samples() -> Iterator[Sample]:
 
 def _wrong_shape_samples(ordinary: dict[str, Any], wrong: list[dict[str, Any]], integer: str) -> Iterator[Sample]:
     """Yield calls to refuse: `ordinary` with each mapping of `wrong` shapes, and with the input `integer` as int64."""
-    yield from refused(*(reshaped(ordinary, **shapes) for shapes in wrong))
+    yield from error_samples(*(reshaped(ordinary, **shapes) for shapes in wrong))
     dtypes = dict(zip(ordinary["shapes"], ordinary["dtypes"], strict=True))
-    yield from refused({**ordinary, "dtypes": list({**dtypes, integer: "int64"}.values())})
+    yield from error_samples({**ordinary, "dtypes": list({**dtypes, integer: "int64"}.values())})
 
 
 def _gptq_gemm(

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from optest.numerics import dtype_of
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input, quiet_hooks
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    infer_from_arrays,
+    optional_input,
+    quiet_hooks,
+)
 from optest.operators.budgets import half_subnormal, unit_roundoff
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.quantization.awq_and_gptq import (
@@ -24,7 +32,7 @@ _AWQ_SHIFTS = 4 * np.array((0, 4, 1, 5, 2, 6, 3, 7), np.int32)
 
 def dequantize_awq_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return (weight − zero) · scale."""
-    (weight, scales, zeros), _ = inferred(infer_dequantize_awq, inputs, attributes)
+    (weight, scales, zeros), _ = infer_from_arrays(infer_dequantize_awq, inputs, attributes)
     # Exact in float64: a difference has 5 bits, a scale at most 24.
     size = len(weight) // len(scales)
     zero, scale = (np.repeat(x, size, axis=0) for x in (_unpack_awq(zeros), as_float64(scales)))
@@ -38,7 +46,7 @@ def _unpack_awq(packed: Array) -> Array:
 
 def dequantize_gptq_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return (weight − zero) · scale; the zero is one more than stored unless use_v2_format is set."""
-    (packed, zeros, scales, *_), (out,) = inferred(infer_dequantize_gptq, inputs, attributes)
+    (packed, zeros, scales, *_), (out,) = infer_from_arrays(infer_dequantize_gptq, inputs, attributes)
     rows, columns = out.shape
     weight = (packed[:, None, :] >> _GPTQ_SHIFTS[:, None] & 15).reshape(rows, columns)
     zero = (zeros[:, :, None] >> _GPTQ_SHIFTS & 15).reshape(len(zeros), columns)
@@ -51,13 +59,13 @@ def dequantize_gptq_reference(inputs: Inputs, attributes: Attributes) -> tuple[A
 
 
 def gptq_gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_gptq_gemm, inputs, attributes)
+    infer_from_arrays(infer_gptq_gemm, inputs, attributes)
     (weight,) = dequantize_gptq_reference(inputs[1:], attributes)
     return (as_float64(inputs[0]) @ weight,)
 
 
 def awq_gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_awq_gemm, inputs, attributes)
+    infer_from_arrays(infer_awq_gemm, inputs, attributes)
     (weight,) = dequantize_awq_reference(inputs[1:], attributes)
     return (as_float64(inputs[0]) @ weight,)
 

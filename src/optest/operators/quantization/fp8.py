@@ -7,10 +7,10 @@ from typing import Any
 
 from optest.operators.calls import CALM_SIZES, LARGE_SIZE, MAIN_FLOATS, call, full, reshaped, uniform
 from optest.operators.describe import accumulate, attribute, composed, in_module
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, require_dimensions, required_inputs
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _FLOAT8, _FLOAT32 = dtype("float8_e4m3fn"), dtype("float32")
 
@@ -61,7 +61,7 @@ DESCRIPTORS = in_module(
 
 
 def infer_per_token_group_quant_fp8(specs: Specs, attributes: Attributes) -> Outputs:
-    (spec,) = all_given(specs, "input")
+    (spec,) = required_inputs(specs, "input")
     require_dimensions(spec, "input", 1)
     size = attributes.get("group_size", 128)
     if size < 1:
@@ -76,7 +76,7 @@ def infer_fp8_block_scaled_matmul(specs: Specs, attributes: Attributes) -> Outpu
     tensors = "input: [rows, depth], weight: [columns, depth]"
     scales = "input_scale: [rows, blocks], weight_scale: [column_blocks, blocks]"
     result = dtype(attributes.get("out_dtype", "bfloat16"))
-    n, outputs = fitted(specs, f"{tensors}, {scales} -> R[rows, columns]", R=result)
+    n, outputs = match_declaration(specs, f"{tensors}, {scales} -> R[rows, columns]", R=result)
     expected = (-(-n.columns // block[0]), -(-n.depth // block[1]))
     if (n.column_blocks, n.blocks) != expected:
         actual = format_shape((n.column_blocks, n.blocks))
@@ -86,7 +86,7 @@ def infer_fp8_block_scaled_matmul(specs: Specs, attributes: Attributes) -> Outpu
 
 def operations_of_product(specs: Specs, _attributes: Attributes) -> int:
     """Return 2 · rows · depth · columns."""
-    a, b = all_given(specs, "input", "weight")
+    a, b = required_inputs(specs, "input", "weight")
     return 2 * a.elements * (b.shape[0] if b.rank else 1)
 
 
@@ -117,7 +117,7 @@ def per_token_group_quant_fp8_samples() -> Iterator[Sample]:
     # One large element per group: the others become small or subnormal float8 numbers.
     outlier = {"fill": "data", "values": [[1e-3] * 15 + [448.0], [448.0, *[0.25] * 15], [-448.0, *[1.0] * 15]]}
     yield from variations("special", [_groups(3, 16, generator=outlier)], dtypes=MAIN_FLOATS)
-    yield from refused(call(input=()), _groups(3, 16, group_size=0))
+    yield from error_samples(call(input=()), _groups(3, 16, group_size=0))
 
 
 def _scaled_matmul(
@@ -160,4 +160,4 @@ def fp8_block_scaled_matmul_samples() -> Iterator[Sample]:
     yield from variations("sizes", [_scaled_matmul(1, 1, 1), _scaled_matmul(1025, 3, 65), *large])
     wrong = [{"weight": [24, 47]}, {"input_scale": [5, 2]}, {"weight_scale": [2, 3]}, {"input": [48]}]
     ordinary = _scaled_matmul(5, 24, 48)
-    yield from refused(*(reshaped(ordinary, **shapes) for shapes in wrong))
+    yield from error_samples(*(reshaped(ordinary, **shapes) for shapes in wrong))

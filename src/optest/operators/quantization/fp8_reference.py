@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optest.numerics import round_to
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, quiet_hooks
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, infer_from_arrays, quiet_hooks
 from optest.operators.budgets import terms_of_products
 from optest.operators.quantization.fp8 import infer_fp8_block_scaled_matmul, infer_per_token_group_quant_fp8
 from optest.spec import ErrorBudget, Fault, Reason, Terms, dtype
@@ -26,7 +26,7 @@ def per_token_group_quant_fp8_reference(inputs: Inputs, attributes: Attributes) 
     Raises:
         Fault: BAD_CASE for NaN and infinity, for which no scale is defined.
     """
-    (x,), _ = inferred(infer_per_token_group_quant_fp8, inputs, attributes)
+    (x,), _ = infer_from_arrays(infer_per_token_group_quant_fp8, inputs, attributes)
     if not np.isfinite(as_float64(x)).all():
         raise Fault(Reason.BAD_CASE, "input has NaN or infinity, for which no scale is defined; choose another fill")
     scale = _scales(x, attributes)
@@ -81,7 +81,7 @@ def fp8_block_scaled_matmul_reference(inputs: Inputs, attributes: Attributes) ->
 
 def _scaled_operands(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array]:
     """Return both operands times their scales, exactly: 4 + 24 bits fit into float64."""
-    arrays, _ = inferred(infer_fp8_block_scaled_matmul, inputs, attributes)
+    arrays, _ = infer_from_arrays(infer_fp8_block_scaled_matmul, inputs, attributes)
     a, b, a_scale, b_scale = map(as_float64, arrays)
     rows, columns = attributes["block_size"]
     by_column = np.repeat(b_scale, columns, 1)[:, : b.shape[1]]

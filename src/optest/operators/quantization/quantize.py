@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call, data, full, normal, uniform
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call, data_fill, full, normal, uniform
 from optest.operators.describe import attribute, composed, exact, in_module, ulp
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, optional, require_float
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    dense,
+    normalize_dim,
+    optional_input,
+    require_float,
+    require_spec,
+)
 from optest.spec import (
     DType,
     Interval,
@@ -20,7 +29,7 @@ from optest.spec import (
     dtype,
     format_shape,
 )
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _HALVES = ("float16", "bfloat16")
 _SCALED = (("float32", "float32"), *((half, scale) for half in _HALVES for scale in ("float32", half)))
@@ -112,25 +121,25 @@ _LARGEST_ZERO_POINT = 1024.0
 
 
 def infer_quantize(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
+    spec, scale = require_spec(specs, 0, "input"), require_spec(specs, 1, "scale")
     require_float(spec, "input")
     result = _output_dtype(specs, attributes)
     quantized_range(result, attributes)
-    _require_parameters(spec, scale, optional(specs, 2), result, attributes)
+    _require_parameters(spec, scale, optional_input(specs, 2), result, attributes)
     return (dense(result, spec.shape),)
 
 
 def infer_dequantize(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
+    spec, scale = require_spec(specs, 0, "input"), require_spec(specs, 1, "scale")
     if spec.dtype.name not in INTEGERS:
         raise UnfitArguments(f"input is {spec.dtype}, expected one of {', '.join(INTEGERS)}")
-    _require_parameters(spec, scale, optional(specs, 2), spec.dtype, attributes)
+    _require_parameters(spec, scale, optional_input(specs, 2), spec.dtype, attributes)
     return (dense(dtype(attributes.get("dtype") or scale.dtype), spec.shape),)
 
 
 def _output_dtype(specs: Specs, attributes: Attributes) -> DType:
     """Return the dtype of the output: the attribute dtype, else that of zero_point, else uint8, as in ONNX."""
-    zero_point, name = optional(specs, 2), attributes.get("dtype")
+    zero_point, name = optional_input(specs, 2), attributes.get("dtype")
     if name is not None:
         return dtype(name)
     if zero_point is None:
@@ -193,7 +202,7 @@ def quantize_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interv
     """Return ranges of scales, and of zero points in the middle of the output's range."""
     # Normal values divided by these scales exceed 8 bits now and then.
     scale = Interval(low=1 / 64, high=1 / 4)
-    zero_point, name = optional(specs, 2), attributes.get("dtype")
+    zero_point, name = optional_input(specs, 2), attributes.get("dtype")
     result = dtype(name) if name is not None else zero_point.dtype if zero_point is not None else dtype("uint8")
     if not result.is_integer:
         return {"scale": scale}
@@ -261,7 +270,7 @@ def _wrong_parameter_samples(names: Names, *, without_zero_point: tuple[str, ...
     calls = [
         call({"axis": axis}, dtypes=without_zero_point, input=shape, scale=(size,)) for axis, shape, size in shapes
     ]
-    yield from refused(*calls, call(dtypes=names, input=(3, 4), scale=(4,), zero_point=(3,)))
+    yield from error_samples(*calls, call(dtypes=names, input=(3, 4), scale=(4,), zero_point=(3,)))
 
 
 def _deep_and_large(deep: Names, names: Names) -> Iterator[Sample]:
@@ -305,7 +314,7 @@ def quantize_samples() -> Iterator[Sample]:
     # Each channel has its own distance between ties.
     channels = {
         "input": {"fill": "arange", "start": -16, "step": 0.125},
-        "scale": data([0.25, 0.5, 1.0, 2.0]),
+        "scale": data_fill([0.25, 0.5, 1.0, 2.0]),
         "zero_point": full(5),
     }
     yield from variations("ties", [_channelwise(names, (4, 64), 4, channels, axis=0)])
@@ -380,7 +389,9 @@ def dequantize_samples() -> Iterator[Sample]:
 
 
 def infer_per_token_quant_int8(specs: Specs, _attributes: Attributes) -> Outputs:
-    return fitted(specs, "input: [*rows, n] -> I[*rows, n], S[*rows, 1]", I=dtype("int8"), S=dtype("float32"))[1]
+    return match_declaration(
+        specs, "input: [*rows, n] -> I[*rows, n], S[*rows, 1]", I=dtype("int8"), S=dtype("float32")
+    )[1]
 
 
 def _row_call(*shape: int, generator: Any = None, **attributes: Any) -> dict[str, Any]:
@@ -402,8 +413,8 @@ def per_token_quant_int8_samples() -> Iterator[Sample]:
     edges = [[0.0] * 4, [1.0, -2.0, 0.5, 0.25], [0.0] * 4, [-8.0, 1.0, 2.0, 3.0], [0.125, 0.5, 0.75, -100.0]]
     drawn: list[Any] = [full(-3.5), normal(0.0, 1e-6), normal(0.0, 300.0), uniform(-9.0, -1.0), normal(9.0, 1.0)]
     for eps in (0.0, 1e-10):
-        yield from variations("special", [_row_call(5, 4, generator=data(edges), eps=eps)], dtypes=MAIN_FLOATS)
+        yield from variations("special", [_row_call(5, 4, generator=data_fill(edges), eps=eps)], dtypes=MAIN_FLOATS)
         cases = [_row_call(4, 48, generator=fill, eps=eps) for fill in ("zeros", *drawn)]
         yield from variations("special", cases, dtypes=MAIN_FLOATS)
     yield from variations("epsilon", [_row_call(4, 48, eps=eps) for eps in (8.0, 1e-4)], dtypes=MAIN_FLOATS)
-    yield from refused(call(input=()))
+    yield from error_samples(call(input=()))

@@ -13,7 +13,7 @@ from optest.operators.arrays import (
     Attributes,
     Inputs,
     as_float64,
-    inferred,
+    infer_from_arrays,
     optional_input,
     quiet_hooks,
     spec_of,
@@ -88,7 +88,7 @@ def quantize_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequen
 
 def _quotient(inputs: Inputs, attributes: Attributes) -> _Quotient:
     """Return the quotient of a call; raise Fault BAD_CASE if it is NaN."""
-    (array, scale, *_), (result,) = inferred(infer_quantize, inputs, attributes)
+    (array, scale, *_), (result,) = infer_from_arrays(infer_quantize, inputs, attributes)
     low, high = quantized_range(result.dtype, attributes)
     values, divisor = as_float64(array), as_float64(_per_channel(scale, array, scale, attributes))
     quotient = values / divisor
@@ -130,7 +130,7 @@ def dequantize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 
 def dequantized_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array]:
     """Return input and zero point as int64, and scale as float64, ready to broadcast."""
-    (array, scale, *_), _ = inferred(infer_dequantize, inputs, attributes)
+    (array, scale, *_), _ = infer_from_arrays(infer_dequantize, inputs, attributes)
     factor = as_float64(_per_channel(scale, array, scale, attributes))
     return widen(array).astype(np.int64), _zero_point(inputs, attributes), factor
 
@@ -164,7 +164,7 @@ def per_token_quant_int8_reference(inputs: Inputs, attributes: Attributes) -> tu
     Raises:
         Fault: BAD_CASE for NaN and infinity, for which no scale is defined.
     """
-    inferred(infer_per_token_quant_int8, inputs, attributes)
+    infer_from_arrays(infer_per_token_quant_int8, inputs, attributes)
     quotient, scale = _divide_rows(inputs, attributes)
     if not np.isfinite(quotient).all():
         raise Fault(Reason.BAD_CASE, "input has NaN or infinity, for which no scale is defined; choose another fill")

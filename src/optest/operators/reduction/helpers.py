@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from math import prod
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, table
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, with_values
 from optest.operators.describe import attribute
 from optest.operators.samples import variations, with_special_values, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, reduced_dims
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, reduced_dims, require_spec
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
 DIMS = attribute("dim|axis|axes: ints = None", "Dimensions to reduce; None means all.")
@@ -26,14 +26,14 @@ ORDINARY = [
 
 def infer_mean(specs: Specs, attributes: Attributes) -> Outputs:
     """Return an output of the input's dtype without the reduced dimensions; raise UnfitArguments unless a float."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     require_float(spec)
     return (dense(spec.dtype, reduced_shape(spec, attributes)),)
 
 
 def terms_of_reduction(specs: Specs, attributes: Attributes) -> int:
     """Return the number of elements that one output element reduces."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return prod(spec.shape[dim] for dim in reduced_dims(attributes.get("dim"), spec.rank) if spec.rank)
 
 
@@ -99,9 +99,9 @@ def rows_with_specials() -> list[list[Any]]:
 
 def special_samples(attributes: Mapping[str, Any]) -> Iterator[Sample]:
     """Yield samples with special values, in rows and columns and at random positions."""
-    yield from variations("special", [table(rows_with_specials(), {**attributes, "dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [with_values(rows_with_specials(), {**attributes, "dim": 1})], dtypes=MAIN_FLOATS)
     columns = [list(column) for column in zip(*rows_with_specials(), strict=True)]
-    yield from variations("special", [table(columns, {**attributes, "dim": 0})], dtypes=("float32",))
+    yield from variations("special", [with_values(columns, {**attributes, "dim": 0})], dtypes=("float32",))
     random = [call({**attributes, "dim": 1}, input=(16, 37)), call({**attributes, "dim": 0}, input=(9, 35))]
     yield from with_special_values(random)
 

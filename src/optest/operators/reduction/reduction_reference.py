@@ -19,8 +19,8 @@ from optest.operators.arrays import (
     magnitudes,
     quiet_hooks,
     sum_over,
-    wide,
     widen,
+    widen_further,
     with_rows,
 )
 from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal, unit_roundoff
@@ -64,7 +64,7 @@ def sum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def mean_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the mean, NaN of no elements."""
-    rows = rows_of(wide(np.asarray(inputs[0])), attributes)
+    rows = rows_of(widen_further(np.asarray(inputs[0])), attributes)
     mean = rows.values.sum(-1) / (rows.length or np.nan)
     return (rows.in_output_shape(float64(mean)),)
 
@@ -82,7 +82,7 @@ def prod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 def cumsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return cumulative sums of the input, converted to ``dtype`` first if that is set; integers wrap as in sum."""
     converted = input_in_dtype(inputs[0], attributes)
-    values = converted if converted.dtype.kind in "biu" else wide(converted)
+    values = converted if converted.dtype.kind in "biu" else widen_further(converted)
     row = values if values.ndim else values.reshape(1)
     dim = normalize_dim(attributes["dim"], values.ndim)
     if values.dtype.kind in "biu":
@@ -125,7 +125,7 @@ def dot_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         # Modulo 2^64, which leaves the lower bits right.
         total = (left.astype(np.int64) * right.astype(np.int64)).sum(dtype=np.int64)
         return (np.asarray(total).astype(left.dtype),)
-    return (float64((wide(left) * wide(right)).sum()),)
+    return (float64((widen_further(left) * widen_further(right)).sum()),)
 
 
 def float64(values: Array) -> Array:
@@ -233,7 +233,7 @@ any_reference = _of_rows(lambda values: _as_truth(values, (values != 0).any(-1))
 def var_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return Σ(x − mean)² / max(0, n − correction), computed in two passes; NaN for 0 / 0."""
     array = np.asarray(inputs[0])
-    rows = rows_of(wide(array), attributes)
+    rows = rows_of(widen_further(array), attributes)
     freedom = max(0.0, rows.length - attributes.get("correction", 1.0))
     mean = rows.values.sum(-1, keepdims=True) / max(rows.length, 1)
     centred = rows.values - mean
@@ -244,7 +244,7 @@ def var_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return (Σ|x|^p)^(1/p); the extreme magnitude for p = ±inf, the number of elements other than 0 for p = 0."""
-    rows = rows_of(np.abs(wide(np.asarray(inputs[0]))), attributes)
+    rows = rows_of(np.abs(widen_further(np.asarray(inputs[0]))), attributes)
     sizes, p = rows.values, attributes.get("p", 2.0)
     if p == 0:
         norm = np.count_nonzero(sizes, axis=-1).astype(np.float64)
@@ -261,7 +261,7 @@ def norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def logsumexp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return ln Σ exp(x): -inf if there are no elements or all are -inf, infinity if one element is infinite."""
-    rows = rows_of(wide(np.asarray(inputs[0])), attributes)
+    rows = rows_of(widen_further(np.asarray(inputs[0])), attributes)
     largest = rows.values.max(-1, keepdims=True, initial=-inf)
     # An infinite maximum would make NaN of ∞ − ∞.
     largest = np.where(np.isinf(largest), 0.0, largest)

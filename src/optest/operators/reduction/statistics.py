@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, isnan
 
-from optest.operators.calls import MAIN_FLOATS, NEAR_OVERFLOW, call, normal, table
+from optest.operators.calls import MAIN_FLOATS, NEAR_OVERFLOW, call, normal, with_values
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
@@ -25,8 +25,8 @@ from optest.operators.reduction.helpers import (
     special_samples,
     total_samples,
 )
-from optest.operators.samples import refused, standard, variations, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
+from optest.operators.samples import error_samples, standard_samples, variations, zero_mean
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, reduced_dims, require_spec
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 DESCRIPTORS = in_module(
@@ -76,7 +76,7 @@ infer_logsumexp = infer_mean
 
 def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output of norm; raise UnfitArguments unless a float, for p = NaN, and for p without an empty norm."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     require_float(spec)
     p = attributes.get("p", 2.0)
     if isnan(p):
@@ -88,7 +88,7 @@ def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def var_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
+    yield from standard_samples(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     for correction in (0.0, 1.0, 2.0, 0.5, 4.0):
         attributes = {"dim": 1, "correction": correction}
@@ -98,7 +98,8 @@ def var_samples() -> Iterator[Sample]:
     # One element more than the correction, as many, fewer: a number, infinity or NaN, NaN.
     for width in (1, 2, 3):
         yield from variations(
-            "attributes", [table([[1.0, 4.0, 2.5][:width]], {"dim": 1, "correction": c}) for c in (0.0, 2.0, 3.0)]
+            "attributes",
+            [with_values([[1.0, 4.0, 2.5][:width]], {"dim": 1, "correction": c}) for c in (0.0, 2.0, 3.0)],
         )
     # E[x²] − E[x]² cancels if the mean is large compared with the deviation.
     for mean, std, dtypes in (
@@ -113,7 +114,7 @@ def var_samples() -> Iterator[Sample]:
         "mean beside std", [call({"dim": 1}, generator={"fill": "full", "value": 7.3}, input=(3, 65))]
     )
     yield from total_samples()
-    yield from refused(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
+    yield from error_samples(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
     for fill in (normal(1000.0, 1.0), normal(-300.0, 2.0)):
         rows = call({"dim": 1, "correction": 0.0}, generator=fill, input=(4, 257))
         yield from variations("mean beside std", [rows], dtypes=("float32",))
@@ -123,7 +124,7 @@ def var_samples() -> Iterator[Sample]:
 
 
 def norm_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
+    yield from standard_samples(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     orders = (0.0, 1.0, 2.0, 3.0, 0.5, 2.5, -1.0, -2.0, float("inf"), float("-inf"))
     positive = {"fill": "uniform", "low": 0.25, "high": 4.0}
@@ -132,9 +133,9 @@ def norm_samples() -> Iterator[Sample]:
         yield from variations("attributes", [call({"p": p, "dim": [2, 0], "keepdim": True}, input=(3, 5, 7))])
         yield from variations("attributes", [call({"p": p}, generator=positive, input=(33,))])
         zeros = [[0.0, -0.0, 0.0, 0.0], [0.0, 1.0, -2.0, 0.0], [3.0, -4.0, 0.0, 12.0]]
-        yield from variations("special", [table(zeros, {"p": p, "dim": 1})])
-        yield from variations("special", [table(rows_with_specials(), {"p": p, "dim": 1})])
-    yield from variations("special", [table(rows_with_specials(), {"p": 2.0, "dim": 1})], dtypes=("float16",))
+        yield from variations("special", [with_values(zeros, {"p": p, "dim": 1})])
+        yield from variations("special", [with_values(rows_with_specials(), {"p": p, "dim": 1})])
+    yield from variations("special", [with_values(rows_with_specials(), {"p": 2.0, "dim": 1})], dtypes=("float16",))
     for p in (0.0, 1.0, 2.0, 3.0):
         yield from empty_samples({"p": p})
     for p in (1.0, 2.0):
@@ -148,7 +149,7 @@ def norm_samples() -> Iterator[Sample]:
     yield from long_total()
     yield from long_samples({"p": 1.0})
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
-    yield from refused(
+    yield from error_samples(
         *REFUSED,
         call({"p": float("inf")}, input=(0,)),
         call({"p": float("inf"), "dim": 1}, input=(3, 0)),
@@ -156,12 +157,12 @@ def norm_samples() -> Iterator[Sample]:
         call(dtypes=("int32",), input=(3, 4)),
     )
     # Their squares vanish in float16.
-    small = table([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})
+    small = with_values([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})
     yield from variations("special", [small], dtypes=("float16",))
 
 
 def logsumexp_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
+    yield from standard_samples(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     for low, high in ((-110.0, -95.0), (-1.0, 1.0), (-200.0, 200.0), (900.0, 1000.0)):
         fill = {"fill": "uniform", "low": low, "high": high}
@@ -171,11 +172,11 @@ def logsumexp_samples() -> Iterator[Sample]:
     yield from variations("long", [call({"dim": 1}, generator=rising, input=(1, 801))], dtypes=MAIN_FLOATS)
     # About −ln 2 and −ln 3: the maximum and the logarithm of the sum cancel.
     cancelling = [[-0.6931472, -0.6931472], [-0.6931472, -0.6931471], [-1.0986123, -1.0986123], [0.0, -104.0]]
-    yield from variations("special", [table(cancelling, {"dim": 1})])
+    yield from variations("special", [with_values(cancelling, {"dim": 1})])
     masked = [["-inf", 1.0, "-inf"], ["-inf", "-inf", -3.0], ["inf", "-inf", 0.0], ["nan", "-inf", "inf"]]
-    yield from variations("special", [table(masked, {"dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [with_values(masked, {"dim": 1})], dtypes=MAIN_FLOATS)
     yield from special_samples({})
     yield from long_samples({})
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from empty_samples()
-    yield from refused(*REFUSED)
+    yield from error_samples(*REFUSED)

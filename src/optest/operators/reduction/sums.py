@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, MILLION, call, normal, table
+from optest.operators.calls import MAIN_FLOATS, MILLION, call, normal, with_values
 from optest.operators.describe import BOOL, FLOATS, NUMBERS, accumulate, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
@@ -25,15 +25,15 @@ from optest.operators.reduction.helpers import (
     total_samples,
 )
 from optest.operators.samples import (
+    error_samples,
     in_every_dtype,
     integer_exact,
-    of_a_million,
-    refused,
-    standard,
+    million_element_samples,
+    standard_samples,
     variations,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, normalize_dim, require_spec
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 from optest.spec.declared_shapes import inference
 
@@ -102,13 +102,13 @@ DESCRIPTORS = in_module(
 
 def infer_sum(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output of sum and prod, without the reduced dimensions; its dtype is that of ``_total_dtype``."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     return (dense(_total_dtype(spec, attributes), reduced_shape(spec, attributes)),)
 
 
 def infer_cumsum(specs: Specs, attributes: Attributes) -> Outputs:
     """Return an output of the input's shape; its dtype is that of ``_total_dtype``."""
-    spec = given(specs, 0, "input")
+    spec = require_spec(specs, 0, "input")
     normalize_dim(attributes["dim"], spec.rank)  # raises for a dimension that is not there
     return (dense(_total_dtype(spec, attributes), spec.shape),)
 
@@ -131,13 +131,13 @@ def factor_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interva
     """Return the range of random inputs of prod: floats near ±1, small integers without 0."""
     # Near 1, thousands of factors stay in range, and each one changes the product. Of small integers a product wraps
     # before it has only factors of 2.
-    is_float = given(specs, 0, "input").dtype.is_inexact
+    is_float = require_spec(specs, 0, "input").dtype.is_inexact
     return {"input": Interval(low=-1.125, high=1.125, avoid=0.875) if is_float else Interval(low=-9, high=9, avoid=1)}
 
 
 def terms_of_dot(specs: Specs, _attributes: Attributes) -> int:
     """Return the length of the vectors."""
-    return given(specs, 0, "input").elements
+    return require_spec(specs, 0, "input").elements
 
 
 _SEVERAL_DIMS = ([0, 1], [-1, 0], [2, 1], [0, 1, 2])
@@ -165,7 +165,7 @@ def _into_other_dtypes() -> Iterator[Sample]:
 
 
 def sum_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, (*NUMBERS, *BOOL), sized=calls_of_length({"dim": 1}), special=False)
+    yield from standard_samples(ORDINARY, (*NUMBERS, *BOOL), sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32", "int32"))
     yield from total_samples()
     yield from integer_exact([*ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
@@ -176,16 +176,18 @@ def sum_samples() -> Iterator[Sample]:
     yield from variations("long", [call({"dim": 1}, generator="ones", input=(2, 65_541))], dtypes=("bool",))
     # Normal numbers with subnormal sums.
     tiny = [[1.5 * 2.0**-126, -1.25 * 2.0**-126], [2.0**-126, -(2.0**-130)]]
-    yield from variations("special", [table(tiny, {"dim": 1})], dtypes=("float32", "bfloat16"))
+    yield from variations("special", [with_values(tiny, {"dim": 1})], dtypes=("float32", "bfloat16"))
     yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=(5,)), call({"dim": 1}, input=(1, 5))])
     yield from _into_other_dtypes()
-    yield from refused(*REFUSED)
+    yield from error_samples(*REFUSED)
     yield from integer_exact([_TWO_OF_THREE_DIMS])
-    yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION[::-1]), dtype="float32")
+    yield from million_element_samples(
+        call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION[::-1]), dtype="float32"
+    )
 
 
 def mean_samples() -> Iterator[Sample]:
-    yield from standard(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
+    yield from standard_samples(ORDINARY, FLOATS, sized=calls_of_length({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     yield from total_samples()
     # float16 ends at 65,504: a sum or a count in it overflows, the mean does not.
@@ -194,7 +196,7 @@ def mean_samples() -> Iterator[Sample]:
         "long", [call({"dim": 1}, generator=normal(900.0, 100.0), input=(3, 257))], dtypes=MAIN_FLOATS
     )
     yield from integer_exact([*ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
-    yield from refused(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
+    yield from error_samples(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
     yield from integer_exact([_TWO_OF_THREE_DIMS])
 
 
@@ -205,7 +207,7 @@ def prod_samples() -> Iterator[Sample]:
         call({"dim": 0, "keepdim": True}, input=(9, 4)),
         call({"dim": 2}, input=(2, 3, 5, 2, 2)),
     ]
-    yield from standard(calls, (*NUMBERS, *BOOL), sized=calls_of_length({"dim": 1}), special=False)
+    yield from standard_samples(calls, (*NUMBERS, *BOOL), sized=calls_of_length({"dim": 1}), special=False)
     for dim, keepdim in product((0, 1, -1, -2, -3, None), (False, True)):
         reduction = call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5))
         yield from variations("attributes", [reduction], dtypes=("float32", "int32"))
@@ -218,18 +220,21 @@ def prod_samples() -> Iterator[Sample]:
         [-1.0, -1.0, -1.0, 1.0],
         [0.5, -2.0, 4.0, 1.5],
     ]
-    yield from variations("special", [table(rows, {"dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [with_values(rows, {"dim": 1})], dtypes=MAIN_FLOATS)
     powers = [[1 << 31, 2, 1], [1 << 32, 1 << 31, 1], [1 << 32, 1 << 32, 3], [-(1 << 31), 1 << 32, 3], [3, 5, 7]]
     powers.append([(1 << 31) + 1, (1 << 29) - 1, 3])  # float64 rounds this product
-    yield from variations("special", [table(powers, {"dim": 1}, dtypes=("int64",))])
-    yield from variations("special", [table([[100, 100, 100], [-128, 2, 127]], {"dim": 1}, dtypes=("int8",))])
-    yield from variations("special", [table([[255, 255, 255, 255], [255, 0, 1, 2]], {"dim": 1}, dtypes=("uint8",))])
-    yield from variations("special", [table([[1, 1, 1], [1, 0, 1]], {"dim": 1}, dtypes=("bool",))])
+    yield from variations("special", [with_values(powers, {"dim": 1}, dtypes=("int64",))])
+    yield from variations("special", [with_values([[100, 100, 100], [-128, 2, 127]], {"dim": 1}, dtypes=("int8",))])
+    yield from variations(
+        "special", [with_values([[255, 255, 255, 255], [255, 0, 1, 2]], {"dim": 1}, dtypes=("uint8",))]
+    )
+    yield from variations("special", [with_values([[1, 1, 1], [1, 0, 1]], {"dim": 1}, dtypes=("bool",))])
     # Few factors: products of many random integers are mostly 0 after wrapping.
     for name, value in (("int16", 300), ("int32", 70_001), ("float32", -3.0)):
-        yield from variations("special", [table([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtypes=(name,))])
+        yield from variations("special", [with_values([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtypes=(name,))])
     yield from variations(
-        "special", [table([[1, 1], [1, 0]], {}, dtypes=("bool",)), table([[1, 1]], {}, dtypes=("bool",))]
+        "special",
+        [with_values([[1, 1], [1, 0]], {}, dtypes=("bool",)), with_values([[1, 1]], {}, dtypes=("bool",))],
     )
     near_one = {"fill": "uniform", "low": 0.97, "high": 1.03}
     yield from variations("long", [call({"dim": 0}, generator=near_one, input=(4097, 3))], dtypes=MAIN_FLOATS)
@@ -246,7 +251,7 @@ def prod_samples() -> Iterator[Sample]:
     empty = [({"dim": 1}, (3, 0)), ({"dim": 0}, (3, 0)), ({}, (0,)), ({"dim": 1}, (5, 1)), ({}, ()), ({"dim": -1}, ())]
     yield from variations("empty", [constant_call(attributes, *shape) for attributes, shape in empty])
     yield from variations("empty", [call({"dim": 1}, input=(3, 0))], dtypes=("int32",))
-    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)))
+    yield from error_samples(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)))
 
 
 def cumsum_samples() -> Iterator[Sample]:
@@ -256,7 +261,7 @@ def cumsum_samples() -> Iterator[Sample]:
         call({"dim": 1}, input=(3, 5, 7)),
         call({"dim": 2}, input=(2, 3, 5, 2, 2)),
     ]
-    yield from standard(calls, (*NUMBERS, *BOOL), sized=calls_of_length({"dim": 1}))
+    yield from standard_samples(calls, (*NUMBERS, *BOOL), sized=calls_of_length({"dim": 1}))
     dims = [call({"dim": dim}, input=(2, 3, 5)) for dim in (0, 1, 2, -1, -2, -3)]
     yield from variations("attributes", [*dims, call({"dim": 0}, input=()), call({"dim": -1}, input=())])
     # In the full set only: torch's operator has no such attributes.
@@ -265,7 +270,7 @@ def cumsum_samples() -> Iterator[Sample]:
         order = {"exclusive": exclusive, "reverse": reverse}
         ordered = [call({"dim": dim, **order}, input=shape) for dim, shape in shapes]
         yield from variations("attributes", ordered, dtypes=(*MAIN_FLOATS, "int32"), tier=Tier.FULL)
-        special_rows = table(rows_with_specials(), {"dim": 1, **order})
+        special_rows = with_values(rows_with_specials(), {"dim": 1, **order})
         yield from variations("attributes", [special_rows], dtypes=("float32",), tier=Tier.FULL)
     yield from _into_other_dtypes()
     # The sums exceed the dtype, and wrap in int64.
@@ -279,14 +284,14 @@ def cumsum_samples() -> Iterator[Sample]:
     yield from integer_exact([*calls, call({"dim": 1}, input=(3, 1025))])
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call({"dim": 0}, input=(3, 0))])
-    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)))
+    yield from error_samples(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)))
 
 
 def dot_samples() -> Iterator[Sample]:
     def pair(n: int, *, generator: Any = None) -> dict[str, Any]:
         return call(generator=generator, input=(n,), tensor=(n,))
 
-    yield from standard([pair(37), pair(129)], NUMBERS, sized=pair, special=False)
+    yield from standard_samples([pair(37), pair(129)], NUMBERS, sized=pair, special=False)
     yield from in_every_dtype([pair(1025)], NUMBERS)
     nan = {"fill": "data", "values": ["nan", 1.0, 2.0, 3.0]}
     zeros = {"fill": "zeros"}
@@ -299,7 +304,7 @@ def dot_samples() -> Iterator[Sample]:
     yield from integer_exact([pair(37), pair(1025), pair(4097)])
     yield from zero_mean([pair(4097)])
     yield from variations("empty", [pair(0), pair(1)], dtypes=("float32", "int32"))
-    yield from refused(
+    yield from error_samples(
         call(input=(3,), tensor=(4,)),
         call(input=(3,), tensor=(1,)),
         call(input=(2, 3), tensor=(2, 3)),

@@ -8,10 +8,10 @@ from typing import Any
 
 from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, call, reshaped, uniform, without
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given, require_rank
+from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, standard_samples, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, require_rank, require_spec, required_inputs
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
-from optest.spec.declared_shapes import fitted
+from optest.spec.declared_shapes import match_declaration
 
 _ACTIVATION = attribute("activation: str = None", "Activation of the result; swish is silu.", choices=("silu", "swish"))
 _CONVOLVED = composed("running errors of the sum of width products and the bias; silu 4 ulp; 0 for the state")
@@ -81,16 +81,16 @@ DESCRIPTORS = in_module(
 
 def infer_causal_conv1d(specs: Specs, attributes: Attributes) -> Outputs:
     declared = f"x: T[batch, dim, length], {_FILTER}, initial_states?: T[batch, dim, width-1]"
-    n, outputs = fitted(specs, f"{declared} -> T[batch, dim, length], T[batch, dim, width-1]")
+    n, outputs = match_declaration(specs, f"{declared} -> T[batch, dim, length], T[batch, dim, width-1]")
     _require_width(n.width)
     return outputs if attributes.get("return_final_states") else outputs[:1]
 
 
 def infer_causal_conv1d_update(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return the specs of out, like x, and of the new state, like conv_state."""
-    require_rank(given(specs, 0, "x"), "x", 2, 3)
+    require_rank(require_spec(specs, 0, "x"), "x", 2, 3)
     declared = f"x: T[batch, dim, *length], conv_state: T[batch, dim, state], {_FILTER}"
-    n, outputs = fitted(specs, f"{declared} -> T[batch, dim, *length], T[batch, dim, state]")
+    n, outputs = match_declaration(specs, f"{declared} -> T[batch, dim, *length], T[batch, dim, state]")
     _require_width(n.width)
     if n.state < n.width - 1:
         raise UnfitArguments(f"conv_state has {n.state} elements per channel, expected {n.width - 1} or more")
@@ -120,7 +120,7 @@ def causal_conv1d_samples() -> Iterator[Sample]:
         without(_conv(1, 9, 33, 2, activation="swish"), "bias"),
     ]
     sized = lambda n: _conv(2, 3, n, activation="silu", return_final_states=True)  # noqa: E731
-    yield from standard(calls, FLOATS, sized=sized)
+    yield from standard_samples(calls, FLOATS, sized=sized)
     more = [
         without(_conv(2, 5, 9, activation="silu", return_final_states=True), "bias", "initial_states"),
         _conv(3, 2, 8, 1),
@@ -134,7 +134,7 @@ def causal_conv1d_samples() -> Iterator[Sample]:
     # Sums far below 0, in the tail of silu.
     steep = {"x": uniform(-60.0, 10.0), "weight": uniform(0.0, 1.0)}
     yield from variations("long tail", [{**calls[0], "generator": steep}], dtypes=EVERY_FLOAT)
-    yield from refused(
+    yield from error_samples(
         call(x=(2, 5, 9), weight=(4, 4)),
         call(x=(2, 5, 9), weight=(5, 4), bias=(4,)),
         call(x=(2, 5, 9), weight=(5, 4), bias=(5,), initial_states=(2, 5, 4)),
@@ -154,12 +154,12 @@ def causal_conv1d_update_samples() -> Iterator[Sample]:
         _update(2, 5, 3, 4, 6, activation="silu"),
         without(_update(2, 9, 0, 2, 5), "bias"),
     ]
-    yield from standard(calls, FLOATS, sized=lambda n: _update(2, n, 0, activation="silu"))
+    yield from standard_samples(calls, FLOATS, sized=lambda n: _update(2, n, 0, activation="silu"))
     more = [_update(2, 5, length, 4, state) for length, state in ((1, 3), (2, 3), (7, 3), (7, 9), (1, 4))]
     more += [_update(2, 5, 0, 3, 2), _update(2, 5, 0, 1, 1, activation="swish"), without(calls[1], "bias")]
     yield from variations("attributes", more, dtypes=EVERY_FLOAT)
     yield from variations("sizes", [_update(n, 5, 0, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
-    yield from refused(
+    yield from error_samples(
         call(x=(2, 5), conv_state=(2, 5, 2), weight=(5, 4)),
         call(x=(2, 5), conv_state=(2, 4, 3), weight=(5, 4)),
         call(x=(2, 5), conv_state=(2, 5, 3), weight=(4, 4)),
@@ -170,7 +170,7 @@ def infer_selective_scan(specs: Specs, attributes: Attributes) -> Outputs:
     row, parameter = "T[batch, dim, length]", "P[dim]"
     tensors = f"u: {row}, delta: {row}, A: P[dim, states], B: [*b], C: [*c]"
     more = f"D?: {parameter}, z?: {row}, delta_bias?: {parameter}, initial_state?: P[batch, dim, states]"
-    n, outputs = fitted(specs, f"{tensors}, {more} -> {row}, P[batch, dim, states]")
+    n, outputs = match_declaration(specs, f"{tensors}, {more} -> {row}, P[batch, dim, states]")
     for name, spec in (("B", specs[3]), ("C", specs[4])):
         assert spec is not None
         groups = spec.shape[1] if spec.rank == 4 else 1
@@ -197,7 +197,7 @@ def selective_scan_domain(_specs: Specs, attributes: Attributes) -> Mapping[str,
 
 def states(specs: Specs, _attributes: Attributes) -> int:
     """Return the number of terms of the sum over states."""
-    _, _, a = all_given(specs, *_NAMES[:3])
+    _, _, a = required_inputs(specs, *_NAMES[:3])
     return a.shape[1] if a.rank == 2 else 1
 
 
@@ -242,4 +242,4 @@ def selective_scan_samples() -> Iterator[Sample]:
     wrong = [{"A": [4, 4]}, {"B": [2, 3, 17]}, {"C": [2, 2, 4, 17]}, {"D": [4]}, {"z": [2, 5, 16]}]
     wrong.append({"initial_state": [2, 4, 5]})
     ordinary = _scan(2, 5, 17, 4)
-    yield from refused(*(reshaped(ordinary, **shapes) for shapes in wrong))
+    yield from error_samples(*(reshaped(ordinary, **shapes) for shapes in wrong))

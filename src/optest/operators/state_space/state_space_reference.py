@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, inferred, quiet_hooks
-from optest.operators.running_errors import Number, budgets, exactly, exp, joined, moved, silu, softplus
+from optest.operators.arrays import Array, Attributes, Inputs, infer_from_arrays, quiet_hooks
+from optest.operators.running_errors import Number, budgets, evaluate, exp, joined, move_elements, silu, softplus
 from optest.operators.state_space.state_space import (
     infer_causal_conv1d,
     infer_causal_conv1d_update,
@@ -24,7 +24,7 @@ def _conv(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     if state is not None:
         sequence = joined([state, x], lambda parts: np.concatenate(parts, -1))
     else:
-        sequence = moved(x, lambda array: np.pad(array, ((0, 0), (0, 0), (kept, 0))))
+        sequence = move_elements(x, lambda array: np.pad(array, ((0, 0), (0, 0), (kept, 0))))
     out = _convolved(sequence, weight, bias, x.shape[-1], attributes)
     # Not [-kept:], which is everything for a width of 1.
     end = sequence.shape[-1]
@@ -53,8 +53,8 @@ def _convolved(sequence: Number, weight: Number, bias: Any, length: int, attribu
 
 def causal_conv1d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return out, and with ``return_final_states`` the final states."""
-    inferred(infer_causal_conv1d, inputs, attributes)
-    return exactly(_conv, inputs, attributes)
+    infer_from_arrays(infer_causal_conv1d, inputs, attributes)
+    return evaluate(_conv, inputs, attributes)
 
 
 def causal_conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -67,8 +67,8 @@ def causal_conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBu
 
 def causal_conv1d_update_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return out and the new state."""
-    inferred(infer_causal_conv1d_update, inputs, attributes)
-    return exactly(_update, inputs, attributes)
+    infer_from_arrays(infer_causal_conv1d_update, inputs, attributes)
+    return evaluate(_update, inputs, attributes)
 
 
 def causal_conv1d_update_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -86,7 +86,7 @@ def _scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     dim, driven = u.shape[1], delta * u
     if state is None:
         shape = (*u.shape[:2], a.shape[1])
-        state = moved(delta, lambda array: np.zeros(shape, array.dtype))
+        state = move_elements(delta, lambda array: np.zeros(shape, array.dtype))
     outs = []
     for t in range(u.shape[2]):
         state = exp(delta[:, :, t, None] * a) * state + driven[:, :, t, None] * _at(b, t, dim)
@@ -105,13 +105,13 @@ def _at(values: Number, t: int, dim: int) -> Number:
         return values[None]
     if len(values.shape) == 3:
         return values[:, None, :, t]
-    return moved(values[:, :, :, t], lambda array: np.repeat(array, dim // array.shape[1], 1))
+    return move_elements(values[:, :, :, t], lambda array: np.repeat(array, dim // array.shape[1], 1))
 
 
 def selective_scan_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return out, and with ``return_last_state`` the last state."""
-    inferred(infer_selective_scan, inputs, attributes)
-    return exactly(_scan, inputs, attributes)
+    infer_from_arrays(infer_selective_scan, inputs, attributes)
+    return evaluate(_scan, inputs, attributes)
 
 
 def selective_scan_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

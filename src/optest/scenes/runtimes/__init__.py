@@ -14,7 +14,7 @@ from optest.errors import Unavailable
 from optest.registry import Registry
 from optest.scenes.declaration import TaskArgs
 from optest.settings import environment
-from optest.settings.platforms import platform_called
+from optest.settings.platforms import get_platform
 
 __all__ = [
     "RUNTIMES",
@@ -139,7 +139,7 @@ def lack_of_runtime(name: str, platform: str) -> str | None:
 
 def ordinal(platform: str, device_id: int) -> int:
     """Return a device's number within this process: its index in the platform's mask variable, else ``device_id``."""
-    variable = platform_called(platform).device_mask
+    variable = get_platform(platform).device_mask
     visible = [text.strip() for text in environment().get(variable, "").split(",")] if variable else []
     return visible.index(str(device_id)) if str(device_id) in visible else device_id
 

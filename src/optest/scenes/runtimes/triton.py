@@ -53,7 +53,7 @@ class _Worker(SceneWorker):
             program["function"] = orchestration_in_python(program)
         memory = GuardedMemory(self._device)
         placed = {
-            name: memory.placed(name, TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape), array)
+            name: memory.allocate(name, TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape), array)
             for name, array in tensors_of(args).items()
         }
         tensors = {name: tensor for name, (_, tensor) in placed.items()}

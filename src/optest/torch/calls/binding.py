@@ -17,7 +17,7 @@ from optest.numerics import dtype_of
 from optest.spec import DType, OperatorDescriptor, dtype
 from optest.spec.call_names import OPERATORS_OF_PYTHON
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
-from optest.torch.calls.names import find
+from optest.torch.calls.names import find_callable
 
 
 class CannotBind(ValueError):
@@ -32,7 +32,7 @@ class Bound:
     attributes: Mapping[str, Any]
 
 
-def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bound:
+def bind_call(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bound:
     """Return the call's tensors in the order of the operator's inputs, and its other arguments as attributes.
 
     Raises:
@@ -129,7 +129,7 @@ def named_arguments(call: Call) -> dict[str, Any]:
     Raises:
         CannotBind: if torch does not tell these names.
     """
-    function = find(call.function)
+    function = find_callable(call.function)
     names = _python_names(function) or _schema_names(call)
     if names is None or len(call.args) > len(names):
         raise CannotBind(f"the names of the arguments of {call.function} are not known")

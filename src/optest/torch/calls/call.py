@@ -18,11 +18,11 @@ from optest.spec.call_names import canonical
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 from optest.torch.calls.binding import CannotBind, named_arguments, schema_that_takes
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.names import NoSuchCallable, NotAnOperator, constant, find
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, constant, find_callable
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.fact_sheet import facts_of, is_known_by_schema
 from optest.torch.facts import ChangedInputs
-from optest.torch.tensors import copied
+from optest.torch.tensors import strided_copy
 
 CPU, _META = torch.device("cpu"), torch.device("meta")
 
@@ -91,7 +91,7 @@ class TorchCall:
         """Return the tensors, with copies of the same strides for those that the call changes."""
         # torch differentiates through clone(), but not through copied().
         return [
-            tensor if index not in self.changes else tensor.clone() if tensor.is_contiguous() else copied(tensor)
+            tensor if index not in self.changes else tensor.clone() if tensor.is_contiguous() else strided_copy(tensor)
             for index, tensor in enumerate(tensors)
         ]
 
@@ -128,7 +128,7 @@ def torch_call(text: str) -> TorchCall:
     also_changed, statistics = (written_beside(call), ()) if known is None else _changed_statistics(call, known)
     named = set(call.tensors())
     beside = tuple(sorted(({*also_changed} - changed - set(into)) & named))
-    return TorchCall(call, find(call.function), (*sorted(changed & named), *beside), beside, into, statistics)
+    return TorchCall(call, find_callable(call.function), (*sorted(changed & named), *beside), beside, into, statistics)
 
 
 def _changed_statistics(call: Call, known: ChangedInputs) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -141,7 +141,7 @@ def _changed_statistics(call: Call, known: ChangedInputs) -> tuple[tuple[int, ..
     except CannotBind:
         return (), ()
     indices = tuple(arguments[name].index for name in known.inputs if isinstance(arguments.get(name), TensorRef))
-    is_requested = arguments.get(known.asks, known.default) not in (False, None)
+    is_requested = arguments.get(known.argument, known.default) not in (False, None)
     return indices if is_requested else (), indices if known.are_statistics else ()
 
 
@@ -220,7 +220,7 @@ def _schema(call: Call) -> Any:
             return None
         name = f"torch.ops.aten.{word}"
     try:
-        operator: Any = find(name)
+        operator: Any = find_callable(name)
     except (NoSuchCallable, NotAnOperator):
         return None
     if isinstance(operator, torch._ops.OpOverload):

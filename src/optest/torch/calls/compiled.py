@@ -33,7 +33,7 @@ def require_compiler(backend: str) -> None:
         raise UnknownName("compile backend", backend, known, hint=hint)
 
 
-def compiled(call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, refuses: bool) -> list[Any]:
+def run_compiled(call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, refuses: bool) -> list[Any]:
     """Compile the call with ``target.compiler`` and return its results for the tensors.
 
     Raises:

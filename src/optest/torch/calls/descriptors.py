@@ -152,7 +152,7 @@ def _number_of_results(inputs: Sequence[Any], attributes: Mapping[str, Any], act
 def _bound_or_why_not(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Any:
     """Return the call bound to the catalogue operator's inputs and attributes, or the reason why it cannot be."""
     try:  # binding imports torch, so load it only when a case runs
-        return load_object("optest.torch.calls.binding:bound")(operator, text, inputs)
+        return load_object("optest.torch.calls.binding:bind_call")(operator, text, inputs)
     except ValueError as error:
         return str(error)
 
@@ -175,7 +175,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     spelled = canonical(name)
     facts = facts_of(name)
     if facts.factors is not None:  # factors are checked together: their product has to be the matrix
-        rule = Rule(kind=RuleClass.COMPOSED, formula=facts.factors.formula, stands=True)
+        rule = Rule(kind=RuleClass.COMPOSED, formula=facts.factors.formula, fixed=True)
         budgets, as_right = f"{_DECOMPOSITIONS}:budgets", f"{_DECOMPOSITIONS}:as_right"
         return _call_descriptor(name=name, rule=rule, terms=budgets, alternatives=as_right)
     rule_of_facts = _RULES[facts.rule]
@@ -198,7 +198,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
             converts=facts.rule is RuleClass.EXACT,
             collisions=facts.collisions,
         ),
-        domain="optest.torch.calls.indices:domain",
+        domain="optest.torch.calls.indices:index_intervals",
         mutates=("input0",) if spelled.is_in_place else (),
         promotes=known is not None and known.is_promoting,
     )
@@ -210,7 +210,7 @@ _call_descriptor = partial(
     signature="*input -> *output",
     attributes=_ATTRIBUTES,
     reference=f"{_HOOKS}:expected",
-    refused="optest.torch.calls.refusals:refused",
+    reference_rejects="optest.torch.calls.refusals:require_refusal",
 )
 CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
@@ -219,5 +219,5 @@ _RULES: Mapping[RuleClass | None, Rule | None] = {
     None: None,
     RuleClass.MOVEMENT: Rule(kind=RuleClass.MOVEMENT),
     RuleClass.EXACT: Rule(kind=RuleClass.EXACT),
-    RuleClass.ACCUMULATE: Rule(kind=RuleClass.ACCUMULATE, stands=True),
+    RuleClass.ACCUMULATE: Rule(kind=RuleClass.ACCUMULATE, fixed=True),
 }

@@ -12,12 +12,12 @@ from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
 from optest.torch.calls.call import TorchCall, torch_call
-from optest.torch.calls.compiled import compiled, compiled_function, differentiated_by
+from optest.torch.calls.compiled import compiled_function, differentiated_by, run_compiled
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
 from optest.torch.calls.gradients import (
     Draw,
     can_be_differentiated,
-    differentiated,
+    differentiate,
     has_floating_input,
     upstream_gradients,
 )
@@ -27,10 +27,10 @@ from optest.torch.calls.names import NoSuchCallable, NotAnOperator
 from optest.torch.calls.other_right_results import why_no_one_result
 from optest.torch.calls.recompiled_calls import FirstCall, require_later_calls_right
 from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_torch, refused_on_cpu
-from optest.torch.tensors import as_array, copied
+from optest.torch.tensors import as_array, strided_copy
 
 
-def call_of(case: TestCase) -> TorchCall:
+def parse_case_call(case: TestCase) -> TorchCall:
     """Return the parsed call of a case.
 
     Raises:
@@ -67,7 +67,7 @@ def why_no_operator(case: TestCase) -> str | None:
     return why_no_one_result(case, call)
 
 
-def answer(
+def run_on_device(
     case: TestCase, inputs: Sequence[Array], place: Callable[[int, Array], torch.Tensor], target: DeviceUnderTest
 ) -> list[Array]:
     """Execute the call on the device and return its outputs; ``place(number, array)`` copies an input to the device.
@@ -77,7 +77,7 @@ def answer(
     Raises:
         Fault: WRONG_DEVICE, COMPILE, FALLBACK; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for memory; SHAPE, DTYPE.
     """
-    call = call_of(case)
+    call = parse_case_call(case)
     tensors = [place(index, array) for index, array in enumerate(inputs)]
 
     def reload(index: int) -> torch.Tensor:
@@ -126,7 +126,7 @@ def _results(call: TorchCall, tensors: Sequence[torch.Tensor], target: DeviceUnd
     with torch.no_grad():
         if target.compiler is None:
             return call.on(tensors, target.device)()
-        return compiled(lambda *args: call.on(args, target.device)(), tensors, target, refuses=refuses)
+        return run_compiled(lambda *args: call.on(args, target.device)(), tensors, target, refuses=refuses)
 
 
 def _results_of_refused(
@@ -141,7 +141,7 @@ def _results_of_refused(
     A compiled call's refusal gets eager torch's text as well, if both refuse for the same reason.
     """
     # Copies, since torch cannot resize memory of NumPy: a wrong reason for a refusal.
-    copies = [copied(tensor) for tensor in tensors]
+    copies = [strided_copy(tensor) for tensor in tensors]
     try:
         return _results(call, copies, target, refuses=True)
     except REFUSALS as refusal:
@@ -165,13 +165,13 @@ def _with_gradients_if_any(
         upstream = upstream_gradients(call, inputs)
         make = call.on_copies(target.device)
         if target.compiler is None:
-            derivative = differentiated(call, make, tensors, upstream)
+            derivative = differentiate(call, make, tensors, upstream)
         else:
             derivative = differentiated_by(
                 make,
                 tensors,
                 target,
-                lambda function, args: differentiated(call, function, args, upstream),
+                lambda function, args: differentiate(call, function, args, upstream),
                 lambda result: result.outputs(tensors, target.device),
             )
         return derivative.outputs(tensors, target.device), upstream
@@ -190,7 +190,7 @@ class ReadyCall:
     what: str
 
 
-def ready_call(
+def prepare_timed_call(
     case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
 ) -> ReadyCall:
     """Prepare the call for timing; with a compiler, compile it by executing it once.
@@ -199,7 +199,7 @@ def ready_call(
         Fault: BAD_CASE, COMPILE, FALLBACK, UNSUPPORTED as for :func:`answer`.
     """
     # An in-place call continues with its changed inputs: to restore them would add to its time.
-    call = call_of(case)
+    call = parse_case_call(case)
     before = {index: tensors[index].clone() for index in call.changes}
 
     def restore() -> None:
@@ -225,11 +225,11 @@ def _timed_and_checked(
         execute = call.on_copies(target.device)
         if target.compiler is not None:
             execute = compiled_function(
-                execute, tensors, target, lambda function: differentiated(call, function, tensors, upstream)
+                execute, tensors, target, lambda function: differentiate(call, function, tensors, upstream)
             )
         return (
-            lambda: differentiated(call, execute, tensors, upstream),
-            lambda: differentiated(call, execute, tensors, upstream).outputs(tensors, target.device),
+            lambda: differentiate(call, execute, tensors, upstream),
+            lambda: differentiate(call, execute, tensors, upstream).outputs(tensors, target.device),
         )
     if target.compiler is None:
         ready = call.on(tensors, target.device)

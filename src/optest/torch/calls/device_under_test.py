@@ -17,7 +17,7 @@ from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
 from optest.torch.calls.call import CPU, OperatorsSeen, TorchCall
 from optest.torch.cases import FELL_BACK
-from optest.torch.tensors import copied
+from optest.torch.tensors import strided_copy
 
 
 @dataclass(slots=True)
@@ -171,5 +171,5 @@ def random_numbers_kept(who: str, unless: Callable[[], bool]) -> Iterator[None]:
 def may_draw(call: TorchCall, tensors: Sequence[torch.Tensor]) -> bool:
     """Return whether the call runs an operator that may draw random numbers, as ``rrelu`` for negative values."""
     with torch.no_grad(), torch.random.fork_rng(devices=()), OperatorsSeen() as seen:
-        call.on([copied(tensor.detach()).to(CPU) for tensor in tensors])()
+        call.on([strided_copy(tensor.detach()).to(CPU) for tensor in tensors])()
     return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in seen.operators)

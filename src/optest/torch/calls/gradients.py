@@ -18,7 +18,7 @@ from optest.spec.calls import call_text
 from optest.torch.calls.call import CPU, TorchCall, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.refusals import NO_KERNEL, first_line
-from optest.torch.tensors import WIDE, as_array, is_inexact, on_cpu, widened
+from optest.torch.tensors import WIDE, as_array, cpu_copies, is_inexact, wide_copies
 
 Make = Callable[..., list[Any]]
 # Returns the upstream gradient of an output, by its number; with the output's shape and dtype.
@@ -56,7 +56,7 @@ def _with_memory(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.clone() if gradient._is_zerotensor() else gradient
 
 
-def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor], upstream: Draw) -> Differentiated:
+def differentiate(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor], upstream: Draw) -> Differentiated:
     """Execute the call by ``make`` and return its results and the gradients of its floating inputs.
 
     ``make`` may be compiled. It has to copy the tensors that the call changes (:meth:`TorchCall.changeable`), since
@@ -133,10 +133,10 @@ def upstream_of(text: str, inputs: Sequence[Any], *, is_whole: bool) -> Upstream
 
 _MOVED = (RuleClass.MOVEMENT, RuleClass.EXACT)
 _EXACT = Rule(kind=RuleClass.EXACT)
-_SUM = Rule(kind=RuleClass.ACCUMULATE, stands=True)
+_SUM = Rule(kind=RuleClass.ACCUMULATE, fixed=True)
 _LONG_SUM = Rule(
     kind=RuleClass.COMPOSED,
-    stands=True,
+    fixed=True,
     formula="4·√k·Σ|t| units of the gradient's dtype, in which it may be summed",
 )
 
@@ -167,7 +167,7 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
         derivative = _in_own_dtype(call, inputs, draw)
     else:
         try:
-            derivative = in_float64(with_rounded_scalars(call, inputs), widened(inputs), draw)
+            derivative = in_float64(with_rounded_scalars(call, inputs), wide_copies(inputs), draw)
         except NO_KERNEL as error:
             derivative = _in_own_dtype(call, inputs, draw)
             in_own_dtype = True
@@ -177,7 +177,9 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
     rules = [(CLOSE, None)] * len(dtypes) if notes else _gradient_rules(call, inputs, derivative, draw, dtypes)
     if not any(derivative.has_gradient()):
         notes.append(ReferenceNote(f"{call.call.function} gives no gradient: none of its outputs depends on an input"))
-    arrays = [as_array(gradient) for gradient in derivative.dense(on_cpu(inputs) if in_own_dtype else widened(inputs))]
+    arrays = [
+        as_array(gradient) for gradient in derivative.dense(cpu_copies(inputs) if in_own_dtype else wide_copies(inputs))
+    ]
     return [
         NamedOutput("grad.exists", np.array(derivative.has_gradient(), dtype=bool), rule=_EXACT),
         *(
@@ -204,12 +206,12 @@ def can_be_differentiated(call: TorchCall, inputs: Sequence[Any]) -> bool:
 
 def in_float64(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> Differentiated:
     """Differentiate the call on tensors that are already widened to float64."""
-    return differentiated(call, call.on_copies(dtypes=WIDE), tensors, draw)
+    return differentiate(call, call.on_copies(dtypes=WIDE), tensors, draw)
 
 
 def _in_own_dtype(call: TorchCall, inputs: Sequence[Any], draw: Draw) -> Differentiated:
     try:
-        return differentiated(call, call.on_copies(), on_cpu(inputs), draw)
+        return differentiate(call, call.on_copies(), cpu_copies(inputs), draw)
     except NO_KERNEL as error:
         message = f"torch on the CPU cannot differentiate {call.call.function}: {first_line(error)}"
         raise Fault(Reason.UNSUPPORTED, message) from error
@@ -251,7 +253,7 @@ def _gradient_terms(
     """
 
     def gradients_for(change: Callable[[torch.Tensor], torch.Tensor], power: int) -> list[Any]:
-        tensors = widened(inputs)
+        tensors = wide_copies(inputs)
         if of_magnitudes:
             tensors = [change(tensor) if is_inexact(tensor) else tensor for tensor in tensors]
 

@@ -29,7 +29,7 @@ class IndexRange:
     ignored: int | None = None
 
 
-def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Mapping[str, Interval]:
+def index_intervals(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Mapping[str, Interval]:
     """Return the legal interval of every input that holds positions, for fills without explicit bounds."""
     known = [spec for spec in specs if spec is not None]
     return {

@@ -17,7 +17,7 @@ from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.cases import STRIDES
 from optest.torch.fact_sheet import facts_of
-from optest.torch.tensors import has_memory, memory_of, on_cpu, span_of, to_read
+from optest.torch.tensors import cpu_copies, has_memory, memory_of, span_of, to_read
 
 
 def require_inputs_unchanged(
@@ -107,7 +107,7 @@ def require_memory_as_on_cpu(
     # Execute the call on the CPU only if something has to be compared with it.
     if not (suspicious or with_results or unusual or is_copied):
         return
-    tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
+    tensors = cpu_copies(inputs) if call.changes else [to_read(array) for array in inputs]
     with torch.no_grad():
         expected = call.on(tensors)()[: len(returned)]
     for number in unusual:
@@ -222,7 +222,7 @@ def compare_strides(
     if all(entry is None for entry in strides) or strides == _inferred_strides(call, inputs):
         return
     with torch.no_grad():
-        expected = _strides_of(call.on(on_cpu(inputs))())
+        expected = _strides_of(call.on(cpu_copies(inputs))())
     differences = [
         f"output{number} has the strides {list(got[1])}, torch on the CPU gives it {list(want[1])}"
         for number, (got, want) in enumerate(zip(strides, expected, strict=False))

@@ -55,7 +55,7 @@ class NotAnOperator(LookupError):
 
 
 @lru_cache(maxsize=4096)
-def find(name: str) -> Callable[..., Any]:
+def find_callable(name: str) -> Callable[..., Any]:
     """Return the callable ``torch.X.Y``, else the method ``torch.Tensor.Y``, else Python's operator ``Y``.
 
     Raises:

@@ -15,10 +15,10 @@ from optest.numerics import Array, dtype_of, round_to, ulp, widen
 from optest.spec import AsRight, DType, Fault, TensorSpec, TestCase, Unrounded, dtype
 from optest.spec.calls import Call, TensorRef, call_text, parse_call
 from optest.torch.calls.call import TorchCall, torch_call
-from optest.torch.calls.reference import expected
+from optest.torch.calls.reference import compute_expected
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Collisions
-from optest.torch.tensors import as_array, on_cpu
+from optest.torch.tensors import as_array, cpu_copies
 
 _MAX_ENUMERATED = 1 << 20
 
@@ -92,7 +92,7 @@ def _out_of_range_mask(source: Array, result: Array) -> AsRight | None:
 def one_of_collided_writes(inputs: Sequence[Any], text: str, known: Collisions, results: Sequence[Any]) -> list[Any]:
     """Return masks that accept an element that holds one of several values written to it; None if no writes collide."""
     with suppress(IndexError, KeyError, RuntimeError, TypeError, ValueError):
-        indices, values = _written_indices(known.way, _arguments(torch_call(text), on_cpu(inputs), known.arguments))
+        indices, values = _written_indices(known.way, _arguments(torch_call(text), cpu_copies(inputs), known.arguments))
         if len(np.unique(indices)) < indices.size:
             return [_mask_of_kept(indices, values, np.asarray(result)) for result in results]
     return [None] * len(results)
@@ -221,7 +221,7 @@ def right_by_other_promotion(
         return unknown
     call, arrays = narrow
     try:
-        references = expected(arrays, {"call": call})[: len(actual)]
+        references = compute_expected(arrays, {"call": call})[: len(actual)]
         alternatives = unknown if known is None else list(known(arrays, {"call": call}, actual))
     except (Fault, ValueError):
         return unknown

@@ -19,11 +19,11 @@ from optest.numerics import Array, same_bits
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.device_under_test import DeviceUnderTest, may_draw, random_numbers_kept
-from optest.torch.calls.gradients import Draw, differentiated
+from optest.torch.calls.gradients import Draw, differentiate
 from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
 from optest.torch.calls.refusals import NO_KERNEL, first_line
 from optest.torch.fact_sheet import takes_ordered_integers
-from optest.torch.tensors import as_array, copied, has_memory, is_inexact, memory_of, on_cpu
+from optest.torch.tensors import as_array, cpu_copies, has_memory, is_inexact, memory_of, strided_copy
 
 _SECOND = "called a second time with the same values"
 _LAST = "called again with the first values, after calls with other ones"
@@ -124,7 +124,7 @@ def require_values_followed(
     Raises:
         Fault: STATE if a result stays the same although torch's changes, or the first results are overwritten.
     """
-    others = [copied(tensor) for tensor in tensors]
+    others = [strided_copy(tensor) for tensor in tensors]
     for tensor in others:
         if tensor.numel() and (is_inexact(tensor) or reverses):
             _reverse(tensor)  # quotients, comparisons and signs do not change if all inputs are halved
@@ -154,7 +154,7 @@ def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> No
         return
     others = _in_other_memory(first)
     changed.put(others[index])
-    before = [copied(tensor) for tensor in others]
+    before = [strided_copy(tensor) for tensor in others]
     passed = first.call.changeable(others)
     results = _results_for_changed(passed, index, changed, first)
     if results is None:
@@ -230,7 +230,7 @@ def _in_other_memory(first: FirstCall) -> Sequence[torch.Tensor]:
         return first.tensors
     if first.target.device.type != "cpu":
         return [first.reload(index) for index in range(len(first.tensors))]
-    return [copied(tensor) for tensor in first.tensors]
+    return [strided_copy(tensor) for tensor in first.tensors]
 
 
 def _require_separate_results(first: FirstCall, leaves: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
@@ -301,13 +301,13 @@ def _should_have_followed(results: Mapping[int, Array], first: FirstCall, index:
 
 def _results_on_cpu(first: FirstCall, index: int, changed: ChangedValues | None) -> list[Any]:
     """Return torch's results and gradients on the CPU, with ``changed`` values of one input."""
-    call, tensors = first.call, on_cpu(first.inputs)
+    call, tensors = first.call, cpu_copies(first.inputs)
     if changed is not None:
         changed.put(tensors[index])
     if first.upstream is None:
         with torch.no_grad():
             return call.on(tensors)()
-    return differentiated(call, call.on_copies(), tensors, first.upstream).outputs(tensors)
+    return differentiate(call, call.on_copies(), tensors, first.upstream).outputs(tensors)
 
 
 def _is_nearly(array: Array, expected: torch.Tensor) -> bool:

@@ -20,9 +20,9 @@ from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.gradients import expected_gradients
 from optest.torch.calls.names import NoSuchCallable
-from optest.torch.calls.refusals import NO_KERNEL, first_line, is_a_lack
+from optest.torch.calls.refusals import NO_KERNEL, first_line, is_missing_support
 from optest.torch.fact_sheet import facts_of
-from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
+from optest.torch.tensors import WIDE, as_array, cpu_copies, strided_copy, to_read, wide_copies, wide_copy
 
 # Their expected values are computed in the case's own dtype.
 _EXACT_RULES = (RuleClass.MOVEMENT, RuleClass.EXACT)
@@ -36,7 +36,7 @@ _RESULT_TYPES = (
 )  # fmt: skip
 
 
-def expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+def compute_expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     """Return the unrounded outputs, each with the dtype that the call gives it, then the inputs that the call changes.
 
     With ``grad`` the gradients follow. Add a note if torch cannot execute the call in float64.
@@ -86,7 +86,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
     # A comparison converts a Python number to the tensor's dtype; in float64 other elements would be equal.
     if (is_moved and not call.beside) or facts_of(call.call.function).is_comparison:
         with _refusal_is_a_fault(call):
-            leaves = _executed(call, on_cpu(inputs))
+            leaves = _executed(call, cpu_copies(inputs))
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in leaves]
     with _refusal_is_a_fault(call):
         tensors = [to_read(array) for array in inputs]
@@ -98,7 +98,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
     # Strings, bools and integers describe a tensor, for example its dtype: float64 would falsify them.
     if results is None or not any(isinstance(leaf, (torch.Tensor, float, complex)) for leaf in results):
         with _refusal_is_a_fault(call):
-            results = _executed(call, on_cpu(inputs))
+            results = _executed(call, cpu_copies(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
     outputs = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(results, kinds, strict=True)]
     # Changed inputs, such as running statistics, are compared by torch.testing's defaults. So are results moved from
@@ -115,7 +115,7 @@ def _refusal_is_a_fault(call: TorchCall) -> Iterator[None]:
     try:
         yield
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        if is_a_lack(error):
+        if is_missing_support(error):
             raise
         message = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {str(error).strip()}"
         hint = "correct the call, or set expects_error if it should be refused"
@@ -132,7 +132,9 @@ def _in_float64(
     try:
         leaves = in_blocks(call, inputs, [lambda operand: operand]) if _are_large(inputs) else None
         if leaves is None:
-            leaves = _executed(with_rounded_scalars(call, inputs), [wide(tensor) for tensor in tensors], dtypes=WIDE)
+            leaves = _executed(
+                with_rounded_scalars(call, inputs), [wide_copy(tensor) for tensor in tensors], dtypes=WIDE
+            )
     except NO_KERNEL as error:
         return None, _own_dtype_note(call, inputs, first_line(error))
     if [_shape(leaf) for leaf in leaves] != shapes:
@@ -161,7 +163,7 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     if blocks is not None:
         (absolute, squared), operands = ([result] for result in blocks), [to_read(array) for array in inputs]
     else:
-        operands = [t if t.dtype is torch.bool else t.abs() for t in widened(inputs)]
+        operands = [t if t.dtype is torch.bool else t.abs() for t in wide_copies(inputs)]
         # Square before an in-place call adds into the operands. Group offsets are no operands.
         has_offsets = facts_of(call.call.function).terms == "product of groups"
         squares = [t if has_offsets and not t.is_floating_point() else t.square() for t in operands]
@@ -230,12 +232,12 @@ def _shapes_and_dtypes(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list
     # the CPU, and they are empty there if the call does not request them.
     if sum(tensor.numel() for tensor in tensors) <= _QUICKLY_EXECUTED:
         with suppress(*NO_KERNEL):
-            return [(_shape(leaf), _dtype_of(leaf)) for leaf in _executed(call, [copied(t) for t in tensors])]
+            return [(_shape(leaf), _dtype_of(leaf)) for leaf in _executed(call, [strided_copy(t) for t in tensors])]
     with suppress(*NO_KERNEL):  # the shapes may depend on values
         leaves = call.without_values(tensors)
         if len(leaves) == 1 and isinstance(leaves[0], torch.Tensor):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in leaves]
-    return [(_shape(leaf), _dtype_of(leaf)) for leaf in _executed(call, [copied(t) for t in tensors])]
+    return [(_shape(leaf), _dtype_of(leaf)) for leaf in _executed(call, [strided_copy(t) for t in tensors])]
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral, call_text
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
-from optest.torch.tensors import is_inexact, on_cpu
+from optest.torch.tensors import cpu_copies, is_inexact
 
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 # Modules whose exceptions report that a call cannot be traced, not that torch refuses it.
@@ -35,7 +35,7 @@ _LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "a
 _WRONG_CALLS = ("more than one element of the written-to tensor", "tensors with non-complex dtypes")
 
 
-def is_a_lack(error: Exception) -> bool:
+def is_missing_support(error: Exception) -> bool:
     """Return whether torch's error reports a missing kernel or too little memory, not a wrong call."""
     text = str(error)
     if any(phrase in text for phrase in _WRONG_CALLS):
@@ -65,7 +65,7 @@ def is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
     return any(kind.__module__.startswith(modules) for kind in type(error).__mro__)
 
 
-def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], expected: ExpectedError) -> None:
+def require_refusal(inputs: Sequence[Array], attributes: Mapping[str, Any], expected: ExpectedError) -> None:
     """Check that torch on the CPU refuses the call with the expected error.
 
     Raises:
@@ -84,7 +84,7 @@ def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], expected: ExpectedE
     Raises:
         Fault: NOT_REFUSED, WRONG_ERROR.
     """
-    error = _refusal(call, on_cpu(inputs))
+    error = _refusal(call, cpu_copies(inputs))
     if error is None:
         message = "torch on the CPU accepts the call, but the case expects it to be refused"
         raise Fault(Reason.NOT_REFUSED, message, details=_BY_REFERENCE)
@@ -114,7 +114,7 @@ def in_words_of_eager_torch(
 
     mode = FakeTensorMode()
     with refusals_unlogged(), mode:
-        traced = _refusal(call, [mode.from_tensor(tensor) for tensor in on_cpu(inputs)])
+        traced = _refusal(call, [mode.from_tensor(tensor) for tensor in cpu_copies(inputs)])
     if type(traced) is not type(refusal) or str(traced) != str(refusal):
         return None
     return type(eager)(f"{eager} (torch's message while tracing: {refusal})")
@@ -147,18 +147,18 @@ def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[
     """Return the dtypes that torch on the CPU refuses only together, and its error; None if it accepts them, has no
     kernel, or refuses their common dtype, too.
     """
-    tensors = on_cpu(inputs)
+    tensors = cpu_copies(inputs)
     kinds = dict.fromkeys(tensors[index].dtype for index in call.call.tensors() if is_inexact(tensors[index]))
     if len(kinds) < 2:
         return None
     refusal = _refusal(call, tensors)
-    if refusal is None or is_a_lack(refusal):
+    if refusal is None or is_missing_support(refusal):
         return None
     try:
         common = reduce(torch.promote_types, kinds)
     except RuntimeError:  # float8 dtypes have no common dtype
         return None
-    if _refusal(call, [t.to(common) if is_inexact(t) else t for t in on_cpu(inputs)]) is not None:
+    if _refusal(call, [t.to(common) if is_inexact(t) else t for t in cpu_copies(inputs)]) is not None:
         return None
     return [str(kind).removeprefix("torch.") for kind in kinds], refusal
 

@@ -28,7 +28,7 @@ from optest.torch.calls.refusals import REFUSALS
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
-from optest.torch.tensors import WIDE, as_array, is_inexact, widened
+from optest.torch.tensors import WIDE, as_array, is_inexact, wide_copies
 
 # Unit roundoff of the coarsest arithmetic that may add products: float32, for 16 bits, too.
 _ACCUMULATED = 2.0**-24
@@ -223,7 +223,7 @@ class TorchEvaluation:
 
     def __call__(self, arrays: Sequence[Array], rounding: Rounding | None) -> list[Array]:
         """Evaluate the call on ``arrays`` in float64, with errors in its steps and upstream gradients if requested."""
-        tensors = widened(arrays)
+        tensors = wide_copies(arrays)
         call, draw = with_rounded_scalars(self.call, self.inputs), upstream_gradients(self.call, self.inputs)
         if rounding is None:
             return self.make(call, tensors, draw)

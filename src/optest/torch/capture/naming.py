@@ -12,7 +12,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import resolve_name
 
 from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical
-from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find_callable
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import tensors_of
 
@@ -123,7 +123,7 @@ def _require_computing(name: str) -> None:
 
 def _require_known(name: str) -> None:
     try:
-        find(name)
+        find_callable(name)
     except (NotAnOperator, NoSuchCallable):
         raise NoCase(SETTINGS) from None
 

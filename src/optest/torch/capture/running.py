@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.torch.capture.targets import model_code, open_target
+from optest.torch.capture.targets import open_target, user_code_errors
 from optest.torch.capture.values import tensor_entries
 from optest.torch.capture.watching import Recorder, Selection, record_calls
 
@@ -32,7 +32,7 @@ class Capture:
     not_selected: Mapping[str, int] = field(default_factory=dict)
 
 
-def captured(
+def capture_model(
     what: str,
     *,
     selection: Selection,
@@ -51,7 +51,7 @@ def captured(
     recorder = Recorder(selection=selection)
     with open_target(what, config or {}) as target:
         _seed(seed)
-        with model_code(what), record_calls(recorder, level):
+        with user_code_errors(what), record_calls(recorder, level):
             target.run()
         stem = target.stem
     if shrink_to is not None:

@@ -42,7 +42,7 @@ def open_target(name: str, config: Mapping[str, Any]) -> Iterator[Target]:
     """
     if name.startswith("hf:"):
         class_name = name.removeprefix("hf:")
-        with model_code(name):
+        with user_code_errors(name):
             model, inputs = transformers_model(class_name, config)
             arguments = inputs()
         yield Target(stem=class_name, run=torch.no_grad()(lambda: model(**arguments)))
@@ -55,13 +55,13 @@ def open_target(name: str, config: Mapping[str, Any]) -> Iterator[Target]:
         with _run_as_script(path):
             yield Target(stem=path.stem, run=lambda: run_file(path))
         return
-    with named_object(name) as function:
+    with load_named_object(name) as function:
         stem = Path(file).stem if file else name.rpartition(":")[0].rpartition(".")[2]
         yield Target(stem=stem, run=_require_no_arguments(function, name))
 
 
 @contextmanager
-def named_object(name: str) -> Iterator[Any]:
+def load_named_object(name: str) -> Iterator[Any]:
     """Load and yield the object that ``FILE.py:NAME`` or ``module:NAME`` names; within the block, the file's folder
     is importable.
 
@@ -71,7 +71,7 @@ def named_object(name: str) -> Iterator[Any]:
     """
     file, attribute = _split_name(name)
     if file is None:
-        with model_code(name):
+        with user_code_errors(name):
             value = load_object(name)
         yield value
         return
@@ -79,7 +79,7 @@ def named_object(name: str) -> Iterator[Any]:
         raise UsageError(f"{name} is a script, expected one of its functions; write {name}:FUNCTION")
     path = _script_path(file, name)
     with _run_as_script(path):
-        with model_code(name):
+        with user_code_errors(name):
             module = load_file(path)
         yield _find_attribute(module, attribute, file)
 
@@ -164,7 +164,7 @@ def _require_no_arguments(function: Any, target: str) -> Callable[[], object]:
 
 
 @contextmanager
-def model_code(target: str) -> Iterator[None]:
+def user_code_errors(target: str) -> Iterator[None]:
     """Turn exceptions of user code within the block into UsageError with the user's lines; SystemExit with status
     0 or None ends the block without an error. Restore the working directory.
 

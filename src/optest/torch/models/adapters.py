@@ -16,7 +16,7 @@ from optest.generators.draws import drawn, normal
 from optest.numerics import Array
 from optest.registry import Registry
 from optest.spec import dtype
-from optest.torch.tensors import on_cpu
+from optest.torch.tensors import cpu_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def presets_of(name: str, weights: Path | None = None) -> tuple[str, ...]:
     return ("",) if weights is not None or _is_path(name) else PRESETS
 
 
-def opened_model(
+def open_model(
     name: str, *, config: Mapping[str, Any] = {}, preset: str = "", weights: Path | None = None, seed: int = 0
 ) -> TorchModel:
     """Return the model ``name``: a registered one, ``hf:CLASS``, ``timm:NAME``, ``FILE.py:NAME`` or ``module:NAME``.
@@ -137,7 +137,7 @@ def images(name: str, shape: tuple[int, ...]) -> Callable[[int], dict[str, torch
 
 def as_tensors(feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
     """Return copies of the arrays as CPU tensors."""
-    return dict(zip(feeds, on_cpu(list(feeds.values())), strict=True))
+    return dict(zip(feeds, cpu_copies(list(feeds.values())), strict=True))
 
 
 def tensors_in(returned: Any) -> list[torch.Tensor]:

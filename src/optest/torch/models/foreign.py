@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from optest.errors import UsageError
-from optest.torch.capture.targets import model_code, named_object
+from optest.torch.capture.targets import load_named_object, user_code_errors
 from optest.torch.models.adapters import TorchModel, images, tensors_in
 from optest.torch.models.transformers_models import library, transformers_model
 
@@ -18,7 +18,7 @@ _TIMM = "pip install timm, and a torchvision of the same release and build as to
 
 def open_user_model(path: str) -> TorchModel:
     """Return the model and inputs of ``FILE.py:NAME`` or ``package.module:NAME``; UsageError if it has neither."""
-    with named_object(path) as target, model_code(path):
+    with load_named_object(path) as target, user_code_errors(path):
         value = target() if callable(target) and not isinstance(target, torch.nn.Module) else target
         module, examples = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
         if not isinstance(module, torch.nn.Module) or examples is None:
@@ -52,7 +52,7 @@ def _output_names(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -
 
 def open_transformers_model(name: str, config: Mapping[str, Any]) -> TorchModel:
     """Return a model of transformers, without a cache; raise UsageError, too, for errors of its code."""
-    with model_code(f"hf:{name}"):
+    with user_code_errors(f"hf:{name}"):
         module, draw_inputs = transformers_model(name, config)
         model_config = module.config
         model_config.use_cache = False
@@ -74,7 +74,7 @@ def open_transformers_model(name: str, config: Mapping[str, Any]) -> TorchModel:
 def open_timm_model(name: str, config: Mapping[str, Any]) -> TorchModel:
     """Return timm's model ``name``, created with ``config``, without pretrained weights; Unavailable without timm."""
     create = library("timm", _TIMM).create_model
-    with model_code(f"timm:{name}"):
+    with user_code_errors(f"timm:{name}"):
         module = create(name, pretrained=False, **config).eval()
     image = next(iter(inspect.signature(module.forward).parameters))
     shape = (2, *getattr(module, "default_cfg", {}).get("input_size", (3, 224, 224)))

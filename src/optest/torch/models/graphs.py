@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx.node import Node, map_aggregate, map_arg
 
-from optest.backends.whole_models import Region, place_in, region_of
+from optest.backends.whole_models import Region, origin_in_trace, region_of
 from optest.errors import Unavailable
 from optest.numerics import Array, summation_errors
 from optest.registry import is_installed
@@ -44,7 +44,7 @@ class Graph:
         self.outputs = tuple(values)
         # Assertions have no users.
         self.nodes = [node for node in nodes if node.op == "call_function" and node.users]
-        self.makers: Mapping[str, int] = {node.name: number for number, node in enumerate(self.nodes)}
+        self.node_of_value: Mapping[str, int] = {node.name: number for number, node in enumerate(self.nodes)}
         self._wide, self._noisy = wide, noisy
 
     @cached_property
@@ -56,7 +56,7 @@ class Graph:
         return Graph(self.program, [*self.outputs_of], wide=True, noisy=True)
 
     def dtype_name(self, value: str) -> str:
-        example = self.nodes[self.makers[value]].meta.get("val")
+        example = self.nodes[self.node_of_value[value]].meta.get("val")
         return DTYPE_NAMES.get(example.dtype, "") if isinstance(example, torch.Tensor) else ""
 
     def operator(self, number: int) -> str:
@@ -67,15 +67,15 @@ class Graph:
     def random(self) -> str:
         return next((self.operator(number) for number, node in enumerate(self.nodes) if _is_random(node)), "")
 
-    def place_of(self, number: int) -> str:
+    def origin_of(self, number: int) -> str:
         """Return a node's module, and the location and statement of the innermost frame outside torch."""
         meta = self.nodes[number].meta
         scopes = list((meta.get("nn_module_stack") or {}).values())
         module = re.sub(r"@\d+", "", scopes[-1][0]) if scopes else ""
-        return place_in(meta.get("stack_trace") or "", module)
+        return origin_in_trace(meta.get("stack_trace") or "", module)
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
-        return region_of(outputs, given, self.makers, lambda number: _operands(self.nodes[number]))
+        return region_of(outputs, given, self.node_of_value, lambda number: _operands(self.nodes[number]))
 
     def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         nodes = [self.nodes[number] for number in region.nodes]
@@ -185,9 +185,9 @@ def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
         for node in proto.graph.node:
             words = node.output[0].split("_") if not node.metadata_props else []
             prefixes = ("_".join(words[:count]) for count in range(len(words), 0, -1))
-            name = next((prefix for prefix in prefixes if prefix in graph.makers), None)
+            name = next((prefix for prefix in prefixes if prefix in graph.node_of_value), None)
             if name is not None:
-                meta = graph.nodes[graph.makers[name]].meta
+                meta = graph.nodes[graph.node_of_value[name]].meta
                 scopes = [scope[0] for scope in (meta.get("nn_module_stack") or {}).values()]
                 for key, value in (("name_scopes", [*scopes, name]), ("stack_trace", meta.get("stack_trace"))):
                     node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=f"{value}")

@@ -98,12 +98,12 @@ class TorchProgram:
     # torch runs the parts of a model with as many threads as the whole.
     unwatched = outputs
 
-    def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
+    def run_region(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         module = self._compile(self._to_device(self._cut(region)))
         outputs = self._call(module, {name: given[name] for name in region.inputs})
         return dict(zip(region.outputs, outputs, strict=True))
 
-    def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def inner_values(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return values inside the model, from one call of the compiled graph with all of its tensors as outputs.
 
         More outputs may change how a compiler fuses, and so the model's outputs: compare these with :meth:`outputs`.
@@ -111,7 +111,7 @@ class TorchProgram:
         if self._tapped is None or self._tapped[0] is not feeds:
             graph = self._graph_for(feeds)
             by_input = dict(zip(graph.inputs, feeds.values(), strict=True))
-            self._tapped = feeds, self.made(graph.region(_tensors_of(graph), graph.inputs), by_input)
+            self._tapped = feeds, self.run_region(graph.region(_tensors_of(graph), graph.inputs), by_input)
         return {name: self._tapped[1][name] for name in outputs}
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
@@ -125,16 +125,16 @@ class TorchProgram:
             raise Fault(Reason.UNSUPPORTED, message)
         graph = self._graph_for(feeds)
         names = {value: name for name, value in graph.outputs_of.items()}
-        for name, value in self.watched(_tensors_of(graph), feeds).items():
-            number = graph.makers[name]
-            yield names.get(name, name), value, graph.operator(number), graph.place_of(number)
+        for name, value in self.inner_values(_tensors_of(graph), feeds).items():
+            number = graph.node_of_value[name]
+            yield names.get(name, name), value, graph.operator(number), graph.origin_of(number)
 
     def files(self, feeds: Mapping[str, Array]) -> dict[str, bytes]:
         """Return the exported graph as Python code, by file name."""
         program = self._graph_for(feeds).program
         return {"program.txt": program.print_readable(print_output=False).encode()}
 
-    def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
+    def profile(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
         """Return name, count and seconds of each operator, without its callees, by torch.profiler; write its trace.
 
         Any cache of keys and values is dropped. Times are those of the device.
@@ -207,7 +207,7 @@ class TorchProgram:
 
 
 def _tensors_of(graph: Graph) -> list[str]:
-    return [name for name in graph.makers if graph.dtype_name(name)]
+    return [name for name in graph.node_of_value if graph.dtype_name(name)]
 
 
 def _shapes(feeds: Mapping[str, Array]) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from optest.operators.shapes import stated_slices
+from optest.operators.shapes import slices_of
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES
 
@@ -21,7 +21,7 @@ def _split(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
 
 def _slice(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     result = tensors[0]
-    for dim, start, end, stride in stated_slices(attributes):
+    for dim, start, end, stride in slices_of(attributes):
         step = 1 if stride is None else stride
         if step >= 0:
             result = torch.ops.aten.slice.Tensor(result, dim, start, end, step)

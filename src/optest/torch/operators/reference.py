@@ -16,7 +16,7 @@ from optest.registry import load_object
 from optest.spec import ReferenceNote, dtype
 from optest.torch.calls.refusals import first_line
 from optest.torch.operators import TORCH_OPERATORS
-from optest.torch.tensors import Inexpressible, as_array, to_read, wide
+from optest.torch.tensors import Inexpressible, as_array, to_read, wide_copy
 
 REFERENCES = frozenset(TORCH_OPERATORS)
 _WIDEST = ("float64", "complex128")
@@ -34,7 +34,7 @@ def _expected(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -
     try:
         if reason := _no_reference(name, inputs, attributes):
             return _by_numpy(name, inputs, attributes, reason)
-        tensors = [None if array is None else wide(to_read(np.asarray(array, order="C"))) for array in inputs]
+        tensors = [None if array is None else wide_copy(to_read(np.asarray(array, order="C"))) for array in inputs]
         with torch.no_grad():
             output = TORCH_OPERATORS[name](tensors, {key: _wide(value) for key, value in attributes.items()})
     # torch has no such tensors or no kernel, or refuses the call.

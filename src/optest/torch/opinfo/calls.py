@@ -12,9 +12,9 @@ from torch.overrides import TorchFunctionMode
 
 from optest.spec.calls import Call, Device, NotLiteral, TensorRef, text_of
 from optest.torch.calls.call import values_of_call
-from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find_callable
 from optest.torch.calls.refusals import REFUSALS, first_line
-from optest.torch.tensors import copied
+from optest.torch.tensors import strided_copy
 
 
 class Unwritable(ValueError):
@@ -35,7 +35,7 @@ def _record(
     wrapper: Callable[..., Any], sample: Any, tensors: Sequence[torch.Tensor], device: str, *, is_refused: bool
 ) -> Call:
     """Return the one torch call that OpInfo's ``wrapper`` makes for a sample, which may raise if ``is_refused``."""
-    recorder, copies = _Recorder(), {id(tensor): copied(tensor.detach()) for tensor in tensors}
+    recorder, copies = _Recorder(), {id(tensor): strided_copy(tensor.detach()) for tensor in tensors}
     copy = sample.transform(lambda value: copies.get(id(value), value))
     recorder.originals = {id(tensor): tensor for tensor in copies.values()}
     with torch.no_grad(), recorder:
@@ -194,7 +194,7 @@ def _existing(name: str) -> str | None:
 @lru_cache(maxsize=4096)
 def _lookup(name: str) -> Any:
     try:
-        return find(name)
+        return find_callable(name)
     except (NoSuchCallable, NotAnOperator):
         return None
 

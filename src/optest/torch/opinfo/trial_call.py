@@ -13,14 +13,14 @@ from optest.numerics import Array
 from optest.operators import operators
 from optest.spec import DType, Fault, OperatorDescriptor, RuleClass, UnfitArguments, dtype, dtype_names
 from optest.spec.calls import Call
-from optest.torch.calls.binding import CannotBind, bound
+from optest.torch.calls.binding import CannotBind, bind_call
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.descriptors import Alternatives, CatalogueAlternatives, CatalogueTerms
-from optest.torch.calls.reference import expected
+from optest.torch.calls.reference import compute_expected
 from optest.torch.calls.refusals import REFUSALS, first_line
 from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.fill import array_of
-from optest.torch.tensors import copied
+from optest.torch.tensors import strided_copy
 
 
 class Refused(ValueError):
@@ -85,7 +85,7 @@ def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
 def _run(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[Any]:
     """Return the outputs of the call on copies of the tensors."""
     with torch.no_grad():
-        return call.on([copied(tensor.detach()) for tensor in tensors])()
+        return call.on([strided_copy(tensor.detach()) for tensor in tensors])()
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
@@ -134,7 +134,7 @@ def _with_float64(
 ) -> list[tuple[Array, Array]]:
     """Return each output with its float64 reference; [] if there is no reference (the run will report why)."""
     try:
-        references = expected([array_of(tensor) for tensor in tensors], {"call": text})
+        references = compute_expected([array_of(tensor) for tensor in tensors], {"call": text})
     except Fault:
         return []
     # Notes may follow the outputs.
@@ -172,7 +172,7 @@ def _has_rule(
     """Return whether the function's comparison rule covers this call, and whether it is that of torch.testing."""
     descriptor = operators.get(call.function)
     kind = descriptor.rule.kind if descriptor.rule is not None else None
-    if descriptor.rule is not None and descriptor.rule.stands:
+    if descriptor.rule is not None and descriptor.rule.fixed:
         return True, False
     # The catalogue's error ceilings hold for real numbers.
     if kind in (RuleClass.ULP, RuleClass.COMPOSED) and any(tensor.is_complex() for tensor in (*tensors, *leaves)):
@@ -184,7 +184,7 @@ def _has_rule(
     if model is not None:
         inputs = [array_of(tensor) for tensor in tensors]
         try:
-            bound(model.operator, text, inputs)
+            bind_call(model.operator, text, inputs)
             if isinstance(model, CatalogueTerms) and len(model(inputs, {"call": text})) != len(leaves):
                 return False, False
         except (CannotBind, UnfitArguments):

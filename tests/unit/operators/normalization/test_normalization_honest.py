@@ -10,7 +10,7 @@ import pytest
 from sample_questions import by_reference, wrong_answers
 from sample_questions import widened_as_kernels_do as single
 
-from optest.operators.normalization.softmax_reference import seen
+from optest.operators.normalization.softmax_reference import visible_columns
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Any]
@@ -156,7 +156,7 @@ def layer_norm_with_statistics(inputs: Inputs, attributes: Attributes) -> Any:
 
 def causal(inputs: Inputs, _: Attributes) -> Any:
     x = single(inputs[0])
-    return softmax_rows(np.where(seen(*x.shape[-2:]), x, x.dtype.type(-np.inf))) if x.size else x
+    return softmax_rows(np.where(visible_columns(*x.shape[-2:]), x, x.dtype.type(-np.inf))) if x.size else x
 
 
 KERNELS: dict[str, Kernel] = {

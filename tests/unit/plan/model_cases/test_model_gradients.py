@@ -9,7 +9,7 @@ from texts import refusal
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TestCase
-from optest.torch.cases import differentiated
+from optest.torch.cases import with_gradients
 
 
 def test_a_case_asks_for_its_gradients() -> None:
@@ -62,11 +62,11 @@ def test_the_command_line_asks_for_all_calls_of_torch() -> None:
         """
     )
     native = TestCase(descriptor=operators.get("exp"), inputs=())
-    found = differentiated([*cases_of(text), native])
+    found = with_gradients([*cases_of(text), native])
     assert [case.attributes.get("grad") for case in found] == [True, None, None]
     assert found[0].key == case_of(f"op: torch.abs, grad: true, inputs: [{TENSOR}]").key
     with refusal(UsageError, "plan.no_case_is_call"):
-        differentiated([native])
+        with_gradients([native])
 
 
 def test_a_case_asks_for_the_strides_of_torch() -> None:
