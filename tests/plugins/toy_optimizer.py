@@ -35,21 +35,21 @@ class ToyOptimizer(OnnxRuntimeBackend):
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
         return (_with_other_axis(content) if "Breaks" in self.passes(content, variant) else content), "disabled"
 
-    def loaded(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
-        return super().loaded(self.optimized(content, variant)[0], "disabled", **more)
+    def load(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
+        return super().load(self.optimized(content, variant)[0], "disabled", **more)
 
-    def called(self, program: Any, model: Any, feeds: Mapping[str, Any]) -> Sequence[Any]:
+    def call(self, program: Any, model: Any, feeds: Mapping[str, Any]) -> Sequence[Any]:
         with Path("nodes.log").open("a") as log:
             log.write(" ".join(model.outputs) + "\n")
-        return super().called(program, model, feeds)
+        return super().call(program, model, feeds)
 
 
 class Unfaithful(OnnxRuntimeBackend):
     name = "unfaithful"
 
-    def loaded(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
+    def load(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
         is_whole = len(onnx.load_from_string(content).graph.node) > 1
-        return super().loaded(_with_other_axis(content) if is_whole else content, "disabled", **more)
+        return super().load(_with_other_axis(content) if is_whole else content, "disabled", **more)
 
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
         return content, "disabled"
@@ -58,13 +58,13 @@ class Unfaithful(OnnxRuntimeBackend):
 class Refusing(ToyOptimizer):
     name = "refusing"
 
-    def loaded(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
+    def load(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
         if "Breaks" in self.passes(content, variant):
             raise RuntimeError("node input 'mid' is of no node")
         return OnnxRuntimeBackend.loaded(self, content, "disabled", **more)
 
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
-        self.loaded(content, variant)
+        self.load(content, variant)
         return content, "disabled"
 
 

@@ -72,7 +72,7 @@ class OpenVinoBackend(OnnxBackend):
     ) -> list[tuple[str, int, float]]:
         request = self._compiled(content, variant, PERF_COUNT=True).create_infer_request()
         for _ in range(2):
-            self.called(request, model, feeds)
+            self.call(request, model, feeds)
         spent: dict[str, list[float]] = {}
         for node in request.get_profiling_info():
             if node.status == openvino.ProfilingInfo.Status.EXECUTED:
@@ -104,7 +104,7 @@ class OpenVinoBackend(OnnxBackend):
             return f"OpenVINO's CPU plug-in computes {wide} in {_NARROWED[wide]}"
         return super().unsupported(case)
 
-    def loaded(self, content: bytes, variant: str) -> Any:
+    def load(self, content: bytes, variant: str) -> Any:
         with _faults():
             return self._compiled(content, variant).create_infer_request()
 
@@ -118,7 +118,7 @@ class OpenVinoBackend(OnnxBackend):
             outputs = self._core.read_model(self.sized_model(case).content).outputs
         return [spec_of(_dtype_name(x.element_type.get_type_name()), _sizes(x.partial_shape)) for x in outputs]
 
-    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+    def call(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         _set_inputs(program, feeds)
         with _faults():
             program.infer()

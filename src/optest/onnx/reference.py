@@ -19,13 +19,13 @@ class OnnxReferenceBackend(OnnxBackend):
 
     name = "onnx-reference"
 
-    def loaded(self, content: bytes, variant: str) -> Any:  # noqa: ARG002 - it has no variants
+    def load(self, content: bytes, variant: str) -> Any:  # noqa: ARG002 - it has no variants
         try:
             return ReferenceEvaluator(onnx.load_from_string(content))
         except NotImplementedError as error:
             raise Fault(Reason.UNSUPPORTED, f"onnx.reference: {error}") from error
 
-    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+    def call(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         return list(program.run(list(model.outputs), dict(feeds)))
 
     def expectations(self) -> str | None:

@@ -109,9 +109,9 @@ class OnnxRuntimeBackend(OnnxBackend):
     def loaded_nodes(self, content: bytes, variant: str) -> Any:
         """Load a model of a few nodes with one thread and without a memory arena."""
         # Starting a session's thread pool takes longer than its nodes; an arena keeps the session's peak memory.
-        return self.loaded(content, variant, threads=1)
+        return self.load(content, variant, threads=1)
 
-    def loaded(self, content: bytes, variant: str, dump: str = "", profile: str = "", threads: int = 0) -> Any:
+    def load(self, content: bytes, variant: str, dump: str = "", profile: str = "", threads: int = 0) -> Any:
         """Load a model; ``variant`` is LEVEL or LEVEL-PASS…, passes to disable; ``dump`` and ``profile`` are paths."""
         options = onnxruntime.SessionOptions()
         level, *disabled = variant.split("-")
@@ -146,16 +146,16 @@ class OnnxRuntimeBackend(OnnxBackend):
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
         with TemporaryDirectory() as folder:
             dump = Path(folder) / "optimized.onnx"
-            self.loaded(content, variant, str(dump))
+            self.load(content, variant, str(dump))
             return dump.read_bytes(), "disabled"
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """Return the output specs of a session that is loaded but not run."""
-        outputs = self.loaded(self.sized_model(case).content, "disabled").get_outputs()
+        outputs = self.load(self.sized_model(case).content, "disabled").get_outputs()
         # A type is written as "tensor(float)".
         return [spec_of(_TYPES.get(output.type[7:-1], output.type[7:-1]), output.shape) for output in outputs]
 
-    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+    def call(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         with _faults():
             types = " ".join(each.type for each in (*program.get_inputs(), *program.get_outputs()))
             if "bfloat16" not in types and "float8" not in types:  # three times as fast as OrtValues
@@ -192,9 +192,9 @@ class OnnxRuntimeBackend(OnnxBackend):
     def profile(
         self, content: bytes, variant: str, model: Model, feeds: Mapping[str, Any], trace: Path
     ) -> list[tuple[str, int, float]]:
-        session = self.loaded(content, variant, profile=str(trace.with_suffix("")))
+        session = self.load(content, variant, profile=str(trace.with_suffix("")))
         for _ in range(2):  # a warm-up first
-            self.called(session, model, feeds)
+            self.call(session, model, feeds)
         os.replace(session.end_profiling(), trace)
         events = [each for each in json.loads(trace.read_text()) if "dur" in each]
         began = max(each["ts"] for each in events if each["name"] == "model_run")

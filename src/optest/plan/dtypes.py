@@ -50,7 +50,7 @@ def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, .
     if not statement.doubtful.isdisjoint(("shapes", "dtypes")):
         return None
     names = tuple(x.name for x in chosen)
-    if not operator.admits(names) and "expects_error" not in statement.entry:
+    if not operator.supports(names) and "expects_error" not in statement.entry:
         message = f"{operator.name} is not defined for ({', '.join(names)})"
         statement.ledger.problem(place, message, _supported_dtypes_hint(operator, names))
         return None
@@ -64,7 +64,7 @@ def _one_for_all(statement: Statement, one: DType, present: Sequence[int]) -> tu
     if not one.is_inexact or "expects_error" in statement.entry:
         return everywhere
     variants = statement.operator.descriptor.dtype_variants
-    if variants and statement.operator.admits(tuple(x.name for x in everywhere)):
+    if variants and statement.operator.supports(tuple(x.name for x in everywhere)):
         return everywhere
     planned = _planned_dtypes(statement, present) if "dtypes" in statement.flags else None
     # A torch call declares no dtypes: its integers and bool are those that the model passed.

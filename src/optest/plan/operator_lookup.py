@@ -136,7 +136,7 @@ class KnownOperator:
             return False
         return True
 
-    def admits(self, names: tuple[str, ...]) -> bool:
+    def supports(self, names: tuple[str, ...]) -> bool:
         """Return whether the operator supports these dtypes of its inputs."""
         if names not in self._supported:
             self._supported[names] = self.descriptor.supports(names)

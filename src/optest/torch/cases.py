@@ -84,7 +84,7 @@ _REFERENCE = (
 class TorchRunHooks:
     """Implementation of :class:`optest.guests.RunHooks` for torch."""
 
-    def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:
+    def apply_options(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:
         """Apply ``--backward`` and ``--reference-dtype same``; raise UsageError if no case has gradients."""
         changed = with_gradients(cases) if settings["backward"] else list(cases)
         return with_reference_in_case_dtype(changed) if settings["reference_dtype"] == "same" else changed

@@ -74,8 +74,8 @@ def test_a_check_asks_the_stated_operators_alone() -> None:
     backend_manager.register(Stating(), replace=True)
     request = check_request({"backend": "stating"})
     assert {case.descriptor.name for case in request.run.cases} == {"relu"}
-    assert request.lacking[0] == f"{len(DESCRIPTORS) - 1} operators are not in the driver's capabilities"
-    assert all("which the backend lacks" in each for each in request.lacking[1:])
+    assert request.unsupported[0] == f"{len(DESCRIPTORS) - 1} operators are not in the driver's capabilities"
+    assert all("which the backend lacks" in each for each in request.unsupported[1:])
     with refusal(NothingSelected, "backends.softmax_is_not_among"):
         check_request({"backend": "stating", "op": ("softmax",)})
 

@@ -39,10 +39,10 @@ class Creates:
         self.pointers = list(pointers)
         self.told: list[tuple[Any, Any]] = []
 
-    def converted(self, arguments: Sequence[Any]) -> list[Any]:
+    def convert_arguments(self, arguments: Sequence[Any]) -> list[Any]:
         return list(arguments)
 
-    def again(self, told: Sequence[Any]) -> int:
+    def call_converted(self, told: Sequence[Any]) -> int:
         self.told.append((told[0], told[2]))
         pointer = self.pointers.pop(0)
         if pointer is not None:
@@ -62,7 +62,7 @@ def thing_made_by(function: Any) -> PreparedObject:
         fill=None,
         is_late=False,
         is_brief=False,
-        said=None,
+        read_message=None,
     )
 
 
@@ -97,10 +97,10 @@ class Ends:
         self._log = log
         self._result = result
 
-    def converted(self, arguments: Sequence[Any]) -> list[Any]:
+    def convert_arguments(self, arguments: Sequence[Any]) -> list[Any]:
         return list(arguments)
 
-    def again(self, told: Sequence[Any]) -> int:
+    def call_converted(self, told: Sequence[Any]) -> int:
         self._log.append(self._name)
         return self._result
 

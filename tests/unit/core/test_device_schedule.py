@@ -27,10 +27,10 @@ class Played:
         return max(end for _, _, end in self.spans)
 
     def begin_of(self, place: int) -> float:
-        return next(begin for item, begin, _ in self.spans if item.unit.place == place)
+        return next(begin for item, begin, _ in self.spans if item.unit.index == place)
 
     def ids_of(self, place: int) -> tuple[int, ...]:
-        return next(item.ids for item, _, _ in self.spans if item.unit.place == place)
+        return next(item.ids for item, _, _ in self.spans if item.unit.index == place)
 
 
 def play(
@@ -53,8 +53,8 @@ def play(
             assert not busy & set(assignment.ids)
             assert len(assignment.ids) == len(set(assignment.ids)) == assignment.unit.count
             busy |= set(assignment.ids)
-            end = now + (takes_s or {}).get(assignment.unit.place, assignment.unit.expected_s)
-            heapq.heappush(ends, (end, assignment.unit.place, assignment))
+            end = now + (takes_s or {}).get(assignment.unit.index, assignment.unit.expected_s)
+            heapq.heappush(ends, (end, assignment.unit.index, assignment))
             played.spans.append((assignment, now, end))
             assert len(ends) <= max_parallel
         assert ends, "units wait, and nothing runs"
@@ -68,11 +68,11 @@ def play(
 
 
 def alone(place: int, count: int, expected_s: float = 1.0, runtime: str = "a") -> Unit:
-    return Unit(place=place, count=count, alone=True, expected_s=expected_s, runtime=runtime)
+    return Unit(index=place, count=count, exclusive=True, expected_s=expected_s, runtime=runtime)
 
 
 def shared(place: int, runtime: str = "a", file: str = "", expected_s: float = 1.0) -> Unit:
-    return Unit(place=place, runtime=runtime, file=file, expected_s=expected_s)
+    return Unit(index=place, runtime=runtime, file=file, expected_s=expected_s)
 
 
 def ideal(units: Sequence[Unit], devices: int) -> float:
@@ -84,9 +84,9 @@ def mixed(count: int, seed: int, *, level: str) -> list[Unit]:
     widths = [draw.choice((1, 2, 4, 8)) for _ in range(count)]
     return [
         Unit(
-            place=place,
+            index=place,
             count=width,
-            alone=width > 1 or level == "3",
+            exclusive=width > 1 or level == "3",
             expected_s=draw.uniform(0.5, 2.0),
             runtime=draw.choice("ab"),
             file=f"f{draw.randrange(20)}",
@@ -190,7 +190,7 @@ def test_wide_unit_is_not_starved() -> None:
 
 def test_single_device_follows_plan_order() -> None:
     units = [shared(place) for place in range(9)]
-    assert [item.unit.place for item, _, _ in play(units, [5]).spans] == list(range(9))
+    assert [item.unit.index for item, _, _ in play(units, [5]).spans] == list(range(9))
 
 
 def test_few_processes_stay_on_few_devices() -> None:
@@ -208,11 +208,11 @@ def test_device_continues_with_its_runtime() -> None:
 def test_units_too_wide_are_dropped_once() -> None:
     units = [alone(0, 4, 9.0), alone(1, 4), alone(2, 2), shared(3)]
     played = play(units, range(4), losses={0: 2})
-    assert [unit.place for unit in played.gone] == [1]
+    assert [unit.index for unit in played.gone] == [1]
     assert all(2 not in item.ids for item, _, _ in played.spans[1:])
     assert len(played.spans) + len(played.gone) == 4
     played = play([shared(0), shared(1), alone(2, 1)], [7], losses={2: 7})
-    assert sorted(unit.place for unit in played.gone) == [0, 1]
+    assert sorted(unit.index for unit in played.gone) == [0, 1]
 
 
 UNITS = st.lists(
@@ -248,10 +248,10 @@ def test_units_run_once_on_unshared_devices(
     draw: random.Random,
 ) -> None:
     units = [
-        Unit(place=place, alone=bool(item.pop("is_level_3")) or item["count"] != 1, **item)  # type: ignore[arg-type]
+        Unit(index=place, exclusive=bool(item.pop("is_level_3")) or item["count"] != 1, **item)  # type: ignore[arg-type]
         for place, item in enumerate(drawn)
     ]
-    takes_s = {unit.place: draw.uniform(0.1, 5.0) for unit in units}
+    takes_s = {unit.index: draw.uniform(0.1, 5.0) for unit in units}
     played = play(
         units,
         range(devices),
@@ -261,10 +261,10 @@ def test_units_run_once_on_unshared_devices(
         backfill=backfill,
         one_runtime=one_runtime,
     )
-    ran = [item.unit.place for item, _, _ in played.spans]
-    assert sorted([*ran, *(unit.place for unit in played.gone)]) == [unit.place for unit in units]
+    ran = [item.unit.index for item, _, _ in played.spans]
+    assert sorted([*ran, *(unit.index for unit in played.gone)]) == [unit.index for unit in units]
     if one_runtime and not backfill:
-        of_level_2 = [item for item in played.spans if not item[0].unit.alone]
+        of_level_2 = [item for item in played.spans if not item[0].unit.exclusive]
         for first, begin, end in of_level_2:
             others = [item.unit.runtime for item, began, ended in of_level_2 if began < end and ended > begin]
             assert set(others) <= {first.unit.runtime}

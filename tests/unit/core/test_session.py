@@ -344,8 +344,8 @@ def test_closed_executor_interrupts_run() -> None:
 
 def test_executor_registered_after_interruption_is_closed() -> None:
     executor, interruption = Scripted({}), Interruption()
-    interruption.now()
-    interruption.ends(executor)
+    interruption.cancel()
+    interruption.register(executor)
     assert executor.closed == 1
 
 

@@ -245,12 +245,12 @@ def test_status_has_a_name() -> None:
     codes = StatusCodes.of({"OK": 0, "BAD_TENSOR_SHAPE": 11, "SAME": 11})
     call, _ = function(codes=codes)
     with pytest.raises(StatusError, match=r"^f returned 11 \(BAD_TENSOR_SHAPE\)$") as raised:
-        call.again(call.convert_arguments(()))
+        call.call_converted(call.convert_arguments(()))
     assert (raised.value.function, raised.value.code, raised.value.name) == ("f", 11, "BAD_TENSOR_SHAPE")
     codes.require("g", 0)
     with refusal(StatusError, "ffi.returned_status_that_the"):
         codes.require("g", 12)
-    assert function()[0].again(()) == 11, "no status"
+    assert function()[0].call_converted(()) == 11, "no status"
 
 
 TINY = """
@@ -298,11 +298,11 @@ def test_real_library_is_called_by_header(build_library, tmp_path: Path) -> None
     x.put(np.arange(4, dtype=np.float32))
 
     scale = bind(library, header.prototype("tiny_scale"), codes=codes)
-    scale.again(scale.convert_arguments((out, x, 4, 2.5, True)))
+    scale.call_converted(scale.convert_arguments((out, x, 4, 2.5, True)))
     assert out.array.tolist() == [0.0, -2.5, -5.0, -7.5]
     assert (out.outside(), x.mutated(np.arange(4, dtype=np.float32))) == (None, None)
     with pytest.raises(StatusError, match=r"tiny_scale returned 11 \(TINY_BAD_SHAPE\)"):
-        scale.again(scale.convert_arguments((out, x, 5, 2.5, True)))
+        scale.call_converted(scale.convert_arguments((out, x, 5, 2.5, True)))
 
     add = bind(library, header.prototype("tiny_sum"))
     assert add(np.arange(6.0), (ctypes.c_ssize_t * 1)(2), 3) == 6.0

@@ -161,7 +161,7 @@ def test_lenient_line_may_stay_unused(tmp_path: Path, registry: OperatorRegistry
     found = read(tmp_path, registry, LINE.replace("}", f", strict: {strict}}}"))
     assert len(found.unused([case()], [])) == left_over
     assert len(found.labels_concerning([case()])) == left_over
-    assert found.excused(case(), failed()).status is Status.XFAILED
+    assert found.waive(case(), failed()).status is Status.XFAILED
 
 
 @pytest.mark.parametrize("line", ['{case: "zzz*", reason: VALUE, why: x}', LINE.strip().removeprefix("- ")])
@@ -185,8 +185,8 @@ def test_a_key_of_a_line_at_the_top(tmp_path: Path, registry: OperatorRegistry, 
 def test_line_of_several_dtypes_needs_each(tmp_path: Path, registry: OperatorRegistry) -> None:
     several = read(tmp_path, registry, LINE.replace("float16", "[float16, float32]").replace("soft,", "[soft],"))
     cases = [case(), case("float32")]
-    assert {each.excused(of, failed()).status for each in (several,) for of in cases} == {Status.XFAILED}
-    excused = [result(cases[0], several.excused(cases[0], failed()))]
+    assert {each.waive(of, failed()).status for each in (several,) for of in cases} == {Status.XFAILED}
+    excused = [result(cases[0], several.waive(cases[0], failed()))]
     (idle,) = several.unused(cases, excused)
     assert idle.dtype == "float32"
 
@@ -245,8 +245,8 @@ def test_validation_group_line_covers_only_its_cases(tmp_path: Path, registry: O
     line = "  - {op: soft, dtype: float16, reason: SHAPE, where: {group: validation}, why: known}\n"
     lines = read(tmp_path, registry, line)
     without_values = dataclasses.replace(case(), mode=VALIDATION)
-    assert lines.excused(without_values, failed(Reason.SHAPE)).status is Status.XFAILED
-    assert lines.excused(case(), failed(Reason.SHAPE)).status is Status.FAILED
+    assert lines.waive(without_values, failed(Reason.SHAPE)).status is Status.XFAILED
+    assert lines.waive(case(), failed(Reason.SHAPE)).status is Status.FAILED
     assert lines.unused([case()], []) == []  # of a check with values it is no line too many
     assert len(lines.unused([without_values], [])) == 1
 
@@ -255,8 +255,8 @@ def test_tier_line_covers_only_its_tier(tmp_path: Path, registry: OperatorRegist
     line = "  - {op: soft, dtype: float16, reason: VALUE, where: {tier: full}, why: rounded twice}\n"
     expectations = read(tmp_path, registry, line)
     parity, full = (case("float16", tags=("set:special", f"tier:{tier}")) for tier in ("parity", "full"))
-    assert expectations.excused(full, failed()).status is Status.XFAILED
-    assert expectations.excused(parity, failed()).status is Status.FAILED
+    assert expectations.waive(full, failed()).status is Status.XFAILED
+    assert expectations.waive(parity, failed()).status is Status.FAILED
     assert not expectations.unused([parity], [])
     assert expectations.unused([parity, full], [])
 
@@ -288,9 +288,9 @@ def test_a_limit_excuses_no_larger_error(
     # A wrong kernel must not pass because another one is known to round twice.
     for limit in ("at_most_ulp: 2", "at_most_error: 2e-3"):
         lines = read(tmp_path, registry, LINE.replace("why", f"{limit}, why"))
-        assert lines.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is status
+        assert lines.waive(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is status
     anything = read(tmp_path, registry, LINE)
-    assert anything.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is Status.XFAILED
+    assert anything.waive(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is Status.XFAILED
 
 
 def test_a_limit_is_for_values(tmp_path: Path, registry: OperatorRegistry) -> None:
@@ -323,7 +323,7 @@ def test_a_line_about_gradients_wants_right_results(
     tmp_path: Path, registry: OperatorRegistry, measures: list[Measure], status: Status
 ) -> None:
     found = Verdict(status=Status.FAILED, reason=Reason.NAN, measures=tuple(measures))
-    assert read(tmp_path, registry, GRADIENTS).excused(case("float16"), found).status is status
+    assert read(tmp_path, registry, GRADIENTS).waive(case("float16"), found).status is status
 
 
 def of_model(name: str, model: str = "gpt", where: str = "gpt.yaml:3") -> TestCase:
@@ -348,21 +348,21 @@ def test_lines_about_cases_and_models(
 ) -> None:
     known = read(tmp_path, registry, f"  - {{{selection}, reason: BAD_CASE, why: no such position}}\n")
     wrong = failed(Reason.BAD_CASE)
-    names = [name for name in ("get.1", "put.1") if known.excused(of_model(name), wrong).status is Status.XFAILED]
+    names = [name for name in ("get.1", "put.1") if known.waive(of_model(name), wrong).status is Status.XFAILED]
     assert names == covered
-    assert known.excused(of_model("get.1"), failed(Reason.VALUE)).status is Status.FAILED
+    assert known.waive(of_model("get.1"), failed(Reason.VALUE)).status is Status.FAILED
 
 
 def test_skip_line_counts_as_used(tmp_path: Path, registry: OperatorRegistry) -> None:
     known = read(tmp_path, registry, '  - {case: "get.*", skip: true, why: hangs}\n')
     left_out, other = known.skip(of_model("get.1")), known.skip(of_model("put.1"))
     assert (left_out.skip is not None and left_out.skip.reason, other.skip) == ("hangs", None)
-    verdict = known.excused(left_out, Verdict(status=Status.SKIPPED, message="hangs"))
+    verdict = known.waive(left_out, Verdict(status=Status.SKIPPED, message="hangs"))
     assert known.unused([left_out, other], [result(left_out, verdict)]) == []
     assert len(known.unused([other], [])) == 1
 
 
 def test_lines_of_included_file_cover_its_cases(tmp_path: Path, registry: OperatorRegistry) -> None:
     known = read(tmp_path, registry, '  - {case: "*", reason: BAD_CASE, why: w}\n').of_files(frozenset({"gpt.yaml"}))
-    assert known.excused(of_model("a"), failed(Reason.BAD_CASE)).status is Status.XFAILED
-    assert known.excused(of_model("a", where="other.yaml:3"), failed(Reason.BAD_CASE)).status is Status.ERROR
+    assert known.waive(of_model("a"), failed(Reason.BAD_CASE)).status is Status.XFAILED
+    assert known.waive(of_model("a", where="other.yaml:3"), failed(Reason.BAD_CASE)).status is Status.ERROR

@@ -81,7 +81,7 @@ def test_every_option_is_a_key_and_paths_start_at_the_file(project: Path) -> Non
     lines.pop("runs_dir")
     (project / "optest.toml").write_text("".join(f"{name} = {value}\n" for name, value in lines.items()))
     settings = resolve(variables={})
-    assert all(settings.stated(name.replace("-", "_")) for name in lines)
+    assert all(settings.is_set(name.replace("-", "_")) for name in lines)
     assert settings["runs_dir"] == "../../runs"
     assert settings["expectations"] == ("../../expectations",)
     assert settings["mapping"] == "infiniop"  # a name, where there is no such file

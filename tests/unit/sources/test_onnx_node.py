@@ -50,7 +50,7 @@ def test_right_outputs_pass(backend: str) -> None:
 
 
 def test_wrong_outputs_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = OnnxRuntimeBackend.called
+    right = OnnxRuntimeBackend.call
     monkeypatch.setattr(OnnxRuntimeBackend, "call", lambda *given: [each * 1.01 for each in right(*given)])
     outcome = report_of("test_softmax_example")
     assert {(each.status, each.reason) for each in outcome.results} == {(Status.FAILED, Reason.VALUE)}

@@ -75,8 +75,8 @@ def test_descriptor_follows_its_signature() -> None:
     assert outputs == [("float16", (3, 8)), ("float32", (3,))]
     assert descriptor.domain(given, {}) == {"at": Interval(low=0.0, high=4.0), "n": Interval(low=0.0, high=8.0)}
     assert descriptor.tensors.outputs == ("out", "top")
-    legal = [descriptor.admits(names.split()) for names in ("float16 int32 uint8 float32", "float16 int64 uint8")]
-    wrong = [descriptor.admits(names.split()) for names in ("float16 float16 uint8", "bfloat16 int64 uint8")]
+    legal = [descriptor.supports(names.split()) for names in ("float16 int32 uint8 float32", "float16 int64 uint8")]
+    wrong = [descriptor.supports(names.split()) for names in ("float16 float16 uint8", "bfloat16 int64 uint8")]
     assert (legal, wrong) == ([True, True], [False, False])
     changed: Any = dataclasses.replace(descriptor, signature="x: T[rows] -> T[rows+1]")
     assert changed.infer([spec((5,))], {})[0].shape == (6,)

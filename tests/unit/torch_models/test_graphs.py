@@ -76,17 +76,17 @@ def test_nodes_compute_the_model_outputs(name: str) -> None:
 def test_nodes_know_their_module_and_line() -> None:
     model = open_model("gpt2")
     graph = graph_of(model, arrays(model.inputs(0)))
-    norm, softmax = graph.makers["layer_norm_2"], graph.makers["softmax_1"]
+    norm, softmax = graph.node_of_value["layer_norm_2"], graph.node_of_value["softmax_1"]
     assert graph.operator(norm) == "aten.layer_norm.default"
-    module, place = graph.place_of(norm).split(", ", 1)
+    module, place = graph.origin_of(norm).split(", ", 1)
     assert module == "transformer.h.1.ln_1"
     assert place.endswith(": x = x + attention(norm(x), *angles)")  # the model's line, and not that of torch
     assert graph.operator(softmax) == "aten.softmax.int"
-    module, place = graph.place_of(softmax).split(", ", 1)
+    module, place = graph.origin_of(softmax).split(", ", 1)
     assert module == "transformer.h.1.attn.attention"
     assert place.startswith("language.py:")
     assert ": weights = torch.softmax(" in place
-    assert graph.operator(graph.makers["getitem"]) == "getitem"
+    assert graph.operator(graph.node_of_value["getitem"]) == "getitem"
     assert graph.region(["getitem"], ["split"]).inputs == ("split",)
 
 

@@ -209,7 +209,7 @@ _call_descriptor = partial(
     category=CATEGORY,
     signature="*input -> *output",
     attributes=_ATTRIBUTES,
-    reference=f"{_HOOKS}:expected",
+    reference=f"{_HOOKS}:compute_expected",
     reference_rejects="optest.torch.calls.refusals:require_refusal",
 )
 CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)

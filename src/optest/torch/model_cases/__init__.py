@@ -17,9 +17,9 @@ class ModelCases:
 
     backend = "torch"
     schema = staticmethod(model_cases_schema)
-    translated = staticmethod(translated)
+    translate = staticmethod(translated)
 
-    def is_written_in(self, data: Mapping[str, Any]) -> bool:
+    def matches(self, data: Mapping[str, Any]) -> bool:
         return "model" in data or TOP in data
 
 
