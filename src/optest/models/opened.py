@@ -96,7 +96,7 @@ def named_model(given: Mapping[str, Any]) -> Any:
 
 
 def _torch_model(stated: Mapping[str, str], seed: int) -> Any:
-    return load_object(f"{_ADAPTERS}opened_model")(
+    return load_object(f"{_ADAPTERS}open_model")(
         stated["model"],
         config=dict(_entries(stated["config"])),
         preset=stated["preset"],
