@@ -137,4 +137,4 @@ def test_gradients_from_above_are_drawn_once(monkeypatch: pytest.MonkeyPatch) ->
         first, second = call.outputs(), call.outputs()
     assert len(drawn) == 1
     assert [each.tolist() for each in first] == [each.tolist() for each in second]
-    assert says_exactly(call.what, "torch_calls.torch_cpu_with_gradients")
+    assert says_exactly(call.description, "torch_calls.torch_cpu_with_gradients")
