@@ -66,11 +66,11 @@ from optest.plan.programs import Programs, read_programs
 from optest.plan.tolerance_files import TORCH_PARITY
 from optest.process import ForkServer
 from optest.registry import load_extension, load_object
+from optest.reporting.bench_table import BASELINE, variant_lines, variant_text
 from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.explain import detail_texts
 from optest.reporting.page import wants_color
-from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import ConfigFile, Settings, Value, environment, resolve
 from optest.spec import (
     BAD_STATUSES,

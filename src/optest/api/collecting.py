@@ -23,11 +23,11 @@ from optest.plan.dialects import model_of as model_of
 from optest.plan.dialects import slug as slug
 from optest.plan.expectations import labels_used
 from optest.plan.select import select
+from optest.reporting.bench_table import variant_text
 from optest.reporting.explain import explain
 from optest.reporting.explain import gist as gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines
-from optest.reporting.variant_table import variant_text
 from optest.scenes.cases import case_of, scene_of, selected_by_options
 from optest.scenes.cases import is_scene as is_scene
 from optest.scenes.declaration import GUARD as GUARD

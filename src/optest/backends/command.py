@@ -276,10 +276,14 @@ def _fault_of(step: str, argv: Command, finished: Finished, timeout_s: float | N
     crash = crash_below_a_shell(status)
     if crash is not None:
         return fault(Reason.SIGNAL, f"{program} exited with status {status}: a program that it ran died of {crash}")
-    return fault(Reason.EXIT_CODE, f"{program} exited with status {status}{_meaning_of(status)}") if status else None
+    return (
+        fault(Reason.EXIT_CODE, f"{program} exited with status {status}{_meaning_of_status(status)}")
+        if status
+        else None
+    )
 
 
-def _meaning_of(status: int) -> str:
+def _meaning_of_status(status: int) -> str:
     """Return the meaning that shells give an exit status above 125, in parentheses; "" for other statuses."""
     if status == 126:
         return " (from a shell: the program cannot be executed)"

@@ -313,7 +313,7 @@ def why_outside(case: TestCase, section: str) -> str | None:
         return None  # `problems` of the driver reports them
     if outside := capability.lacks(case):
         return outside
-    used = {*filter(None, files), *(token for text in _texts(section_value) for token in tokens_of(text))}
+    used = {*filter(None, files), *(token for text in _nested_texts(section_value) for token in tokens_of(text))}
     for attribute in case.descriptor.attributes:
         value = case.attributes.get(attribute.name, attribute.default)
         names = (attribute.name, *attribute.aliases)
@@ -364,13 +364,13 @@ def _read_promises(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
     return capability, tuple(lists["ignores"])
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _nested_texts(value: Any) -> Iterator[str]:
     """Yield every string in nested maps and lists."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (Mapping, list, tuple)):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(item)
+            yield from _nested_texts(item)
 
 
 def file_dtypes(files: Any) -> dict[str, str]:

@@ -41,7 +41,10 @@ class NumpyBackend(BackendDriver):
         require_defined(case)
         outputs = _run_reference(case, inputs)
         if len(case.outputs) == len(outputs):
-            return [round_to(_values(output), spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
+            return [
+                round_to(_unrounded_values(output), spec.dtype)
+                for output, spec in zip(outputs, case.outputs, strict=True)
+            ]
         return [
             round_to(*output)
             if isinstance(output, Unrounded)
@@ -121,7 +124,7 @@ def reference_script(path: str, case: TestCase, inputs: Sequence[ScriptInput]) -
 
 def reference_outputs(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
     """Return the unrounded outputs of the case's reference for ``inputs``; raise Fault UNSUPPORTED without one."""
-    return [_values(output) for output in _run_reference(case, inputs)]
+    return [_unrounded_values(output) for output in _run_reference(case, inputs)]
 
 
 def _run_reference(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
@@ -139,7 +142,7 @@ def _run_reference(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
     return [x if isinstance(x, Unrounded) else np.asarray(x) for x in values if not isinstance(x, ReferenceNote)]
 
 
-def _values(output: Any) -> Any:
+def _unrounded_values(output: Any) -> Any:
     return output.values if isinstance(output, Unrounded) else output
 
 

@@ -31,13 +31,13 @@ def problems_of(text: str, known: Iterable[str]) -> list[str]:
         used = [part for is_token, part in _split_at_tokens(text) if is_token]
     except BadTemplate as error:
         return [f"{text!r}: {error}"]
-    return [f"{text!r}: {_describe_unknown_token(name, names)}" for name in used if name not in names]
-
-
-def _describe_unknown_token(name: str, known: list[str]) -> str:
-    hint = did_you_mean(name, known, text="; did you mean {{{}}}?")
-    listed = ", ".join(f"{{{token}}}" for token in known)
-    return f"unknown token {{{name}}}{hint} known: {listed}; write {{{{ and }}}} for braces"
+    listed = ", ".join(f"{{{token}}}" for token in names)
+    return [
+        f"{text!r}: unknown token {{{name}}}{did_you_mean(name, names, text='; did you mean {{{}}}?')} "
+        f"known: {listed}; write {{{{ and }}}} for braces"
+        for name in used
+        if name not in names
+    ]
 
 
 def _split_at_tokens(text: str) -> Iterator[tuple[bool, str]]:

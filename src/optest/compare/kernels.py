@@ -15,11 +15,9 @@ import numpy as np
 from optest.compare.elements import NO_SCATTER, BlockResult, Ends, Scatter, block_comparison, dot, flat
 from optest.compare.fast_tolerance import meets_tolerance
 from optest.compare.locate import Sketch
-from optest.compare.picture import Drawing
 from optest.compare.policy import Allowance, Method
-from optest.compare.statistic import Sides, shows_rounding
 from optest.numerics import Array, Quiet, ulp, widen
-from optest.spec import DType, Picture
+from optest.spec import DType
 
 BLOCK = 1 << 15
 
@@ -73,7 +71,6 @@ class Outcome:
     target_squared: float = 0.0
     product: float = 0.0
     sketch: Sketch | None = None
-    sides: Sides | None = None
     zeros: int = 0
     wrong_signs: int = 0
     first_wrong_sign: int = -1
@@ -92,15 +89,14 @@ def compare(
     ends: Ends,
     detailed: bool,
     with_rounding: bool = True,
-    with_sides: bool = False,
     with_signs: bool = False,
 ) -> Outcome:
     """Compare two arrays of one shape block by block, and return the sums over all blocks.
 
     Without ``detailed`` it stops at the first block with a wrong element: then only counts and the statistic of a
     passing pair are complete. ``ends`` describes the backend at the ends of the dtype's range. ``with_rounding`` adds
-    the statistic of the final rounding if the law has one; ``with_sides``, if ``detailed``, the sides of inexact
-    results; ``with_signs`` the zeros of the wrong sign, which are wrong if the allowance is strict about them.
+    the statistic of the final rounding if the law has one; ``with_signs`` the zeros of the wrong sign, which are wrong
+    if the allowance is strict about them.
 
     Raises:
         ValueError: if the output dtype cannot hold a value of the reference (integers out of range).
@@ -110,49 +106,34 @@ def compare(
     if not detailed and not with_signs and meets_tolerance(actual, reference, dtype, allowance):
         outcome.compared = actual.size
         return outcome
-    if with_sides and shows_rounding(dtype, reference, allowance):
-        outcome.sides = Sides()
-    smallest = 2.0**dtype.emin if ends.flush else 0.0
-    options = {"with_rounding": with_rounding, "detailed": detailed}
     with Quiet():
-        for start, block, right in _compared_blocks(actual, reference, dtype, allowance, ends, **options):
+        for start, block, right in compared_blocks(
+            actual, reference, dtype, allowance, ends, with_rounding=with_rounding, detailed=detailed
+        ):
             if with_signs and not block.actual.all():
-                block = _with_signs(outcome, block, right, dtype, allowance)
+                block = mark_wrong_signs(outcome, block, right, dtype, allowance)
             _add(outcome, block)
             if detailed:
                 _detail(outcome, block, start, dtype)
                 if block.wrong is not None:
                     outcome.sketch = outcome.sketch or Sketch(actual.shape)
                     outcome.sketch.add(np.flatnonzero(block.wrong) + start)
-                if outcome.sides is not None:
-                    outcome.sides.add(block.actual, right, dtype, block.odd, smallest)
             elif outcome.mismatched:
                 break
     return outcome
-
-
-def draw(drawing: Drawing, actual: Array, reference: Array, dtype: DType, allowance: Allowance, ends: Ends) -> Picture:
-    """Return the picture of an output: add every element to ``drawing``, compared as in :func:`compare`."""
-    with Quiet():
-        for start, block, right in _compared_blocks(actual, reference, dtype, allowance, ends):
-            if allowance.signed_zeros and dtype.is_float and not block.actual.all():
-                block = _with_signs(Outcome(), block, right, dtype, allowance)
-            error = block.error if block.odd is None else np.where(block.odd, 0.0, block.error)
-            drawing.add(block, _exceed_one_if_wrong(error / block.bound, block), start)
-    return drawing.picture()
 
 
 def wrong_elements(actual: Array, reference: Array, dtype: DType, allowance: Allowance) -> Array:
     """Return a mask of the wrong elements, in the shape of both arrays."""
     wrong = np.zeros(actual.size, np.bool_)
     with Quiet():
-        for start, block, _ in _compared_blocks(actual, reference, dtype, allowance, Ends()):
+        for start, block, _ in compared_blocks(actual, reference, dtype, allowance, Ends()):
             if block.wrong is not None:
                 wrong[start : start + BLOCK] = block.wrong
     return wrong.reshape(actual.shape)
 
 
-def _compared_blocks(
+def compared_blocks(
     actual: Array,
     reference: Array,
     dtype: DType,
@@ -187,7 +168,7 @@ def _add(outcome: Outcome, block: BlockResult) -> None:
         outcome.rounding = outcome.rounding.plus(block.rounding)
 
 
-def _with_signs(
+def mark_wrong_signs(
     outcome: Outcome, block: BlockResult, reference: Array, dtype: DType, allowance: Allowance
 ) -> BlockResult:
     """Count zeros of the wrong sign in ``outcome``; return the block, with them wrong if the allowance is strict."""
@@ -239,7 +220,7 @@ def _detail(outcome: Outcome, block: BlockResult, offset: int, dtype: DType) -> 
     used = error / block.bound
     worst = _largest_of_block(used, offset)
     if block.wrong is not None or not worst.value < inf:
-        worst = _largest_of_block(_exceed_one_if_wrong(used, block), offset)
+        worst = _largest_of_block(exceed_one_if_wrong(used, block), offset)
     if worst.value > outcome.worst.value:
         position = worst.place - offset
         outcome.worst = worst
@@ -249,7 +230,7 @@ def _detail(outcome: Outcome, block: BlockResult, offset: int, dtype: DType) -> 
         outcome.worst_ulp = in_ulp.item(position)
 
 
-def _exceed_one_if_wrong(used: Array, block: BlockResult) -> Array:
+def exceed_one_if_wrong(used: Array, block: BlockResult) -> Array:
     """Correct ``used``, errors in units of their bounds, in place: 0 for NaN, above 1 for every wrong element."""
     used[np.isnan(used)] = 0.0  # 0 / 0: no error and no allowance; every other NaN belongs to a wrong element
     if block.wrong is not None:

@@ -65,19 +65,12 @@ class Sketch:
 
 def _describe_grid(sets: list[Array], shape: tuple[int, ...]) -> str:
     """Describe the grid of these indices along each axis; "everywhere" if it is the whole tensor."""
+    leading = [(f"axis {axis} at", f"axis {axis} at") for axis in range(len(shape) - 2)]
+    names = [*leading, ("row", "rows"), ("column", "columns")] if len(shape) > 1 else [("element", "elements")]
     parts = [
-        _describe_axis(hit, size, name, plural)
-        for hit, size, (name, plural) in zip(sets, shape, _axis_names(len(shape)), strict=True)
+        _describe_axis(hit, size, name, plural) for hit, size, (name, plural) in zip(sets, shape, names, strict=True)
     ]
     return ", ".join(part for part in parts if part) or "everywhere"
-
-
-def _axis_names(rank: int) -> list[tuple[str, str]]:
-    """Return the singular and plural names of the axes of a tensor: rows and columns for the last two."""
-    if rank == 1:
-        return [("element", "elements")]
-    leading = [(f"axis {axis} at", f"axis {axis} at") for axis in range(rank - 2)]
-    return [*leading, ("row", "rows"), ("column", "columns")]
 
 
 def _describe_axis(indices: Array, size: int, name: str, plural: str) -> str:

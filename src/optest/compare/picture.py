@@ -8,14 +8,32 @@ import zlib
 
 import numpy as np
 
-from optest.compare.elements import BlockResult
-from optest.numerics import Array
+from optest.compare import Expected
+from optest.compare.elements import BlockResult, Ends
+from optest.compare.kernels import Outcome, compared_blocks, exceed_one_if_wrong, mark_wrong_signs
+from optest.compare.policy import Allowance
+from optest.numerics import Array, Quiet
 from optest.spec import LIMIT, NO_MULTIPLE, PER_DOUBLING, Picture
 
 # Along each side of the map.
 _MOST_CELLS = 64
 # Of wrong elements, and as many of right ones.
 _SAMPLES = 128
+
+
+def draw(
+    expected: Expected, actual: Array, reference: Array, allowance: Allowance, ends: Ends, mismatched: int
+) -> Picture:
+    """Return the picture of an output with ``mismatched`` wrong elements, compared as by the verdict."""
+    dtype = expected.dtype
+    drawing = Drawing(expected.name, tuple(expected.shape), mismatched)
+    with Quiet():
+        for start, block, right in compared_blocks(actual, reference, dtype, allowance, ends):
+            if allowance.signed_zeros and dtype.is_float and not block.actual.all():
+                block = mark_wrong_signs(Outcome(), block, right, dtype, allowance)
+            error = block.error if block.odd is None else np.where(block.odd, 0.0, block.error)
+            drawing.add(block, exceed_one_if_wrong(error / block.bound, block), start)
+    return drawing.picture()
 
 
 class Drawing:
@@ -31,7 +49,7 @@ class Drawing:
             rows = -(-size // columns)
         self._size = size
         self._output, self._rows, self._columns = output, rows, columns
-        self._cell = _cell(rows), _cell(columns)
+        self._cell = _cell_size(rows), _cell_size(columns)
         self._width = -(-columns // self._cell[1])
         self._levels = np.zeros(-(-rows // self._cell[0]) * self._width, np.uint8)
         self._counts = np.zeros(256, np.int64)
@@ -86,6 +104,6 @@ class Drawing:
         )
 
 
-def _cell(size: int) -> int:
+def _cell_size(size: int) -> int:
     """Return the number of elements per cell along an axis: a power of two, so that cells end where tiles do."""
     return 1 << max(0, math.ceil(math.log2(max(size, 1) / _MOST_CELLS)))

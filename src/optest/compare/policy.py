@@ -86,7 +86,7 @@ def resolve(
     Raises:
         NoRule: if the operator has no rule for floats and no tolerance is set, or its terms are missing.
     """
-    allowance = _resolve(case, expected, index, numerics, inputs)
+    allowance = _allowance_of_errors(case, expected, index, numerics, inputs)
     if case.tolerances and expected.dtype.is_float and _signs_are_strict(case, expected, index):
         return _with_formula(dataclasses.replace(allowance, signed_zeros=True), "a zero has its sign (signed_zeros)")
     return allowance
@@ -115,7 +115,7 @@ def _signs_are_strict(case: TestCase, expected: Expected, index: int) -> bool:
     return highest.tolerance.signed_zeros == "strict"
 
 
-def _resolve(
+def _allowance_of_errors(
     case: TestCase, expected: Expected, index: int, numerics: Numerics, inputs: Sequence[Any] | None
 ) -> Allowance:
     """Return the rule for an output: a user's tolerance if one applies, else that of the operator's class.

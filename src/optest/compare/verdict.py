@@ -14,8 +14,8 @@ from optest.compare import Expected
 from optest.compare.assert_close import fitting_tolerance, mean_within, zeros_are_within
 from optest.compare.bounds import Statistic
 from optest.compare.elements import Ends, flat
-from optest.compare.kernels import BLOCK, Outcome, compare, draw
-from optest.compare.picture import Drawing
+from optest.compare.kernels import BLOCK, Outcome, compare
+from optest.compare.picture import draw
 from optest.compare.policy import Allowance, NoRule, defines_signs, for_stored, remembered_tolerance, resolve
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, stricter_statistic
 from optest.numerics import Array, byte_beyond_bool, dtype_of, numpy_dtype, widen
@@ -207,8 +207,8 @@ def _compare_output(
             return result._replace(finding=(None, f"{expected.name}: {lost}"))
         if not options.draws or result.finding is None or result.measure is None:
             return result
-        drawing = Drawing(expected.name, tuple(expected.shape), result.measure.mismatched)
-        return result._replace(picture=draw(drawing, actual, reference, expected.dtype, allowance, _ends(numerics)))
+        mismatched = result.measure.mismatched
+        return result._replace(picture=draw(expected, actual, reference, allowance, _ends_of(numerics), mismatched))
     except ValueError as error:
         return _OutputResult(None, (Reason.REFERENCE_FAILED, f"{expected.name}: {error}"))
 
@@ -221,7 +221,7 @@ def _accumulator_may_lose_sums(allowance: Allowance, reference: Array) -> bool:
     return bool(np.all(np.abs(reference) <= law.per_term * np.asarray(allowance.budget.total)))
 
 
-def _ends(numerics: Numerics) -> Ends:
+def _ends_of(numerics: Numerics) -> Ends:
     return Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "saturate")
 
 
@@ -322,26 +322,27 @@ def _compare_values(
         draws = math.isqrt(draws) if law.correlated else draws
         with_rounding = law.narrow and (law.statistic is Statistic.ROUNDING or draws < ENOUGH_VALUES)
 
-    def run(detailed: bool, with_sides: bool) -> tuple[Outcome, float | None, float | None, _Finding | None]:
+    def run(detailed: bool) -> tuple[Outcome, float | None, float | None, _Finding | None]:
         outcome = compare(
             actual,
             reference,
             expected.dtype,
             allowance,
-            ends=_ends(numerics),
+            ends=_ends_of(numerics),
             detailed=detailed,
             with_rounding=with_rounding,
-            with_sides=with_sides,
             with_signs=with_signs and detailed,
         )
-        statistic, ceiling = stricter_statistic(outcome.scatter.z, limit(draws), outcome.rounding.z)
+        statistic = ceiling = None
+        if draws:  # the law has a statistic
+            statistic, ceiling = stricter_statistic(outcome.scatter.z, limit(draws), outcome.rounding.z)
         return outcome, statistic, ceiling, _find_fault(outcome, allowance, statistic, ceiling, expected.name)
 
-    outcome, statistic, ceiling, finding = run(detailed, every_measure)
+    outcome, statistic, ceiling, finding = run(detailed)
     # A failure is described by all measures; a pass is cheaper without them.
-    if finding is not None and not every_measure:
-        outcome, statistic, ceiling, finding = run(True, True)
-    measure = _measure(outcome, expected, reference, actual.shape, allowance, statistic, ceiling)
+    if finding is not None and not detailed:
+        outcome, statistic, ceiling, finding = run(True)
+    measure = _measure(outcome, expected, actual.shape, allowance, statistic, ceiling)
     return _OutputResult(measure, finding, _signs_note(outcome, expected, allowance))
 
 
@@ -349,7 +350,7 @@ def _signs_note(outcome: Outcome, expected: Expected, allowance: Allowance) -> C
     """Return a note on zeros of the wrong sign, None if there are none or the rule counts them as wrong."""
     if not outcome.wrong_signs or allowance.signed_zeros:
         return None
-    count, first = outcome.wrong_signs, list(_index_of(outcome.first_wrong_sign, expected.shape) or ())
+    count, first = outcome.wrong_signs, list(_index_at(outcome.first_wrong_sign, expected.shape) or ())
     verb = "has" if count == 1 else "have"
     detail = f"{expected.name}: {count} of {outcome.zeros} zeros {verb} the wrong sign, the first at {first}"
     return Check(name="signed zeros", state=CheckState.NOTE, detail=detail)
@@ -389,7 +390,6 @@ def _find_fault(
 def _measure(
     outcome: Outcome,
     expected: Expected,
-    reference: Array,
     shape: tuple[int, ...],
     allowance: Allowance,
     statistic: float | None,
@@ -401,22 +401,21 @@ def _measure(
         error, relative, in_ulp, worst = outcome.error, outcome.relative, outcome.in_ulp, outcome.worst
         norm = math.sqrt(outcome.actual_squared) * math.sqrt(outcome.target_squared)
         details = {
-            "worst_index": _index_of(worst.place, shape),
+            "worst_index": _index_at(worst.place, shape),
             "worst_actual": _json_number(outcome.worst_actual),
             "worst_expected": _json_number(outcome.worst_target),
-            "worst_bound": _finite(outcome.worst_bound),
-            "worst_used": _finite(worst.value),
-            "worst_ulp": _finite(outcome.worst_ulp) if expected.dtype.is_inexact else None,
-            "max_abs_error": _finite(error.value) if error.place >= 0 else None,
-            "max_abs_index": _index_of(error.place, shape),
-            "max_rel_error": _finite(relative.value) if relative.place >= 0 else None,
-            "max_rel_index": _index_of(relative.place, shape),
-            "max_ulp_error": _finite(in_ulp.value) if in_ulp.place >= 0 else None,
-            "max_ulp_index": _index_of(in_ulp.place, shape),
-            "rmse": _finite(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
+            "worst_bound": _finite_or_none(outcome.worst_bound),
+            "worst_used": _finite_or_none(worst.value),
+            "worst_ulp": _finite_or_none(outcome.worst_ulp) if expected.dtype.is_inexact else None,
+            "max_abs_error": _finite_or_none(error.value) if error.place >= 0 else None,
+            "max_abs_index": _index_at(error.place, shape),
+            "max_rel_error": _finite_or_none(relative.value) if relative.place >= 0 else None,
+            "max_rel_index": _index_at(relative.place, shape),
+            "max_ulp_error": _finite_or_none(in_ulp.value) if in_ulp.place >= 0 else None,
+            "max_ulp_index": _index_at(in_ulp.place, shape),
+            "rmse": _finite_or_none(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
             "cosine": outcome.product / norm if norm > 0 and math.isfinite(norm) else None,
             "where": outcome.sketch.phrase() if outcome.sketch is not None else "",
-            "rounding": outcome.sides.rounding(reference) if outcome.sides is not None else None,
         }
     return _new_measure(
         output=expected.name,
@@ -433,7 +432,7 @@ def _measure(
 
 
 @lru_cache(maxsize=4096)
-def _index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def _index_at(flat: int, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the index of a flat position in row-major order, None for a negative position."""
     if flat < 0:
         return None
@@ -444,7 +443,7 @@ def _index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(reversed(index))
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     """Return the value, None if it is NaN or infinite: a factor over a bound of 0, an error beyond float64."""
     return value if math.isfinite(value) else None
 

@@ -1,4 +1,4 @@
-"""Conversion of 16-bit floats to float32 and float64 with NumPy's vector loops, which its own casts do not use."""
+"""Conversion of 16-bit floats to float32 with NumPy's vector loops, which its own casts do not use."""
 
 from __future__ import annotations
 
@@ -44,19 +44,3 @@ LOADERS: dict[str, Callable[[Array, Array], None]] = {
     "bfloat16": _load_bfloat16,
     "float16": _load_half,
 }
-
-
-def widen_half(block: Array) -> Array | None:
-    """Convert a float16 vector to float64; return None if it has NaN or infinity. Faster than NumPy's cast."""
-    single = np.empty(block.size, np.float32)
-    _load_half(block, single)
-    if single.max(initial=0.0) >= HALF_INFINITY or single.min(initial=0.0) <= -HALF_INFINITY:
-        return None
-    return single.astype(np.float64)
-
-
-def widen_bfloat16(block: Array) -> Array:
-    """Convert a bfloat16 vector to float64, by way of float32."""
-    single = np.empty(block.size, np.float32)
-    _load_bfloat16(block, single)
-    return single.astype(np.float64)

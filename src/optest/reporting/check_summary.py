@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from optest.errors import plural
-from optest.reporting.failure_groups import merged_text, skeleton
+from optest.reporting.failure_groups import skeleton
+from optest.reporting.tally import skip_text
 from optest.reporting.typography import by_invariants_text, clip, counted, duration
 from optest.spec import BAD_STATUSES, MERGED_TAGS, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
@@ -29,7 +30,8 @@ class OperatorLine:
     expected: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     unchecked: Counter[str] = field(default_factory=Counter)
-    skip_reasons: Counter[str] = field(default_factory=Counter)
+    # By reason and first line of the message.
+    skip_reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     failure_reasons: Counter[str] = field(default_factory=Counter)
     # Number of passed cases that have no reference.
     by_invariants: int = 0
@@ -37,6 +39,11 @@ class OperatorLine:
     @property
     def ran(self) -> bool:
         return bool(self.passed or self.expected or self.failed or self.unchecked)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Numbers of passed, skipped, expected and failed cases."""
+        return (self.passed.total(), self.skipped.total(), self.expected.total(), self.failed.total())
 
     def add(self, result: CaseResult) -> None:
         column = self._column(result.status)
@@ -46,10 +53,9 @@ class OperatorLine:
             self.failure_reasons[result.reason.value] += len(result.keys)
         self.by_invariants += column is self.passed and result.verdict.evidence is Evidence.INVARIANT
         if column is self.skipped:
-            # Such as "UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0".
-            reason = f"{result.reason.value}: " if result.reason else ""
             message = result.verdict.message.removesuffix(f" ({len(result.keys):,} cases)")
-            self.skip_reasons[f"{reason}{message.partition(chr(10))[0]}"] += len(result.keys)
+            reason = result.reason.value if result.reason else ""
+            self.skip_reasons[reason, message.partition("\n")[0]] += len(result.keys)
 
     def _column(self, status: Status) -> Counter[str]:
         if status in BAD_STATUSES:
@@ -60,7 +66,7 @@ class OperatorLine:
     def remark(self) -> str:
         """Return the case sets of the cases that did not pass; for an operator of which no case ran, the reason."""
         if not self.ran:
-            (why, _), *_ = _merged_reasons({text: Counter({"": n}) for text, n in self.skip_reasons.items()})
+            ((why, _), *_) = _merged_reasons([self])
             return f"no case ran: {why}"
         shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "skipped": self.skipped}
         by_set = {word: [f"{name} {n}" for name, n in counts.most_common()] for word, counts in shown.items() if counts}
@@ -104,32 +110,30 @@ def skip_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]
     Reasons that differ only in values are merged. An operator of which no case ran for only one reason is left out:
     its row in the table has the reason.
     """
-    reasons: dict[str, Counter[str]] = {}
+    return _merged_reasons([line for line in lines if line.ran or len(_merged_reasons([line])) > 1])
+
+
+def _merged_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]:
+    """Merge reasons that differ only in values: return the commonest text of each group with its cases by operator.
+
+    The group with most cases comes first.
+    """
+    groups: dict[tuple[str, ...], tuple[Counter[str], Counter[str]]] = {}
     for line in lines:
-        is_in_table = not line.ran and len(set(map(skeleton, line.skip_reasons))) == 1
-        for reason, count in () if is_in_table else line.skip_reasons.items():
-            reasons.setdefault(reason, Counter())[line.operator] += count
-    return _merged_reasons(reasons)
+        for reason, count in line.skip_reasons.items():
+            text = skip_text(reason)
+            texts, operators = groups.setdefault(skeleton(text), (Counter(), Counter()))
+            texts[text] += count
+            operators[line.operator] += count
+    merged = []
+    for texts, operators in groups.values():
+        more = f", and {plural(len(texts) - 1, 'other reason')} like it" if len(texts) > 1 else ""
+        merged.append((f"{texts.most_common(1)[0][0]}{more}", operators))
+    return sorted(merged, key=lambda group: -group[1].total())
 
 
-def _merged_reasons(reasons: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
-    """Merge reasons that differ only in values: return each merged text with the sum of its counts, largest first."""
-    alike: dict[tuple[str, ...], dict[str, Counter[str]]] = {}
-    for text, counts in reasons.items():
-        alike.setdefault(skeleton(text), {})[text] = counts
-    groups = [
-        (merged_text({text: counts.total() for text, counts in group.items()}), sum(group.values(), Counter[str]()))
-        for group in alike.values()
-    ]
-    return sorted(groups, key=lambda group: -group[1].total())
-
-
-# Columns of the table of operators: the name, then `columns_of`. The column of remarks has no title.
+# Columns of the table of operators: the name, then `OperatorLine.counts`. The column of remarks has no title.
 HEAD = ("operator", "passed", "skipped", "expected", "failed")
-
-
-def columns_of(line: OperatorLine) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
-    return (line.passed, line.skipped, line.expected, line.failed)
 
 
 def folded(lines: Sequence[OperatorLine]) -> list[OperatorLine]:
@@ -151,9 +155,7 @@ def folded(lines: Sequence[OperatorLine]) -> list[OperatorLine]:
 
 def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSummary) -> list[str]:
     """Return one line with the scope and the result of a check, then lines for skipped cases and operators."""
-    passed, skipped, expected, failed = (
-        sum(columns_of(line)[column].total() for line in lines) for column in range(len(HEAD) - 1)
-    )
+    passed, skipped, expected, failed = (sum(line.counts[column] for line in lines) for column in range(len(HEAD) - 1))
     unchecked = sum(line.unchecked.total() for line in lines)
     done = passed + skipped + expected + failed + unchecked
     missing = summary.total - summary.finished
@@ -173,7 +175,7 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     scope = f"{counted(done + missing, 'case')} of {plural(len(lines), 'operator')} on {target}{tier}{group}"
     paragraph = [f"{stopped}{scope}: {', '.join(parts)}{took}"]
     idle = [line.operator for line in lines if not line.ran]
-    is_unsupported = all(text.startswith(Reason.UNSUPPORTED.value) for line in lines for text in line.skip_reasons)
+    is_unsupported = all(reason == Reason.UNSUPPORTED.value for line in lines for reason, _ in line.skip_reasons)
     paragraph += [f"{counted(skipped, 'case')} skipped{' as unsupported' * is_unsupported}"] if skipped else []
     paragraph += [f"no case ran of {plural(len(idle), 'operator')}: {clip(', '.join(idle), 120)}"] if idle else []
     return paragraph

@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from optest.errors import plural
-from optest.reporting.bias import bias_text, operator_biases
 from optest.reporting.check_summary import (
     HEAD,
     OperatorLine,
-    columns_of,
     folded,
     in_order,
     operator_lines,
@@ -33,7 +31,7 @@ _MAX_LISTED_OPERATORS = 40
 
 
 class CheckReporter(TerminalReporter):
-    """Reporter of a check: table of operators, reasons of skipped cases, biases, failure blocks, then the summary.
+    """Reporter of a check: table of operators, reasons of skipped cases, failure blocks, then the summary.
 
     ``afterwards`` returns further lines about all results, with their styles; the style "bad" fails the check.
     """
@@ -67,13 +65,16 @@ class CheckReporter(TerminalReporter):
         if self._verbosity >= -1:
             self._operators(lines)
             self._skip_reasons(lines)
-            self._biases(ordered)
         groups, failing = failure_groups(ordered), [line for line in lines if line.failed]
         if self._verbosity >= 0 and groups:
             room = _LINES + _LINES_PER_FURTHER_OPERATOR * (len(failing) - 1)
             left = self._blocks(groups, math.inf if self._block_limit is None else room)
             if left < room - _SCROLLED or (self._block_limit is None and len(failing) > 1):
-                self._failing_operators(failing)
+                for line in failing[:_MAX_LISTED_OPERATORS]:
+                    reasons = ", ".join(f"{count} {reason}" for reason, count in line.failure_reasons.most_common())
+                    self._page.line(f"{line.operator}: {clip(reasons, 130)}", "bad")
+                if (more := len(failing) - _MAX_LISTED_OPERATORS) > 0:
+                    self._page.line(f"and {plural(more, 'more operator')} with failures", "bad")
         further = list(self._afterwards(ordered, summary))
         self._page.lines(further)
         first, *rest = sum_up(self._info, lines, summary)
@@ -91,7 +92,7 @@ class CheckReporter(TerminalReporter):
         rows = [
             [
                 line.operator,
-                *(str(counts.total()) if counts else "-" for counts in columns_of(line)),
+                *(str(count or "-") for count in line.counts),
                 clip(line.remark(), 110 if line.ran else 200),
             ]
             for line in shown
@@ -108,16 +109,3 @@ class CheckReporter(TerminalReporter):
         ]
         shows_most = self._verbosity > 0 or not any(line.failed for line in lines)
         self._reason_list("skipped", reasons, _SKIP_ROWS if shows_most else _SKIP_ROWS_WITH_FAILURES)
-
-    def _biases(self, results: Sequence[CaseResult]) -> None:
-        if biases := operator_biases(results):
-            self._page.line("biased results, within the rule: they fail nothing")
-            self._page.lines([(f"  {name}: {bias_text(bias)}", "warn") for name, bias in biases])
-            self._page.line()
-
-    def _failing_operators(self, failing: Sequence[OperatorLine]) -> None:
-        for line in failing[:_MAX_LISTED_OPERATORS]:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in line.failure_reasons.most_common())
-            self._page.line(f"{line.operator}: {clip(reasons, 130)}", "bad")
-        if (left := len(failing) - _MAX_LISTED_OPERATORS) > 0:
-            self._page.line(f"and {plural(left, 'more operator')} with failures", "bad")

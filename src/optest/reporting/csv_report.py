@@ -7,9 +7,9 @@ import io
 import re
 from collections.abc import Iterable
 
+from optest.reporting.bench_table import median_s, with_baselines
 from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import printable, without_ansi
-from optest.reporting.variant_table import median_s, with_baselines
 from optest.spec import CaseResult, RunInfo, RunSummary
 
 # Times are medians in seconds; `optimized_s` is that of the default variant, or of the only one. Empty: not known.

@@ -7,11 +7,11 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from optest.errors import plural
-from optest.reporting.bias import bias_of_measure, bias_text
 from optest.reporting.block_map import map_lines
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning, remedy_of
 from optest.reporting.patterns import layout_text, layouts_of, output_layouts
@@ -74,17 +74,56 @@ _NOT_LISTED = frozenset(
 )
 
 
-def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = False, of_all: bool = False) -> list[str]:
-    """Return the failure block of a result: the headline first, ``more`` and the reproduction command last.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Facts about a failure in addition to its result: all that a failure block has and the result lacks.
 
-    ``with_map`` adds a map of wrong elements in block characters. ``of_all`` says that all cases of the operator fail:
-    then the layout of this case is not suggested as the cause.
+    ``meaning`` is a sentence for a result without a message, else "". ``hints`` are sentences about wrong outputs, by
+    output. ``output_layouts`` are strides and offsets that the case sets for outputs. ``remedy`` is the first thing to
+    do, "" if there is no common one. ``pattern`` describes which cases of the operator fail, "" if unknown.
     """
+
+    meaning: str
+    hints: Mapping[str, Sequence[str]]
+    output_layouts: Mapping[str, Mapping[str, Any]]
+    remedy: str
+    pattern: str
+
+
+def explanation_of(result: CaseResult, pattern: str = "", *, always_fails: bool = False) -> Explanation:
+    """Return the facts that reports derive from a failure.
+
+    ``pattern`` is that of the group of the failure. If the operator ``always_fails``, the layout of this case is not
+    suggested as the cause.
+    """
+    meaning = _meaning_of(result)
+    details = result.verdict.details
+    with_layout = not always_fails and "refused_output" not in details
+    return Explanation(
+        meaning=meaning.sentence if meaning is not None and not result.verdict.message else "",
+        hints={
+            measure.output: hints
+            for measure in result.verdict.measures
+            if (hints := _hints(measure, rounds_less=_ROUNDS_LESS in details))
+        },
+        output_layouts=output_layouts(result),
+        remedy=_remedy_text(result, _layout_remedy(result) if with_layout else ""),
+        pattern=pattern,
+    )
+
+
+def explain(result: CaseResult, explanation: Explanation | None = None, *, with_map: bool = False) -> list[str]:
+    """Return the failure block of a result: the headline first, the reproduction command last.
+
+    ``explanation`` is :func:`explanation_of` the result unless it is given. ``with_map`` adds a map of wrong elements
+    in block characters.
+    """
+    facts = explanation or explanation_of(result)
     verdict = result.verdict
-    lines = [headline(result), *_identity(result)]
-    measured = _measured(verdict.measures, result.reason, rounds_less=_ROUNDS_LESS in verdict.details)
+    lines = [headline(result), *_identifier_line(result)]
+    measured = _measured(verdict.measures, result.reason, facts.hints)
     if not measured or result.reason not in _COMPARED:
-        lines += _message(result)
+        lines += _message(result, facts.meaning)
     elif how := _how(result):
         lines.append(f"  the first call is right; this one is wrong ({how}):")
     lines += [*measured, *(map_lines(result) if with_map else ())]
@@ -94,7 +133,11 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
         f"  {printable(text)}" for key in ("repeated", "torch") for text in detail_texts(verdict.details.get(key))
     ]
     description = _description(result)
-    lines += [*_layouts(result), *description]
+    lines += [f"  {printable(path)}: {layout_text(spec)}" for path, spec in layouts_of(result).items()]
+    for name, layout in facts.output_layouts.items():
+        offset = f", offset {layout['offset']}" if layout.get("offset") else ""
+        lines.append(printable(f"  output {name}: strides {list(layout['strides'])}{offset}"))
+    lines += description
     wrong = [check for check in verdict.checks if check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)]
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in wrong]
     known = "\n".join([verdict.message, *description])
@@ -103,8 +146,8 @@ def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = Fa
         lines.append(f"  attempts: {result.attempts}")
     if result.duplicate_of:
         lines.append(f"  shares its execution with {printable(result.duplicate_of)}")
-    is_refusal = "refused_output" in result.verdict.details
-    lines += [*_remedy(result, "" if of_all or is_refusal else _layout_remedy(result)), *more]
+    lines += [f"  {facts.remedy}"] if facts.remedy else []
+    lines += [f"  fails: {facts.pattern}"] if facts.pattern else []
     if result.repro:
         lines.append(f"  reproduce: {printable(result.repro)}")
     return lines
@@ -134,44 +177,48 @@ def _first_words(lines: Sequence[str]) -> str:
 
 def gist(result: CaseResult) -> str:
     """Return a failure in one line: the reason, then the first line of the measures, message or description."""
-    lines = _measured(result.verdict.measures, result.reason)
+    lines = _measured(result.verdict.measures, result.reason, {})
     how = ""
     if must_be_refused(result) and (description := _description(result)):
         lines = description
     elif not lines or result.reason not in _COMPARED:
-        lines = [*_message(result), *lines]
+        lines = [*_message(result, explanation_of(result).meaning), *lines]
     elif how := _how(result):
         how += ": "
     first = how + _first_words(lines) if lines else ""
     return clip(": ".join(part for part in (result.reason.value if result.reason else "", first) if part), 200)
 
 
-def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
-    """Return the lines about one output: number of wrong elements, the worst element, the rule, locations, hints.
-
-    ``rounds_less`` says that the output is known to lack a rounding, so that no hint at additional roundings is given.
-    """
+def measure_lines(measure: Measure, hints: Sequence[str] = ()) -> list[str]:
+    """Return the lines about one output: number of wrong elements, the worst element, the rule, locations, hints."""
     lines = [f"  {printable(measure.output)}: {_errors_text(measure)}"]
     if measure.rule is not None:
         lines.append(f"  rule: {rule_text(measure.rule)}")
     if 0 < measure.nonfinite_mismatched < measure.mismatched:
         lines.append(f"  {measure.nonfinite_mismatched} of them: NaN or infinity instead of a number, or the reverse")
-    if _is_flushed(measure):
-        lines.append(
-            "  the worst element is 0, expected a subnormal number; "
-            f"if the device flushes subnormal numbers, declare {_FLUSHING}"
-        )
     if measure.where:
         lines.append(f"  {printable(measure.where)}")
-    if text := measure_bias_text(measure):
-        lines.append(f"  {text}")
+    return lines + [f"  {hint}" for hint in hints]
+
+
+def _hints(measure: Measure, *, rounds_less: bool) -> list[str]:
+    """Return sentences about a probable cause: subnormal numbers that are flushed, or results rounded to 16 bits.
+
+    The second is not given if the output is known to have too few roundings (``rounds_less``).
+    """
+    hints = []
+    if _is_flushed(measure):
+        hints.append(
+            "the worst element is 0, expected a subnormal number; "
+            f"if the device flushes subnormal numbers, declare {_FLUSHING}"
+        )
     if not rounds_less and looks_rounded_between(measure):
-        lines += [
-            f"  errors of a few ulp: intermediate results may be rounded to {measure.dtype}; "
+        hints += [
+            f"errors of a few ulp: intermediate results may be rounded to {measure.dtype}; "
             "the expected values are computed in float32 and rounded once, at the end",
-            f'  if that is intended, declare numerics=optest.testing.Numerics(accumulator="{measure.dtype}")',
+            f'if that is intended, declare numerics=optest.testing.Numerics(accumulator="{measure.dtype}")',
         ]
-    return lines
+    return hints
 
 
 def looks_rounded_between(measure: Measure) -> bool:
@@ -192,12 +239,6 @@ def _is_flushed(measure: Measure) -> bool:
     return entry.is_float and 0 < abs(expected) < 2.0**entry.emin
 
 
-def measure_bias_text(measure: Measure) -> str:
-    """Return a sentence about the bias of an output, "" if it has no significant bias."""
-    bias = bias_of_measure(measure)
-    return bias_text(bias) if bias is not None else ""
-
-
 def checks_text(checks: Iterable[Check]) -> list[str]:
     """Return a line for each state (done, failed, not possible) with the names of its checks and their details."""
     by_state: dict[CheckState, list[str]] = {}
@@ -214,22 +255,13 @@ def timings_text(timings: Timings) -> str:
     return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in spent if seconds is not None)
 
 
-def _identity(result: CaseResult) -> list[str]:
+def _identifier_line(result: CaseResult) -> list[str]:
     """Return a line with the identifier of a case and its source; [] for built-in cases named by their identifier."""
     is_built_in = result.where.startswith("optest.")
     if not result.identifier or (is_built_in and result.id.endswith(result.identifier.removeprefix(result.operator))):
         return []
     where = f", {result.where}" if result.where and not is_built_in else ""
     return [printable(f"  case: {result.identifier}{where}")]
-
-
-def _layouts(result: CaseResult) -> list[str]:
-    """Return a line for each input and output with strides or an offset."""
-    lines = [f"  {printable(path)}: {layout_text(spec)}" for path, spec in layouts_of(result).items()]
-    for name, layout in output_layouts(result).items():
-        offset = f", offset {layout['offset']}" if layout.get("offset") else ""
-        lines.append(printable(f"  output {name}: strides {list(layout['strides'])}{offset}"))
-    return lines
 
 
 def _description(result: CaseResult) -> list[str]:
@@ -246,10 +278,9 @@ def must_be_refused(result: CaseResult) -> bool:
     return result.reason is Reason.NOT_REFUSED or bool(result.case.get("expects_error"))
 
 
-def _message(result: CaseResult) -> list[str]:
-    """Return the lines of the message of a verdict; without a message, the meaning of its reason or status."""
-    meaning = _meaning_of(result)
-    text = result.verdict.message or (meaning.sentence if meaning is not None else "")
+def _message(result: CaseResult, meaning: str) -> list[str]:
+    """Return the lines of the message of a verdict; without a message, the ``meaning`` of its reason or status."""
+    text = result.verdict.message or meaning
     if not text:
         return []
     first, *rest = printable(text).strip("\n").split("\n")
@@ -267,13 +298,15 @@ def _how(result: CaseResult) -> str:
     return printable(str(result.verdict.details.get("how") or ""))
 
 
-def _measured(measures: Sequence[Measure], reason: Reason | None, *, rounds_less: bool = False) -> list[str]:
-    """Return the lines of all wrong outputs, the first six in detail."""
+def _measured(measures: Sequence[Measure], reason: Reason | None, hints: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the lines of all wrong outputs, the first six in detail, with the hints for each output."""
     wrong = [measure for measure in measures if measure.is_off]
     # A verdict about values may rest on something else than the rule: then all outputs with a worst element are shown.
     if not wrong and reason in _COMPARED:
         wrong = [measure for measure in measures if measure.worst_index is not None]
-    lines = [line for measure in wrong[:_SHOWN_OUTPUTS] for line in measure_lines(measure, rounds_less=rounds_less)]
+    lines = [
+        line for measure in wrong[:_SHOWN_OUTPUTS] for line in measure_lines(measure, hints.get(measure.output, ()))
+    ]
     if len(wrong) > _SHOWN_OUTPUTS:
         names = clip(", ".join(printable(measure.output) for measure in wrong[_SHOWN_OUTPUTS:]), 200)
         lines.append(f"  and {plural(len(wrong) - _SHOWN_OUTPUTS, 'more output')}: {names}")
@@ -340,7 +373,7 @@ def detail_texts(detail: Any) -> list[str]:
 def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> list[str]:
     """Return lines for the details of a verdict: facts that are not in ``message``, command, exception, traceback,
     captured output and child processes left running."""
-    lines = [f"  {name.replace('_', ' ')}: {value}" for name, value in _facts(details, message)]
+    lines = [f"  {name.replace('_', ' ')}: {value}" for name, value in _listed_details(details, message)]
     if command := details.get("command"):
         words = command if isinstance(command, (list, tuple)) else None
         lines.append(f"  command: {printable(str(command) if words is None else shlex.join(map(str, words)))}")
@@ -359,7 +392,7 @@ def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> l
     return lines
 
 
-def _facts(details: Mapping[str, Any], message: str) -> list[tuple[str, str]]:
+def _listed_details(details: Mapping[str, Any], message: str) -> list[tuple[str, str]]:
     """Return names and texts of at most eight details that have no lines of their own and are not in ``message``."""
     facts = []
     for name, value in details.items():
@@ -436,27 +469,27 @@ def _without_optest_frames(text: str) -> str:
     return "\n".join(kept)
 
 
-def _remedy(result: CaseResult, layout_remedy: str) -> list[str]:
-    """Return a line with the remedy for a failure; for memory faults ``layout_remedy``, unless it is "".
+def _remedy_text(result: CaseResult, layout_remedy: str) -> str:
+    """Return the remedy for a failure after its reason; for memory faults ``layout_remedy``, unless it is "".
 
-    Return [] for wrong values, which have no common remedy, and for a pass that is suspect without a retry.
+    Return "" for wrong values, which have no common remedy, and for a pass that is suspect without a retry.
     """
     if result.reason is Reason.VALUE and result.status is Status.FAILED:
-        return []
+        return ""
     if result.status is Status.SUSPECT and result.attempts == 1:
-        return []
+        return ""
     meaning = _meaning_of(result)
     if meaning is None:
-        return []
+        return ""
     if result.reason is None or result.status in STATUS_MEANINGS:
-        return [f"  {result.status.value.upper()}: {meaning.remedy}"]
+        return f"{result.status.value.upper()}: {meaning.remedy}"
     remedy = _nan_remedy(result) if result.reason is Reason.NAN else ""
     known = {"backend": result.target.partition(":")[0], "operator": result.operator}
     usual = remedy_of(result.reason, {**known, **result.verdict.details})
     if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS, Reason.SIGNAL):
         # The usual hint, to check the last block, is wrong for a case that fails because of its layout.
         remedy = "; ".join(filter(None, (layout_remedy, usual))) if result.reason is Reason.SIGNAL else layout_remedy
-    return [f"  {result.reason.value}: {remedy or usual}"]
+    return f"{result.reason.value}: {remedy or usual}"
 
 
 def _layout_remedy(result: CaseResult) -> str:

@@ -1,4 +1,4 @@
-"""Groups of failures with one cause, each with one failure block; and merged texts that differ only in values."""
+"""Groups of failures with one cause, each with one failure block."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optest.reporting.explain import detail_texts, explain, looks_rounded_between, measure_bias_text, must_be_refused
+from optest.reporting.explain import (
+    Explanation,
+    detail_texts,
+    explain,
+    explanation_of,
+    looks_rounded_between,
+    must_be_refused,
+)
 from optest.reporting.patterns import layouts_of, output_layouts, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
-from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype
 
 # Up to this rank a reader finds elements of a tensor by eye; each further dimension is as hard as four times as many
 # elements.
@@ -24,7 +31,6 @@ _MANY_OPERATORS = 3
 _VALUE_REASONS = (Reason.VALUE, Reason.NAN)
 # Fewer elements allow no certain diagnosis.
 _MIN_DIAGNOSED = 4
-_PARENTHESES = re.compile(r" \(.*\)")
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.M)
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<")
 # Both texts mean a shape of another rank.
@@ -42,31 +48,30 @@ _TENSOR_NAME = re.compile(r"\b(input|output) \w+")
 _LATE = {Reason.RAISED: 1, Reason.NOT_REFUSED: 2, Reason.WRONG_ERROR: 2}
 # Share of the cases of an operator's largest group up to which another group is rare.
 _RARE = 0.25
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
-_DTYPE = "|".join(sorted(map(re.escape, dtype_names()), key=len, reverse=True))
+# Text in parentheses, lists, quoted texts, numbers and shapes, dtypes and constants.
 _VALUE = re.compile(
-    r"\[[^\[\]]*\]"  # a list
-    r"|'[^']*'"  # a text
-    r"|(?<![\w.])(?:"
-    rf"(?:{_DTYPE})(?:, (?:{_DTYPE}))*(?:\[[\dx]*\])?"  # dtypes, or a tensor
-    r"|(?:[0-9a-f]{2} )+became(?: [0-9a-f]{2})+|\d+(?:x\d+)+"  # a byte of memory, a shape
-    rf"|0x[0-9a-f]+|{_NUMBER}|True|False|None"
-    r")(?![\w.]*\w)",
+    r" ?\([^()]*\)|\[[^\[\]]*\]|'[^']*'"
+    r"|(?<![\w.])(?:[-+]?(?:\d[\w.+-]*|inf|nan)|u?int\d+|b?float\d\w*|complex\d+|bool|True|False|None)(?![\w.]*\w)"
 )
-# Maximum width of more than two values in a merged text.
-_VALUES_WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
     """Failures that probably have one cause: ``first``, the simplest call, represents ``others``.
 
-    ``pattern`` describes which cases of the operator fail; "" if no property distinguishes them.
+    ``pattern`` describes which cases of the operator fail; "" if no property distinguishes them. If the operator
+    ``always_fails``, no case of it passed.
     """
 
     first: CaseResult
     others: tuple[CaseResult, ...] = ()
     pattern: str = ""
+    always_fails: bool = False
+
+    @property
+    def explanation(self) -> Explanation:
+        """Facts about the first failure."""
+        return explanation_of(self.first, self.pattern, always_fails=self.always_fails)
 
 
 def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
@@ -117,12 +122,14 @@ def _with_patterns(groups: Sequence[Sequence[CaseResult]], results: Sequence[Cas
             of_status.setdefault(_family(result), []).append(result)
     described = []
     for members in groups:
-        first, pattern = min(members, key=_complexity), ""
+        first, pattern, always_fails = min(members, key=_complexity), "", False
         family = _family(first)
         if all(_family(member) == family and not must_be_refused(member) for member in members):
-            pattern = _pattern(members, failed[family], passed.get(family, ()), _diagnosis(first))
+            right = passed.get(family, ())
+            pattern = _pattern_of_group(members, failed[family], right, _diagnoses_of(first))
+            always_fails = bool(pattern) and not any(all(map(math.prod, result.shapes.values())) for result in right)
         others = tuple(member for member in members if member is not first)
-        described.append(FailureGroup(first=first, others=others, pattern=pattern))
+        described.append(FailureGroup(first=first, others=others, pattern=pattern, always_fails=always_fails))
     return described
 
 
@@ -177,7 +184,7 @@ def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
     return groups
 
 
-def _pattern(
+def _pattern_of_group(
     members: Sequence[CaseResult],
     failed: Sequence[CaseResult],
     passed: Sequence[CaseResult],
@@ -196,11 +203,11 @@ def _pattern(
 
 def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
     """Merge wrong values in too few elements for a diagnosis into the largest diagnosed group of their operator."""
-    diagnosed = [group for group in groups if _diagnosis(group[0])]
+    diagnosed = [group for group in groups if _diagnoses_of(group[0])]
     kept = []
     for group in groups:
         hosts = [host for host in diagnosed if _origin(host[0]) == _origin(group[0]) and not _is_narrowed(host[0])]
-        if _diagnosis(group[0]) or not hosts or group[0].reason not in _VALUE_REASONS:
+        if _diagnoses_of(group[0]) or not hosts or group[0].reason not in _VALUE_REASONS:
             kept.append(group)
             continue
         max(hosts, key=len).extend(result for result in group if _has_few_wrong(result))
@@ -226,19 +233,19 @@ def _origin(result: CaseResult) -> tuple[str, bool]:
     return _family(result), rules == {"exact"}
 
 
-def _diagnosis(result: CaseResult) -> Sequence[str]:
+def _diagnoses_of(result: CaseResult) -> Sequence[str]:
     return detail_texts(result.verdict.details.get("diagnosis"))
 
 
 def _is_narrowed(result: CaseResult) -> bool:
     """Return whether the diagnosis of a float64 case is that its results are numbers of a narrower dtype."""
     # Many functions compute in float32 on purpose: that is shown after other failures.
-    return "float64" in result.dtypes and any("every result is a number of" in text for text in _diagnosis(result))
+    return "float64" in result.dtypes and any("every result is a number of" in text for text in _diagnoses_of(result))
 
 
 def _vagueness(result: CaseResult) -> int:
     """Return 0 if the diagnosis names a cause, 1 if only an effect (one number everywhere), 2 if there is none."""
-    diagnosis = _diagnosis(result)
+    diagnosis = _diagnoses_of(result)
     if not diagnosis:
         return 0 if result.verdict.details.get("repeated") else 2
     return int(all(text.startswith("every element of") for text in diagnosis))
@@ -252,18 +259,20 @@ def _marks(result: CaseResult, common: Container[Hashable], parameter: str) -> l
     """
     if raised := _raised_there(result):
         return [raised]
-    diagnosis = _diagnosis(result)
+    diagnosis = _diagnoses_of(result)
     marks: list[Hashable] = [symptom for symptom in _symptoms(result) if symptom in common]
-    marks += [(_family(result), result.status, skeleton(_PARENTHESES.sub("", sentence))) for sentence in diagnosis]
+    marks += [(_family(result), result.status, skeleton(sentence)) for sentence in diagnosis]
     if result.reason in _VALUE_REASONS and (not diagnosis or any(parameter in text.split() for text in diagnosis)):
         marks.append((*_origin(result), result.status, result.reason, parameter))
     elif not marks and result.reason in _MEMORY_REASONS and not must_be_refused(result):
         # Whether an input or output is not dense, or an input is broadcast.
         has_layout = bool(layouts_of(result) or output_layouts(result)) or len(set(result.shapes.values())) > 1
-        marks.append((_family(result), result.reason, _source(result), has_layout))
+        marks.append((_family(result), result.reason, _tested_source(result), has_layout))
     elif not marks:
         code = result.verdict.details.get("exit_code")
-        marks.append((_family(result), result.status, result.reason, code, _source(result), _skeleton_of(result)))
+        marks.append(
+            (_family(result), result.status, result.reason, code, _tested_source(result), _skeleton_of(result))
+        )
     return marks
 
 
@@ -273,15 +282,15 @@ def _symptoms(result: CaseResult) -> list[Hashable]:
     The values in these texts count: only equal texts are one symptom.
     """
     if must_be_refused(result):
-        return [(result.status, _skeleton_of(result), _source(result))]
-    symptoms = _diagnosis(result) or ([] if result.reason in _VALUE_REASONS else [_failure_text(result)])
-    return [(result.status, text, _source(result)) for text in symptoms if text]
+        return [(result.status, _skeleton_of(result), _tested_source(result))]
+    symptoms = _diagnoses_of(result) or ([] if result.reason in _VALUE_REASONS else [_failure_text(result)])
+    return [(result.status, text, _tested_source(result)) for text in symptoms if text]
 
 
 def _skeleton_of(result: CaseResult) -> tuple[str, ...]:
-    """Return the words of a failure without values; for a wrong call also without names of tensors and parentheses."""
+    """Return the words of a failure without values; for a wrong call also without names of tensors."""
     text = _failure_text(result)
-    return skeleton(_TENSOR_NAME.sub(r"\1", _PARENTHESES.sub("", text)) if must_be_refused(result) else text)
+    return skeleton(_TENSOR_NAME.sub(r"\1", text) if must_be_refused(result) else text)
 
 
 def _failure_text(result: CaseResult) -> str:
@@ -298,7 +307,7 @@ def _failure_text(result: CaseResult) -> str:
     return f"{message}: {_FOLDER.sub('', last)}"
 
 
-def _source(result: CaseResult) -> str:
+def _tested_source(result: CaseResult) -> str:
     """Return the module, program or library that the configuration of a case names, "" if it names none."""
     config = (result.case.get("backend_config") or {}).get(result.backend) or {}
     named = next((config[key] for key in (result.operator, "command", "library") if config.get(key)), "")
@@ -315,8 +324,13 @@ def _raised_there(result: CaseResult) -> tuple[Any, ...]:
         return ()
     frame = next((frame for frame in reversed(frames) if not _LIBRARY.search(frame[0])), frames[-1])
     exception_type, _, text = str(result.verdict.details.get("exception") or result.verdict.message).partition(":")
-    words = " ".join(skeleton(_PARENTHESES.sub("", _UNPACKING.sub("", text))))
-    return (result.status, result.reason, frame, exception_type, *_WORD.findall(words))
+    return (
+        result.status,
+        result.reason,
+        frame,
+        exception_type,
+        *_WORD.findall(" ".join(skeleton(_UNPACKING.sub("", text)))),
+    )
 
 
 def _complexity(result: CaseResult) -> tuple[Any, ...]:
@@ -329,7 +343,7 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
     # The rounding of 16 bits may explain only the narrow cases of a group: wider ones are shown first.
     is_narrow = any(dtype(measure.dtype).bits < 32 for measure in measures)
     worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
-    has_remark = any(measure_bias_text(measure) or looks_rounded_between(measure) for measure in measures)
+    has_remark = any(map(looks_rounded_between, measures))
     shapes, layouts = result.shapes.values(), len(layouts_of(result))
     # Cases without or with one element in each tensor explain little about the others.
     is_degenerate = () in shapes or not all(map(math.prod, shapes)) or elements <= len(shapes)
@@ -341,9 +355,8 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:
     """Return the failure block of a group: that of its first result, with the pattern and the names of some others."""
-    pattern = [f"  fails: {group.pattern}"] if group.pattern else []
     others = [f"  {others_text(group)}"] if group.others else []
-    return [*explain(group.first, pattern, with_map=with_map, of_all=group.pattern.startswith("all ")), *others]
+    return [*explain(group.first, group.explanation, with_map=with_map), *others]
 
 
 def others_text(group: FailureGroup) -> str:
@@ -385,34 +398,5 @@ def _uncoloured(value: Any) -> Any:
 
 
 def skeleton(text: str) -> tuple[str, ...]:
-    """Return the pieces of a text between its values: numbers, shapes, dtypes, lists and quoted texts."""
+    """Return the parts of a text between values: numbers, shapes, dtypes, lists, quoted and parenthesised texts."""
     return tuple(_VALUE.split(text))
-
-
-def merged_text(texts: Mapping[str, int]) -> str:
-    """Return one text for texts with the same :func:`skeleton`; ``texts`` has the number of cases of each.
-
-    Differing values become alternatives, the commonest first: ``no p of 0.0, 3.0 or 4 others``.
-    """
-    words = skeleton(next(iter(texts)))
-    values: list[Counter[str]] = [Counter() for _ in words[1:]]
-    for text, count in texts.items():
-        for counts, value in zip(values, _VALUE.findall(text), strict=True):
-            counts[value] += count
-    alternatives = [_alternatives(counts) for counts in values]
-    return "".join(part for pair in zip(words, [*alternatives, ""], strict=True) for part in pair)
-
-
-def _alternatives(values: Counter[str]) -> str:
-    """Return ``0.0, 3.0 or 4 others``: the commonest values, as many as fit into 40 characters, at least two."""
-    shown = [value for value, _ in values.most_common()]
-    fitting = max(2, sum(len(", ".join(shown[: count + 1])) <= _VALUES_WIDTH for count in range(len(shown))))
-    if len(shown) - fitting > 1:
-        shown = [*shown[:fitting], f"{len(shown) - fitting} others"]
-    *first, last = shown
-    if not first:
-        return last
-    # Values that contain commas are not separated by commas.
-    if any(", " in value and not value.startswith("[") for value in first):
-        return " or ".join([*first, last])
-    return f"{', '.join(first)} or {last}"

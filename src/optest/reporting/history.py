@@ -99,6 +99,7 @@ def kept_run(journal: Journal) -> KeptRun:
             key=result.key,
             operator=result.operator,
             status=result.status,
+            reason=result.reason,
             attempts=result.attempts,
             used=max(used, default=None),
             seconds=time.median_s if time is not None else result.timings.run_s,

@@ -48,7 +48,7 @@ def html_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary)
     for result in ordered:
         tally.add(result)
     first, *rest = sum_up(info, operator_lines(ordered), summary) if is_check(info) else [outcome_text(tally, summary)]
-    data = json.dumps(_data(ordered, tally), separators=(",", ":")).encode()
+    data = json.dumps(_page_data(ordered, tally), separators=(",", ":")).encode()
     style, script, page = ((_PAGE / f"page.{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(page)
     return template.render(
@@ -84,7 +84,7 @@ def _trend(info: RunInfo, results: Sequence[CaseResult]) -> dict[str, list[tuple
     return trend
 
 
-def _data(results: Sequence[CaseResult], tally: Tally) -> dict[str, Any]:
+def _page_data(results: Sequence[CaseResult], tally: Tally) -> dict[str, Any]:
     """Return the data of the page: cases as rows, pictures, reproduction commands, operators and groups of failures."""
     index = {id(result): number for number, result in enumerate(results)}
     # Texts are stored once, and rows have their numbers: a run of 20,000 cases has a few hundred different texts.
@@ -100,7 +100,7 @@ def _data(results: Sequence[CaseResult], tally: Tally) -> dict[str, Any]:
     return {
         "scale": {"limit": LIMIT, "noMultiple": NO_MULTIPLE, "perDoubling": PER_DOUBLING},
         "statuses": [[status.value, status in BAD_STATUSES] for status in Status],
-        "cases": [_row(result, word) for result in results],
+        "cases": [_case_row(result, word) for result in results],
         "pictures": {
             index[id(result)]: [_picture(picture, result) for picture in result.verdict.pictures]
             for result in results
@@ -121,13 +121,19 @@ def _data(results: Sequence[CaseResult], tally: Tally) -> dict[str, Any]:
     }
 
 
-def _row(result: CaseResult, word: Any) -> list[Any]:
+def _case_row(result: CaseResult, word: Any) -> list[Any]:
     """Return id, operator, status, reason, dtypes, error / allowance, seconds and text of a case.
 
     ``word`` returns the number of a text. The page's script has the same order.
     """
     used = [measure.worst_used for measure in result.verdict.measures if measure.worst_used is not None]
     worst = max(filter(math.isfinite, used), default=None)
+    if result.status in BAD_STATUSES:
+        text = failure_block(result)
+    else:
+        rules = [measure.rule for measure in result.verdict.measures if measure.rule]
+        rule_lines = dict.fromkeys(f"rule: {rule.text or rule.name}" for rule in rules)
+        text = "\n".join(filter(None, (result.verdict.message, *rule_lines)))
     return [
         printable(result.id),
         word(result.operator),
@@ -137,14 +143,8 @@ def _row(result: CaseResult, word: Any) -> list[Any]:
         # Three digits suffice for the table, and keep the page small.
         None if worst is None else float(f"{worst:.3g}"),
         float(f"{total_seconds(result):.3g}"),
-        word(failure_block(result) if result.status in BAD_STATUSES else _message_and_rules(result)),
+        word(text),
     ]
-
-
-def _message_and_rules(result: CaseResult) -> str:
-    rules = [measure.rule for measure in result.verdict.measures if measure.rule]
-    rule_lines = dict.fromkeys(f"rule: {rule.text or rule.name}" for rule in rules)
-    return "\n".join(filter(None, (result.verdict.message, *rule_lines)))
 
 
 def _picture(picture: Picture, result: CaseResult) -> dict[str, Any]:

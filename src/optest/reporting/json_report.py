@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
-from optest.reporting.explain import rules_text
+from optest.reporting.explain import explanation_of, rules_text
+from optest.reporting.failure_groups import FailureGroup, failure_groups
 from optest.reporting.figures import figures_of
 from optest.reporting.patterns import layouts_data
 from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, require_fit
@@ -42,12 +44,19 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
     """
     tally = Tally()
     cases = []
-    for result in in_plan_order(results):
+    ordered = in_plan_order(results)
+    explanations = {
+        id(result): _explanation(result, group)
+        for group in failure_groups(ordered)
+        for result in (group.first, *group.others)
+    }
+    for result in ordered:
         tally.add(result)
         case = _plain_data(result)
         case |= case["verdict"]
         case["tolerance"] = rules_text(result.verdict.measures)
         case["layouts"] = layouts_data(result)
+        case["explanation"] = explanations.get(id(result))
         cases.append({name: case[name] for name in CaseEntry.__struct_fields__})
     run, counts = _plain_data(info), _plain_data(summary)
     run["id"] = run["run_id"]
@@ -63,6 +72,16 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
         "summary": {name: counts[name] for name in SummaryEntry.__struct_fields__},
         "cases": cases,
     }
+
+
+def _explanation(result: CaseResult, group: FailureGroup) -> dict[str, Any]:
+    """Return the facts that a failure block has in addition to the result."""
+    facts = explanation_of(result, group.pattern, always_fails=group.always_fails)
+    layouts = {
+        name: {"strides": list(layout["strides"]), "offset": layout.get("offset", 0)}
+        for name, layout in facts.output_layouts.items()
+    }
+    return asdict(facts) | {"output_layouts": layouts, "same_cause": group.first.id}
 
 
 def _plain_data(record: Any) -> dict[str, Any]:

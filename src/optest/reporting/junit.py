@@ -7,9 +7,8 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from optest.reporting.bias import bias_text, operator_biases
-from optest.reporting.check_summary import HEAD, columns_of, in_order, is_check, operator_lines
-from optest.reporting.explain import headline, progress_text, rules_text
+from optest.reporting.check_summary import HEAD, in_order, is_check, operator_lines
+from optest.reporting.explain import gist, headline, rules_text
 from optest.reporting.failure_groups import (
     FailureGroup,
     by_operator,
@@ -78,7 +77,7 @@ def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
 
 def _suite(result: CaseResult, info: RunInfo, number_of_suite: int) -> ET.Element:
     """Return a suite with one test and the properties of its case, without empty ones."""
-    suite = _empty_suite(_name(result), [result], info, number_of_suite)
+    suite = _empty_suite(_test_name(result), [result], info, number_of_suite)
     used = [measure.worst_used for measure in result.verdict.measures if measure.worst_used is not None]
     shapes = (f"{name}={format_shape(tuple(shape))}" for name, shape in result.shapes.items())
     properties = {
@@ -116,20 +115,14 @@ def _suite(result: CaseResult, info: RunInfo, number_of_suite: int) -> ET.Elemen
 
 
 def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[ET.Element]:
-    """Yield a suite for each operator, with the counts of its row in the check's table and its biases."""
+    """Yield a suite for each operator, with the counts of its row in the check's table."""
     groups = failure_groups(results)
     group_of = {id(result): group for group in groups for result in (group.first, *group.others)}
-    biases = operator_biases(results)
     pairs = zip(operator_lines(results), by_operator(results).values(), strict=True)
     for number_of_suite, (line, of_operator) in enumerate(pairs, start=1):
         suite = _empty_suite(line.operator, of_operator, info, number_of_suite)
-        facts = {name: str(counts.total()) for name, counts in zip(HEAD[1:], columns_of(line), strict=True)}
+        facts = {name: str(count) for name, count in zip(HEAD[1:], line.counts, strict=True)}
         facts["remark"] = line.remark()
-        facts |= {
-            f"bias, {name}": bias_text(bias)
-            for name, bias in biases
-            if name.split()[0].partition(".")[0] == line.operator
-        }
         _add_properties(suite, facts)
         for result in of_operator:
             _add_case(suite, result, _text_in_group(result, group_of.get(id(result))))
@@ -146,18 +139,18 @@ def _text_in_group(result: CaseResult, group: FailureGroup | None) -> str:
     return f"{headline(without_colours(result))}\n  fails like {group.first.id}{repro}"
 
 
-def _name(result: CaseResult) -> str:
+def _test_name(result: CaseResult) -> str:
     return f"{result.id}, round {result.round + 1}" if result.round else result.id
 
 
 def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, number_of_suite: int) -> ET.Element:
     """Return a suite with the counts and the time of ``results``, still without properties and tests."""
     time = _seconds(math.fsum(map(total_seconds, results)))
-    origin = _attributes(package=info.target, id=str(number_of_suite), hostname=_HOSTNAME)
+    origin = _xml_attributes(package=info.target, id=str(number_of_suite), hostname=_HOSTNAME)
     return ET.Element(
         "testsuite",
         # Readers expect the start in UTC without a fraction or a zone.
-        {**_attributes(name=name, **_counts(results), time=time, timestamp=info.started_at[:19]), **origin},
+        {**_xml_attributes(name=name, **_counts(results), time=time, timestamp=info.started_at[:19]), **origin},
     )
 
 
@@ -173,16 +166,12 @@ def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
     time = _seconds(total_seconds(result))
     # Readers group by the part before the last dot, so `torch:cpu.matmul` must have no other dot.
     group = f"{result.target}.{result.operator}".replace(".", "_", result.target.count("."))
-    case = ET.SubElement(suite, "testcase", _attributes(name=_name(result), classname=group, time=time))
+    case = ET.SubElement(suite, "testcase", _xml_attributes(name=_test_name(result), classname=group, time=time))
     element = ELEMENT_OF[result.status]
     if element is not None:
         kind = result.reason.value if result.reason else result.status.value.upper()
-        if result.verdict.message and result.status is not Status.FAILED:
-            why = progress_text(without_colours(result))
-        else:  # the first line below the headline that is not about the identity of the case
-            lines = (line.strip() for line in failure_block(result).split("\n")[1:])
-            why = next((line for line in lines if not line.startswith(("case: ", "reproduce: "))), "")
-        node = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
+        why = gist(without_colours(result)) or kind
+        node = ET.SubElement(case, element, _xml_attributes(type=kind, message=f"{result.status.value}: {why}"))
         node.text = _xml_text(text)
 
 
@@ -200,10 +189,10 @@ def _add_properties(suite: ET.Element, facts: Mapping[str, str]) -> None:
     properties = ET.SubElement(suite, "properties")
     for name, value in facts.items():
         if value:
-            ET.SubElement(properties, "property", _attributes(name=name, value=value))
+            ET.SubElement(properties, "property", _xml_attributes(name=name, value=value))
 
 
-def _attributes(**values: str) -> dict[str, str]:
+def _xml_attributes(**values: str) -> dict[str, str]:
     return {name: _xml_text(printable(without_ansi(value))) for name, value in values.items() if value}
 
 

@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from optest.errors import plural
 from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows, timed_lines
-from optest.reporting.bias import bias_text, operator_biases
 from optest.reporting.check_summary import (
     HEAD,
-    columns_of,
     folded,
     in_order,
     is_check,
@@ -45,13 +43,13 @@ def markdown_text(
     ordered = in_order(results) if is_check(info) else in_plan_order(results)
     head = _head_of_check(info, ordered, summary) if is_check(info) else _head_of_run(info, ordered, summary)
     timings = [list(map(escaped, row)) for row in bench_rows(ordered)]
-    head += _table(BENCH_HEAD, timings, left={0, 5}, noun="timed case") if timings else []
+    head += _markdown_table(BENCH_HEAD, timings, left={0, 5}, noun="timed case") if timings else []
     notes = [f"- {escaped(note.strip())}" for note in (*timed_lines(ordered), *bench_notes(ordered))]
     head += [*notes, ""] if notes else []
-    rows = [_row([name, escaped(value)]) for name, value in provenance(info, summary)]
+    rows = [_markdown_row([name, escaped(value)]) for name, value in provenance(info, summary)]
     foot = ["<details><summary>provenance</summary>", "", "| | |", "| --- | --- |", *rows, "", "</details>"]
     # 300 bytes are for the line with the number of failures that do not fit.
-    room = max_bytes - _size(head) - _size(foot) - 300
+    room = max_bytes - _byte_count(head) - _byte_count(foot) - 300
     return "\n".join([*head, *_failures(failure_groups(ordered), room, info), *foot]) + "\n"
 
 
@@ -67,42 +65,37 @@ def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSumma
         texts = [text for text in (total_text(tally), coverage_text(info, tally)) if text]
         # A run has few models, so all are shown, but may have hundreds of operators.
         table = [
-            *_table(models[0], models[1:], limit=len(models)),
+            *_markdown_table(models[0], models[1:], limit=len(models)),
             *(line for text in texts for line in (escaped(text), "")),
-            *_table(operators[0], operators[1:]),
+            *_markdown_table(operators[0], operators[1:]),
         ]
     elif tally.operators:
         head, *rows = status_cells(tally, none="")
-        table = _table(head, [list(map(escaped, row)) for row in rows], left={0, len(head) - 1})
+        table = _markdown_table(head, [list(map(escaped, row)) for row in rows], left={0, len(head) - 1})
     else:
         table = []
     heading = [f"## {_mark(summary)} optest: {outcome_text(tally, summary)}", ""]
     skips = [f"- {count} × skipped: {escaped(skip_text(why))}" for why, count in tally.skips.most_common()]
-    return [*heading, *_notes(info), *table, *_limited_list(skips, _MAX_ROWS)]
+    return [*heading, *_note_lines(info), *table, *_limited_list(skips, _MAX_ROWS)]
 
 
 def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
-    """Return the lines above the failures of a check: counts, table of operators, reasons of skips, biases."""
+    """Return the lines above the failures of a check: counts, table of operators, reasons of skips."""
     lines = operator_lines(results)
     first, *rest = sum_up(info, lines, summary)
     head = [f"## {_mark(summary)} optest check: {escaped(first)}", ""]
     head += [line for text in rest for line in (escaped(text), "")]
-    head += _notes(info)
+    head += _note_lines(info)
     rows = [
-        [escaped(line.operator), *(str(counts.total() or "") for counts in columns_of(line)), escaped(line.remark())]
+        [escaped(line.operator), *(str(count or "") for count in line.counts), escaped(line.remark())]
         for line in sorted(folded(lines), key=lambda line: -line.failed.total())
     ]
-    head += _table([*HEAD, ""], rows, left={0, len(HEAD)}) if rows else []
+    head += _markdown_table([*HEAD, ""], rows, left={0, len(HEAD)}) if rows else []
     reasons = [
         f"- {operators.total()} × skipped: {escaped(reason)} ({escaped(clip(', '.join(operators), 160))})"
         for reason, operators in skip_reasons(lines)
     ]
-    head += _limited_list(reasons, _MAX_SKIP_REASONS)
-    biases = [
-        f"- biased, within the rule: {escaped(name)}: {escaped(bias_text(bias))}"
-        for name, bias in operator_biases(results)
-    ]
-    return [*head, *biases, ""] if biases else head
+    return head + _limited_list(reasons, _MAX_SKIP_REASONS)
 
 
 def _limited_list(items: Sequence[str], limit: int) -> list[str]:
@@ -116,11 +109,11 @@ def _mark(summary: RunSummary) -> str:
     return "✅" if summary.exit_status == 0 else "❌"
 
 
-def _notes(info: RunInfo) -> list[str]:
+def _note_lines(info: RunInfo) -> list[str]:
     return [line for note in info.notes for line in (f"> {escaped(note)}", "")]
 
 
-def _table(
+def _markdown_table(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
@@ -129,14 +122,14 @@ def _table(
     limit: int = _MAX_ROWS,
 ) -> list[str]:
     """Return a table of at most ``limit`` rows, each for a ``noun``; columns in ``left`` are aligned to the left."""
-    lines = [_row(head), _row(["---" if column in left else "---:" for column in range(len(head))])]
-    lines += map(_row, rows[:limit])
+    lines = [_markdown_row(head), _markdown_row(["---" if column in left else "---:" for column in range(len(head))])]
+    lines += map(_markdown_row, rows[:limit])
     if len(rows) > limit:
         lines += ["", f"and {plural(len(rows) - limit, f'more {noun}')}"]
     return [*lines, ""]
 
 
-def _row(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
@@ -156,7 +149,7 @@ def _failures(groups: Sequence[FailureGroup], room: int, info: RunInfo) -> list[
         # More backticks than the text has in a row, so that nothing in it ends the block.
         fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
         entry = [f"<details><summary>{title}</summary>", "", f"{fence}text", text, fence, "", "</details>", ""]
-        room -= _size(entry)
+        room -= _byte_count(entry)
         if room < 0:
             left, total = (sum(1 + len(group.others) for group in part) for part in (groups[shown:], groups))
             return [
@@ -175,5 +168,5 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", line)
 
 
-def _size(lines: Iterable[str]) -> int:
+def _byte_count(lines: Iterable[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)

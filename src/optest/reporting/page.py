@@ -45,11 +45,6 @@ def is_terminal(stream: TextIO) -> bool:
 _WORKFLOW_COMMAND = re.compile(r"^(\s*)(::)|(##)(\[)", re.MULTILINE)
 
 
-def _escape_command(match: re.Match[str]) -> str:
-    space, colons, signs, bracket = match.groups("")
-    return f"{space}{signs}\\{colons}{bracket}"
-
-
 class Page:
     """Writer of styled lines to a stream.
 
@@ -138,7 +133,7 @@ class Page:
 
     def _encodable(self, text: str) -> str:
         """Return ``text`` with control characters, workflow commands and characters that cannot be encoded escaped."""
-        text = _WORKFLOW_COMMAND.sub(_escape_command, printable(text).replace("\n", "\n    "))
+        text = _WORKFLOW_COMMAND.sub(r"\1\3\\\2\4", printable(text).replace("\n", "\n    "))
         try:
             text.encode(self._encoding)
         except UnicodeEncodeError:

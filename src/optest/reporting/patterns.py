@@ -72,7 +72,7 @@ def pattern_of(
     count, total = len(failed), len(failed) + len(passed)
     if len(passed) < max(_MIN_PASSES, _MIN_PASS_SHARE * total):
         return f"all {total} cases" if count >= _MANY_FAILURES and not passed else ""
-    wrong, right = [_facts(result) for result in failed], [_facts(result) for result in passed]
+    wrong, right = [_facts_of_case(result) for result in failed], [_facts_of_case(result) for result in passed]
     named = {word for sentence in diagnosis for word in sentence.split()}
     shared = sorted(
         (prop for prop in _properties(wrong, right) if all(map(prop.holds, wrong))),
@@ -90,7 +90,7 @@ def pattern_of(
         if not 0 < len(separating) <= 2:
             return ""
         return "only " + "; also: only ".join(prop.words for prop in separating)
-    rest = [_facts(result) for result in others]
+    rest = [_facts_of_case(result) for result in others]
 
     def case_counts(properties: Sequence[_Property]) -> str:
         """Return how many cases with all of the properties fail in this way, and how many without them pass."""
@@ -128,7 +128,7 @@ def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult
     That is the parameter with the largest log-likelihood ratio: cases with this dtype, or with another value of the
     attribute than the usual one, fail more often than all cases. It is "" if chance may explain that.
     """
-    values = [_facts(result).values for result in (*failed, *passed)]
+    values = [_facts_of_case(result).values for result in (*failed, *passed)]
     rate, best = len(failed) / len(values), [(-math.log(_MAX_CHANCE), "")] * len(failed)
     for name in dict.fromkeys(name for facts in values for name in facts):
         usual = Counter(facts.get(name) for facts in values).most_common(1)[0][0]
@@ -208,7 +208,7 @@ _SIZE_WORDS = tuple(f"if the last size is {no}a multiple of {factor}" for factor
 _WORDS = (_STRIDED, _OFFSET, _SCALAR, _NOT_LAST, _ONE_ELEMENT, _BROADCAST, *_SIZE_WORDS)
 
 
-def _facts(result: CaseResult) -> _Facts:
+def _facts_of_case(result: CaseResult) -> _Facts:
     shapes = list(result.shapes.values())
     specs = layouts_of(result).values()
     attributes = {name: _hashable(value) for name, value in result.attributes.items()}

@@ -29,11 +29,24 @@ def sarif_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
     # Other exit statuses than 0 and 1 are of runs that compared nothing or could not be evaluated.
     ran = not summary.interrupted and summary.exit_status in (0, 1)
     run = {
-        "tool": {"driver": {"name": "optest", "version": __version__, "rules": [_rule(name) for name in rules]}},
+        "tool": {
+            "driver": {
+                "name": "optest",
+                "version": __version__,
+                "rules": [
+                    {
+                        "id": name,
+                        "shortDescription": {"text": named_meanings()[name].sentence},
+                        "help": {"text": f"Try: {named_meanings()[name].remedy}."},
+                    }
+                    for name in rules
+                ],
+            }
+        },
         "invocations": [{"executionSuccessful": ran, "exitCode": summary.exit_status}],
         "results": [
             {
-                **_result(group.first, group_block(group) if group.others else failure_block(group.first)),
+                **_sarif_result(group.first, group_block(group) if group.others else failure_block(group.first)),
                 "ruleIndex": rules.index(_rule_id(group.first)),
                 "occurrenceCount": 1 + len(group.others),
             }
@@ -47,12 +60,7 @@ def _rule_id(result: CaseResult) -> str:
     return result.reason.value if result.reason else result.status.value
 
 
-def _rule(name: str) -> dict[str, Any]:
-    meaning = named_meanings()[name]
-    return {"id": name, "shortDescription": {"text": meaning.sentence}, "help": {"text": f"Try: {meaning.remedy}."}}
-
-
-def _result(result: CaseResult, text: str) -> dict[str, Any]:
+def _sarif_result(result: CaseResult, text: str) -> dict[str, Any]:
     file, _, line = result.where.rpartition(":")
     location: dict[str, Any] = {
         "logicalLocations": [{"name": result.operator, "fullyQualifiedName": printable(result.id)}]

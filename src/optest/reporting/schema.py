@@ -33,19 +33,6 @@ class RuleEntry(_Strict):
     text: str
 
 
-class RoundingEntry(_Strict):
-    """Rounding of inexact results: counts, and the root mean square of their errors."""
-
-    inexact: Count
-    above: Count
-    away: Count
-    nearest_above: Count
-    nearest_away: Count
-    astray: Count
-    draws: Count
-    rms_ulp: float
-
-
 class MeasureEntry(_Strict):
     """Comparison of one output with its expected values."""
 
@@ -73,7 +60,6 @@ class MeasureEntry(_Strict):
     statistic_limit: Number | None
     where: str
     rule: RuleEntry | None
-    rounding: RoundingEntry | None = None
 
 
 class CheckEntry(_Strict):
@@ -128,6 +114,17 @@ class LayoutEntry(_Strict):
     offset: Count
 
 
+class ExplanationEntry(_Strict):
+    """Facts that the report derives from a failure; ``same_cause`` is the id of the case that represents its group."""
+
+    meaning: str
+    hints: dict[str, list[str]]
+    output_layouts: dict[str, LayoutEntry]
+    remedy: str
+    pattern: str
+    same_cause: str
+
+
 class CaseEntry(_Strict):
     """Case with its verdict."""
 
@@ -171,6 +168,10 @@ class CaseEntry(_Strict):
     began_s: float | None = None
     # Ids of the devices of the case.
     devices: list[Count] = []
+    # Maps of the errors of wrong outputs, as in the journal.
+    pictures: list[dict[str, Any]] = []
+    # Only for failures.
+    explanation: ExplanationEntry | None = None
 
 
 class RunEntry(_Strict):

@@ -67,11 +67,11 @@ def side_by_side(journals: Sequence[Journal]) -> SideBySide:
     calls = dict.fromkeys(call for results in by_run for call in results)
     rows = [(call, [results.get(call) for results in by_run]) for call in calls]
     return SideBySide(
-        tuple(names), tuple((call, *map(_cell, of_call), _consistency(of_call)) for call, of_call in rows)
+        tuple(names), tuple((call, *map(_cell_text, of_call), _consistency(of_call)) for call, of_call in rows)
     )
 
 
-def _cell(result: CaseResult | None) -> str:
+def _cell_text(result: CaseResult | None) -> str:
     """Return the kind of a refusal, the time of a timed pass, else status and reason; ``n/a`` without a result."""
     if result is None or result.status is Status.SKIPPED:
         return MISSING
@@ -87,7 +87,7 @@ def _kind_of_refusal(result: CaseResult) -> str | None:
     """Return the kind of the message of a call that was refused as expected, else None."""
     if result.verdict.evidence is not Evidence.RAISED_AS_EXPECTED:
         return None
-    return refusal_kind(result.verdict.message.removeprefix("refused: "))
+    return refusal_kind(result.verdict.message)
 
 
 def _consistency(results: Sequence[CaseResult | None]) -> str:

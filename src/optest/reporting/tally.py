@@ -129,7 +129,7 @@ class Tally:
         for name, file in self.by_file:
             files.setdefault(name, []).append(file)
         return {
-            name if len(files[name]) == 1 else f"{name} ({_short_path(file, files[name])})": group
+            name if len(files[name]) == 1 else f"{name} ({_shortest_name(file, files[name])})": group
             for (name, file), group in self.by_file.items()
         }
 
@@ -161,7 +161,7 @@ class Tally:
         return sorted(self.operators.items(), key=lambda entry: (-entry[1].bad, entry[1].all_passed))
 
 
-def _short_path(file: str, files: Iterable[str]) -> str:
+def _shortest_name(file: str, files: Iterable[str]) -> str:
     """Return the name of a file; its path if several of ``files`` have that name."""
     names = [PurePath(path).name for path in files]
     return file if names.count(PurePath(file).name) > 1 else PurePath(file).name

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from optest.errors import plural
 from optest.reporting.bench_table import bench_lines
-from optest.reporting.explain import checks_text, gist, measure_bias_text, progress_text, rule_text, timings_text
+from optest.reporting.explain import checks_text, gist, progress_text, rule_text, timings_text
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
 from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.page import Page
@@ -274,9 +274,7 @@ def _group_lines(title: str, groups: Mapping[str, GroupTally]) -> list[tuple[str
 
 def _evidence(result: CaseResult) -> list[str]:
     """Return the lines that -v prints below a case: elements, rule and errors of each output, times, checks."""
-    lines = []
-    for measure in result.verdict.measures:
-        lines += [f"    {text}" for text in (_measure_line(measure), measure_bias_text(measure)) if text]
+    lines = [f"    {_measure_line(measure)}" for measure in result.verdict.measures]
     if not result.verdict.measures and result.verdict.evidence is not None:
         lines.append(f"    evidence: {result.verdict.evidence.value}")
     if spent := timings_text(result.timings):
@@ -293,7 +291,6 @@ def _measure_line(measure: Measure) -> str:
     if measure.statistic is not None:
         limit = f" of {number(measure.statistic_limit, 3)}" if measure.statistic_limit is not None else ""
         used += f", z {number(measure.statistic, 3)}{limit}"
-    if measure.rounding is not None:
-        largest = f", largest {number(measure.max_ulp_error, 2)} ulp" if measure.max_ulp_error is not None else ""
-        used += f", rms error {number(measure.rounding.rms_ulp, 2)} ulp{largest}"
+    if measure.max_ulp_error is not None:
+        used += f", largest error {number(measure.max_ulp_error, 2)} ulp"
     return f"{measure.output}: {plural(measure.compared, 'element')} compared{used}{rule}"

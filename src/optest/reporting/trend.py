@@ -94,7 +94,7 @@ def trend_of(journals: Sequence[Journal]) -> Trend:
         ValueError: for fewer than two journals with a start line.
     """
     by_id = {journal.info.run_id: journal for journal in journals if journal.info is not None}
-    runs = sorted(map(_run, by_id.values()), key=lambda run: run.info.started_at)
+    runs = sorted(map(_compared_run, by_id.values()), key=lambda run: run.info.started_at)
     if len(runs) < 2:
         raise ValueError("a trend needs at least two runs")
     last = runs[-1]
@@ -110,11 +110,11 @@ def trend_of(journals: Sequence[Journal]) -> Trend:
         runs=tuple(runs),
         changes=tuple(sorted(changes, key=lambda change: order.index(change.kind))),
         still_failing=tuple(still),
-        notes=tuple(_notes(runs)),
+        notes=tuple(_limits_of_comparison(runs)),
     )
 
 
-def _run(journal: Journal) -> _Run:
+def _compared_run(journal: Journal) -> _Run:
     assert journal.info is not None
     tally = Tally()
     for result in journal.results:
@@ -179,11 +179,12 @@ def _worse(before: KeptResult | None, now: KeptResult | None) -> tuple[Kind, str
 
 def _comparable_reason(result: KeptResult) -> tuple[str, ...]:
     """Return the reason of a failure; if values are not the reason, with its text without numbers."""
-    reason = result.gist.partition(":")[0]
-    return (reason,) if reason in (Reason.VALUE, Reason.NAN) else skeleton(result.gist)
+    if result.reason in (Reason.VALUE, Reason.NAN):
+        return (result.reason.value,)
+    return skeleton(result.gist)
 
 
-def _notes(runs: Sequence[_Run]) -> Iterator[str]:
+def _limits_of_comparison(runs: Sequence[_Run]) -> Iterator[str]:
     """Yield notes about differences between the runs that limit their comparison."""
     targets = dict.fromkeys(run.info.target for run in runs)
     if len(targets) > 1:
@@ -209,7 +210,7 @@ def trend_lines(trend: Trend) -> list[str]:
     lines += [f"  note: {note}" for note in trend.notes]
     models = list(dict.fromkeys(name for run in trend.runs for name in run.tally.models))
     rows = [["run", "target", "cases", "failing", "pass rate", *models, "time"]]
-    rows += [_row(run, models) for run in trend.runs]
+    rows += [_run_row(run, models) for run in trend.runs]
     lines += ["", *columns(rows, left=frozenset({0, 1})), ""]
     for kind in Kind:
         changes = [change for change in trend.changes if change.kind is kind]
@@ -226,7 +227,7 @@ def trend_lines(trend: Trend) -> list[str]:
     return [*lines, f"details of the last run: optest report {last}"]
 
 
-def _row(run: _Run, models: Sequence[str]) -> list[str]:
+def _run_row(run: _Run, models: Sequence[str]) -> list[str]:
     """Return the cells of a run: id, target, counts, its pass rate, that of each model, and time."""
     total = run.tally.all
     rates = [total, *(run.tally.models.get(name) for name in models)]

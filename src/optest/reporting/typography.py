@@ -89,7 +89,7 @@ def tell_apart(got: float | str | None, expected: float | str | None, dtype_name
     pair = number(got, digits, kind), number(expected, digits, kind)
     if pair[0] != pair[1] or not (isinstance(got, float) or isinstance(expected, float)):
         return pair
-    if not (_finite(got) and _finite(expected)) or got == expected:
+    if not (_is_finite(got) and _is_finite(expected)) or got == expected:
         return pair
     for more in range(digits + 1, MAX_DIGITS + 1):
         closer = number(got, more, kind), number(expected, more, kind)
@@ -112,7 +112,7 @@ def number(value: float | str | None, digits: int = MAX_DIGITS, kind: DType | No
     return f"{value:.{digits}g}"
 
 
-def _finite(value: float | str | None) -> bool:
+def _is_finite(value: float | str | None) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 

@@ -206,41 +206,13 @@ class RuleUsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounding:
-    """Statistics of the rounding of inexact results relative to their true values.
-
-    ``inexact`` counts results whose true value the output dtype cannot hold, without exact ties. Of these ``above``
-    are larger than the true value, and ``away`` are farther from zero; with rounding to nearest the counts would be
-    ``nearest_above`` and ``nearest_away``, about one half. ``astray`` results are on the opposite side of the true
-    value from the nearest one. ``draws`` is the number of independent ones: equal values have equal errors.
-    ``rms_ulp`` is the root mean square of the errors, about 0.29 for rounding to nearest.
-
-    Raises:
-        ValueError: for an ``rms_ulp`` that is not finite.
-    """
-
-    inexact: int
-    above: int
-    away: int
-    nearest_above: int
-    nearest_away: int
-    astray: int
-    draws: int
-    rms_ulp: float
-
-    def __post_init__(self) -> None:
-        if not self.rms_ulp < float("inf"):
-            raise ValueError(f"rms_ulp is {self.rms_ulp}, expected a finite number")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     """Errors of one output relative to the expected output; ``mismatched`` counts the elements outside the rule.
 
     Errors are |actual - expected|; ``ulp`` counts units in the last place of the output dtype at the expected
     value. Each largest error has its index. ``worst_*`` describe the element with the largest ``worst_used``, which is
-    error / bound. ``statistic`` is the tensor-wide z of the built-in rules with its ``statistic_limit``; ``rounding``
-    is set if the true values are known to more digits than the output has. Values are None if they were not computed.
+    error / bound. ``statistic`` is the tensor-wide z of the built-in rules with its ``statistic_limit``. Values are
+    None if they were not computed.
     """
 
     output: str
@@ -265,7 +237,6 @@ class Measure:
     cosine: float | None = None
     statistic: float | None = None
     statistic_limit: float | None = None
-    rounding: Rounding | None = None
 
     @property
     def is_off(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import DecodeError, msgpack
 
 from optest.errors import UsageError
-from optest.spec import BAD_STATUSES, RunInfo, Status
+from optest.spec import BAD_STATUSES, Reason, RunInfo, Status
 
 _VERSION = 2
 _SCHEMA = f"""
@@ -40,6 +40,7 @@ class KeptResult:
     seconds: float | None = None
     is_timed: bool = False
     gist: str = ""
+    reason: Reason | None = None
 
     @property
     def is_bad(self) -> bool:

@@ -22,47 +22,14 @@ class Gpu(BackendDriver):
         return inputs
 
 
-class OtherGpu(Gpu):
-    name = "other-gpu"
-    chips = ("mi300",)
-
-
-class Npu(Gpu):
-    name = "my-npu"
-    kind = "npu"
-    chips = ("n1",)
-
-
-class Nameless(Gpu):
-    name = ""
-
-
-class OneChip(Gpu):
-    chips = "a100"  # type: ignore[assignment]  # the comma was forgotten
+def gpu(**changes: Any) -> BackendDriver:
+    """Return an instance of a driver like Gpu with other class attributes."""
+    driver: BackendDriver = type("Changed", (Gpu,), changes)()
+    return driver
 
 
 class Idle(BackendDriver):
     name = "idle"
-
-
-class FromTheFuture(Gpu):
-    api = 2
-
-
-class Flushing(Gpu):
-    numerics = Numerics(denormals="Flush")
-
-
-class OnCpu(Gpu):
-    numerics = Numerics(processor="cpu")
-
-
-class Loose(Gpu):
-    numerics = Numerics(accumulator="int8")
-
-
-class Numberless(Gpu):
-    numerics = None  # type: ignore[assignment]
 
 
 class Into(BackendDriver):
@@ -77,7 +44,7 @@ def manager() -> BackendManager:
     return BackendManager(_BUILTINS)
 
 
-def test_npu_is_the_ascend_driver_with_and_without_a_chip(manager: BackendManager) -> None:
+def test_npu_selects_ascend_driver(manager: BackendManager) -> None:
     """The predecessor passed all of these on its stub, whatever the command did."""
     assert manager.select("npu").name == "ascend"
     for chip in ("ascend", "ascend910b", "Ascend910B", "ASCEND310P3", "ascend950"):
@@ -98,24 +65,24 @@ def test_a_backend_without_chips_takes_none(manager: BackendManager, name: str) 
         manager.select(name, "ascend910b")
 
 
-def test_the_stub_is_never_found_by_kind_nor_takes_another_ones_place(manager: BackendManager) -> None:
+def test_stub_is_selected_only_by_name(manager: BackendManager) -> None:
     for wanted in ("gpu", "cuda", "stb"):
         with pytest.raises(UnknownName):
             manager.select(wanted)
     assert manager.select("stub", "any chip").name == "stub"
 
 
-def test_an_unknown_backend_lists_names_and_kinds_and_suggests(manager: BackendManager) -> None:
+def test_unknown_backend_lists_names_and_kinds(manager: BackendManager) -> None:
     with pytest.raises(UnknownName) as caught:
         manager.select("asend")
     assert caught.value.suggestion == "ascend"
     assert {"numpy", "torch", "ascend", "npu", "cpu"} <= set(caught.value.known)
 
 
-def test_a_users_driver_is_chosen_by_kind_and_chip(manager: BackendManager) -> None:
+def test_user_driver_is_selected_by_kind_and_chip(manager: BackendManager) -> None:
     manager.register(Gpu())
     assert manager.select("gpu").name == "my-gpu"
-    manager.register(OtherGpu())
+    manager.register(gpu(name="other-gpu", chips=("mi300",)))
     assert manager.select("gpu", "mi300").name == "other-gpu"
     assert manager.select("gpu", "a100").name == "my-gpu"
     with refusal(UsageError, "backends.is_my_gpu_other"):
@@ -125,20 +92,20 @@ def test_a_users_driver_is_chosen_by_kind_and_chip(manager: BackendManager) -> N
     assert caught.value.suggestion == "a100"
 
 
-def test_a_users_driver_goes_before_a_builtin_of_its_kind_where_it_has_the_chip(manager: BackendManager) -> None:
-    manager.register(Npu())
+def test_user_driver_precedes_builtin_for_its_chips(manager: BackendManager) -> None:
+    manager.register(gpu(name="my-npu", kind="npu", chips=("n1",)))
     assert manager.select("npu").name == "my-npu"
     assert manager.select("npu", "n1").name == "my-npu"
     assert manager.select("npu", "ascend910b").name == "ascend"
 
 
-def test_a_driver_by_path_is_found_by_its_kind(manager: BackendManager) -> None:
+def test_driver_registered_by_path_has_kind(manager: BackendManager) -> None:
     manager.register_path("my-gpu", f"{__name__}:Gpu")
     assert "my-gpu" in manager.names()
     assert manager.select("gpu", "h100").name == "my-gpu"
 
 
-def test_a_plugin_without_its_framework_is_no_obstacle_for_others(manager: BackendManager, tmp_path: Any) -> None:
+def test_plugin_without_framework_hides_no_others(manager: BackendManager, tmp_path: Any) -> None:
     import sys
 
     (tmp_path / "lacking_plugin.py").write_text("import a_framework_that_is_not_installed\n")
@@ -154,7 +121,7 @@ def test_a_plugin_without_its_framework_is_no_obstacle_for_others(manager: Backe
         sys.path.remove(str(tmp_path))
 
 
-def test_a_path_whose_driver_has_another_name_is_refused(manager: BackendManager) -> None:
+def test_path_of_driver_with_other_name_fails(manager: BackendManager) -> None:
     manager.register_path("mine", f"{__name__}:Gpu")
     with refusal(UsageError, "backends.registered_for_driver_that"):
         manager.select("mine")
@@ -163,18 +130,21 @@ def test_a_path_whose_driver_has_another_name_is_refused(manager: BackendManager
 @pytest.mark.parametrize(
     ("driver", "message"),
     [
-        (Nameless(), "has no name"),
-        (OneChip(), "expected a tuple of names"),
+        (gpu(name=""), "has no name"),
+        (gpu(chips="a100"), "expected a tuple of names"),
         (Idle(), "neither `run` nor `run_into`"),
-        (FromTheFuture(), "api = 2"),
-        (Flushing(), "numerics.denormals = 'Flush', expected one of 'preserve', 'flush'"),
-        (Loose(), "numerics.accumulator = 'int8'"),
-        (Numberless(), "numerics = None"),
+        (gpu(api=2), "api = 2"),
+        (
+            gpu(numerics=Numerics(denormals="Flush")),
+            "numerics.denormals = 'Flush', expected one of 'preserve', 'flush'",
+        ),
+        (gpu(numerics=Numerics(accumulator="int8")), "numerics.accumulator = 'int8'"),
+        (gpu(numerics=None), "numerics = None"),
         (Gpu, "is the class Gpu, expected an instance"),
         (object(), "is a object, expected an instance"),
     ],
 )
-def test_a_driver_with_a_defect_is_refused_at_once(manager: BackendManager, driver: Any, message: str) -> None:
+def test_defective_driver_is_refused_on_registration(manager: BackendManager, driver: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         manager.register(driver)
 
@@ -194,7 +164,7 @@ def test_a_name_is_taken_once_unless_replaced(manager: BackendManager) -> None:
     assert manager.select("gpu") is replacement
 
 
-def test_no_driver_is_imported_before_it_is_asked_for() -> None:
+def test_drivers_are_imported_late() -> None:
     import subprocess
     import sys
 
@@ -203,7 +173,9 @@ def test_no_driver_is_imported_before_it_is_asked_for() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.mark.parametrize(("driver", "processor"), [(Idle(), "cpu"), (Gpu(), "accelerator"), (OnCpu(), "cpu")])
+@pytest.mark.parametrize(
+    ("driver", "processor"), [(Idle(), "cpu"), (Gpu(), "accelerator"), (gpu(numerics=Numerics(processor="cpu")), "cpu")]
+)
 def test_processor_of_a_kind(driver: BackendDriver, processor: str) -> None:
     case: Any = None
     assert declared_numerics(driver, case).processor == processor

@@ -33,7 +33,7 @@ def building(word: str) -> list[str]:
     return ["sh", "-c", f"echo {word} | tee -a log > kernel"]
 
 
-def test_a_build_is_made_again_where_another_has_taken_its_place(tmp_path: Path) -> None:
+def test_replaced_build_is_built_again(tmp_path: Path) -> None:
     asked = driver()
     found = [run(asked, tmp_path, building(word)) for word in ("small", "large", "small", "small")]
     assert found == ["small", "large", "small", "small"]
@@ -56,21 +56,21 @@ def test_every_step_of_a_build_is_repeated(tmp_path: Path) -> None:
         assert run(asked, tmp_path, [["sh", "-c", "rm -f kernel"], building(word)]) == word
 
 
-def test_a_build_sees_the_environment_that_the_plan_states(tmp_path: Path) -> None:
+def test_build_has_environment_of_plan(tmp_path: Path) -> None:
     asked = driver()
     build = ["sh", "-c", "echo $TILE | tee -a log > kernel"]
     assert [run(asked, tmp_path, build, env={"TILE": tile}) for tile in ("64", "128", "128")] == ["64", "128", "128"]
     assert built(tmp_path) == ["64", "128"]
 
 
-def test_one_environment_for_all_cases_is_one_build_though_it_has_tokens(tmp_path: Path) -> None:
+def test_tokens_in_environment_need_no_second_build(tmp_path: Path) -> None:
     asked = driver()
     for seed in (1, 2):
         run(asked, tmp_path, building("small"), seed=seed, env={"SEED": "{seed}"})
     assert built(tmp_path) == ["small"]
 
 
-def test_a_build_that_failed_leaves_nothing_that_another_case_could_take_for_its_own(tmp_path: Path) -> None:
+def test_failed_build_is_no_build_of_others(tmp_path: Path) -> None:
     asked = driver()
     run(asked, tmp_path, building("small"))
     with pytest.raises(Fault) as caught:
@@ -79,7 +79,7 @@ def test_a_build_that_failed_leaves_nothing_that_another_case_could_take_for_its
     assert run(asked, tmp_path, building("small")) == "small"
 
 
-def test_a_build_that_was_too_slow_is_tried_again_by_a_retry_and_with_more_time_alone(tmp_path: Path) -> None:
+def test_slow_build_repeats_only_with_more_time(tmp_path: Path) -> None:
     builds = Builds()
     tried: list[tuple[str, ...]] = []
     build = Build(workdir=tmp_path, commands=(("make",),), env=())
@@ -105,6 +105,6 @@ def test_a_build_that_was_too_slow_is_tried_again_by_a_retry_and_with_more_time_
     assert ask(3, 10, None) == (3, None)  # it stands
 
 
-def test_what_stands_in_a_folder_is_ignored_by_git(tmp_path: Path) -> None:
+def test_build_folder_is_ignored_by_git(tmp_path: Path) -> None:
     run(driver(), tmp_path, building("small"))
     assert (tmp_path / ".optest" / ".gitignore").read_text() == "*\n"

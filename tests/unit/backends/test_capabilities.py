@@ -54,7 +54,7 @@ def test_what_is_outside_is_never_asked() -> None:
     assert any("input is strided" in each for each in reasons)
 
 
-def test_a_promise_that_is_not_kept_is_an_error() -> None:
+def test_broken_promise_is_an_error() -> None:
     driver = Stating()
     inside = [case for case in cases() if why_not_run(case, driver) is None]
     statuses = {case.inputs[0].spec.dtype.name: execute([case], driver).verdicts[0] for case in inside}
@@ -177,7 +177,7 @@ def test_broadcasting_is_repetition_of_an_input(name: str, outside: set[str], in
     assert bool(outside) == bool(found[True])
 
 
-def test_one_head_of_keys_for_all_of_queries_is_no_broadcasting() -> None:
+def test_shared_key_head_is_no_broadcasting() -> None:
     grouped = next(x for x in sample_cases("sdpa") if x.attributes["enable_gqa"] and x.inputs[0].spec.rank == 4)
     for heads in ((2, 1), (3, 1), (8, 1)):
         inputs = tuple(

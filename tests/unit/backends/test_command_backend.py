@@ -82,7 +82,7 @@ def test_a_strided_input_is_written_dense(driver: BackendDriver, place: Path) ->
     assert (place / "input/input1.bin").stat().st_size == 24
 
 
-def test_an_input_in_another_dtype_is_rounded_and_said(driver: BackendDriver, place: Path) -> None:
+def test_input_file_of_other_dtype_is_noted(driver: BackendDriver, place: Path) -> None:
     files = {name: {"path": f"{name}.bin", "dtype": "float16"} for name in ("input0", "input1")}
     script = "import sys, numpy as np; (np.fromfile(sys.argv[1], 'f2').astype('f4')).tofile(sys.argv[2])"
     config = {"command": [sys.executable, "-c", script, "{input0}", "{output0}"], "inputs": files}
@@ -115,29 +115,47 @@ def test_tokens_environment_and_directory(driver: BackendDriver, place: Path) ->
     ]
 
 
-def test_a_cases_name_in_a_path_stays_one_component(driver: BackendDriver, place: Path) -> None:
+def test_case_name_is_one_path_component(driver: BackendDriver, place: Path) -> None:
     config = {"command": ADDING, "workdir": "runs/{case}", "prepare": ["cp", str(place / "add.py"), "."]}
     run(driver, place, config, name="../evil/[x y]")
     assert [path.name for path in (place / "runs").iterdir()] == ["evil_x_y"]
 
 
-def test_exit_status_42(driver: BackendDriver, place: Path) -> None:
-    found = fault(driver, place, "echo to out; echo boom >&2; exit 42")
-    assert (found.reason, found.status) == (Reason.EXIT_CODE, Status.ERROR)
-    assert "exited with status 42" in found.message
-    assert found.details["exit_code"] == 42
-    assert (found.details["stderr_tail"], found.details["stdout_tail"]) == ("boom\n", "to out\n")
-
-
-def test_a_crash_below_a_shell_is_a_crash(driver: BackendDriver, place: Path) -> None:
-    found = fault(driver, place, "sh -c 'kill -SEGV $$'; exit $?")
-    assert (found.reason, found.status) == (Reason.SIGNAL, Status.CRASHED)
-    assert says_exactly(found.message, "backends.sh_exited_with_status")
-    assert (found.details["exit_code"], found.details["signal"]) == (139, "SIGSEGV")
+@pytest.mark.parametrize(
+    ("script", "reason", "status", "details"),
+    [
+        (
+            "echo to out; echo boom >&2; exit 42",
+            Reason.EXIT_CODE,
+            Status.ERROR,
+            {"exit_code": 42, "stderr_tail": "boom\n", "stdout_tail": "to out\n"},
+        ),
+        ("sh -c 'kill -SEGV $$'; exit $?", Reason.SIGNAL, Status.CRASHED, {"exit_code": 139, "signal": "SIGSEGV"}),
+        (
+            "echo last words >&2; kill -SEGV $$",
+            Reason.SIGNAL,
+            Status.CRASHED,
+            {"signal": "SIGSEGV", "stderr_tail": "last words\n"},
+        ),
+        ("echo nothing done >&2", Reason.MISSING_OUTPUT, Status.FAILED, {"stderr_tail": "nothing done\n"}),
+    ],
+)
+def test_faults_of_commands(
+    driver: BackendDriver, place: Path, script: str, reason: Reason, status: Status, details: dict[str, Any]
+) -> None:
+    found = fault(driver, place, script)
+    assert (found.reason, found.status) == (reason, status)
+    assert details.items() <= found.details.items()
+    if reason is Reason.EXIT_CODE:
+        assert "exited with status 42" in found.message
+    elif reason is Reason.MISSING_OUTPUT:
+        assert found.details["path"] == str(place / "output/output0.bin")
+    elif "exit_code" in details:
+        assert says_exactly(found.message, "backends.sh_exited_with_status")
 
 
 @pytest.mark.parametrize("status", [1, 2, 128, 129, 130, 141, 143, 255])
-def test_a_status_that_no_crash_has_is_an_exit_status(driver: BackendDriver, place: Path, status: int) -> None:
+def test_other_exit_statuses_are_no_crash(driver: BackendDriver, place: Path, status: int) -> None:
     found = fault(driver, place, f"exit {status}")
     assert (found.reason, found.status) == (Reason.EXIT_CODE, Status.ERROR)
     assert "signal" not in found.details
@@ -150,26 +168,13 @@ def test_a_missing_command(driver: BackendDriver, place: Path) -> None:
     assert says(caught.value.message, "backends.no_such_program_does")
 
 
-def test_killed_by_a_signal(driver: BackendDriver, place: Path) -> None:
-    found = fault(driver, place, "echo last words >&2; kill -SEGV $$")
-    assert (found.reason, found.status, found.details["signal"]) == (Reason.SIGNAL, Status.CRASHED, "SIGSEGV")
-    assert found.details["stderr_tail"] == "last words\n"
-
-
-def test_exit_0_without_output(driver: BackendDriver, place: Path) -> None:
-    found = fault(driver, place, "echo nothing done >&2")
-    assert found.reason is Reason.MISSING_OUTPUT
-    assert found.details["path"] == str(place / "output/output0.bin")
-    assert found.details["stderr_tail"] == "nothing done\n"
-
-
 def test_a_stale_output_does_not_pass(driver: BackendDriver, place: Path) -> None:
     run(driver, place, {"command": ADDING})
     assert (place / "output/output0.bin").exists()
     assert fault(driver, place, "true").reason is Reason.MISSING_OUTPUT
 
 
-def test_a_stale_link_is_removed_and_not_what_it_points_to(driver: BackendDriver, place: Path) -> None:
+def test_stale_link_is_removed_without_its_target(driver: BackendDriver, place: Path) -> None:
     (place / "precious").write_bytes(b"\0" * 24)
     (place / "output").mkdir()
     (place / "output/output0.bin").symlink_to(place / "precious")
@@ -287,7 +292,7 @@ def test_build_runs_once_and_before_prepare(driver: BackendDriver, place: Path) 
     assert (place / "log").read_text().split() == steps
 
 
-def test_a_failed_build_is_told_for_every_case_and_tried_once(driver: BackendDriver, place: Path) -> None:
+def test_failed_build_runs_once_for_all_cases(driver: BackendDriver, place: Path) -> None:
     build = ["sh", "-c", "echo x >> tries; echo 'error: expected ;' >&2; exit 2"]
     for _ in range(2):
         found = fault(driver, place, "true", build=build)
@@ -304,7 +309,7 @@ def test_cleanup_runs_whatever_happens(driver: BackendDriver, place: Path, scrip
     assert (place / "cleaned").exists()
 
 
-def test_cleanup_runs_when_prepare_fails_and_its_own_failure_is_a_note(driver: BackendDriver, place: Path) -> None:
+def test_cleanup_follows_failed_prepare_and_notes_failures(driver: BackendDriver, place: Path) -> None:
     found = fault(driver, place, "true", prepare=["false"], cleanup=["touch", "cleaned"])
     assert (found.reason, found.message) == (Reason.EXIT_CODE, "prepare: false exited with status 1")
     assert (place / "cleaned").exists()
@@ -316,7 +321,7 @@ def test_cleanup_runs_when_prepare_fails_and_its_own_failure_is_a_note(driver: B
     assert "status 3\ndirty" in note.detail
 
 
-def test_golden_files_are_dumped_loaded_and_never_reused_for_another_case(driver: BackendDriver, place: Path) -> None:
+def test_golden_files_belong_to_one_case(driver: BackendDriver, place: Path) -> None:
     config = {"command": ADDING, "golden": {"output0": "golden/z.bin"}}
     one = command_case(config=config, base_dir=str(place))
     assert driver.golden(one) is None
@@ -333,7 +338,7 @@ def test_golden_files_are_dumped_loaded_and_never_reused_for_another_case(driver
     assert driver.golden(command_case(config=only_load, base_dir=str(place))) is not None
 
 
-def test_golden_files_of_another_reference_or_with_other_bytes_are_refused(driver: BackendDriver, place: Path) -> None:
+def test_golden_files_of_other_origin_are_refused(driver: BackendDriver, place: Path) -> None:
     config = {"command": ADDING, "golden": {"output0": "golden/z.bin"}}
     driver.run(command_case(config=config, base_dir=str(place)), inputs())
     load = {"command": ADDING, "golden": {"load": {"out": "golden/z.bin"}}}
@@ -361,12 +366,12 @@ def test_no_file_stands_for_two_things(driver: BackendDriver, place: Path, paths
     assert "has the path" in problem
 
 
-def test_an_output_that_prepare_brings_is_not_taken_for_the_commands(driver: BackendDriver, place: Path) -> None:
+def test_output_of_prepare_does_not_count(driver: BackendDriver, place: Path) -> None:
     prepare = ["sh", "-c", "mkdir -p output; head -c 24 /dev/zero > output/output0.bin"]
     assert fault(driver, place, "true", prepare=prepare).reason is Reason.MISSING_OUTPUT
 
 
-def test_a_users_golden_file_is_taken_with_a_note_and_never_overwritten(driver: BackendDriver, place: Path) -> None:
+def test_user_golden_file_is_noted_not_overwritten(driver: BackendDriver, place: Path) -> None:
     np.full(6, 5, np.float32).tofile(place / "mine.bin")
     case = command_case(config={"command": ADDING, "golden": {"out": "mine.bin"}}, base_dir=str(place))
     assert driver.golden(case)[0].tolist() == [[5.0] * 3] * 2
@@ -376,7 +381,7 @@ def test_a_users_golden_file_is_taken_with_a_note_and_never_overwritten(driver: 
     assert "has no .key file" in note.detail
 
 
-def test_beside_a_users_golden_file_a_missing_one_is_made(driver: BackendDriver, place: Path) -> None:
+def test_missing_golden_file_next_to_users_is_created(driver: BackendDriver, place: Path) -> None:
     both = OperatorDescriptor(
         name="both", signature="input -> low, high", reference=lambda given, _: (given[0] - 1.0, given[0] + 1.0)
     )
@@ -397,7 +402,7 @@ def test_beside_a_users_golden_file_a_missing_one_is_made(driver: BackendDriver,
     assert [each.tolist() for each in driver.golden(case)] == [[5, 5], [1, 1]]
 
 
-def test_golden_files_that_are_missing_or_of_another_size(driver: BackendDriver, place: Path) -> None:
+def test_missing_or_short_golden_files_fail(driver: BackendDriver, place: Path) -> None:
     config = {"command": ADDING, "golden": {"load": {"out": "g.bin"}}}
     case = command_case(config=config, base_dir=str(place))
     with pytest.raises(Fault, match="does not exist"):

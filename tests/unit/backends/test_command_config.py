@@ -111,7 +111,7 @@ def test_outputs_have_to_be_known() -> None:
     assert "output0" in problem
 
 
-def test_a_tensor_that_the_case_leaves_out_has_no_file() -> None:
+def test_omitted_tensor_has_no_file() -> None:
     case = case_of(ADD, spec("float32", 2), outputs=(spec("float32", 2),))
     case = type(case)(
         descriptor=case.descriptor,

@@ -33,7 +33,7 @@ cases:
 """
 
 
-def test_a_hang_is_reported_with_its_last_words_and_cleaned_up(tmp_path: Path) -> None:
+def test_hang_reports_output_and_cleans_up(tmp_path: Path) -> None:
     mark = str(uuid.uuid4().int)[:12]
     command = [sys.executable, "-m", "optest", "run", "--plan", "plan.yaml", "--no-color"]
     for timeout in SECONDS:

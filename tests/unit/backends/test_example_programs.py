@@ -33,7 +33,7 @@ def added(place: Path, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.n
     return np.fromfile(place / "output/output_z.bin", np.float16)
 
 
-def test_every_half_survives_adding_a_zero_of_its_sign(ascend_add: Path) -> None:
+def test_adding_signed_zero_keeps_every_half(ascend_add: Path) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     zero = np.where(np.signbit(every), np.float16(-0.0), np.float16(0.0))
     got = added(ascend_add, every, zero)
@@ -54,7 +54,7 @@ def test_sums_of_halves_are_rounded_once_to_even(ascend_add: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["npu", "ascend"])
-def test_the_failing_launch_fails_however_the_backend_is_chosen(ascend_add: Path, backend: str) -> None:
+def test_failing_launch_fails_for_each_backend_spelling(ascend_add: Path, backend: str) -> None:
     """The predecessor passed this plan with `--backend npu`, by its stub."""
     plan = str(ascend_add / "plan_failure.yaml")
     command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--backend", backend, "--no-color"]

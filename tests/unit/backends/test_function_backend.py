@@ -244,15 +244,32 @@ def by_status(outcome: Report, status: Status) -> list[CaseResult]:
 
 
 @pytest.mark.usefixtures("module")
-def test_a_function_is_asked_the_operator_of_its_name() -> None:
-    outcome = asked("kernels_under_test:softmax", dtype=("float32",), case_set=("ordinary", "attributes"))
-    assert not [each for each in outcome.results if each.status not in (Status.PASSED, Status.SKIPPED)]
-    assert len(by_status(outcome, Status.PASSED)) > 5
-    assert {each.operator for each in outcome.results} == {"softmax"}
+@pytest.mark.parametrize(
+    ("name", "operator", "case_sets", "least"),
+    [
+        ("softmax", "softmax", ("ordinary", "attributes"), 6),
+        ("adds_to_a", "add", ("ordinary",), 4),  # a parameter names the input that is written
+        ("of_another_library", "sin", ("ordinary", "special"), 6),  # returns another library's tensors
+        ("by_name", "topk", ("ordinary",), 1),  # returns its outputs by name
+        # Tensors behind an attribute, as of torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, eps).
+        ("by_torchs_signature", "layer_norm", ("attributes",), 3),
+    ],
+)
+def test_functions_pass_the_cases_of_their_operator(
+    name: str, operator: str, case_sets: tuple[str, ...], least: int
+) -> None:
+    outcome = asked(f"{operator}=kernels_under_test:{name}", dtype=("float32",), case_set=case_sets)
+    assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED}
+    passed = by_status(outcome, Status.PASSED)
+    assert len(passed) >= least
+    assert {each.operator for each in outcome.results} == {operator}
+    if name == "by_torchs_signature":
+        assert {len(each.shapes) for each in passed} >= {1, 3}
+        assert not by_status(outcome, Status.SKIPPED)
 
 
 @pytest.mark.usefixtures("module")
-def test_an_attribute_that_it_does_not_take_is_a_gap_unless_it_has_the_default() -> None:
+def test_missing_parameter_accepts_only_default_attribute() -> None:
     outcome = asked("softmax=kernels_under_test:forgets_the_axis", dtype=("float32",), case_set=("attributes",))
     assert not by_status(outcome, Status.FAILED)
     gaps = by_status(outcome, Status.SKIPPED)
@@ -261,7 +278,7 @@ def test_an_attribute_that_it_does_not_take_is_a_gap_unless_it_has_the_default()
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("module")
-def test_a_dimension_from_the_front_may_be_the_default_from_the_end() -> None:
+def test_dimension_counted_from_front_equals_default() -> None:
     for name, status in (("cut_to_64_columns", Status.FAILED), ("of_the_last_dimension", Status.PASSED)):
         outcome = asked(f"softmax=kernels_under_test:{name}", dtype=("float32",), case_set=("sizes", "attributes"))
         assert len([each for each in by_status(outcome, status) if "/sizes/" in each.id]) > 5, name
@@ -277,13 +294,6 @@ def test_a_module_gets_what_its_forward_takes(name: str) -> None:
     outcome = asked(f"softmax=kernels_under_test:{name}", dtype=("float32",), case_set=("attributes",))
     assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
     assert any("takes no dim, which is 0" in each.verdict.message for each in outcome.results)
-
-
-@pytest.mark.usefixtures("module")
-def test_inputs_that_are_written_go_by_the_names_of_parameters() -> None:
-    outcome = asked("kernels_under_test:adds_to_a", op=("add",), dtype=("float32",), case_set=("ordinary",))
-    assert len(by_status(outcome, Status.PASSED)) > 3
-    assert not by_status(outcome, Status.FAILED)
 
 
 @pytest.mark.usefixtures("module")
@@ -315,7 +325,7 @@ def test_an_annotation_says_that_it_takes_torch_tensors() -> None:
 
 
 @pytest.mark.usefixtures("module")
-def test_what_a_kernel_promises_is_asked_and_the_rest_is_a_gap() -> None:
+def test_only_promised_cases_of_kernel_run() -> None:
     outcome = asked("kernels_under_test:narrow", tier="full")
     assert {each.operator for each in outcome.results} == {"relu"}
     passed = by_status(outcome, Status.PASSED)
@@ -324,28 +334,6 @@ def test_what_a_kernel_promises_is_asked_and_the_rest_is_a_gap() -> None:
     assert {each.dtypes for each in passed} == {("float32",)}
     wrong = [each for each in outcome.results if each.reason is Reason.NOT_REFUSED]
     assert not [each for each in outcome.results if each.status is Status.FAILED and each not in wrong]
-
-
-@pytest.mark.usefixtures("module")
-def test_a_tensor_of_another_library_and_how_it_computes() -> None:
-    outcome = asked("kernels_under_test:of_another_library", case_set=("ordinary", "special"))
-    assert len(by_status(outcome, Status.PASSED)) > 5
-    assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
-
-
-@pytest.mark.usefixtures("module")
-def test_outputs_by_name() -> None:
-    outcome = asked("kernels_under_test:by_name", case_set=("ordinary",))
-    assert by_status(outcome, Status.PASSED)
-    assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED}
-
-
-@pytest.mark.usefixtures("module")
-def test_tensors_behind_an_attribute_go_by_name() -> None:
-    """As in ``torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, eps)``."""
-    outcome = asked("layer_norm=kernels_under_test:by_torchs_signature", dtype=("float32",), case_set=("attributes",))
-    assert {each.status for each in outcome.results} == {Status.PASSED}
-    assert {len(each.shapes) for each in outcome.results} >= {1, 3}
 
 
 @pytest.mark.usefixtures("module")
@@ -454,7 +442,7 @@ def test_what_may_be_meant_if_most_calls_fail() -> None:
 
 
 @pytest.mark.usefixtures("module")
-def test_decorators_of_one_operator_add_up_and_are_found_by_its_other_names() -> None:
+def test_decorators_add_up_for_all_aliases() -> None:
     @optest.kernel("scaled_dot_product_attention", dtypes=("float32",), ignores=("enable_gqa",))
     @optest.kernel("scaled_dot_product_attention", ranks=(4,), broadcasts=False)
     def attend(q: object, k: object, v: object) -> None: ...
@@ -494,7 +482,7 @@ def test_names_that_functions_have_for_tensors_and_attributes() -> None:
         ("max_pool2d=kernels_under_test:pool_by_pairs", "takes no padding of (2, 1"),
     ],
 )
-def test_numbers_of_each_dimension_come_in_the_form_of_the_parameter(name: str, refused: str) -> None:
+def test_numbers_have_form_of_parameter(name: str, refused: str) -> None:
     pytest.importorskip("torch")
     outcome = asked(name, dtype=("float32",), case_set=("ordinary", "attributes"))
     assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
@@ -503,14 +491,14 @@ def test_numbers_of_each_dimension_come_in_the_form_of_the_parameter(name: str, 
 
 
 @pytest.mark.usefixtures("module")
-def test_a_function_that_takes_other_forms_as_well_is_judged() -> None:
+def test_function_accepting_other_forms_is_compared() -> None:
     outcome = asked("conv2d=kernels_under_test:conv_by_either", dtype=("float32",), case_set=("attributes",))
     assert by_status(outcome, Status.FAILED)
     assert all(len({*each.attributes["stride"]}) == 2 for each in by_status(outcome, Status.FAILED))
 
 
 @pytest.mark.usefixtures("module")
-def test_jax_makes_indices_in_int32_and_has_no_dimension_of_scalars(tmp_path: Path) -> None:
+def test_jax_indices_and_scalar_dimensions(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     (tmp_path / "of_jax.py").write_text("import jax\ndef topk(x, k, dim=-1): return jax.lax.top_k(x, k)\n")
     outcome = asked("of_jax:topk", dtype=("float32",), case_set=("ordinary",))
@@ -551,7 +539,7 @@ def test_a_function_that_fails_on_arrays_gets_tensors(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("module")
-def test_whether_a_case_gets_tensors_depends_on_no_other_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_get_tensors_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr("optest.backends.function.arrays_of", lambda _: "numpy")
     given: dict[str, Any] = {"dtype": ("float32",), "case_set": ("ordinary", "layouts")}

@@ -25,7 +25,7 @@ def case_of_a_file(place: Path, config: Any, **fields: Any) -> TestCase:
     return replace(case, inputs=(replace(first, fill=Fill(kind="file", parameters={"path": "x.npy"})), *others))
 
 
-def test_a_golden_file_of_another_content_of_the_same_input_file_is_stale(tmp_path: Path) -> None:
+def test_changed_input_file_makes_golden_stale(tmp_path: Path) -> None:
     driver = BackendManager(_BUILTINS).get("command")
     np.save(tmp_path / "x.npy", inputs()[0])
     case = case_of_a_file(tmp_path, BOTH)
@@ -42,9 +42,7 @@ def test_a_golden_file_of_another_content_of_the_same_input_file_is_stale(tmp_pa
 
 
 @pytest.mark.parametrize("hook", ["reference", "generator"])
-def test_a_golden_file_of_other_code_of_the_same_name_is_stale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str
-) -> None:
+def test_changed_code_makes_golden_file_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str) -> None:
     driver = BackendManager(_BUILTINS).get("command")
     monkeypatch.syspath_prepend(str(tmp_path))
     code = tmp_path / f"golden_{hook}_of_mine.py"
@@ -56,7 +54,7 @@ def test_a_golden_file_of_other_code_of_the_same_name_is_stale(
     assert driver.golden(case) is None
 
 
-def test_a_key_that_a_user_wrote_vouches_for_the_case_alone(tmp_path: Path) -> None:
+def test_user_key_covers_only_the_case(tmp_path: Path) -> None:
     driver = BackendManager(_BUILTINS).get("command")
     np.save(tmp_path / "x.npy", inputs()[0])
     case = case_of_a_file(tmp_path, LOAD)

@@ -6,6 +6,6 @@ import optest.backends
 import optest.spec
 
 
-def test_a_driver_declares_its_arithmetic_without_a_second_import() -> None:
+def test_numerics_are_importable_from_backends() -> None:
     assert optest.backends.Numerics is optest.spec.Numerics
     assert {"BackendDriver", "Fault", "Numerics", "Reason", "backend_manager"} <= set(optest.backends.__all__)

@@ -197,7 +197,7 @@ def test_openvino_says_its_precision() -> None:
 
 
 @pytest.mark.heavy
-def test_a_node_means_what_plans_mean_with_its_name() -> None:
+def test_node_has_meaning_of_onnx_name() -> None:
     """The table of this backend and that of ONNX's names in plans are each other's inverse."""
     seen = set()
     for descriptor in operators:

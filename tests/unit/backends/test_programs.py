@@ -53,7 +53,7 @@ def cases(file: str, **options: Any) -> list[TestCase]:
     return check_request({"backend": "command", "config": file, **options}).run.cases
 
 
-def test_only_cases_that_the_command_can_be_given_are_asked(tmp_path: Path) -> None:
+def test_cases_unsuitable_for_command_are_skipped(tmp_path: Path) -> None:
     found = cases(config(tmp_path))
     inside = [case for case in found if why_outside(case, "command") is None]
     assert {case.descriptor.name for case in found} == {"neg", "softmax"}
@@ -65,7 +65,7 @@ def test_only_cases_that_the_command_can_be_given_are_asked(tmp_path: Path) -> N
         assert words in reasons
 
 
-def test_a_case_without_the_size_of_a_token_is_none_for_the_command(tmp_path: Path) -> None:
+def test_case_lacking_size_of_token_is_skipped(tmp_path: Path) -> None:
     found = cases(config(tmp_path, softmax={"promises": {}}), op=("softmax",))
     vectors = [why_outside(case, "command") for case in found if case.inputs[0].spec.rank == 1]
     assert any("the command takes {shape0[1]}" in (each or "") for each in vectors)
@@ -96,7 +96,7 @@ def test_the_tokens_of_a_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_program_is_found_and_a_right_one_passes(tmp_path: Path) -> None:
+def test_wrong_program_fails_and_right_passes(tmp_path: Path) -> None:
     outcome = check(
         backend="command",
         config=config(tmp_path),
@@ -132,7 +132,7 @@ def test_a_wrong_config_is_refused(tmp_path: Path, changes: dict[str, Any], said
     assert said in str(caught.value)
 
 
-def test_an_operator_that_the_config_has_not_is_none(tmp_path: Path) -> None:
+def test_operator_missing_from_config_is_unsupported(tmp_path: Path) -> None:
     with refusal(NothingSelected, "backends.relu_is_not_in"):
         cases(config(tmp_path), op=("relu",))
     with pytest.raises(OptestError, match="--backend command --config kernels"):

@@ -30,7 +30,7 @@ def test_the_reference_is_rounded_to_the_declared_dtype(driver: Any) -> None:
     assert output.tolist() == [float(ml_dtypes.bfloat16(1 / 3))] * 2
 
 
-def test_an_undeclared_float64_stands_for_the_dtype_of_the_inputs(driver: Any) -> None:
+def test_undeclared_float64_becomes_dtype_of_inputs(driver: Any) -> None:
     (output,) = driver.run(case_of(ADD, spec("float32", 2, 3), spec("float32", 2, 3)), inputs())
     assert output.dtype == np.float32
     assert output.tolist() == [[0, 11, 22], [33, 44, 55]]
@@ -41,7 +41,7 @@ def test_the_cases_own_reference_goes_first(driver: Any) -> None:
     assert driver.run(case, [np.ones(2), np.ones(2)])[0].tolist() == [1 / 3, 1 / 3]
 
 
-def test_a_bare_array_is_one_output_and_an_optional_input_is_none(driver: Any) -> None:
+def test_bare_array_output_and_missing_input(driver: Any) -> None:
     def reference(given: Any, _attributes: Any) -> Any:
         assert given[1] is None
         return given[0] + given[2]

@@ -60,7 +60,7 @@ def test_what_libraries_get_wrong_is_among_them() -> None:
     assert shared["a window that slides by one"] == (12, 1, 1)
 
 
-def test_a_size_of_1_gets_strides_that_nobody_may_use() -> None:
+def test_size_1_has_unusable_strides() -> None:
     odd = [each.strides for each in patterns((3, 1)) if "size is 1" in each.name]
     assert odd == [(1, 13), (1, 0), (1, -3)]
 

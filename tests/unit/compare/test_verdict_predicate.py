@@ -188,19 +188,19 @@ def test_the_fast_test_refuses_half_infinity_and_nan(code: int) -> None:
         assert not fast(np.ones(1, np.float16), actual)
 
 
-def test_every_half_loads_exactly() -> None:
-    every = np.arange(0x10000, dtype=np.uint16).view(np.float16)
-    finite = every[np.isfinite(every)]
-    wide = widening.widen_half(finite)
-    assert wide is not None
-    assert np.array_equal(wide.view(np.uint64), finite.astype(np.float64).view(np.uint64))
-    assert widening.widen_half(every) is None
-
-
-def test_every_bfloat16_loads_exactly() -> None:
-    every = np.arange(0x10000, dtype=np.uint16).view(numpy_dtype(dtype("bfloat16")))
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_every_16_bit_float_loads_exactly(name: str) -> None:
+    every = np.arange(0x10000, dtype=np.uint16).view(numpy_dtype(dtype(name)))
+    loaded = np.empty(every.size, np.float32)
     with np.errstate(all="ignore"):
-        assert np.array_equal(widening.widen_bfloat16(every), every.astype(np.float64), equal_nan=True)
+        widening.LOADERS[name](every, loaded)
+        expected = every.astype(np.float32)
+    finite = np.isfinite(expected)
+    assert np.array_equal(loaded[finite].view(np.uint32), expected[finite].view(np.uint32))
+    if name == "bfloat16":
+        assert np.array_equal(loaded, expected, equal_nan=True)
+    else:
+        assert np.abs(loaded[~finite]).min() >= widening.HALF_INFINITY
 
 
 @pytest.mark.parametrize("at", [0, kernels.BLOCK - 1, kernels.BLOCK, kernels.BLOCK + 1, 3 * kernels.BLOCK])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,12 @@ def test_similar_failures_have_one_block(result: Make, measure: Make) -> None:
     assert "CRASHED  exp/ordinary/1" in text
 
 
+def failure(result: Make, operator: str, number: int, reason: Reason, message: str = "", **more: Any) -> CaseResult:
+    return result(  # type: ignore[no-any-return]
+        id=f"{operator}/{number}", operator=operator, reason=reason, message=message, **more
+    )
+
+
 def raised(result: Make, operator: str, number: int, said: str, frames: str) -> CaseResult:
     return result(
         id=f"{operator}/ordinary/{number}",
@@ -184,16 +191,23 @@ def test_exceptions_are_grouped_regardless_of_shapes(result: Make) -> None:
 
 
 def test_failures_of_one_reason_are_grouped_by_text(result: Make) -> None:
-    def of(number: int, reason: Reason, message: str, **more: Any) -> CaseResult:
-        return result(id=f"add/{number}", operator="add", reason=reason, message=message, **more)  # type: ignore[no-any-return]
-
     def ended(number: int, code: int, last: str, **more: Any) -> CaseResult:
         details = {"exit_code": code, "stderr_tail": f"starting {number}\n{last}\n"}
-        return of(number, Reason.EXIT_CODE, f"run.sh exited with status {code}", details=details, **more)
+        return failure(
+            result, "add", number, Reason.EXIT_CODE, f"run.sh exited with status {code}", details=details, **more
+        )
 
     def accepted(number: int, description: str = "", why: str = "") -> CaseResult:
         message = "the call was accepted, expected refused with Exception"
-        return of(number, Reason.NOT_REFUSED, message, description=description, details={"why": why} if why else {})
+        return failure(
+            result,
+            "add",
+            number,
+            Reason.NOT_REFUSED,
+            message,
+            description=description,
+            details={"why": why} if why else {},
+        )
 
     other = {"backend": "command", "case": {"backend_config": {"command": {"command": "bash other.sh"}}}}
     results = [
@@ -217,9 +231,7 @@ def test_failures_of_one_reason_are_grouped_by_text(result: Make) -> None:
 
 
 def test_blocks_are_in_order_of_urgency(result: Make) -> None:
-    def of(operator: str, number: int, reason: Reason, message: str = "", **more: Any) -> CaseResult:
-        return result(id=f"{operator}/{number}", operator=operator, reason=reason, message=message, **more)  # type: ignore[no-any-return]
-
+    of = partial(failure, result)
     strided = {"case": {"inputs": [["a", "input0", ["float32", [4, 4], [1, 4], 0], "randn", {}]]}}
     results = [
         of("add", 0, Reason.NOT_REFUSED, "accepted"),
@@ -416,9 +428,7 @@ def test_shared_diagnosis_is_one_group_within_file(result: Make) -> None:
 def test_groups_have_operator_family_reason_and_circumstance(result: Make) -> None:
     """Faults of memory differ in bytes; conv1d and conv2d are one; what is of no operator comes first."""
 
-    def of(operator: str, number: int, reason: Reason, message: str, **more: Any) -> CaseResult:
-        return result(id=f"{operator}/{number}", operator=operator, reason=reason, message=message, **more)
-
+    of = partial(failure, result)
     shapes = {"input0": (4, 4)}
     strided = {"shapes": shapes, "case": {"inputs": [["a", "input0", ["float32", [4, 4], [1, 4], 0], "randn", {}]]}}
     dense = {"shapes": shapes, "case": {"inputs": [["a", "input0", ["float32", [4, 4]], "randn", {}]]}}

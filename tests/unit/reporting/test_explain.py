@@ -9,8 +9,20 @@ from typing import Any
 import pytest
 from texts import says, says_exactly
 
-from optest.reporting.explain import explain, gist, headline, progress_text
-from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status
+from optest.reporting.explain import explain, explanation_of, gist, headline, progress_text
+from optest.reporting.json_report import build_report
+from optest.spec import (
+    BAD_STATUSES,
+    CaseResult,
+    Check,
+    CheckState,
+    Measure,
+    Reason,
+    RuleUsed,
+    RunInfo,
+    RunSummary,
+    Status,
+)
 
 GOLDEN = Path(__file__).with_name("failure_blocks.txt")
 Make = Callable[..., Any]
@@ -214,6 +226,21 @@ def test_blocks_are_those_of_golden_file(result: Make, measure: Make) -> None:
     assert text_of(blocks(result, measure)) == GOLDEN.read_text(encoding="utf-8")
 
 
+def test_json_has_derived_facts_of_block(result: Make, measure: Make) -> None:
+    info = RunInfo(run_id="r1", started_at="", total=1, target="torch:cpu", seed=7)
+    remedies = 0
+    for failure in blocks(result, measure).values():
+        if failure.status in BAD_STATUSES:
+            summary = RunSummary.of([failure], total=1, duration_s=1.0)
+            (case,) = build_report(info, [failure], summary)["cases"]
+            derived = case["explanation"]
+            texts = [derived["remedy"], *(hint for hints in derived["hints"].values() for hint in hints)]
+            assert {f"  {text}" for text in texts if text} <= set(explain(failure))
+            assert failure.verdict.message or derived["meaning"]
+            remedies += bool(derived["remedy"])
+    assert remedies > len(Reason) / 2
+
+
 def test_output_before_crash_is_shown(result: Make) -> None:
     """Though the worker talked for long before, and Python says at the end where it stood."""
     chatter = "\n".join(f"loading kernel {number}" for number in range(60))
@@ -363,8 +390,8 @@ def test_out_of_bounds_remedy_depends_on_layout(spec: list[Any], word: str, resu
     )
     (line,) = [line for line in explain(failed) if line.startswith("  READ_OUT_OF_BOUNDS: ")]
     assert word in line
-    (line,) = [line for line in explain(failed, of_all=True) if line.startswith("  READ_OUT_OF_BOUNDS: ")]
-    assert "block" in line, "a layout that other failing cases have not is no cause"
+    remedy = explanation_of(failed, always_fails=True).remedy
+    assert "block" in remedy, "a layout that other failing cases have not is no cause"
 
 
 def test_measure_without_numbers_is_counted(result: Make, measure: Make) -> None:

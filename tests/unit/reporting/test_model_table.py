@@ -82,23 +82,11 @@ def info_of(results: list[CaseResult], **more: Any) -> RunInfo:
 
 
 def test_the_terminal_has_a_line_for_each_model(results: list[CaseResult]) -> None:
-    rows = [line.split() for line in shown(results) if line.strip().startswith(("model ", "gpt ", "llama "))]
+    rows = [" ".join(line.split()) for line in shown(results) if line.strip().startswith(("model ", "gpt ", "llama "))]
     assert rows == [
-        [
-            "model",
-            "operators",
-            "signatures",
-            "executed",
-            "shared",
-            "passed",
-            "failed",
-            "skipped",
-            "pass",
-            "rate",
-            "time",
-        ],
-        ["gpt", "2", "2", "2", "0", "1", "1", "-", "50.0%", "2.4", "ms"],
-        ["llama", "3", "3", "0", "2", "1", "1", "1", "50.0%", "-"],
+        "model operators signatures executed shared passed failed skipped pass rate time",
+        "gpt 2 2 2 0 1 1 - 50.0% 2.4 ms",
+        "llama 3 3 0 2 1 1 1 50.0% -",
     ]
 
 

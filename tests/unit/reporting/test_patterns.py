@@ -275,6 +275,21 @@ def test_16_bit_roundings_represent_no_wider_dtype(result: Make, measure: Callab
     assert group.first is wide
 
 
+def test_group_shows_simplest_call_with_rounding_hint(result: Make, measure: Callable[..., Measure]) -> None:
+    rule = RuleUsed(name="composed", layer="operator", text="steps")
+    far, few, large = (
+        result(
+            id=str(size),
+            shapes={"input0": (4, size)},
+            reason=Reason.VALUE,
+            measures=[measure(mismatched=8, max_ulp_error=error, rule=rule)],
+        )
+        for size, error in ((2, 900.0), (7, 1.5), (65536, 1.5))
+    )
+    (group,) = failure_groups([large, few, far])
+    assert group.first is few
+
+
 @pytest.mark.parametrize(("texts", "words"), [(20, ""), (4, "only with given=3 (all 5 such cases, none of 16 others)")])
 def test_unique_attribute_texts_are_no_pattern(result: Make, texts: int, words: str) -> None:
     """As the values in a model that a traced node gets; some nodes share one, and some have none."""

@@ -18,6 +18,7 @@ from texts import refusal, says
 from optest.errors import InternalError, UnknownName, UsageError
 from optest.reporting import Reporter, ReportManager, make_reporter, report_from_journal, reporters
 from optest.reporting import schema as report_schema
+from optest.reporting.explain import Explanation
 from optest.reporting.json_report import build_report, report_text
 from optest.reporting.schema import REPORT_SCHEMA, require_fit
 from optest.reporting.terminal import TerminalReporter
@@ -99,6 +100,8 @@ def test_what_the_report_says(results: list[CaseResult]) -> None:
     assert failed["measures"][0]["worst_used"] == "inf"
     assert failed["attributes"] == {"high": {"$float": "inf"}, "$$float": "x"}
     assert failed["details"] == {"x": {"$float": "nan"}}
+    assert failed["explanation"]["same_cause"] == failed["id"]
+    assert passed["explanation"] is skipped["explanation"] is None
     assert (skipped["reason"], skipped["message"], skipped["chip"]) == ("UNSUPPORTED", "no float8", "a100")
 
 
@@ -109,7 +112,9 @@ def test_nothing_of_a_result_is_left_out() -> None:
         return {field.name for field in dataclasses.fields(noun)}
 
     case = set(report_schema.CaseEntry.__struct_fields__)
-    assert case == (fields(CaseResult) | fields(Verdict) | {"tolerance", "layouts"}) - {"verdict", "case", "pictures"}
+    added = {"tolerance", "layouts", "explanation"}
+    assert case == (fields(CaseResult) | fields(Verdict) | added) - {"verdict", "case"}
+    assert set(report_schema.ExplanationEntry.__struct_fields__) == fields(Explanation) | {"same_cause"}
     assert set(report_schema.MeasureEntry.__struct_fields__) == fields(Measure)
     assert set(report_schema.TimingsEntry.__struct_fields__) == fields(Timings)
     assert set(report_schema.RunEntry.__struct_fields__) == fields(RunInfo) - {"run_id", "total", "fingerprint"} | {

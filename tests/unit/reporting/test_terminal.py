@@ -93,12 +93,13 @@ def test_all_well_needs_no_table(result: Make) -> None:
     assert says_exactly(run([result()], io.StringIO(), verbosity=-1), "reporting.passed_in_journal_optest")
 
 
-def test_verbose_adds_rule_share_time_and_checks(result: Make) -> None:
+def test_verbose_adds_rule_share_time_and_checks(result: Make, measure: Make) -> None:
     checks = (
         Check(name="inputs", state=CheckState.DONE),
         Check(name="unwritten", state=CheckState.NOT_POSSIBLE, detail="the backend allocates"),
     )
-    text = run([result(checks=checks)], io.StringIO(), verbosity=1)
+    measured = measure(worst_used=0.25, statistic=0.5, statistic_limit=1.25, max_ulp_error=0.9876)
+    text = run([result(checks=checks, measures=(measured,))], io.StringIO(), verbosity=1)
     assert says(text, "reporting.out_elements_compared_of")
     assert "  operator  passed  reasons\n" in text
 
@@ -107,10 +108,6 @@ def test_refusals_that_passed_are_counted(result: Make) -> None:
     refused = replace(result(), verdict=Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED))
     assert says(run([refused, result(), refused], io.StringIO()), "reporting.passed_calls_refused", count=2)
     assert lacks(run([result()], io.StringIO()), "reporting.passed_calls_refused", count=0)
-
-
-def test_verbose_names_evidence_without_measures(result: Make) -> None:
-    refused = replace(result(), verdict=Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED))
     assert says(run([refused], io.StringIO(), verbosity=1), "reporting.evidence_raised_as_expected")
 
 

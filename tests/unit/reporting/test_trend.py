@@ -74,15 +74,11 @@ def test_what_became_of_a_case(name: str, case: Make, result: Make) -> None:
     words, kind = HISTORIES[name]
     other = result(id="other")
     runs = [journal(number, [other, *([case(word)] if word else [])]) for number, word in enumerate(words, 1)]
-    trend = trend_of(reversed_list(runs))  # they are put in order by when they began
+    trend = trend_of(runs[::-1])  # they are put in order by when they began
     assert [change.kind for change in trend.changes] == ([] if kind is None else [kind])
     assert trend.still_failing == (("a",) if kind is None and words[-1] == F else ())
     for change in trend.changes:
         assert change.statuses == tuple(word or "-" for word in words)
-
-
-def reversed_list(runs: list[Journal]) -> list[Journal]:
-    return runs[::-1]
 
 
 def test_a_turn_while_nothing_changed_is_flaky(case: Make) -> None:
