@@ -74,16 +74,18 @@ KEPT = re.compile(
     r"\b(if|or|because) (there|it|they|the pool|the operator|torch|[\w ]+ of torch) (is|are|has|have) none\b( yet)?"
     r"|if none of\b|is none of\b"
     # Definitions by cases, and elements of an array that fulfil a condition.
-    r"|\b(NaN|True|true|False|0|1|x|input|accurate|zeros|numbers?|accepted|above|matches|negative|positive|infinit\w+|max|there"
-    r"|[a-z]\w*\)|\d[\d.]*\)?|Return|values|elements?|mask|differs?|everywhere) where\b"
+    r"|\b(NaN|True|true|False|0|1|x|input|accurate|zeros|numbers?|accepted|above|matches|negative|positive|infinit\w+"
+    r"|max|there|[a-z]\w*\)|\d[\d.]*\)?|Return|values|elements?|mask|differs?|everywhere) where\b"
     r"|, where (any|elements|exp|it|floor|no|scale|t|they|x|NaN|do not|its|torch)\b|where (possible|they are|the mask)\b"
     r"|\bof where\b|, where and\b|\(?Where[:(]|\bslice_scatter where\b|\brelu sigmoid where\b"
     # States of a scan or of a random generator.
-    r"|\b(batch x dim x|dim,|over|with which|final|random|last|P\[batch, dim,|all|their) states\b|\bstates\]|\bstates: bool\b"
+    r"|\b(batch x dim x|dim,|over|with which|final|random|last|P\[batch, dim,|all|their) states\b"
+    r"|\bstates\]|\bstates: bool\b"
     # Units in the last place, and a path that goes on.
     r"|[Uu]nits? in the last place|in its place|out of place|at random places|\bgoes on\b|\bcomes first\b"
-    r"|\bwhat (is wrong|changed|was|is|it|happens?)\b|\bown (calls|mask|infinite|code|process|dtype|samples|tests|checks)\b"
-    r"|\bPython's own\b|\b(calls?|checks?|conversions?|copies) (was|were|that were) made\b|\bmade no call\b|\bmade (before|after)\b"
+    r"|\bwhat (is wrong|changed|was|is|it|happens?)\b"
+    r"|\bown (calls|mask|infinite|code|process|dtype|samples|tests|checks)\b|\bPython's own\b"
+    r"|\b(calls?|checks?|conversions?|copies) (was|were|that were) made\b|\bmade (no call|before|after)\b"
     r"|\bas it was found\b|\bfound (another|for operations)\b|no \w+( \w+)? (was )?found\b"
 )
 CODE = re.compile(r"``.*?``|:\w+:`.*?`|`[^`\n]*`", re.DOTALL)
