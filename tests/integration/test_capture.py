@@ -188,7 +188,7 @@ def test_smaller_sizes_and_the_dispatchers_level_pass_too(tmp_path: Path) -> Non
     assert large == {64}  # of a view as 8 heads of 8, which no division of both leaves a view
 
 
-def test_what_a_file_says_is_found_by_a_backend_that_is_wrong(tmp_path: Path) -> None:
+def test_captured_file_detects_wrong_backend(tmp_path: Path) -> None:
     """Strides are part of a captured call: a device that loses them is found out by the calls that have some."""
     plan = str(MODELS / "gpt2.yaml")
     environment = {"PYTHONPATH": str(MODELS), "OPTEST_PLUGINS": "dense_device"}

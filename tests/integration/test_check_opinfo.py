@@ -48,7 +48,7 @@ def run(folder: Path, *words: str) -> tuple[dict[str, CaseResult], str]:
 
 
 @pytest.mark.heavy
-def test_two_operators_pass_and_a_replay_asks_the_same_bits(tmp_path: Path) -> None:
+def test_replay_uses_same_bits_as_run(tmp_path: Path) -> None:
     found, text = run(tmp_path, "--source", "opinfo:softmax,exp", "--dtype", "float32")
     assert {each.status.value for each in found.values()} == {"passed"}, text
     assert {name.split("::")[1] for name in found} == {"softmax", "softmax.with_dtype", "exp"}
@@ -62,7 +62,7 @@ def test_two_operators_pass_and_a_replay_asks_the_same_bits(tmp_path: Path) -> N
 
 
 @pytest.mark.heavy
-def test_a_wrong_backend_is_found_and_its_failures_are_run_again(tmp_path: Path) -> None:
+def test_failures_of_wrong_backend_are_run_again(tmp_path: Path) -> None:
     found, text = run(tmp_path, "--source", "opinfo:exp", "--dtype", "float32", "--backend", "scaled_torch")
     wrong = {name for name, each in found.items() if each.status.value == "failed"}
     assert wrong == {name for name, each in found.items() if each.verdict.measures[0].compared}
@@ -73,7 +73,7 @@ def test_a_wrong_backend_is_found_and_its_failures_are_run_again(tmp_path: Path)
 
 
 @pytest.mark.heavy
-def test_a_run_that_was_stopped_goes_on_by_its_name(tmp_path: Path) -> None:
+def test_stopped_run_resumes_by_name(tmp_path: Path) -> None:
     found, _ = run(tmp_path, "--source", "opinfo:exp", "--dtype", "float32", "-x", "--backend", "scaled_torch")
     stopped = len(found)
     (folder,) = (tmp_path / ".optest" / "runs").iterdir()
@@ -82,7 +82,7 @@ def test_a_run_that_was_stopped_goes_on_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_the_plan_of_one_case_draws_the_same_values(tmp_path: Path) -> None:
+def test_plan_of_case_draws_same_values(tmp_path: Path) -> None:
     _, text = run(
         tmp_path, "--source", "opinfo:add", "--dtype", "float32", "--backend", "scaled_torch", "--tag", "inplace"
     )
@@ -123,7 +123,7 @@ def test_gradients_of_thirty_operators_pass_on_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_inductor_agrees_on_the_first_sample_of_each_operator(tmp_path: Path) -> None:
+def test_inductor_passes_first_sample_of_each_operator(tmp_path: Path) -> None:
     words = ("--dtype", "float32", "--compile-backend", "inductor", "--case", "opinfo::*::sample0", "-j", "2")
     found, text = run(tmp_path, "--source", f"opinfo:{OPERATORS}", *words)
     assert len(found) >= 30

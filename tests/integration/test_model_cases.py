@@ -247,7 +247,7 @@ REASONS = {
 }
 
 
-def test_a_wrong_backend_is_found_in_the_figures_of_each_model(tmp_path: Path) -> None:
+def test_model_table_shows_failures_of_wrong_backend(tmp_path: Path) -> None:
     """The second model allows what one fault does: its copy of that case passes, though the execution is shared."""
     write(
         tmp_path,
@@ -297,9 +297,7 @@ OF_GRADIENTS = {
 
 @pytest.mark.parametrize("compiler", [[], pytest.param(["--compile-backend", "aot_eager"], marks=pytest.mark.heavy)])
 @pytest.mark.heavy
-def test_gradients_are_judged_where_a_file_or_the_command_line_asks_for_them(
-    tmp_path: Path, compiler: list[str]
-) -> None:
+def test_gradients_by_file_or_command_line(tmp_path: Path, compiler: list[str]) -> None:
     stated, asked = tmp_path / "stated", tmp_path / "asked"
     for folder, text in ((stated, GRADIENTS), (asked, GRADIENTS.replace(", grad: true", ""))):
         folder.mkdir()
@@ -323,7 +321,7 @@ def test_gradients_are_judged_where_a_file_or_the_command_line_asks_for_them(
 
 
 @pytest.mark.heavy
-def test_inductor_leaves_nothing_beside_the_run_and_its_time_is_its_own(tmp_path: Path) -> None:
+def test_inductor_leaves_no_files_and_is_timed(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     write(tmp_path, small="model: small\ncases: [{name: a, op: torch.sin, inputs: [{tensor: {shape: [4, 8]}}]}]\n")
@@ -344,7 +342,7 @@ def test_inductor_leaves_nothing_beside_the_run_and_its_time_is_its_own(tmp_path
     assert json.loads(report.read_text())["cases"][0]["timings"]["compile_s"] == result.timings.compile_s
 
 
-def test_what_a_device_does_not_have_is_noted_in_the_run(tmp_path: Path) -> None:
+def test_missing_device_feature_is_noted(tmp_path: Path) -> None:
     tensor = "{tensor: {shape: [2, 3], device: 'spyre:0', device_layout: {stride_map: [3, 1]}}}"
     write(tmp_path, captured=f"model: m\ncases:\n  - {{name: a, op: torch.neg, inputs: [{tensor}]}}\n")
     write(tmp_path, both="include: [captured.yaml]\n")

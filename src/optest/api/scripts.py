@@ -21,7 +21,6 @@ from optest.reporting.explain import explain
 from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype
 
-MOST_LINES = 30
 # Inputs up to this size are literals in the script, so that it needs no file.
 _INLINE_ELEMENTS = 32
 _INLINE_WIDTH = 110
@@ -55,9 +54,14 @@ class WrittenScript:
 
 def script_for(replayed: Replayed, saved: Path) -> WrittenScript:
     """Return the script of a result; ``saved`` is the file of its tensors in the script's folder."""
-    result, case, file_name = replayed.result, replayed.case, saved.name
+    result, case = replayed.result, replayed.case
     archive = read_archive(replayed.tensors)
-    inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
+    inputs, is_inline = [], _fits_inline(archive, case)
+    for argument in case.inputs:
+        tensor = archive.tensors[argument.path]
+        spec = spec_of(tensor, archive.offsets.get(argument.path, 0))
+        source = _array_literal(tensor) if is_inline else f'saved["{entry_name(argument.path, spec)}"]'
+        inputs.append(ScriptInput(name=argument.path, source=source, spec=spec, array=tensor))
     driver = replayed.driver
     script: Script | str = f"backend {driver.name} cannot write scripts that run without optest"
     if is_composed(driver, case.descriptor):
@@ -67,27 +71,28 @@ def script_for(replayed: Replayed, saved: Path) -> WrittenScript:
     if isinstance(script, str):
         return _script_with_optest(replayed, script, saved)
     uses_saved = any("saved[" in line for line in script.lines)
-    uses_path = uses_saved or any("Path(" in line for line in script.lines)
-    lacks_ml_dtypes = _ML_DTYPES not in script.imports and any("ml_dtypes." in line for line in script.lines)
-    imports = (_ML_DTYPES, *script.imports) if lacks_ml_dtypes else script.imports
-    needs = ", ".join(dict.fromkeys(("numpy", *(("ml_dtypes",) if lacks_ml_dtypes else ()), *script.needs)))
+    imports, needs = list(script.imports), ["numpy", *script.needs]
+    if _ML_DTYPES not in imports and any("ml_dtypes." in line for line in script.lines):
+        imports.insert(0, _ML_DTYPES)
+        needs.insert(1, "ml_dtypes")
     path_lines = _import_path_lines(_import_folders(script.needs), saved)
+    standard = _STANDARD.intersection(imports) | ({"import sys"} if path_lines else set())
     header = [
-        *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
-        *sorted(line for line in (*imports, *(("import sys",) if path_lines else ())) if line in _STANDARD),
-        *(("from pathlib import Path",) if uses_path or path_lines else ()),
-        *(("",) if uses_path or path_lines or _STANDARD & set(imports) else ()),
+        *_docstring(result, f"Written by `optest replay --script`. It needs {', '.join(needs)}, but not optest."),
+        *sorted(standard),
+        "from pathlib import Path",
+        "",
         "import numpy as np",
         *path_lines,
         *(line for line in imports if line not in _STANDARD),
         "",
     ]
     body = [
-        *((f"saved = np.load(Path(__file__).with_name({_double_quoted(file_name)}))",) if uses_saved else ()),
+        *((f"saved = np.load(Path(__file__).with_name({_double_quoted(saved.name)}))",) if uses_saved else ()),
         *script.lines,
-        *_comparison(result, case, script.outputs),
+        *_comparison_lines(result, case, script.outputs),
     ]
-    return WrittenScript(text=_within_limit(header, body), needs_tensors=uses_saved, arrays=script.arrays)
+    return WrittenScript(text="\n".join([*header, *body, ""]), needs_tensors=uses_saved, arrays=script.arrays)
 
 
 _STANDARD = frozenset({"import os", "import subprocess", "import sys"})
@@ -131,9 +136,9 @@ def _script_with_optest(replayed: Replayed, why: str, saved: Path) -> WrittenScr
         'sys.path.append("")',
         *_import_path_lines(_import_folders(replayed.plugins), saved),
         f"outputs = ask_again(saved{plugins})",
-        *_comparison(result, case, [f"outputs[{index}]" for index in range(count)]),
+        *_comparison_lines(result, case, [f"outputs[{index}]" for index in range(count)]),
     ]
-    return WrittenScript(text=_within_limit(header, body), needs_tensors=True, arrays={}, why_optest=why)
+    return WrittenScript(text="\n".join([*header, *body, ""]), needs_tensors=True, arrays={}, why_optest=why)
 
 
 def _docstring(result: CaseResult, how: str) -> list[str]:
@@ -158,19 +163,12 @@ def _fits_inline(archive: Archive, case: TestCase) -> bool:
         spec_of(tensor, archive.offsets.get(argument.path, 0)).is_dense
         and tensor.dtype.isbuiltin == 1
         and bool(np.isfinite(tensor).all())
-        and len(_literal(tensor)) <= _INLINE_WIDTH
+        and len(_array_literal(tensor)) <= _INLINE_WIDTH
         for argument, tensor in zip(case.inputs, tensors, strict=True)
     )
 
 
-def _script_input(name: str, archive: Archive, *, inline: bool) -> ScriptInput:
-    tensor = archive.tensors[name]
-    spec = spec_of(tensor, archive.offsets.get(name, 0))
-    source = _literal(tensor) if inline else f'saved["{entry_name(name, spec)}"]'
-    return ScriptInput(name=name, source=source, spec=spec, array=tensor)
-
-
-def _literal(tensor: Any) -> str:
+def _array_literal(tensor: Any) -> str:
     """Return an expression for exactly this array, with as few digits as its dtype needs."""
     shaped = f".reshape({tensor.shape})" if tensor.size == 0 else ""
     digits, short = repr(tensor.tolist()), _nested(tensor)
@@ -183,7 +181,7 @@ def _nested(tensor: Any) -> str:
     return str(tensor[()]) if tensor.ndim == 0 else f"[{', '.join(_nested(row) for row in tensor)}]"
 
 
-def _comparison(result: CaseResult, case: TestCase, outputs: Sequence[str]) -> list[str]:
+def _comparison_lines(result: CaseResult, case: TestCase, outputs: Sequence[str]) -> list[str]:
     """Return lines that print and assert the worst element or the shapes; a comment if nothing can be asserted."""
     if not outputs:
         return [f"# The last line raised this error, expected none: {_one_line(clip(result.verdict.message, 120))}"]
@@ -207,20 +205,17 @@ def _comparison(result: CaseResult, case: TestCase, outputs: Sequence[str]) -> l
         f'print(f"{measure.output}[{index}]: got {{got}}, expected {{expected}} ± {{allowed}}")',
     ]
     if not measure.mismatched and result.status is not Status.PASSED:
-        return [*lines, f"# {_statistic_in_words(measure) or _failure_in_one_line(result)}"]
+        statistic, limit = measure.statistic, measure.statistic_limit
+        why = _failure_in_one_line(result)
+        if statistic is not None and limit is not None and statistic > limit:
+            z = f"z is {statistic:.3g}, expected at most {limit:.3g}"
+            why = f"Each element is within its bound, but all elements together are not: {z}."
+        return [*lines, f"# {why}"]
     text = expected if isinstance(expected, str) else ""
     if "nan" in text:  # NaN is equal to nothing
         return [*lines, "assert got != got"]
     has_distance = bound and math.isfinite(bound) and "inf" not in text
     return [*lines, "assert abs(got - expected) <= allowed" if has_distance else "assert got == expected"]
-
-
-def _statistic_in_words(measure: Measure) -> str:
-    """Return a sentence about a statistic of all elements that exceeds its limit, "" if it does not."""
-    if measure.statistic is None or measure.statistic_limit is None or measure.statistic <= measure.statistic_limit:
-        return ""
-    z = f"z is {measure.statistic:.3g}, expected at most {measure.statistic_limit:.3g}"
-    return f"Each element is within its bound, but all elements together are not: {z}."
 
 
 def _worst(result: CaseResult, outputs: Sequence[str]) -> tuple[Measure | None, str]:
@@ -237,16 +232,3 @@ def _failure_in_one_line(result: CaseResult) -> str:
         return f"Passed: {(result.verdict.evidence or Evidence.MEASURED).value}."
     reason = result.reason.value if result.reason else result.status.value.upper()
     return _one_line(f"{reason}: {clip(result.verdict.message, 160)}")
-
-
-def _within_limit(header: Sequence[str], body: Sequence[str]) -> str:
-    """Return the script as text; join short adjacent statements by semicolons until it has at most 30 lines."""
-    packed = [line for line in body if line]
-    while len(header) + len(packed) > MOST_LINES:
-        fixed = [line.startswith((" ", "#")) or line.endswith(":") for line in packed]  # cannot be joined
-        joinable = [index for index in range(1, len(packed)) if not any(fixed[index - 1 : index + 1])]
-        if not joinable:
-            break
-        index = min(joinable, key=lambda i: len(packed[i - 1]) + len(packed[i]))
-        packed[index - 1 : index + 1] = [f"{packed[index - 1]}; {packed[index]}"]
-    return "\n".join([*header, *packed]) + "\n"

@@ -53,14 +53,18 @@ def command_script(
         lines += [f"    subprocess.run({list(command)})" for command in commands.cleanup]
     else:
         lines.append(run.format(list(commands.command)))
-    reads = [_read_source(file, _relative_path(path, commands)) for file, path in outputs]
-    lines += [f"output{index} = {read}" for index, read in enumerate(reads)]
-    exotic = any(not _is_numpys(file) for file, _ in outputs)
+    needs = list[str]()
+    for index, ((file, _), path) in enumerate(zip(outputs, output_paths, strict=True)):
+        carrier, view = file.dtype.name, ""
+        if numpy_dtype(file.dtype).isbuiltin != 1:
+            needs = ["ml_dtypes"]
+            carrier, view = f"uint{8 * file.dtype.itemsize_bytes}", f".view(ml_dtypes.{file.dtype.name})"
+        lines.append(f'output{index} = np.fromfile({path!r}, "{carrier}"){view}.reshape({file.spec.shape})')
     return Script(
-        imports=("import os", "import subprocess", *(("import ml_dtypes",) if exotic else ())),
+        imports=("import os", "import subprocess", *(f"import {name}" for name in needs)),
         lines=lines,
         outputs=[f"output{index}" for index in range(len(outputs))],
-        needs=("ml_dtypes",) if exotic else (),
+        needs=needs,
         arrays=arrays,
     )
 
@@ -77,14 +81,3 @@ def _input_source(entry: ScriptInput, file: TensorFile, arrays: dict[str, Any]) 
     array = entry.array if file.dtype is entry.spec.dtype else round_to(widen(entry.array), file.dtype)
     arrays[f"{entry.name}.file"] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return f'saved["{entry.name}.file"]'
-
-
-def _is_numpys(file: TensorFile) -> bool:
-    return numpy_dtype(file.dtype).isbuiltin == 1
-
-
-def _read_source(file: TensorFile, path: str) -> str:
-    if _is_numpys(file):
-        return f'np.fromfile({path!r}, "{file.dtype.name}").reshape({file.spec.shape})'
-    carrier = f"uint{8 * file.dtype.itemsize_bytes}"
-    return f'np.fromfile({path!r}, "{carrier}").view(ml_dtypes.{file.dtype.name}).reshape({file.spec.shape})'

@@ -160,7 +160,7 @@ _run_option = click.option(
     flag_value="",
     metavar="[FILE.py|DIR]",
     shell_complete=completer_of("file"),
-    help="Write a script of at most 30 lines that shows the failure, if possible without optest.",
+    help="Write a short script that shows the failure, if possible without optest.",
 )
 @options_of("replay")
 def replay_command(

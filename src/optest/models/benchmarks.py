@@ -19,7 +19,7 @@ from typing import Any
 from optest.core.border import Border
 from optest.errors import OptestError, UsageError, plural
 from optest.guests import CommandContext
-from optest.models.hooks import Hooks
+from optest.models.dumps import Hooks
 from optest.models.opened import is_file, runnable
 from optest.process import module_command, run, signal_name
 from optest.reporting.bench_table import seconds_text
@@ -114,6 +114,7 @@ def _timed_in_child(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _main(request: Mapping[str, Any], path: Path) -> None:
+    """Time one request and write the result, or the reason under ``failed`` or ``refused``, to a file."""
     faulthandler.enable()
     try:
         model = runnable(request, **{name: request[name] for name in _SIZES})

@@ -36,17 +36,17 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
         context.echo("to compare the values inside the model, too: optest model trace")
         return 0
     before = levels[: levels.index(variant)] if variant in levels else levels
-    level = next((name for name in before if differs(_at(case, name))), variant)
+    level = next((name for name in before if differs(_set_variant(case, name))), variant)
     context.echo(f"level: {level or case.backend.label()}" + (f", of {', '.join(levels)}" if len(levels) > 1 else ""))
     if level != levels[0]:
         # Without one pass another may make its change, so that passes are listed until no new one appears.
         passes: list[str] = []
-        while more := [x for x in program_of(_at(case, "-".join([level, *passes]))).passes if x not in passes]:
+        while more := [x for x in program_of(_set_variant(case, "-".join([level, *passes]))).passes if x not in passes]:
             passes += more
-        guilty = _guilty(passes, lambda left_out: differs(_at(case, "-".join([level, *left_out]))))
+        guilty = _guilty(passes, lambda left_out: differs(_set_variant(case, "-".join([level, *left_out]))))
         if passes:
             context.echo(f"passes: {', '.join(guilty) or 'no set of them'}")
-    nodes = [node for node in traced(_at(base, level), "isolated") if node.attributes["part"] == "isolated"]
+    nodes = [node for node in traced(_set_variant(base, level), "isolated") if node.attributes["part"] == "isolated"]
     wrong = list(filter(differs, nodes))
     for node in wrong:
         context.echo(f"node: {', '.join(node.attributes['values'].splitlines())} ({node.where.partition(': ')[2]})")
@@ -62,7 +62,7 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
     return 1
 
 
-def _at(case: TestCase, variant: str) -> TestCase:
+def _set_variant(case: TestCase, variant: str) -> TestCase:
     return dataclasses.replace(case, attributes={**case.attributes, "variant": variant})
 
 
@@ -92,7 +92,8 @@ def _guilty(passes: Sequence[str], differs_without: Callable[[Sequence[str]], bo
 
 
 def _changes_bits(case: TestCase) -> bool:
-    plain = _at(case, program_of(case).levels[0])
+    """Return whether the values of a case differ in any bit from those without optimization."""
+    plain = _set_variant(case, program_of(case).levels[0])
     plain = dataclasses.replace(plain, attributes={**plain.attributes, "optimized": ""})
     return not same_bits(*map(values_of, (plain, case)))
 

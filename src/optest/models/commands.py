@@ -11,8 +11,7 @@ from optest.core.border import Border
 from optest.errors import UsageError, plural
 from optest.guests import CommandContext
 from optest.models.driver import PREFIX, ModelDriver, descriptor_of, program_of, subject_of, tensor_outputs
-from optest.models.dumps import save_values
-from optest.models.hooks import Hooks
+from optest.models.dumps import Hooks, save_values
 from optest.models.opened import stated_models, variant_on
 from optest.spec import BackendTarget, Fault, Reason, TestCase
 from optest.store import check_writable

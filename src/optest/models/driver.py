@@ -82,7 +82,7 @@ class ModelValues:
             case "watched":
                 program = program_of(case, stated)
                 subject.require_reference([name for region in program.regions for name in region.outputs])
-                real = _tensors_of(subject, program.whole_outputs(subject.feeds))
+                real = _tensor_values(subject, program.whole_outputs(subject.feeds))
                 require_elements(real)
                 doubt = (
                     "outputs of the session with one thread; a difference casts doubt on the trace, not on the model"
@@ -94,22 +94,22 @@ class ModelValues:
             case "outputs" if not stated["values"]:
                 raise Fault(Reason.UNSUPPORTED, f"no output is a tensor of numbers: {', '.join(subject.graph.outputs)}")
             case "outputs" if stated["expected"]:
-                names, ends = _lines(stated["values"]), ("", ".float64", ".moved")
+                names, ends = _names_in(stated["values"]), ("", ".float64", ".moved")
                 kept = read_tensors(Path(stated["expected"]), [name + end for name in names for end in ends])
                 return (), [accuracy_output(name, *(kept[name + end] for end in ends)) for name in names]
             case "accumulated":
                 traced = [name for region in program_of(case, stated).regions for name in region.outputs]
-                return (), subject.expected(_lines(stated["values"]), among=traced)
+                return (), subject.expected(_names_in(stated["values"]), among=traced)
             case _:
-                return (), subject.expected(_lines(stated["values"]), _lines(stated["given"]))
+                return (), subject.expected(_names_in(stated["values"]), _names_in(stated["given"]))
 
 
-def _tensors_of(subject: Subject, outputs: Mapping[str, Any]) -> dict[str, Array]:
+def _tensor_values(subject: Subject, outputs: Mapping[str, Any]) -> dict[str, Array]:
     by_value = dict(zip(subject.graph.outputs, outputs.values(), strict=True))
     return {name: by_value[name] for name in tensor_outputs(subject.graph)}
 
 
-def _lines(text: str) -> tuple[str, ...]:
+def _names_in(text: str) -> tuple[str, ...]:
     return tuple(text.split("\n")) if text else ()
 
 
@@ -132,7 +132,7 @@ class ModelDriver(BackendDriver):
             self._agreement = f"{int(same.sum())} of {same.size} greedy tokens equal those of float64"
         if case.attributes.get("part") == "watched":
             subject = subject_of(case)
-            real = _tensors_of(subject, program_of(case).outputs(subject.feeds)).values()
+            real = _tensor_values(subject, program_of(case).outputs(subject.feeds)).values()
             if differing := sum(int(np.count_nonzero(bits(a) != bits(b))) for a, b in zip(outputs, real, strict=True)):
                 self._agreement = f"{differing} output elements differ in bits between all threads and one thread"
         return outputs
@@ -148,11 +148,11 @@ def values_of(case: TestCase) -> list[Array]:
     """Return the values that the backend computes for the part of the model that the case tests."""
     stated = _stated(case)
     subject, program = subject_of(case, stated), program_of(case, stated)
-    outputs, given = _lines(stated["values"]), _lines(stated["given"])
+    outputs, given = _names_in(stated["values"]), _names_in(stated["given"])
     match stated["part"]:
         case "outputs":
             program.outputs(subject.feeds)  # only the second call shows state that a first call leaves behind
-            return [*_tensors_of(subject, program.outputs(subject.feeds)).values()]
+            return [*_tensor_values(subject, program.outputs(subject.feeds)).values()]
         case "continuation":
             feeds, positions, _ = subject.continuation
             logits = [next(iter(program.outputs(step).values())) for step in feeds]

@@ -65,6 +65,7 @@ def variant_on(backend: str, requested: str | None, usual: str = "") -> str:
 
 
 def _onnx_backend(name: str) -> OnnxBackend:
+    """Return the backend of that name; raise UsageError unless it runs ONNX models."""
     driver = backend_manager.get(name)
     if not isinstance(driver, OnnxBackend):
         raise UsageError(
@@ -73,7 +74,7 @@ def _onnx_backend(name: str) -> OnnxBackend:
     return driver
 
 
-def _named(given: Mapping[str, Any], backend: str) -> dict[str, str]:
+def _named_attributes(given: Mapping[str, Any], backend: str) -> dict[str, str]:
     """Return the attributes of model and inputs from the options of a command; raise UsageError if they conflict."""
     what = given["what"]
     if is_file(what) and backend == "torch":
@@ -92,7 +93,7 @@ def named_model(given: Mapping[str, Any]) -> Any:
     Raises:
         UsageError, Unavailable: as :func:`optest.torch.models.adapters.open_model`.
     """
-    return _torch_model(_named(given, "torch"), given["seed"])
+    return _torch_model(_named_attributes(given, "torch"), given["seed"])
 
 
 def _torch_model(stated: Mapping[str, str], seed: int) -> Any:
@@ -106,6 +107,7 @@ def _torch_model(stated: Mapping[str, str], seed: int) -> Any:
 
 
 def _entries(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of ``KEY=VALUE,…``; commas within brackets separate items. UsageError without ``=``."""
     for entry in re.split(r",(?![^\[]*\])", text):  # not at commas inside a list
         name, equals, value = entry.partition("=")
         if entry and not equals:
@@ -129,14 +131,14 @@ def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room:
         UsageError, Unavailable, Fault: for a model that cannot be opened, or exported for the backend.
     """
     backend = given["backend"] or ("onnxruntime" if is_file(given["what"]) else "torch")
-    variant, stated = variant_on(backend, given["variant"]), _named(given, backend)
+    variant, stated = variant_on(backend, given["variant"]), _named_attributes(given, backend)
     if threads and backend != "torch":
         _onnx_backend(backend).use_threads(threads)
     on = f"{backend}:{variant}".rstrip(":")
     if is_file(given["what"]):
         subject = subject_of_file(stated["model"], stated["inputs"], stated["config"], given["seed"])
         program = program_for(subject, backend, variant)
-        feeds = {name: _resized(value, batch, tokens) for name, value in subject.feeds.items()}
+        feeds = {name: _resize_feed(value, batch, tokens) for name, value in subject.feeds.items()}
         for name, _, sizes in program.specs():
             if any(isinstance(size, int) and size != now for size, now in zip(sizes, feeds[name].shape, strict=True)):
                 raise UsageError(f"{name} of {given['what']} has the fixed sizes {sizes}; omit --batch and token sizes")
@@ -150,7 +152,7 @@ def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room:
         )
     longest = min(tokens + room, model.context or tokens + room) if backend != "torch" else tokens
     drawn = _feeds_of(model, stated["inputs"], given["seed"])
-    feeds = {name: _resized(value, batch, longest) for name, value in drawn.items()}
+    feeds = {name: _resize_feed(value, batch, longest) for name, value in drawn.items()}
     if backend == "torch":
         program = load_object(f"{_PROGRAMS}TorchProgram")(model, feeds, variant, given["torch_device"] or "", threads)
     else:
@@ -170,7 +172,7 @@ def program_for(subject: Subject, backend: str, variant: str, device: str = "", 
     return OnnxProgram(_onnx_backend(backend), subject.graph, variant, content)
 
 
-def _resized(value: Array, batch: int, tokens: int) -> Array:
+def _resize_feed(value: Array, batch: int, tokens: int) -> Array:
     """Repeat or cut ``value`` to ``batch`` rows and, for 2-d integers, ``tokens`` columns; 0 keeps a size."""
     shape = list(value.shape)
     if batch and shape:
@@ -189,7 +191,7 @@ def stated_models(given: Mapping[str, Any], *, every_preset: bool) -> Iterator[t
         UsageError: for an unknown name, or a configuration or weights that do not fit.
         Fault: COMPILE if the export fails.
     """
-    named = _named(given, given["backend"])
+    named = _named_attributes(given, given["backend"])
     if is_file(named["model"]):
         path = Path(named["model"])
         digest = hashlib.blake2b(path.read_bytes() if path.is_file() else b"", digest_size=8).hexdigest()

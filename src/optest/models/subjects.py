@@ -255,24 +255,24 @@ def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
     rng = np.random.default_rng([_SEED, seed])
     feeds = {}
     for name, kind, shape in specs:
-        known = tuple(_size(size, stated) if isinstance(size, str) else size for size in shape)
+        known = tuple(_open_size(size, stated) if isinstance(size, str) else size for size in shape)
         drawn: Array = np.ones(known)
         if dtype(kind).is_inexact:
             drawn = rng.standard_normal(known)
         elif kind != "bool" and "mask" not in name:
-            drawn = rng.integers(0, _rows(graph, name), known)
+            drawn = rng.integers(0, _table_rows(graph, name), known)
         feeds[name] = drawn.astype(numpy_dtype(dtype(kind)))
     return Subject(graph, feeds)
 
 
-def _size(name: str, stated: Mapping[str, int]) -> int:
+def _open_size(name: str, stated: Mapping[str, int]) -> int:
     """Return the value of an open size; exporters of language models may name it as a sum of others."""
     if name == "total_sequence_length" and name not in stated:
         name = "past_sequence_length + sequence_length"
     if name in stated or "+" not in name:
         return stated.get(name, 1 if "batch" in name.lower() or name == "N" else _OPEN)
     parts = (part.strip() for part in name.split("+"))
-    return sum(int(part) if part.isdecimal() else _size(part, stated) for part in parts)
+    return sum(int(part) if part.isdecimal() else _open_size(part, stated) for part in parts)
 
 
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
@@ -302,7 +302,7 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}
 
 
-def _rows(graph: Graph, name: str) -> int:
+def _table_rows(graph: Graph, name: str) -> int:
     """Return the rows of the largest table that the indices ``name`` select from; 2 without such a table."""
     counts = [2]
     for node, position in graph.readers(name):
@@ -310,5 +310,5 @@ def _rows(graph: Graph, name: str) -> int:
             table = graph.constant(node.input[0])
             counts += [] if table is None else [table.shape[0]]
         elif node.op_type in ("Cast", "Unsqueeze", "Reshape", "Flatten", "Squeeze"):
-            counts.append(_rows(graph, node.output[0]))
+            counts.append(_table_rows(graph, node.output[0]))
     return max(counts)

@@ -80,7 +80,7 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             place = ("runs", index, key) if key in run else ("defaults", key)
             if key not in options and key not in _OWN:
                 ledger.unknown(place, UnknownName("key of a suite", key, sorted({*_OWN, *options})))
-            elif expected := _misfit(options.get(key, _OWN.get(key, _MODEL)), value):
+            elif expected := _expected_form(options.get(key, _OWN.get(key, _MODEL)), value):
                 ledger.problem(place, f"{key} is {shown(value)}, expected {expected}")
             elif key in options and options[key].choices and value not in options[key].choices:
                 ledger.unknown(place, UnknownName(key, value, options[key].choices))
@@ -93,7 +93,7 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             elif "model" not in stated:
                 ledger.problem(("runs", index), "the run has no model; add a key model")
             else:
-                values = {option.name: _value(option, stated) for option in _COMMANDS[workload].options}
+                values = {option.name: _option_value(option, stated) for option in _COMMANDS[workload].options}
                 values = {**given, **values, **flags, "what": stated["model"]}
                 if values["dump_dir"]:
                     values["dump_dir"] = str(Path(values["dump_dir"], f"{len(runs):02}-{workload}"))
@@ -106,7 +106,7 @@ _TYPES = {"int": ((int,), "an integer"), "ints": ((int,), "an integer"), "float"
 _TYPES |= {"bool": ((bool,), "true or false")}
 
 
-def _misfit(option: Option, value: Any) -> str:
+def _expected_form(option: Option, value: Any) -> str:
     """Return a description of the values that the option accepts; "" if it accepts ``value``."""
     if option.repeat:
         texts = value if isinstance(value, list) else [value]
@@ -120,7 +120,7 @@ def _misfit(option: Option, value: Any) -> str:
     return "" if option.minimum is None or min(values) >= option.minimum else f"{option.minimum} or more"
 
 
-def _value(option: Option, stated: Mapping[str, Any]) -> Any:
+def _option_value(option: Option, stated: Mapping[str, Any]) -> Any:
     """Return the value of an option in the form that the command line gives it."""
     value = stated.get(option.name, option.default)
     if option.type == "ints":

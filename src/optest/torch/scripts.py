@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +13,11 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from optest.backends import Script, ScriptInput
 from optest.backends.arguments import in_signature_order
-from optest.numerics import Array
 from optest.spec import TestCase, contiguous_strides
 from optest.spec.call_names import canonical
-from optest.torch.calls.call import TorchCall
 from optest.torch.calls.descriptors import CATEGORY
 from optest.torch.calls.device_call import parse_case_call
 from optest.torch.calls.device_under_test import DeviceUnderTest
-from optest.torch.calls.gradients import differentiate, upstream_gradients
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.tensors import to_torch, torch_dtype
@@ -234,77 +231,53 @@ def _roots(expression: str) -> Iterable[str]:
 
 
 _DEPENDS_ON_VALUES = "the calls depend on the values of a tensor"
-_WIDTH = 110
-# Lines of the function in a script; if there are more, several are joined.
-_MAX_LINES = 4
 
 
 def script_of(
     case: TestCase, inputs: Sequence[ScriptInput], target: DeviceUnderTest, *, may_run: bool, modules: Sequence[str]
 ) -> Script:
-    """Return the script of a case: its torch calls or, if compiled or differentiated, a function of them.
+    """Return the script of a case: its torch calls or, if the target has a compiler, a compiled function of them.
 
     ``modules`` are imported in addition to torch. Unless ``may_run``, the calls are recorded on tensors without values,
     which starts no kernel.
 
     Raises:
         Inexpressible: for an input that torch cannot hold.
-        Unwritable: for a call that has no short text.
-        Fault: UNSUPPORTED if torch has no gradient.
+        Unwritable: for a call that has no short text, or a case with gradients.
     """
-    tensors = [_tensor(tensor, target.device, with_values=may_run) for tensor in inputs]
+    if case.attributes.get("grad"):
+        raise Unwritable("gradients are drawn and differentiated by optest")
+    tensors = [_input_tensor(tensor, target.device, with_values=may_run) for tensor in inputs]
     names = [tensor.name for tensor in inputs]
     recording = Recording(dict(zip(names, tensors, strict=True)), target.device)
-    backward: _Backward | None = None
-    if case.descriptor.category != CATEGORY:
-        operator = TORCH_OPERATORS[case.descriptor.name]
-        lines, outputs = _record(recording, lambda: operator(in_signature_order(case, tensors), case.attributes))
-    else:
+    if case.descriptor.category == CATEGORY:
         call = parse_case_call(case)
-        backward = _Backward.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
-
-        def run_call() -> Any:
-            # The copies are made here, so that they are recorded, too.
-            return call.on(call.changeable(tensors) if backward else tensors, target.device)()
-
-        lines, outputs = _record(recording, run_call)
-    if backward is None and target.compiler is None:
-        return _script(inputs, target, lines, outputs, modules)
-    function = [f"def call({', '.join(names)}):", *_body(lines, outputs)]
+        lines, outputs = _record_lines(recording, lambda: call.on(tensors, target.device)())
+    else:
+        operator = TORCH_OPERATORS[case.descriptor.name]
+        lines, outputs = _record_lines(recording, lambda: operator(in_signature_order(case, tensors), case.attributes))
     if target.compiler is not None:
-        function.append(f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)')
+        body = [*lines, f"return [{', '.join(outputs)}]"] if outputs else lines
+        lines = [
+            f"def call({', '.join(names)}):",
+            *(f"    {line}" for line in body),
+            f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)',
+            f"outputs = call({', '.join(names)})",
+        ]
+        outputs = [f"outputs[{index}]" for index in range(len(outputs))]
         # torch knows another package's compiler only once its module is imported.
         backend = torch._dynamo.backends.registry.lookup_backend(target.compiler)
         module = str(getattr(backend, "__module__", "torch"))
         modules = modules if module.partition(".")[0] in ("torch", "functools") else (module, *modules)
-    function += [f"outputs = call({', '.join(names)})", *(backward.lines(names) if backward else ())]
-    results = [f"outputs[{index}]" for index in range(len(outputs))]
-    if backward and results:
-        results += backward.expressions(names)
-    return _script(inputs, target, function, results, modules, backward)
-
-
-def _script(
-    inputs: Sequence[ScriptInput],
-    target: DeviceUnderTest,
-    lines: Sequence[str],
-    outputs: Sequence[str],
-    modules: Sequence[str],
-    backward: _Backward | None = None,
-) -> Script:
-    loads = [_load(tensor, target.device) for tensor in inputs]
-    for index in backward.gradients if backward else ():
-        loads[index] += ".requires_grad_()"
     return Script(
         imports=("import torch", *(f"import {name}" for name in modules)),
-        lines=[*loads, *lines],
+        lines=[*(_load_line(tensor, target.device) for tensor in inputs), *lines],
         outputs=outputs,
         needs=("torch", *modules),
-        arrays=backward.arrays() if backward else {},
     )
 
 
-def _tensor(source: ScriptInput, device: torch.device, *, with_values: bool) -> torch.Tensor:
+def _input_tensor(source: ScriptInput, device: torch.device, *, with_values: bool) -> torch.Tensor:
     """Return an input as a tensor on the device, or as a ``meta`` tensor without values."""
     spec = source.spec
     if with_values:
@@ -313,7 +286,7 @@ def _tensor(source: ScriptInput, device: torch.device, *, with_values: bool) -> 
     return torch.empty_strided(spec.shape, strides, dtype=torch_dtype(spec.dtype), device="meta")
 
 
-def _load(source: ScriptInput, device: torch.device) -> str:
+def _load_line(source: ScriptInput, device: torch.device) -> str:
     """Return the line that loads an input: ``x = torch.from_numpy(saved["x.bfloat16"]).view(torch.bfloat16)``."""
     spec = source.spec
     text = f"{source.name} = torch.from_numpy({source.source})"
@@ -324,7 +297,7 @@ def _load(source: ScriptInput, device: torch.device) -> str:
     return text if spec.is_dense else f"{text}.as_strided({spec.shape}, {spec.strides}, {spec.offset})"
 
 
-def _record(recording: Recording, call: Callable[[], Any]) -> tuple[list[str], list[str]]:
+def _record_lines(recording: Recording, call: Callable[[], Any]) -> tuple[list[str], list[str]]:
     """Record ``call``; return its lines and an expression for each output, no expressions if torch refuses it."""
     try:
         with torch.no_grad():
@@ -335,66 +308,3 @@ def _record(recording: Recording, call: Callable[[], Any]) -> tuple[list[str], l
             raise Unwritable(_DEPENDS_ON_VALUES) from None
         return recording.lines(None)
     return recording.lines(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
-
-
-def _body(lines: Sequence[str], outputs: Sequence[str]) -> list[str]:
-    """Return the indented body of a function: the lines, joined to at most four if they fit, and the return."""
-    body = [*lines, f"return [{', '.join(outputs)}]"] if outputs else list(lines)
-    while len(body) > _MAX_LINES and (pairs := [n for n in range(1, len(body)) if len(body[n - 1] + body[n]) < _WIDTH]):
-        index = min(pairs, key=lambda n: len(body[n - 1] + body[n]))
-        body[index - 1 : index + 1] = [f"{body[index - 1]}; {body[index]}"]
-    return [f"    {line}" for line in body]
-
-
-class _Backward:
-    """Backward pass of a script: the upstream gradients by output, and the gradients by input."""
-
-    def __init__(
-        self, upstream: Mapping[int, Array], gradients: Mapping[int, torch.Tensor | None], dtypes: Mapping[int, str]
-    ) -> None:
-        self._upstream, self.gradients, self._dtypes = upstream, gradients, dtypes
-
-    @classmethod
-    def of(
-        cls, call: TorchCall, inputs: Sequence[ScriptInput], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
-    ) -> _Backward:
-        """Differentiate the call with the upstream gradients of a run, and keep these."""
-        draw = upstream_gradients(call, [source.array for source in inputs])
-        upstream: dict[int, Array] = {}
-        dtypes: dict[int, str] = {}
-
-        def draw_and_keep(number: int, output: torch.Tensor) -> torch.Tensor:
-            # These dtypes hold the numbers exactly.
-            wide = torch.complex64 if output.is_complex() else torch.float32
-            values = draw(number, torch.empty(output.shape, dtype=wide))
-            upstream[number], dtypes[number] = values.numpy(), str(output.dtype)
-            return values.to(device=output.device, dtype=output.dtype)
-
-        result = differentiate(call, call.on_copies(target.device), tensors, draw_and_keep)
-        return cls(upstream, result.gradients, dtypes)
-
-    def arrays(self) -> dict[str, Array]:
-        return {f"above{number}": values for number, values in self._upstream.items()}
-
-    def lines(self, names: Sequence[str]) -> list[str]:
-        """Return the lines that compute ``gradients`` from ``outputs``; ``names`` are those of the inputs."""
-        sources = ", ".join(f"outputs[{number}]" for number in self._upstream)
-        inputs = ", ".join(names[index] for index in self.gradients)
-        values = (
-            f'torch.from_numpy(saved["above{number}"]).to(outputs[{number}].device, {kind})'
-            for number, kind in self._dtypes.items()
-        )
-        return [
-            f"above = [{', '.join(values)}]",
-            f"gradients = torch.autograd.grad([{sources}], [{inputs}], above, allow_unused=True)",
-        ]
-
-    def expressions(self, names: Sequence[str]) -> list[str]:
-        """Return expressions of the case's gradient outputs: which inputs have a gradient, then each gradient."""
-        gradients = [
-            f"torch.zeros_like({names[index]})"
-            if gradient is None
-            else f"gradients[{position}]{'.to_dense()' * gradient.is_sparse}"
-            for position, (index, gradient) in enumerate(self.gradients.items())
-        ]
-        return ["torch.tensor([each is not None for each in gradients])", *gradients]

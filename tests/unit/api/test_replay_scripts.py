@@ -1,4 +1,4 @@
-"""Scripts of failures: at most thirty lines, and the same wrong value at the same place without optest."""
+"""Scripts of failures show the same wrong value at the same place, without optest."""
 
 from __future__ import annotations
 
@@ -21,12 +21,6 @@ from optest.api.report import Report
 from optest.api.saving import load_saved
 from optest.spec import CaseResult, Measure, Reason, Status, Verdict
 
-WITHOUT_OPTEST = """
-import runpy, sys
-sys.modules["optest"] = None
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
-
 FAILING = """
 version: 1
 defaults: {{tolerance: {{rtol: 0, atol: 0}}}}
@@ -38,7 +32,6 @@ WRONG_REFERENCES = """
 import numpy as np
 def first(inputs, attributes): return [np.full(inputs[0].shape, 777.0)]
 def matmul(inputs, attributes): return [np.full((inputs[0].shape[0], inputs[1].shape[1]), 777.0)]
-def tall(inputs, attributes): return [np.full((75, 40), 777.0)]
 def row(inputs, attributes): return [np.full(inputs[0].shape[:1], 777.0)]
 """
 """What torch computes is right, so it fails by a reference that is wrong, or by a tolerance that is too tight."""
@@ -82,9 +75,6 @@ TORCH_CASES = {
     ),
     "gelu": "{op: gelu, dtypes: float32, shapes: {input0: 100}, attributes: {approximate: tanh}}",
     "alpha": "{op: add, dtypes: float32, shapes: {input0: 50, input1: 50}, attributes: {alpha: 0.1}}",
-    "many": (
-        "{op: concat, dtypes: float32, shapes: {MANY}, attributes: {dim: 0}, reference: 'wrong_references:tall'}"
-    ).replace("MANY", ", ".join(f"input{place}: 3x40" for place in range(25))),
     "sum": (
         "{op: sum, dtypes: float16, shapes: {input0: 4x1000}, attributes: {dim: [1]}, "
         "reference: 'wrong_references:row'}"
@@ -99,19 +89,6 @@ def failing(folder: Path, cases: dict[str, str], **options: Any) -> Report:
     return run(plan="plan.yaml", quiet=2, **options)
 
 
-def alone(script: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script where optest cannot be imported."""
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT_OPTEST, script.name],
-        cwd=script.parent,
-        env=user_environment(OMP_NUM_THREADS="1"),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 def got_in(text: str) -> tuple[tuple[int, ...], float]:
     """Index and value of ``out[1, 2]: got 0.5, expected …``."""
     found = re.search(r"^\w+\[(.*?)\]: got (\S+), expected", text, re.M)
@@ -122,7 +99,6 @@ def got_in(text: str) -> tuple[tuple[int, ...], float]:
 
 def assert_shows_the_failure(script: Path, result: CaseResult, ended: subprocess.CompletedProcess[str]) -> None:
     text = script.read_text()
-    assert len(text.splitlines()) <= 30
     assert "but not optest" in text
     measure = result.verdict.measures[0]
     assert got_in(ended.stdout) == (measure.worst_index, measure.worst_actual), ended.stderr
@@ -144,8 +120,8 @@ for path in sys.argv[1:]:
 """
 
 
-def all_alone(scripts: list[Path]) -> list[subprocess.CompletedProcess[str]]:
-    """As :func:`alone`, in one process for all, since importing torch takes longer than a script."""
+def alone(*scripts: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run scripts where optest cannot be imported, in one process, since importing torch takes longer than a script."""
     ended = subprocess.run(
         [sys.executable, "-c", ALL_ALONE, *map(str, scripts)],
         env=user_environment(OMP_NUM_THREADS="1"),
@@ -173,7 +149,7 @@ def test_torch_without_optest(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
     by_name = {each.id: each for each in outcome.results}
     assert set(by_name) == set(TORCH_CASES), "each of these cases fails"
     scripts = [here / "scripts" / f"{name.replace(' ', '-')}.py" for name in by_name]
-    for script, result, ended in zip(scripts, outcome.results, all_alone(scripts), strict=True):
+    for script, result, ended in zip(scripts, outcome.results, alone(*scripts), strict=True):
         assert_shows_the_failure(script, result, ended)
     inline = (here / "scripts" / "float16-inline.py").read_text()
     assert "np.array([[" in inline
@@ -185,18 +161,6 @@ def test_torch_without_optest(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "as_strided((5, 7), (1, 5), 3)" in strided
     gemm = (here / "scripts" / "gemm.py").read_text()
     assert "t0 = input0.transpose(-1, -2)\nout = torch.addmm(input2, t0, input1, alpha=0.3, beta=0.7)" in gemm
-
-
-@pytest.mark.heavy
-@pytest.mark.torch
-def test_a_right_answer_passes_the_script(here: Path) -> None:
-    failing(here, {"exp": TORCH_CASES["exp"]}, backend="torch", isolate="none")
-    replay(["exp"], "latest", {"quiet": 2, "isolate": "none"}, script="exp.py")
-    path = here / "exp.py"
-    path.write_text(path.read_text().replace("torch.exp(input0)", "torch.exp(input0.double()).float()"))
-    ended = alone(path)
-    assert ended.returncode == 0, ended.stderr
-    assert ", expected" in ended.stdout
 
 
 @pytest.mark.heavy
@@ -297,7 +261,7 @@ def test_a_command_without_optest(layout: str, here: Path) -> None:
     script = here / "out" / "adds.py"
     shutil.rmtree(here / "input")
     (here / "output" / "output0.bin").write_bytes(b"stale")
-    assert_shows_the_failure(script, result, alone(script))
+    assert_shows_the_failure(script, result, *alone(script))
     assert (here / "cleaned").read_text() == before + "x"
 
 
@@ -307,7 +271,7 @@ def test_a_command_that_fails_fails_in_the_script(here: Path) -> None:
     (here / "add.py").write_text("import sys; sys.exit(42)")
     run(plan="plan.yaml", quiet=2)
     replay([], "latest", {"quiet": 2}, script="out")
-    ended = alone(here / "out" / "adds.py")
+    (ended,) = alone(here / "out" / "adds.py")
     assert says(ended.stderr, "api.returned_non_zero_exit")
     assert (here / "cleaned").exists()
 
@@ -354,7 +318,7 @@ def test_numpy_with_a_reference_of_ones_own(here: Path, monkeypatch: pytest.Monk
     run(plan="plan.yaml", quiet=2)
     outcome = replay([], "latest", {"quiet": 2}, script="out")
     script = here / "out" / "mine.py"
-    ended = alone(script)
+    (ended,) = alone(script)
     assert "import my_softmax" in script.read_text()
     assert_shows_the_failure(script, outcome.results[0], ended)
 
@@ -401,7 +365,7 @@ def in_shell(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.heavy
-def test_a_driver_that_cannot_say_is_asked_through_optest(here: Path) -> None:
+def test_driver_without_script_runs_through_optest(here: Path) -> None:
     (here / "mine_plugin.py").write_text(PLUGIN)
     add = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x5", "--shape", "input1=4x5", "-q")
     assert in_shell(here, "-m", "optest", *add, "--backend", "mine").returncode == 1
@@ -410,7 +374,6 @@ def test_a_driver_that_cannot_say_is_asked_through_optest(here: Path) -> None:
     assert says(ended.stdout, "api.script_out_bad_py", why=why), ended.stdout + ended.stderr
     text = (here / "out" / "bad.py").read_text()
     assert says(text, "api.it_needs_optest_since", why=why)
-    assert len(text.splitlines()) <= 30
     again = subprocess.run(
         [sys.executable, here / "out" / "bad.py"], cwd="/", env=user_environment(), capture_output=True, text=True
     )

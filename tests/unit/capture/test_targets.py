@@ -384,7 +384,7 @@ def test_case_that_cannot_run_is_reported(
     text = "import torch\ndef call(): return torch.ones(4).masked_fill(torch.zeros(4, dtype=torch.bool), 2.0)"
     (tmp_path / "masked.py").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("optest.torch.capture.values._mask", lambda *_, **__: ({"init": "zeros"}, ""))
+    monkeypatch.setattr("optest.torch.capture.values._mask_fill", lambda *_, **__: ({"init": "zeros"}, ""))
     assert cli.main(["capture", "masked.py:call", "-o", "masked.yaml"], standalone_mode=False) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "will not run" in line]
     assert "masked::masked_fill.1" in line

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from optest.errors import UsageError
-from optest.models.generation import generated, prompt_of
-from optest.models.hooks import Hooks
+from optest.models.dumps import Hooks
 from optest.models.opened import Runnable
+from optest.models.running import generated, prompt_of
 from optest.spec import Fault, Reason
 
 VOCABULARY = 5
@@ -53,28 +53,28 @@ def test_without_temperature_the_likeliest_token_is_next() -> None:
     assert program.seen[-1] == [1, 2, 3, 4, 0]
 
 
-def test_tokens_are_as_many_as_there_is_room_for() -> None:
+def test_tokens_fill_available_room() -> None:
     assert len(tokens(Program(), [1, 2], None)) == 18
     assert len(tokens(Program(8), [1, 2], None)) == 6
     with pytest.raises(UsageError, match="model's 8 positions"):
         tokens(Program(8), [1, 2], 7)
 
 
-def test_frequencies_of_drawn_tokens_are_those_of_the_temperature() -> None:
+def test_token_frequencies_follow_temperature() -> None:
     drawn = np.array([tokens(Program(), [1], 1, temperature=0.5, seed=seed)[0] for seed in range(400)])
     likely = np.exp(2 / 0.5) / (np.exp(2 / 0.5) + VOCABULARY - 1)
     assert abs((drawn == 2).mean() - likely) < 0.05
     assert len({*drawn}) == VOCABULARY
 
 
-def test_each_token_is_drawn_anew_and_the_same_again_for_a_seed() -> None:
+def test_seed_determines_independent_token_draws() -> None:
     drawn = [tokens(Program(), [1], 12, temperature=100.0, seed=seed) for seed in (0, 0, 1)]
     steps = np.diff([1, *drawn[0]]) % VOCABULARY
     assert len({*steps}) > 2
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_padding_of_a_fixed_size_is_behind_and_may_not_matter() -> None:
+def test_padding_follows_tokens_and_changes_nothing() -> None:
     program = Program(6)
     assert tokens(program, [1], 3) == [2, 3, 4]
     assert all(len(each) == 6 for each in program.seen)
@@ -104,7 +104,7 @@ def test_a_program_without_a_cache_says_so() -> None:
 @pytest.mark.parametrize(
     ("text", "ids"), [("464 2068", [464, 2068]), ("7,8", [7, 8]), ("Hi", [72, 105]), ("é", [195, 169])]
 )
-def test_a_prompt_without_a_tokenizer_is_ids_or_bytes(text: str, ids: list[int]) -> None:
+def test_prompt_without_tokenizer_is_ids_or_bytes(text: str, ids: list[int]) -> None:
     prompt = prompt_of(text, None)
     assert list(prompt.ids) == ids
     assert prompt.text_of(ids) == text.replace(",", " ")

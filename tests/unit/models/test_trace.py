@@ -30,7 +30,7 @@ from optest.models.driver import ModelDriver, program_of, subject_of
 from optest.models.subjects import read_tensors, subject_of_file
 from optest.onnx.graphs import Graph
 from optest.onnx.whole_models import OnnxProgram
-from optest.spec import BAD_STATUSES, Fault, Reason, Status, TestCase
+from optest.spec import BAD_STATUSES, Fault, Reason, Status, TestCase, Verdict
 
 GIVEN: dict[str, Any] = {
     "config": [],
@@ -53,6 +53,9 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     yield
     opened.subject_for.cache_clear()
     opened.program_for.cache_clear()
+
+
+BOTH = ("isolated", "accumulated")
 
 
 def model(what: Any, **given: Any) -> TestCase:
@@ -81,6 +84,27 @@ def rejected(case: TestCase, mode: str) -> list[str]:
     return list(rejections(case, mode))
 
 
+def verdicts_of(case: TestCase) -> list[Verdict]:
+    return [execute([part], ModelDriver()).verdicts[0] for part in traced(case, "isolated")]
+
+
+def passes(case: TestCase, *modes: str) -> bool:
+    """Whether all cases of a trace pass: in these modes, else isolated."""
+    return all({*statuses(case, mode).values()} == {Status.PASSED} for mode in modes or ("isolated",))
+
+
+def saved(graph: Any, file: str = "m.onnx", **given: Any) -> TestCase:
+    """The case of a model that is written to a file."""
+    onnx.save(graph, file)
+    return model(file, **given)
+
+
+def wrong_values(graph: Any, **given: Any) -> list[str]:
+    """The values that fail where this model runs in place of ``m.onnx``."""
+    onnx.save(graph, "wrong.onnx")
+    return rejected(model("m.onnx", optimized="wrong.onnx", **given), "isolated")
+
+
 def outputs_of(case: TestCase) -> Status:
     whole = with_part(case, "outputs", "outputs", values="\n".join(subject_of(case).graph.outputs))
     return execute([whole], ModelDriver()).verdicts[0].status
@@ -89,10 +113,10 @@ def outputs_of(case: TestCase) -> Status:
 @pytest.mark.torch
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", CONFIGS)
-def test_each_planted_fault_is_named_at_its_node_and_nothing_else(name: str, tmp_path: Path) -> None:
+def test_trace_names_only_node_of_planted_fault(name: str, tmp_path: Path) -> None:
     honest = model(name, config=CONFIGS[name], preset="balanced")
     assert outputs_of(honest) is Status.PASSED
-    for mode in ("isolated", "accumulated"):
+    for mode in BOTH:
         found = statuses(honest, mode)
         assert {*found.values()} == {Status.PASSED}
         assert found.keys() > {"watched", "logits"}
@@ -117,7 +141,7 @@ def test_each_planted_fault_is_named_at_its_node_and_nothing_else(name: str, tmp
 def test_honest_backends_are_not_rejected(backend: str, variant: str, tmp_path: Path) -> None:
     case = model(written(tmp_path / "m.onnx"), backend=backend, variant=variant or None)
     assert outputs_of(case) is Status.PASSED
-    for mode in ("isolated", "accumulated"):
+    for mode in BOTH:
         found = statuses(case, mode)
         assert {*found.values()} == {Status.PASSED}
         # OpenVINO does not say what it runs, so that there is nothing to hold its answers against.
@@ -130,19 +154,19 @@ def test_every_value_is_traced_where_nothing_is_optimised(tmp_path: Path) -> Non
     assert [*statuses(case, "isolated")] == [*VALUES, "watched", "outputs"]
 
 
-def test_a_value_whose_nodes_are_merged_is_judged_from_what_goes_in(tmp_path: Path) -> None:
+def test_merged_nodes_are_compared_from_their_inputs(tmp_path: Path) -> None:
     def wrong_inside(changed: Any) -> None:
         changed.graph.node[3].attribute[0].s = b"none"
         renamed(changed)
 
     whole = written(tmp_path / "m.onnx")
     case = model(whole, optimized=str(written(tmp_path / "o.onnx", renamed)))
-    assert {*statuses(case, "isolated").values()} == {Status.PASSED}
+    assert passes(case)
     case = model(whole, optimized=str(written(tmp_path / "w.onnx", wrong_inside)))
     assert rejected(case, "isolated") == ["out"]
 
 
-def test_an_optimiser_may_take_an_equal_value_in_place_of_another(tmp_path: Path) -> None:
+def test_optimiser_may_merge_equal_values(tmp_path: Path) -> None:
     """Two branches that compute the same become one: what it leaves out is no input of the nodes behind it."""
 
     def doubled(changed: Any) -> None:
@@ -169,7 +193,7 @@ def test_an_optimiser_may_take_an_equal_value_in_place_of_another(tmp_path: Path
     assert rejected(model(whole, optimized=str(written(tmp_path / "w.onnx", merged_wrongly))), "isolated") == ["total"]
 
 
-def test_constants_that_are_stated_as_inputs_may_be_merged(tmp_path: Path) -> None:
+def test_constants_declared_as_inputs_may_be_merged(tmp_path: Path) -> None:
     """As files of IR version 3 have to state them, all of the ONNX model zoo's: the optimised file keeps the inputs."""
     constants = [numpy_helper.from_array(np.array([4], np.int64), name) for name in ("size", "same")]
     inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 4])]
@@ -185,7 +209,7 @@ def test_constants_that_are_stated_as_inputs_may_be_merged(tmp_path: Path) -> No
     assert {*statuses(case, "isolated").values(), *statuses(case, "accumulated").values()} == {Status.PASSED}
 
 
-def test_outputs_that_an_optimiser_renames_adds_or_drops_are_refused(tmp_path: Path) -> None:
+def test_optimiser_with_other_outputs_is_refused(tmp_path: Path) -> None:
     def another(changed: Any) -> None:
         changed.graph.output.append(helper.make_tensor_value_info("gelu", 1, ["batch", 16]))
 
@@ -211,7 +235,7 @@ def test_outputs_wrong_while_each_node_is_right(
 ) -> None:
     monkeypatch.setattr(toy_optimizer.Unfaithful, "shows_its_graph", is_shown)
     case = model(written(tmp_path / "m.onnx"), backend="unfaithful", variant="disabled")
-    for mode in ("isolated", "accumulated"):
+    for mode in BOTH:
         wrong = [name for name, status in statuses(case, mode).items() if status is not Status.PASSED]
         assert wrong == ["watched", "outputs"][not is_shown :]
 
@@ -224,7 +248,7 @@ def test_bits_that_threads_change_are_a_note(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(OnnxProgram, "outputs", by_threads)
     case = model(written(tmp_path / "m.onnx"), variant="disabled")
-    assert {*statuses(case, "isolated").values()} == {Status.PASSED}
+    assert passes(case)
     (watched,) = [each for each in traced(case, "isolated") if each.attributes["part"] == "watched"]
     checks = {each.name: each.detail for each in execute([watched], ModelDriver()).verdicts[0].checks}
     assert checks["threads"].startswith("4 output elements differ in bits"), checks
@@ -255,9 +279,7 @@ def test_nodes_are_run_once_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert made == [*VALUES]
 
 
-def test_a_node_that_the_runtime_refuses_says_nothing_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_node_does_not_affect_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of nodes are loaded before their turn."""
     runtime = type(backend_manager.get("onnxruntime"))
     loaded = runtime.loaded_nodes
@@ -282,7 +304,7 @@ def test_a_value_is_made_of_the_values_given(tmp_path: Path) -> None:
     np.testing.assert_allclose(made[0], made[1], rtol=1e-5, atol=1e-6)
 
 
-def test_the_reference_is_in_float64_and_long_sums_may_err(tmp_path: Path) -> None:
+def test_reference_is_float64_with_error_of_sums(tmp_path: Path) -> None:
     graph = Graph(written(tmp_path / "m.onnx").read_bytes())
     feeds = {"x": np.random.default_rng(1).standard_normal((3, 8))}
     region = graph.region(["out"], feeds)
@@ -365,7 +387,7 @@ def test_weights_changed_together_with_their_readers_are_right() -> None:
     del changed.graph.node[1]
     changed.graph.node[0].output[0] = "scaled"
     onnx.save(changed, "fused.onnx")
-    assert {*statuses(model("m.onnx", optimized="fused.onnx"), "isolated").values()} == {Status.PASSED}
+    assert passes(model("m.onnx", optimized="fused.onnx"))
 
 
 def numbered(changed: Any, first: int = 0) -> None:
@@ -391,7 +413,7 @@ def test_values_with_other_names_are_matched_by_structure(first: int, tmp_path: 
     assert [name for name, status in found.items() if status is Status.FAILED] == ["out", "outputs"]
 
 
-def test_folded_weights_with_other_names_are_matched_by_content() -> None:
+def test_renamed_folded_weights_are_matched_by_content() -> None:
     onnx.save(weighted_model(), "m.onnx")
     subject = subject_of(model("m.onnx", variant="disabled"))
     changed = weighted_model()
@@ -406,7 +428,7 @@ def test_folded_weights_with_other_names_are_matched_by_content() -> None:
 
 
 @pytest.mark.parametrize("file", ["x.npz", "x.npy", "x.pb"])
-def test_inputs_are_read_from_files_of_numpy_and_onnx(file: str, tmp_path: Path) -> None:
+def test_inputs_are_read_from_numpy_and_onnx(file: str, tmp_path: Path) -> None:
     x = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
     np.savez("x.npz", x=x)
     np.save("x.npy", x)
@@ -416,7 +438,7 @@ def test_inputs_are_read_from_files_of_numpy_and_onnx(file: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("file", ["x.npz", "X.NPY"])
-def test_inputs_are_read_in_any_byte_order_and_layout(file: str, tmp_path: Path) -> None:
+def test_inputs_may_have_any_byte_order(file: str, tmp_path: Path) -> None:
     x = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
     stored = np.asfortranarray(x).astype(">f4")
     np.savez("x.npz", x=stored)
@@ -483,7 +505,7 @@ def test_an_input_without_a_rank_is_named() -> None:
         ([[]], [(1,)], "", "x in x.npz is float32 [1], expected float32 []"),
     ],
 )
-def test_sizes_of_given_inputs_are_those_of_the_model(sizes: Any, given: Any, config: str, message: str) -> None:
+def test_input_sizes_must_fit_model(sizes: Any, given: Any, config: str, message: str) -> None:
     names = [name for name, _ in zip("xy", sizes, strict=False)]
     infos = [helper.make_tensor_value_info(name, 1, shape) for name, shape in zip(names, sizes, strict=True)]
     total = helper.make_node("Sum", names, ["out"])
@@ -529,7 +551,7 @@ def test_sizes_of_a_language_model_fit(past: str, tokens: Any, total: str, confi
     assert subject_of_file("m.onnx", "", stated, 0).feeds["mask"].shape in [(1, 7), (2, sizes[2])]
 
 
-def test_sizes_that_do_not_fit_are_the_fault_of_the_case() -> None:
+def test_sizes_that_do_not_fit_are_bad_case() -> None:
     onnx.save(language_model("past_sequence_length", "sequence_length", "both"), "m.onnx")
     given = model("m.onnx", variant="disabled", config=["both=5"])
     (case,) = (each for each in traced(given, "isolated") if named(each) == "out")
@@ -542,14 +564,12 @@ def test_sizes_that_do_not_fit_are_the_fault_of_the_case() -> None:
 @pytest.mark.parametrize("seed", [2, 6, 9])
 def test_one_long_sum_of_packed_weights_passes(seed: int, accuracy_level: int) -> None:
     """Of which the reference's own error is nearly 0 by chance: it says nothing of sums in another order."""
-    onnx.save(long_sum(seed, accuracy_level), "m.onnx")
-    assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
+    assert passes(saved(long_sum(seed, accuracy_level), seed=seed))
     changed = long_sum(seed, accuracy_level)
     scales = numpy_helper.to_array(changed.graph.initializer[1]).copy()
     scales[-1] = 0
     changed.graph.initializer[1].CopyFrom(numpy_helper.from_array(scales, "scales"))
-    onnx.save(changed, "wrong.onnx")
-    assert "y" in rejected(model("m.onnx", optimized="wrong.onnx", seed=seed), "isolated")
+    assert "y" in wrong_values(changed, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -570,8 +590,7 @@ def test_one_long_row_passes(operator: str, attributes: Any, scales: Any, shape:
     values = {name: np.ones(sizes[name], np.float32) * (name != "bias") for name in scales}
     tensors = [numpy_helper.from_array(value, name) for name, value in values.items()]
     graph = helper.make_graph([node], "row", infos[:1], infos[1:], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), "m.onnx")
-    assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
+    assert passes(saved(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), seed=seed))
 
 
 @pytest.mark.parametrize("operator", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
@@ -590,12 +609,11 @@ def test_one_long_loss_passes(operator: str, attributes: Any, is_weighted: bool)
         given = -rng.random((3, 3, 4000)) - np.arange(3)[:, None]
         np.savez("x.npz", x=given.astype(np.float32))
         case = model("m.onnx", inputs="x.npz")
-        assert {*statuses(case, "isolated").values()} == {Status.PASSED}, seed
+        assert passes(case), seed
         opened.subject_for.cache_clear()
     if is_weighted:
         named["w"] = np.array([0.1, 0.7, 0.4 * (1 + 1e-3)], np.float32)
-        onnx.save(small_graph([node], {"x": [3, 3, 4000]}, {"y": rank}, named), "wrong.onnx")
-        assert rejected(model("m.onnx", optimized="wrong.onnx", inputs="x.npz"), "isolated") == ["y"]
+        assert wrong_values(small_graph([node], {"x": [3, 3, 4000]}, {"y": rank}, named), inputs="x.npz") == ["y"]
 
 
 def long_sum(seed: int, accuracy_level: int) -> Any:
@@ -617,22 +635,20 @@ def test_wrong_shapes_inside_a_file_are_not_used() -> None:
     half = numpy_helper.from_array(np.array([0.5], np.float32))
     changed.graph.node.insert(0, helper.make_node("Constant", [], ["half"], value=half))
     changed.graph.value_info.append(helper.make_tensor_value_info("half", 1, []))
-    onnx.save(changed, "m.onnx")
-    assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
+    assert passes(saved(changed))
     weights = next(each for each in changed.graph.initializer if each.name == "scales")
     weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights) * np.float32(1.25), "scales"))
-    onnx.save(changed, "wrong.onnx")
-    assert "y" in rejected(model("m.onnx", optimized="wrong.onnx"), "isolated")
+    assert "y" in wrong_values(changed)
 
 
-def test_constants_of_an_old_file_need_not_be_inputs(tmp_path: Path) -> None:
+def test_constants_of_old_file_need_no_inputs(tmp_path: Path) -> None:
     """As in mul_1.onnx of ONNX Runtime, of IR version 3."""
 
     def old(changed: Any) -> None:
         changed.ir_version = 3
 
     case = model(written(tmp_path / "m.onnx", old), variant="disabled")
-    assert {*statuses(case, "isolated").values()} == {Status.PASSED}
+    assert passes(case)
 
 
 def small_graph(nodes: Any, inputs: Any, outputs: Any, constants: Any = (), opset: int = 17) -> Any:
@@ -678,7 +694,7 @@ def test_what_the_evaluator_leaves_out_has_no_reference(operator: str, more: Any
     used = {name: value for name, value in constants.items() if name in node.input}
     rank = 4 if operator == "LSTM" else 3
     onnx.save(small_graph([node], {"x": [5, 1, 3]}, {"y": rank}, used), "m.onnx")
-    verdicts = [execute([each], ModelDriver()).verdicts[0] for each in traced(model("m.onnx"), "isolated")]
+    verdicts = verdicts_of(model("m.onnx"))
     assert {each.status for each in verdicts} == {Status.SKIPPED if what else Status.PASSED}
     if what:
         assert says(verdicts[0].message, "models.no_reference_for_with", operator=operator, what=what)
@@ -712,11 +728,9 @@ def loop(scanned: Sequence[str], *, turn: str = "Sin") -> Any:
 
 
 @pytest.mark.parametrize("scanned", [(), ("whole",), ("row", "number")])
-def test_a_loop_without_a_condition_makes_all_its_trips(scanned: Any) -> None:
-    onnx.save(loop(scanned), "m.onnx")
-    assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
-    onnx.save(loop(scanned, turn="Identity"), "wrong.onnx")
-    assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["y"]
+def test_loop_without_condition_makes_all_trips(scanned: Any) -> None:
+    assert passes(saved(loop(scanned)))
+    assert wrong_values(loop(scanned, turn="Identity")) == ["y"]
 
 
 RATIOS = {"scales": np.array([1, 1, 1.5, 0.6], np.float32)}
@@ -742,7 +756,7 @@ def test_rules_that_the_evaluator_gets_wrong(name: str) -> None:
     shapes = {"x": [1, 2, 64, 1] if operator == "DFT" else [1, 2, 6, 7]}
     onnx.save(small_graph([node], shapes, {"y": 4}, constants, opset), "m.onnx")
     for seed in range(3):
-        assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
+        assert passes(model("m.onnx", seed=seed))
 
 
 @pytest.mark.parametrize(
@@ -750,9 +764,7 @@ def test_rules_that_the_evaluator_gets_wrong(name: str) -> None:
     [([0, 0], 2, True), ([1, 1], 2, True), ([0, 1], 2, True), ([0, 0, 1, 1], 2, False), ([0, 1, 2, 2], 3, False)],
 )
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
-def test_leaves_that_vote_for_one_of_two_classes_have_no_reference(
-    votes: Any, labels: int, is_skipped: bool, transform: str
-) -> None:
+def test_ambiguous_votes_of_leaves_have_no_reference(votes: Any, labels: int, is_skipped: bool, transform: str) -> None:
     """ONNX does not say what the score of the other class is, nor which of them is the label."""
     branches = {"nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_values": [0.0, 0.0, 0.0]}
     places = {"truenodeids": [1, 0, 0], "falsenodeids": [2, 0, 0], "nodeids": [0, 1, 2]}
@@ -772,7 +784,7 @@ def test_leaves_that_vote_for_one_of_two_classes_have_no_reference(
     changed = small_graph([node], {"x": [4, 2]}, {"y": 2})
     changed.opset_import.add(domain="ai.onnx.ml", version=3)
     onnx.save(changed, "m.onnx")
-    verdicts = [execute([each], ModelDriver()).verdicts[0] for each in traced(model("m.onnx"), "isolated")]
+    verdicts = verdicts_of(model("m.onnx"))
     assert {each.status for each in verdicts} == {Status.SKIPPED if is_skipped else Status.PASSED}
     if is_skipped:
         assert says(verdicts[0].message, "models.no_reference_for_treeensembleclassifier")
@@ -789,9 +801,7 @@ def test_nearest_elements_that_rounding_decides_have_no_reference() -> None:
 
 def test_a_resize_to_sizes_computed_in_the_model() -> None:
     nodes = [helper.make_node("Shape", ["like"], ["sizes"]), helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])]
-    onnx.save(small_graph(nodes, {"x": [1, 1, 4, 4], "like": [1, 1, "h", "w"]}, {"y": 4}), "m.onnx")
-    for mode in ("isolated", "accumulated"):
-        assert {*statuses(model("m.onnx"), mode).values()} == {Status.PASSED}
+    assert passes(saved(small_graph(nodes, {"x": [1, 1, 4, 4], "like": [1, 1, "h", "w"]}, {"y": 4})), *BOTH)
 
 
 @pytest.mark.parametrize("seed", [4, 7])
@@ -800,11 +810,9 @@ def test_recurrent_layers_may_sum_in_any_order(seed: int) -> None:
     weights = {"w": (2, 32, 8), "r": (2, 32, 32), "b": (2, 64)}
     constants = {name: (rng.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in weights.items()}
     node = helper.make_node("RNN", ["x", *weights], ["y", "h"], hidden_size=32, direction="bidirectional")
-    onnx.save(small_graph([node], {"x": [30, 2, 8]}, {"y": 4, "h": 3}, constants), "m.onnx")
-    assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
+    assert passes(saved(small_graph([node], {"x": [30, 2, 8]}, {"y": 4, "h": 3}, constants), seed=seed))
     constants["w"][0, 0] += 1e-4
-    onnx.save(small_graph([node], {"x": [30, 2, 8]}, {"y": 4, "h": 3}, constants), "wrong.onnx")
-    assert rejected(model("m.onnx", optimized="wrong.onnx", seed=seed), "isolated") == ["y"]
+    assert wrong_values(small_graph([node], {"x": [30, 2, 8]}, {"y": 4, "h": 3}, constants), seed=seed) == ["y"]
 
 
 @pytest.mark.parametrize("operator", ["ConstantOfShape", "HannWindow"])
@@ -815,16 +823,14 @@ def test_a_dtype_that_is_the_default_is_widened(operator: str) -> None:
         helper.make_node(operator, ["shape" if operator == "ConstantOfShape" else "size"], ["made"]),
         helper.make_node("Add", ["x", "made"], ["y"]),
     ]
-    onnx.save(small_graph(nodes, {"x": ["n"]}, {"y": 1}), "m.onnx")
-    for mode in ("isolated", "accumulated"):
-        assert {*statuses(model("m.onnx"), mode).values()} == {Status.PASSED}
+    assert passes(saved(small_graph(nodes, {"x": ["n"]}, {"y": 1})), *BOTH)
 
 
 def test_sizes_that_follow_from_elements() -> None:
     nodes = [helper.make_node("Unique", ["x"], ["u"]), helper.make_node("Relu", ["x"], ["y"])]
     onnx.save(small_graph(nodes, {"x": [4]}, {"u": 1, "y": 1}), "m.onnx")
     np.save("x.npy", np.array([1, 2, 1, 2], np.float32))
-    assert {*statuses(model("m.onnx", inputs="x.npy"), "isolated").values()} == {Status.PASSED}
+    assert passes(model("m.onnx", inputs="x.npy"))
 
 
 def test_values_without_elements_are_skipped() -> None:
@@ -832,33 +838,30 @@ def test_values_without_elements_are_skipped() -> None:
         helper.make_node("Slice", ["x", "end", "end"], ["none"]),
         helper.make_node("Concat", ["none", "x"], ["y"], axis=0),
     ]
-    onnx.save(small_graph(nodes, {"x": [4, 2]}, {"y": 2}, {"end": np.array([4])}), "m.onnx")
-    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    found = statuses(
+        saved(small_graph(nodes, {"x": [4, 2]}, {"y": 2}, {"end": np.array([4])}), variant="disabled"), "isolated"
+    )
     assert found == {"none": Status.SKIPPED, "y": Status.PASSED, "watched": Status.PASSED, "outputs": Status.PASSED}
     onnx.save(small_graph([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 2]}, {"y": 2}), "empty.onnx")
     np.save("empty.npy", np.ones((0, 2), np.float32))
-    verdicts = [
-        execute([each], ModelDriver()).verdicts[0]
-        for each in traced(model("empty.onnx", inputs="empty.npy"), "isolated")
-    ]
+    verdicts = verdicts_of(model("empty.onnx", inputs="empty.npy"))
     assert {(each.status, each.message) for each in verdicts} == {
         (Status.SKIPPED, "nothing to compare: y without elements")
     }
 
 
-def test_values_beside_an_operator_without_a_reference_are_compared_accumulated() -> None:
+def test_independent_values_are_compared_without_other_reference() -> None:
     nodes = [
         helper.make_node("GlobalLpPool", ["x"], ["a"]),
         helper.make_node("Relu", ["a"], ["b"]),
         helper.make_node("Sin", ["x"], ["c"]),
     ]
-    onnx.save(small_graph(nodes, {"x": [1, 2, 3]}, {"b": 3, "c": 3}), "m.onnx")
-    found = statuses(model("m.onnx", variant="disabled"), "accumulated")
+    found = statuses(saved(small_graph(nodes, {"x": [1, 2, 3]}, {"b": 3, "c": 3}), variant="disabled"), "accumulated")
     skipped = dict.fromkeys(("a", "b", "watched", "outputs"), Status.SKIPPED)
     assert found == {**skipped, "c": Status.PASSED, "watched": Status.PASSED}
 
 
-def test_values_behind_a_node_that_is_refused_have_its_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_values_after_refused_node_have_its_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = OnnxProgram.run_region
 
     def refuse(self: Any, region: Any, given: Any) -> Any:
@@ -879,9 +882,7 @@ def test_values_made_of_a_sequence_are_compared() -> None:
         helper.make_node("SequenceAt", ["s", "one"], ["row"]),
         helper.make_node("Exp", ["row"], ["y"]),
     ]
-    onnx.save(small_graph(nodes, {"x": [3, 2]}, {"y": 2, "s": None}, {"one": np.array(1)}), "m.onnx")
-    for mode in ("isolated", "accumulated"):
-        assert {*statuses(model("m.onnx"), mode).values()} == {Status.PASSED}
+    assert passes(saved(small_graph(nodes, {"x": [3, 2]}, {"y": 2, "s": None}, {"one": np.array(1)})), *BOTH)
 
 
 @pytest.mark.parametrize("has_element", [True, False])
@@ -895,7 +896,7 @@ def test_values_made_of_an_optional(has_element: bool) -> None:
     ]
     chosen = nodes if has_element else [*nodes[:2], helper.make_node("Where", ["known", "x", "x"], ["y"])]
     onnx.save(small_graph(chosen, {"x": [3]}, {"y": 1}, (), 18), "m.onnx")
-    verdicts = [execute([each], ModelDriver()).verdicts[0] for each in traced(model("m.onnx"), "isolated")]
+    verdicts = verdicts_of(model("m.onnx"))
     assert verdicts[-1].status is (Status.PASSED if has_element else Status.SKIPPED)
     assert not BAD_STATUSES.intersection(each.status for each in verdicts)
     if not has_element:
@@ -906,7 +907,7 @@ def test_values_made_of_an_optional(has_element: bool) -> None:
 def test_outputs_may_be_computed_from_constants(variant: str) -> None:
     nodes = [helper.make_node("Neg", ["c"], ["k"]), helper.make_node("Relu", ["x"], ["y"])]
     onnx.save(small_graph(nodes, {"x": [4]}, {"k": 1, "y": 1}, {"c": np.ones(2, np.float32)}), "m.onnx")
-    for mode in ("isolated", "accumulated"):
+    for mode in BOTH:
         found = statuses(model("m.onnx", variant=variant), mode)
         assert {*found.values()} == {Status.PASSED}
         assert found.keys() >= {"y", "watched", "outputs"}
@@ -928,23 +929,21 @@ def test_a_size_of_minus_one_is_open(tmp_path: Path) -> None:
     np.save("x.npy", np.ones((5, 8), np.float32))
     for inputs in ("", "x.npy"):
         case = model(written(tmp_path / "m.onnx", change), variant="disabled", inputs=inputs)
-        assert {*statuses(case, "isolated").values()} == {Status.PASSED}
+        assert passes(case)
 
 
-def test_values_of_a_dtype_that_numpy_lacks_are_skipped() -> None:
+def test_values_of_dtype_without_numpy_are_skipped() -> None:
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
     ]
     constants = {"scale": np.float32(0.3), "zero": np.zeros((), ml_dtypes.int4)}
-    onnx.save(small_graph(nodes, {"x": [4]}, {"y": 1}, constants, 21), "m.onnx")
-    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    found = statuses(saved(small_graph(nodes, {"x": [4]}, {"y": 1}, constants, 21), variant="disabled"), "isolated")
     assert found == {**dict.fromkeys(("q", "y", "watched"), Status.SKIPPED), "outputs": Status.PASSED}
 
 
-def test_hardmax_of_old_opsets_takes_all_axes_from_its_own_on() -> None:
-    onnx.save(small_graph([helper.make_node("Hardmax", ["x"], ["y"])], {"x": [2, 3, 4]}, {"y": 3}, (), 11), "m.onnx")
-    assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
+def test_hardmax_of_old_opsets_flattens_axes() -> None:
+    assert passes(saved(small_graph([helper.make_node("Hardmax", ["x"], ["y"])], {"x": [2, 3, 4]}, {"y": 3}, (), 11)))
 
 
 def test_losses_of_logits_far_apart_are_finite() -> None:
@@ -952,15 +951,13 @@ def test_losses_of_logits_far_apart_are_finite() -> None:
     node = helper.make_node("SoftmaxCrossEntropyLoss", ["x", "target"], ["y", "likelihoods"], reduction="none")
     constants = {"target": np.array([1, 1]), "gap": np.array([[1000.0, 0, 0], [1, 2, 3]], np.float32)}
     nodes = [helper.make_node("Add", ["noise", "gap"], ["x"]), node]
-    onnx.save(small_graph(nodes, {"noise": [2, 3]}, {"y": 1, "likelihoods": 2}, constants), "m.onnx")
-    assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
+    assert passes(saved(small_graph(nodes, {"noise": [2, 3]}, {"y": 1, "likelihoods": 2}, constants)))
 
 
 def test_outputs_may_be_inputs_and_constants() -> None:
     node = helper.make_node("Relu", ["x"], ["y"])
     outputs = {"x": 1, "y": 1, "c": 1}
-    onnx.save(small_graph([node], {"x": [4]}, outputs, {"c": np.ones(2, np.float32)}), "m.onnx")
-    assert {*statuses(model("m.onnx"), "isolated").values()} == {Status.PASSED}
+    assert passes(saved(small_graph([node], {"x": [4]}, outputs, {"c": np.ones(2, np.float32)})))
     onnx.save(small_graph([node], {"x": [4]}, outputs, {"c": np.zeros(2, np.float32)}), "wrong.onnx")
     assert statuses(model("m.onnx", optimized="wrong.onnx"), "isolated")["outputs"] is Status.FAILED
 
@@ -981,16 +978,14 @@ def test_sums_of_float16_are_held_in_float32(factor: float, status: Status) -> N
 
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_places_between_elements_are_as_exact_as_float32_is(mode: str, seed: int) -> None:
+def test_resize_positions_have_float32_precision(mode: str, seed: int) -> None:
     def resized(place: str) -> Any:
         node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode, coordinate_transformation_mode=place)
         scales = {"scales": np.array([1, 1, 1.37, 1.61], np.float32)}
         return small_graph([node], {"x": [1, 1, 37, 41]}, {"y": 4}, scales)
 
-    onnx.save(resized("half_pixel"), "m.onnx")
-    assert {*statuses(model("m.onnx", seed=seed), "isolated").values()} == {Status.PASSED}
-    onnx.save(resized("asymmetric"), "wrong.onnx")
-    assert rejected(model("m.onnx", optimized="wrong.onnx", seed=seed), "isolated") == ["y"]
+    assert passes(saved(resized("half_pixel"), seed=seed))
+    assert wrong_values(resized("asymmetric"), seed=seed) == ["y"]
 
 
 def test_sequences_are_not_compared() -> None:
@@ -1003,7 +998,7 @@ def test_sequences_are_not_compared() -> None:
     assert says(str(program_of(both)), "models.not_compared_as_no")
 
 
-def test_an_operator_that_the_evaluator_fails_in_has_no_reference() -> None:
+def test_operator_that_evaluator_fails_has_no_reference() -> None:
     """LinearClassifier of a batch; the model ends in a ZipMap, whose result is no tensor. Nothing passes, also not the
     check of the trace, so that the exit status is that of a run without a comparison."""
     found = statuses(model(get_example("logreg_iris.onnx")), "isolated")
@@ -1015,7 +1010,7 @@ def test_an_operator_that_the_evaluator_fails_in_has_no_reference() -> None:
     }
 
 
-def test_values_before_an_operator_without_a_reference_are_compared(tmp_path: Path) -> None:
+def test_values_before_missing_reference_are_compared(tmp_path: Path) -> None:
     def unknown(changed: Any) -> None:
         changed.graph.node[4].op_type, changed.graph.node[4].domain = "TransposeMatMul", "com.microsoft"
         changed.opset_import.append(helper.make_opsetid("com.microsoft", 1))
@@ -1035,21 +1030,26 @@ def test_quantised_models_of_any_opset_have_a_reference(opset: int, tmp_path: Pa
     constants = [numpy_helper.from_array(np.float32(0.02), "scale"), numpy_helper.from_array(np.uint8(128), "zero")]
     x, y = (helper.make_tensor_value_info(name, 1, [4, 8]) for name in "xy")
     graph = helper.make_graph(nodes, "m", [x], [y], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), "m.onnx")
-    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    found = statuses(
+        saved(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), variant="disabled"
+        ),
+        "isolated",
+    )
     assert found == dict.fromkeys(("q", "y", "watched", "outputs"), Status.PASSED)
     constants[1].CopyFrom(numpy_helper.from_array(np.uint8(127), "zero"))
     graph = helper.make_graph(nodes, "m", [x], [y], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), "wrong.onnx")
-    assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["q", "y"]
+    assert wrong_values(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)) == [
+        "q",
+        "y",
+    ]
 
 
 @pytest.mark.parametrize("name", CONTRIB)
 def test_operators_of_onnx_runtime_have_a_reference(name: str) -> None:
     """Of which ``y`` is found though onnx cannot infer its dtype."""
     changed = contrib_model(name)
-    onnx.save(changed, "m.onnx")
-    found = statuses(model("m.onnx", variant="disabled"), "isolated")
+    found = statuses(saved(changed, variant="disabled"), "isolated")
     assert found == dict.fromkeys(("y", "out", "watched", "outputs"), Status.PASSED)
     node = changed.graph.node[0]
     constant = next((each for each in changed.graph.initializer if numpy_helper.to_array(each).size > 2), None)
@@ -1059,8 +1059,7 @@ def test_operators_of_onnx_runtime_have_a_reference(name: str) -> None:
     else:
         value = numpy_helper.to_array(constant)
         constant.CopyFrom(numpy_helper.from_array(value + np.asarray(3, value.dtype), constant.name))
-    onnx.save(changed, "wrong.onnx")
-    assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["y"]
+    assert wrong_values(changed) == ["y"]
 
 
 @pytest.mark.parametrize(
@@ -1084,8 +1083,7 @@ def test_a_wrong_attribute_of_an_operator_is_found(name: str, attribute: str, va
     kept = [each for each in changed.graph.node[0].attribute if each.name != attribute]
     del changed.graph.node[0].attribute[:]
     changed.graph.node[0].attribute.extend([*kept, helper.make_attribute(attribute, value)])
-    onnx.save(changed, "wrong.onnx")
-    assert rejected(model("m.onnx", optimized="wrong.onnx"), "isolated") == ["y"]
+    assert wrong_values(changed) == ["y"]
 
 
 @pytest.mark.parametrize(
@@ -1124,8 +1122,7 @@ def test_outputs_that_are_left_out_need_no_reference() -> None:
     changed.graph.node[0].output.extend(["", "", "sum"])
     changed.graph.node.append(helper.make_node("Mul", ["sum", "two"], ["twice"]))
     changed.graph.output.append(helper.make_tensor_value_info("twice", 1, [3, 8]))
-    onnx.save(changed, "m.onnx")
-    assert {*statuses(model("m.onnx", variant="disabled"), "isolated").values()} == {Status.PASSED}
+    assert passes(saved(changed, variant="disabled"))
     changed.graph.node[0].output[1] = "mean"
     onnx.save(changed, "mean.onnx")
     assert {*statuses(model("mean.onnx", variant="disabled"), "isolated").values()} == {Status.SKIPPED}

@@ -92,7 +92,7 @@ def _folders(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
 
 
-def test_zeros_and_small_elements_share_the_error_of_the_others() -> None:
+def test_small_elements_share_error_of_others() -> None:
     wide = np.array([0.0, 1e-3, 1.0, -3.0])
     narrow = (wide + np.array([0, 0, 2e-7, 0])).astype(np.float32)
     named = accuracy_output("y", narrow, wide, wide)
@@ -101,7 +101,7 @@ def test_zeros_and_small_elements_share_the_error_of_the_others() -> None:
     assert worst[2] == worst[3] >= 3 * abs(float(narrow[2]) - 1.0)
 
 
-def test_what_overflows_in_float32_is_infinite_and_widens_nothing() -> None:
+def test_float32_overflow_is_infinite_and_widens_nothing() -> None:
     wide = np.array([1.0, 1e40, 2.0])
     named = accuracy_output("y", np.array([1, np.inf, np.inf], np.float32), wide, wide)
     assert named.value.values.tolist() == [1.0, np.inf, 2.0]
@@ -115,7 +115,7 @@ def test_nan_everywhere_compares_nothing() -> None:
     assert caught.value.reason is Reason.NOTHING_COMPARED
 
 
-def test_a_node_that_reads_less_than_before_is_judged(tmp_path: Path) -> None:
+def test_node_with_fewer_inputs_is_compared(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Add", ["r", "x"], ["y"])]
     dropped = [nodes[0], helper.make_node("Identity", ["r"], ["y"])]
     assert verdict_of(tmp_path / "a", model(nodes), model(dropped), "isolated", "y", "r").reason is Reason.VALUE

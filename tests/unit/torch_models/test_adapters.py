@@ -15,7 +15,7 @@ from model_results import results
 from texts import refusal
 
 from optest.errors import OptestError, Unavailable, UsageError
-from optest.torch.models.adapters import MODELS, TorchModel, open_model, presets_of, register_model
+from optest.torch.models.adapters import MODELS, TorchModel, open_model, presets_of
 from optest.torch.models.initialisation import PRESETS
 
 pytestmark = pytest.mark.torch
@@ -189,7 +189,7 @@ def test_registered_model_opens(monkeypatch: pytest.MonkeyPatch) -> None:
         return TorchModel(name="line", module=module, inputs=lambda seed: {"input": torch.ones(1, 4)}, outputs=("y",))
 
     monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
-    register_model("line", factory)
+    MODELS.register("line", factory)
     assert results(open_model("line"), {"input": torch.ones(1, 4)})["y"].shape == (1, 2)
 
 

@@ -55,7 +55,7 @@ def named_torch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     name = _resolved(function)
     module, _, last = name.rpartition(".")
     if last in ("__get__", "__set__", "__delete__"):
-        return _property(module.rpartition(".")[2], last, args)
+        return _named_property(module.rpartition(".")[2], last, args)
     _require_computing(name)
     if module == "torch.Tensor":
         if last.startswith("__"):
@@ -103,7 +103,8 @@ def _resolved(function: Callable[..., Any]) -> str:
     return f"{module}.{getattr(function, '__name__', '?')}"
 
 
-def _property(name: str, method: str, args: tuple[Any, ...]) -> NamedCall:
+def _named_property(name: str, method: str, args: tuple[Any, ...]) -> NamedCall:
+    """Name a tensor's property by its function, as ``torch.Tensor.t`` for ``T``; NoCase for others and for setters."""
     if method != "__get__" or name not in _PROPERTIES:
         raise NoCase(SETTINGS)
     function, extra = _PROPERTIES[name]
@@ -114,6 +115,7 @@ def _property(name: str, method: str, args: tuple[Any, ...]) -> NamedCall:
 
 
 def _require_computing(name: str) -> None:
+    """Raise Unwritten for a function that returns uninitialised memory, NoCase for others that make no case."""
     facts = facts_of(name)
     if facts.is_unwritten:
         raise Unwritten("return uninitialised memory")
@@ -122,6 +124,7 @@ def _require_computing(name: str) -> None:
 
 
 def _require_known(name: str) -> None:
+    """Raise NoCase if no operator has that name."""
     try:
         find_callable(name)
     except (NotAnOperator, NoSuchCallable):
@@ -135,13 +138,12 @@ def _without_defaults(call: NamedCall, function: Callable[..., Any]) -> NamedCal
     kwargs = {name: value for name, value in call.kwargs.items() if name != "_stacklevel"}
     if parameters is None:
         return call._replace(kwargs=kwargs)
-    kwargs = {
-        name: value
-        for name, value in kwargs.items()
-        if name not in parameters or not _is_default(value, parameters[name].default)
-    }
+    for name in [name for name in kwargs if name in parameters]:
+        value, default = kwargs[name], parameters[name].default
+        if type(value) is type(default) and not isinstance(value, torch.Tensor) and value == default:
+            del kwargs[name]
     call = call._replace(kwargs=kwargs)
-    kwargs, args = dict(call.kwargs), list(call.args)
+    kwargs, args = dict(kwargs), list(call.args)
     positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != len(parameters) or len(args) > len(positional):
         return call
@@ -152,10 +154,6 @@ def _without_defaults(call: NamedCall, function: Callable[..., Any]) -> NamedCal
         return call
     args += [kwargs.pop(p.name, p.default) for p in remaining[:last]]
     return call._replace(args=tuple(args), kwargs=kwargs)
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and not isinstance(value, torch.Tensor) and bool(value == default)
 
 
 # None for builtins and for *args or **kwargs, whose arguments cannot be reordered.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import io
 import linecache
 import os
 import sys
-import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -100,67 +98,39 @@ def warnings_at_the_model() -> Iterator[None]:
             warnings.showwarning = shown
 
 
-# Characters of a shown statement; a longer one is cut to its widest subexpression around the line that fits.
+# Characters of a shown statement; of a longer one, the widest subexpression around the line that fits is shown.
 _MAX_STATEMENT = 200
 
 
 def code_at(lines: Sequence[str], line: int) -> str:
-    """Return the statement that contains line ``line`` (from 1), joined to one line without comments; "" beyond the
-    end; the line itself if the joined text is too long or the code does not parse.
+    """Return the statement that contains line ``line`` (from 1), without comments; "" beyond the end.
+
+    One of several lines is written anew on one line. The line itself is returned if that is too long, or if the code
+    does not parse.
     """
     if not 1 <= line <= len(lines):
         return ""
-    line_text = lines[line - 1].strip()
-    for first, last in _spans_of_lines(tuple(lines)).get(line, ()):
-        text = ""
-        for code in _without_comments(lines[first - 1 : last]):
-            part = code.strip()
-            if part.startswith((")", "]", "}")) and text.endswith(",") and not _is_in_tuple(text):
-                text = text[:-1]
-            is_tight = text.endswith(("(", "[", "{")) or part.startswith((")", "]", "}", "."))
-            text += part if is_tight or not part or not text else f" {part}"
-        if len(text) <= _MAX_STATEMENT:
+    for node in _nodes_of_lines(tuple(lines)).get(line, ()):
+        text = ast.unparse(node)
+        if len(text) <= _MAX_STATEMENT and "\n" not in text:
             return text
-    return line_text
+    return lines[line - 1].strip()
 
 
 @lru_cache(maxsize=64)
-def _spans_of_lines(lines: tuple[str, ...]) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Map each line to the (first, last) lines of the multi-line nodes that contain it, widest first; {} if the
-    code does not parse.
+def _nodes_of_lines(lines: tuple[str, ...]) -> dict[int, list[ast.AST]]:
+    """Map each line to the expressions and simple statements of several lines that contain it, outer ones first.
+
+    Empty if the code does not parse.
     """
     try:
         tree = ast.parse("".join(lines))
     except (SyntaxError, ValueError):
         return {}
-    by_line: dict[int, set[tuple[int, int]]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.expr, ast.stmt)) and not (hasattr(node, "body") and isinstance(node.body, list)):
+    by_line: dict[int, list[ast.AST]] = {}
+    for node in ast.walk(tree):  # outer nodes come before inner ones
+        if isinstance(node, (ast.expr, ast.stmt)) and not isinstance(getattr(node, "body", None), list):
             first, last = node.lineno, node.end_lineno or node.lineno
             for line in range(first, last + 1) if last > first else ():
-                by_line.setdefault(line, set()).add((first, last))
-    return {line: tuple(sorted(spans, key=lambda span: span[0] - span[1])) for line, spans in by_line.items()}
-
-
-def _is_in_tuple(text: str) -> bool:
-    """Return whether the last open bracket of ``text`` is a tuple's; True if no bracket is open."""
-    # The trailing comma of a call can go, that of a tuple of one element cannot.
-    depth = 0
-    for index in range(len(text) - 1, -1, -1):
-        depth += (text[index] in ")]}") - (text[index] in "([{")
-        if depth < 0:
-            before = text[:index].rstrip()[-1:]
-            return text[index] == "(" and not (before.isalnum() or before in ("_", ")", "]"))
-    return True
-
-
-def _without_comments(lines: Sequence[str]) -> list[str]:
-    stripped = list(lines)
-    try:
-        for token in tokenize.generate_tokens(io.StringIO("".join(lines)).readline):
-            if token.type == tokenize.COMMENT:
-                row, column = token.start
-                stripped[row - 1] = stripped[row - 1][:column]
-    except (tokenize.TokenError, SyntaxError):
-        pass  # a part of a statement may not tokenize
-    return stripped
+                by_line.setdefault(line, []).append(node)
+    return by_line

@@ -56,10 +56,10 @@ class _Division:
 def shrink_entry(entry: Entry, limit: int) -> tuple[dict[str, Any], dict[int, int]]:
     """Return the case with sizes of at most ``limit``, as far as possible, and the new size of each changed one."""
     current = copy.deepcopy(dict(entry))
-    first = _sizes(current)
+    first = _sizes_of_entry(current)
     became = {size: size for size in first}
     for _ in range(_MAX_STEPS):
-        largest = max(_sizes(current), default=0)
+        largest = max(_sizes_of_entry(current), default=0)
         if largest <= limit:
             break
         step = _shrink_once(current, largest, limit)
@@ -75,15 +75,18 @@ def _shrink_once(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[
 
     Prefer a candidate whose outputs have divided shapes, else take the first valid one.
     """
-    before = _output_shapes(entry)
-    if before is None or _depends_on_values(entry):
+    before, kinds = _shapes_of_outputs(entry), [tensor["dtype"] for tensor in tensor_entries(entry)]
+    # Values of offsets, of lengths, and of some masks have to fit the sizes of other tensors.
+    is_ordered = takes_ordered_integers(entry["op"]) and any("int" in kind for kind in kinds)
+    if before is None or is_ordered or ("bool" in kinds[1:] and facts_of(entry["op"]).mask_must_fit):
         return None
     lenient = None
-    together = math.gcd(largest, *[number for number in _size_arguments(entry) if largest % number == 0])
+    numbers = [abs(value) for value in _call_of_entry(entry).values() if type(value) is int and abs(value) >= _SMALLEST]
+    together = math.gcd(largest, *[number for number in numbers if largest % number == 0])
     for division in _divisions(largest, limit, together):
         for with_numbers in (True, False):
             changed = _changed(entry, division, with_numbers)
-            after = _output_shapes(changed)
+            after = _shapes_of_outputs(changed)
             # For example, the slice 12:16 of 8 elements is valid, but empty.
             has_elements = any(0 not in shape for shape in before)
             if after is None or (has_elements and all(0 in shape for shape in after)):
@@ -95,14 +98,6 @@ def _shrink_once(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[
                 return changed, division
             lenient = lenient or (changed, division)
     return lenient
-
-
-def _depends_on_values(entry: Entry) -> bool:
-    """Return whether the values of a mask, or of offsets and lengths, have to fit the sizes of other tensors."""
-    if takes_ordered_integers(entry["op"]) and any("int" in tensor["dtype"] for tensor in tensor_entries(entry)):
-        return True
-    is_masked = any(tensor["dtype"] == "bool" for tensor in list(tensor_entries(entry))[1:])
-    return is_masked and facts_of(entry["op"]).mask_must_fit
 
 
 def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
@@ -133,25 +128,18 @@ def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
         yield _Division(size, 1, instead)
 
 
-def _size_arguments(entry: Entry) -> Iterator[int]:
-    """Yield the absolute integer arguments of the call that are large enough to be sizes."""
-    for value in _call(entry).values():
-        if type(value) is int and abs(value) >= _SMALLEST:
-            yield abs(value)
-
-
-def _sizes(entry: Entry) -> set[int]:
+def _sizes_of_entry(entry: Entry) -> set[int]:
     """Return all sizes of the call's input tensors; of its outputs if it has no inputs."""
-    shapes = [tensor["shape"] for tensor in tensor_entries(entry)] or _output_shapes(entry) or []
+    shapes = [tensor["shape"] for tensor in tensor_entries(entry)] or _shapes_of_outputs(entry) or []
     return {size for shape in shapes for size in shape}
 
 
-def _output_shapes(entry: Entry) -> Shapes | None:
+def _shapes_of_outputs(entry: Entry) -> Shapes | None:
     """Return the shapes of the call's outputs, computed without values; None if torch refuses the call."""
     try:
-        text = call_text(_call(entry))
+        text = call_text(_call_of_entry(entry))
         inputs = [
-            torch.empty_strided(tensor["shape"], _strides(tensor), dtype=_dtype(tensor), device="meta")
+            torch.empty_strided(tensor["shape"], _strides(tensor), dtype=_dtype_of_entry(tensor), device="meta")
             for tensor in tensor_entries(entry)
         ]
         with torch.no_grad():
@@ -166,8 +154,8 @@ def _is_refused_on_cpu(entry: Entry) -> bool:
     # Kernels check more than shape inference does.
     tensors = list(tensor_entries(entry))
     try:
-        text = call_text(_call(entry))
-        if sum(_spec(tensor).elements for tensor in tensors) > _MAX_EXECUTED:
+        text = call_text(_call_of_entry(entry))
+        if sum(_spec_of_entry(tensor).elements for tensor in tensors) > _MAX_EXECUTED:
             return False
         with torch.random.fork_rng(devices=()), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -175,14 +163,14 @@ def _is_refused_on_cpu(entry: Entry) -> bool:
             torch_call(text).on([_example_tensor(tensor) for tensor in tensors])()
     except NotImplementedError:
         return False
-    except REFUSALS as error:
-        return "not implemented" not in str(error)
+    except REFUSALS:
+        return True
     return False
 
 
 def _example_tensor(tensor: Mapping[str, Any]) -> torch.Tensor:
     """Return a tensor of that layout: the written data, random numbers, or the lowest integer of the fill's range."""
-    kind, shape, strides = _dtype(tensor), tensor["shape"], _strides(tensor)
+    kind, shape, strides = _dtype_of_entry(tensor), tensor["shape"], _strides(tensor)
     fill = tensor.get("init_args")
     if tensor.get("init") == "data":
         values = torch.tensor(fill, dtype=torch.float64 if kind.is_floating_point else torch.int64)
@@ -195,18 +183,18 @@ def _example_tensor(tensor: Mapping[str, Any]) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=kind).fill_(fill.get("low", 0) if isinstance(fill, dict) else 0)
 
 
-def _call(entry: Entry) -> Call:
+def _call_of_entry(entry: Entry) -> Call:
     """Return the entry as a Call; its tensors are numbered in the order of :func:`tensor_entries`."""
     numbers = itertools.count()
-    args = tuple([_argument(argument, numbers) for argument in entry.get("inputs", ())])
+    args = tuple([_call_argument(argument, numbers) for argument in entry.get("inputs", ())])
     kwargs = {
-        name: _argument(value, numbers) if isinstance(value, dict) else value_of(value)
+        name: _call_argument(value, numbers) if isinstance(value, dict) else value_of(value)
         for name, value in entry.get("kwmap", {}).items()
     }
     return Call(entry["op"], args, kwargs)
 
 
-def _argument(entry: Mapping[str, Any], numbers: Iterator[int]) -> Any:
+def _call_argument(entry: Mapping[str, Any], numbers: Iterator[int]) -> Any:
     ((kind, value),) = entry.items()
     match kind:
         case "tensor":
@@ -214,7 +202,7 @@ def _argument(entry: Mapping[str, Any], numbers: Iterator[int]) -> Any:
         case "tensor_list":
             return [TensorRef(next(numbers)) for _ in value]
         case "tuple" | "list":
-            parts = [_argument(part, numbers) for part in value]
+            parts = [_call_argument(part, numbers) for part in value]
             return tuple(parts) if kind == "tuple" else parts
         case "py":
             return literal(value)
@@ -225,11 +213,11 @@ def _strides(tensor: Mapping[str, Any]) -> list[int]:
     return list(tensor.get("stride", contiguous_strides(tuple(tensor["shape"]))))
 
 
-def _dtype(tensor: Mapping[str, Any]) -> torch.dtype:
+def _dtype_of_entry(tensor: Mapping[str, Any]) -> torch.dtype:
     return TORCH_DTYPES[tensor["dtype"]]
 
 
-def _spec(tensor: Mapping[str, Any]) -> TensorSpec:
+def _spec_of_entry(tensor: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(dtype=dtype(tensor["dtype"]), shape=tuple(tensor["shape"]))
 
 
@@ -250,6 +238,7 @@ def _changed(entry: Entry, division: _Division, with_numbers: bool) -> dict[str,
 
 
 def _resize(tensor: dict[str, Any], division: _Division) -> None:
+    """Divide sizes, strides and offset of a tensor in place; written data of another shape become a random fill."""
     shape, strides, offset = tensor["shape"], _strides(tensor), tensor.get("storage_offset", 0)
     sizes = [division(size) for size in shape]
     if sizes == shape:
@@ -304,6 +293,7 @@ def _forget_values(tensor: dict[str, Any]) -> None:
 
 
 def _renumbered(entry: dict[str, Any], division: _Division) -> dict[str, Any]:
+    """Return an argument with its integers divided; tensors are unchanged."""
     ((kind, value),) = entry.items()
     if kind in ("tuple", "list"):
         return {kind: [_renumbered(part, division) for part in value]}
@@ -315,6 +305,7 @@ def _renumbered(entry: dict[str, Any], division: _Division) -> dict[str, Any]:
 
 
 def _divided(value: Any, division: _Division) -> Any:
+    """Return a value with integers of at least 8 divided, also within lists, tuples and slices; the sign is kept."""
     if type(value) is int:
         return int(math.copysign(division(abs(value)), value)) if abs(value) >= _SMALLEST else value
     if isinstance(value, (list, tuple)):
@@ -328,10 +319,10 @@ def _keep_positions_within(entry: Entry) -> None:
     """Bring the call's index tensors into the range of the smaller dimensions: data modulo the size, fills clipped."""
     tensors = list(tensor_entries(entry))
     try:
-        text = call_text(_call(entry))
+        text = call_text(_call_of_entry(entry))
     except REFUSALS:
         return
-    for positions in positions_of(text, [_spec(tensor) for tensor in tensors]):
+    for positions in positions_of(text, [_spec_of_entry(tensor) for tensor in tensors]):
         tensor, size = tensors[positions.index], positions.high + 1
         if size <= 0:
             continue

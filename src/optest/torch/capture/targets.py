@@ -114,6 +114,7 @@ def _split_name(target: str) -> tuple[str | None, str | None]:
 
 
 def _script_path(file: str, target: str) -> Path:
+    """Return the path of a script; raise UsageError if it is missing, a folder, or no Python file."""
     path = Path(file)
     if path.is_dir():
         raise UsageError(f"{file} is a folder, expected a script; write {file.rstrip('/')}/model.py:forward")
@@ -128,6 +129,7 @@ def _script_path(file: str, target: str) -> Path:
 
 
 def _find_attribute(module: Any, dotted: str, file: str) -> Any:
+    """Return the object at a dotted path of a module; raise UsageError, which names the module's functions."""
     value = module
     for part in dotted.split("."):
         if not hasattr(value, part):
@@ -193,7 +195,7 @@ def user_code_errors(target: str) -> Iterator[None]:
 
 
 # Frames of optest and of torch are left out of a model's traceback.
-_MODEL_CALLER = Path(__file__).parents[1] / "models" / "foreign.py"
+_MODEL_CALLER = Path(__file__).parents[1] / "models" / "adapters.py"
 _NOT_MODEL_FILES = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__, str(_MODEL_CALLER))
 
 

@@ -120,7 +120,7 @@ class _Writer:
                 return {"tensor_list": [self._tensor(part, argument) for part in value]}
             kind = "list" if isinstance(value, list) else "tuple"
             return {kind: [self.entry(part, argument) for part in value]}
-        return _literal(value)
+        return _literal_entry(value)
 
     def _tensor(self, tensor: torch.Tensor, argument: int | str) -> dict[str, Any]:
         self._description.tensors.append(tensor)
@@ -156,10 +156,10 @@ class _Writer:
             return ({"init": "randn"} if tensor.dtype.is_floating_point else {}), ""
         if tensor.dtype is torch.bool:
             hides = argument in (facts.attention_mask or ())
-            return _mask(tensor, must_fit=facts.mask_must_fit and argument != 0, hides=hides)
+            return _mask_fill(tensor, must_fit=facts.mask_must_fit and argument != 0, hides=hides)
         if tensor.dtype.is_complex:
             return {"init": "randn"}, ""
-        return _floats(tensor) if tensor.dtype.is_floating_point else _integers(tensor)
+        return _float_fill(tensor) if tensor.dtype.is_floating_point else _integer_fill(tensor)
 
 
 def _may_be_offsets(tensor: torch.Tensor) -> bool:
@@ -174,7 +174,7 @@ def _may_be_offsets(tensor: torch.Tensor) -> bool:
     return tensor.numel() > _MAX_DECIDING and bool((steps >= 0).all() or (steps <= 0).all())
 
 
-def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
+def _mask_fill(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
     """Return the fill of a bool mask and a note; ``must_fit``: its count of true elements decides a shape.
 
     Raises:
@@ -194,7 +194,8 @@ def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[st
     return {}, f"is a random mask; in the model {count:,} of {elements:,} are true"
 
 
-def _integers(tensor: torch.Tensor, dtype: str | None = None) -> tuple[dict[str, Any], str]:
+def _integer_fill(tensor: torch.Tensor, dtype: str | None = None) -> tuple[dict[str, Any], str]:
+    """Return the fill of whole numbers and a note: written out up to 64 elements, else drawn from their range."""
     is_float = tensor.is_floating_point()
     if tensor.numel() <= _MAX_LITERAL:
         return _written_out(tensor, dtype), f"holds the model's own {'whole numbers' if is_float else 'integers'}"
@@ -203,24 +204,22 @@ def _integers(tensor: torch.Tensor, dtype: str | None = None) -> tuple[dict[str,
     return {"init": "randint", "init_args": {"low": low, "high": high + 1}}, note
 
 
-def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
+def _float_fill(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
+    """Return the fill of floats and a note: of their sign and magnitude; masks and infinities are written out."""
     # torch has no aminmax for dtypes of 8 bits.
     low, high = [float(bound) for bound in (tensor.float() if tensor.element_size() == 1 else tensor).aminmax()]
-    if not (low > -_HUGE and high < _HUGE) or _is_large_negative_mask(tensor, low, high):  # NaN fails both bounds
+    # A mask of 0 and one large negative number.
+    may_be_mask = low <= _FAR_BELOW and high == 0 and tensor.numel() <= _MAX_DECIDING
+    if not (low > -_HUGE and high < _HUGE) or (may_be_mask and len(tensor.double().unique()) == 2):  # also for NaN
         return _huge_values(tensor)
     if low < high and max(-low, high) <= _MAX_WHOLE and _has_whole_numbers(tensor):
-        return _integers(tensor.to(torch.float64), DTYPE_NAMES[tensor.dtype])
+        return _integer_fill(tensor.to(torch.float64), DTYPE_NAMES[tensor.dtype])
     is_signed = low < 0 or high == 0
     largest = max(-low, high)
     if largest <= _WIDE_AT:
         return {"init": "randn" if is_signed else "rand"}, ""
     bound = 2.0 ** math.ceil(math.log2(largest))
     return {"init": "uniform", "init_args": {"low": -bound if is_signed else 0.0, "high": bound}}, ""
-
-
-def _is_large_negative_mask(tensor: torch.Tensor, low: float, high: float) -> bool:
-    """Return whether the tensor holds only 0 and one number of at most -1e4, in at most 4096 elements."""
-    return low <= _FAR_BELOW and high == 0 and tensor.numel() <= _MAX_DECIDING and len(tensor.double().unique()) == 2
 
 
 def _has_whole_numbers(tensor: torch.Tensor) -> bool:
@@ -261,7 +260,7 @@ def _written_out(tensor: torch.Tensor, dtype: str | None = None) -> dict[str, An
     return {"init": "data", "init_args": written(values, dtype or DTYPE_NAMES[tensor.dtype])}
 
 
-def _literal(value: Any) -> dict[str, Any]:
+def _literal_entry(value: Any) -> dict[str, Any]:
     """Return a non-tensor as ``{"value": …}`` if a case file reads that back, else as ``{"py": literal}``.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -67,19 +67,20 @@ class _CallWatcher:
             return result
         states = _random_states()
         result = function(*args, **kwargs)
+        results = list(tensors_of(result))
         if not all(map(torch.equal, states, _random_states())) or (
             not call.tensors and _is_drawn_on_meta(result, call)
         ):
             self._recorder.leave_out(call.op, RANDOM)
-        elif next(tensors_of(result), None) is None and not _changes_something(function, call.op):
+        elif not results and not _changes_something(function, call.op):
             pass  # a query, such as size() or bool()
-        elif any(tensor.is_nested for tensor in tensors_of(result)):
+        elif any(tensor.is_nested for tensor in results):
             self._recorder.leave_out(call.op, NESTED)
-        elif any(tensor._is_zerotensor() for tensor in tensors_of(result)):
+        elif any(tensor._is_zerotensor() for tensor in results):
             self._recorder.leave_out(call.op, NO_MEMORY)
-        elif _is_empty(result):
+        elif results and all(tensor.numel() == 0 for tensor in results):
             self._recorder.leave_out(call.op, EMPTY)
-        elif not call.tensors and not _holds_number(result):
+        elif not call.tensors and not _holds_number(results):
             self._recorder.leave_out(call.op, VACUOUS)
         elif not (torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu")):
             self._recorder.take(call, place_of_call())
@@ -121,11 +122,11 @@ def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: M
     return False
 
 
-def _holds_number(result: Any) -> bool:
-    """Return whether a result has a finite element; assumed for integers, sparse and meta tensors."""
+def _holds_number(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether a tensor has a finite element; assumed for integers, sparse and meta tensors."""
     return any(
         not (t.is_floating_point() and t.layout is torch.strided) or t.is_meta or bool(t.isfinite().any())
-        for t in tensors_of(result)
+        for t in tensors
     )
 
 
@@ -137,11 +138,6 @@ def _is_drawn_on_meta(result: Any, call: Described) -> bool:
         and all(tensor.is_meta for tensor in tensors_of(result))
         and any(torch.Tag.nondeterministic_seeded in getattr(packet, name).tags for name in packet.overloads())
     )
-
-
-def _is_empty(result: Any) -> bool:
-    tensors = list(tensors_of(result))
-    return bool(tensors) and all(tensor.numel() == 0 for tensor in tensors)
 
 
 def _random_states() -> list[torch.Tensor]:

@@ -58,7 +58,7 @@ def is_true(text: str, names: Mapping[str, Any]) -> bool:
         raise BadCondition(f"it has {len(text)} characters, expected {_MOST_CHARACTERS} at most")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        return bool(_plain(_evaluated(tree, names)))
+        return bool(_plain(_evaluate_node(tree, names)))
     except BadCondition:
         raise
     except (SyntaxError, ValueError) as error:
@@ -82,7 +82,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _ALLOWED = "use comparisons with and, or, not and in, attributes and subscripts of cfg, env and device"
 
 
-def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def _evaluate_node(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the value of an expression, lists for displays; raise BadCondition for anything but comparisons."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -91,20 +92,20 @@ def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
                 raise BadCondition(f"{name} is not known, expected one of {', '.join(sorted(names))}")
             return names[name]
         case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
-            return [_plain(_evaluated(element, names)) for element in elements]
+            return [_plain(_evaluate_node(element, names)) for element in elements]
         case ast.BoolOp(op=how, values=values):
             return _short_circuit(isinstance(how, ast.Or), values, names)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _plain(_evaluated(operand, names))
+            return not _plain(_evaluate_node(operand, names))
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return -number
         case ast.Compare():
             return _compared(node, names)
         case ast.Attribute(value=inner, attr=attribute):
-            return _attribute(_evaluated(inner, names), attribute, node)
+            return _attribute(_evaluate_node(inner, names), attribute, node)
         case ast.Subscript(value=inner, slice=key):
-            return _item(_evaluated(inner, names), _plain(_evaluated(key, names)), node)
-    raise BadCondition(f"{_source(node)} is not allowed; {_ALLOWED}")
+            return _item(_evaluate_node(inner, names), _plain(_evaluate_node(key, names)), node)
+    raise BadCondition(f"{_source_text(node)} is not allowed; {_ALLOWED}")
 
 
 def _short_circuit(decisive: bool, values: list[ast.expr], names: Mapping[str, Any]) -> bool:
@@ -112,7 +113,7 @@ def _short_circuit(decisive: bool, values: list[ast.expr], names: Mapping[str, A
     result = not decisive
     for value in values:
         try:
-            holds = bool(_plain(_evaluated(value, names)))
+            holds = bool(_plain(_evaluate_node(value, names)))
         except _Incomparable:
             if result is decisive:
                 continue
@@ -123,12 +124,13 @@ def _short_circuit(decisive: bool, values: list[ast.expr], names: Mapping[str, A
 
 
 def _compared(node: ast.Compare, names: Mapping[str, Any]) -> bool:
-    left, *others = [_plain(_evaluated(operand, names)) for operand in (node.left, *node.comparators)]
+    """Evaluate a chain of comparisons; raise _Incomparable for values without an order."""
+    left, *others = [_plain(_evaluate_node(operand, names)) for operand in (node.left, *node.comparators)]
     for how, right in zip(node.ops, others, strict=True):
         try:
             holds = _COMPARISONS[type(how)](left, right)
         except TypeError as error:
-            raise _Incomparable(f"{_source(node)}: {error}") from None
+            raise _Incomparable(f"{_source_text(node)}: {error}") from None
         if not holds:
             return False
         left = right
@@ -140,7 +142,7 @@ def _attribute(owner: Any, name: str, node: ast.expr) -> Any:
         if name in owner.attributes:
             return owner.attributes[name]
         raise BadCondition(f"{owner.name} has no {name}, expected one of {', '.join(sorted(owner.attributes))}")
-    raise BadCondition(f"{_source(node)} is an attribute of a value without attributes; {_ALLOWED}")
+    raise BadCondition(f"{_source_text(node)} is an attribute of a value without attributes; {_ALLOWED}")
 
 
 def _item(owner: Any, key: Any, node: ast.expr) -> Any:
@@ -149,13 +151,13 @@ def _item(owner: Any, key: Any, node: ast.expr) -> Any:
         return _attribute(owner, key, node)
     if isinstance(owner, dict) and isinstance(key, str):
         return owner.get(key)
-    raise BadCondition(f"{_source(node)} is not a subscript of cfg, env or device; {_ALLOWED}")
+    raise BadCondition(f"{_source_text(node)} is not a subscript of cfg, env or device; {_ALLOWED}")
 
 
 def _plain(value: Any) -> Any:
     return value.word if isinstance(value, _Record) else value
 
 
-def _source(node: ast.expr) -> str:
+def _source_text(node: ast.expr) -> str:
     text = ast.unparse(node)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -56,6 +56,7 @@ def _taken(given: Any, init: Init) -> dict[str, Any]:
 
 
 def _number(stated: Mapping[str, Any], name: str, default: float) -> float:
+    """Return a finite number among the arguments, ``default`` if it is not set; raise Misfit for anything else."""
     value = stated.get(name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _TOO_LARGE:
         is_quoted = isinstance(value, str) and _reads_as_number(value)
@@ -92,7 +93,7 @@ def _range(stated: Mapping[str, Any], low: float, high: float | None) -> tuple[f
     return start, end
 
 
-def _integers(low: float, high: float, dtype: DType) -> dict[str, Any]:
+def _integer_range(low: float, high: float, dtype: DType) -> dict[str, Any]:
     """Return the generator of integers from low up to high, exclusive, with at least one value."""
     start = math.ceil(low)
     end = max(math.ceil(high), start + 1)
@@ -106,18 +107,19 @@ _WIDER = "choose a wider dtype, or low and high within its range"
 
 
 def _rand(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
-    # Without bounds integers are drawn as by randint, since all integers in [0, 1) are 0.
+    """Return the uniform generator on [0, 1) or the given range; of integers without a range, and of bool, randint."""
     low, high = _range(stated, 0.0, 1.0)
     if dtype.kind is Kind.BOOL or not (dtype.is_inexact or stated):
         return _RANDINT
-    return {"fill": "uniform", "low": low, "high": high} if dtype.is_inexact else _integers(low, high, dtype)
+    return {"fill": "uniform", "low": low, "high": high} if dtype.is_inexact else _integer_range(low, high, dtype)
 
 
 def _randint(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
+    """Return the generator of integers in the given range, which needs ``high``; of bool, and without one, of any."""
     if not stated:
         return _RANDINT
     low, high = _range(stated, 0, None)
-    return _RANDINT if dtype.kind is Kind.BOOL else _integers(low, high, dtype)
+    return _RANDINT if dtype.kind is Kind.BOOL else _integer_range(low, high, dtype)
 
 
 def _xavier(stated: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any:
@@ -134,15 +136,15 @@ def _xavier(stated: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> An
     return {"fill": "uniform", "low": -bound, "high": bound}
 
 
-def _full(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
+def _full_fill(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
     if len(stated) != 1:
         words = "both value and fill_value" if stated else "no value"
         raise Misfit(f"init is full and init_args has {words}, expected one value", path=_ARGS)
     (name, value), *_rest = stated.items()
-    return {"fill": "full", "value": _element(value, dtype, (*_ARGS, name))}
+    return {"fill": "full", "value": _convert_element(value, dtype, (*_ARGS, name))}
 
 
-def _element(value: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
+def _convert_element(value: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
     """Return one element as a number that a plan accepts.
 
     Raises:
@@ -186,6 +188,7 @@ def shape_of_data(given: Any) -> list[int]:
 
 
 def _nesting(values: Any, path: tuple[str | int, ...]) -> list[int]:
+    """Return the shape of nested lists; raise Misfit if rows have different shapes."""
     if not isinstance(values, list):
         return []
     rows = [_nesting(row, path) for row in values]
@@ -194,22 +197,23 @@ def _nesting(values: Any, path: tuple[str | int, ...]) -> list[int]:
     return [len(values), *(rows[0] if rows else [])]
 
 
-def _data(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
+def _data_fill(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
+    """Return the generator of written values; raise Misfit if they have another shape or do not fit the dtype."""
     values, path = _values_of_data(given)
     found = _nesting(values, path)
     if found != list(shape) and not (0 in found and 0 in shape):
         message = f"the data have shape {format_shape(tuple(found))}, expected {format_shape(tuple(shape))}"
         raise Misfit(message, path=path, hint="remove shape to use that of the data")
-    return {"fill": "data", "values": _elements(values, dtype, path)}
+    return {"fill": "data", "values": _convert_elements(values, dtype, path)}
 
 
-def _elements(values: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
+def _convert_elements(values: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
     if isinstance(values, list):
-        return [_elements(value, dtype, path) for value in values]
-    return _element(values, dtype, path)
+        return [_convert_elements(value, dtype, path) for value in values]
+    return _convert_element(values, dtype, path)
 
 
-def _arange(stated: Mapping[str, Any], _: DType, __: Sequence[int]) -> Any:
+def _arange_fill(stated: Mapping[str, Any], _: DType, __: Sequence[int]) -> Any:
     return {"fill": "arange", "start": _number(stated, "start", 0), "step": _number(stated, "step", 1)}
 
 
@@ -227,11 +231,11 @@ INITS: Mapping[str, Init] = {
     "randn": Init(lambda *_: "randn"),
     "zeros": Init(lambda *_: "zeros"),
     "ones": Init(lambda *_: "ones"),
-    "arange": Init(_arange, ("start", "step"), "init_args: {start: 0, step: 1}"),
+    "arange": Init(_arange_fill, ("start", "step"), "init_args: {start: 0, step: 1}"),
     "randint": Init(_randint, ("low", "high"), "init_args: {low: 0, high: 100}"),
     "uniform": _OF_RANGE,
-    "data": Init(_data, ("values", "data"), "init_args: [[1, 2], [3, 4]]"),
-    "full": Init(_full, ("value", "fill_value"), "init_args: {value: 1.5}"),
+    "data": Init(_data_fill, ("values", "data"), "init_args: [[1, 2], [3, 4]]"),
+    "full": Init(_full_fill, ("value", "fill_value"), "init_args: {value: 1.5}"),
     "eye": Init(_eye),
     "xavier": Init(_xavier, ("gain",), "init_args: {gain: 1}"),
     "file": Init(lambda stated, *_: {"fill": "file", **stated}, ("path", "key"), "init_args: {path: x.pt}"),

@@ -54,13 +54,14 @@ def saved_tensor(path: Path, name: str, key: str | None = None) -> SavedTensor:
         raise Misfit(f"{name} contains more than tensors: {error}", hint=_HINT) from None
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError):
         raise Misfit(f"{name} is damaged: its description of tensors is invalid", hint=_HINT) from None
-    return _chosen(found, name, key)
+    return _select_tensor(found, name, key)
 
 
 _HINT = "write the file by torch.save(tensor, 'x.pt')"
 
 
-def _chosen(found: Any, name: str, key: str | None) -> SavedTensor:
+def _select_tensor(found: Any, name: str, key: str | None) -> SavedTensor:
+    """Return the tensor of that key, or the only one without a key; raise Misfit if there is no such tensor."""
     if isinstance(found, SavedTensor):
         if key is not None:
             raise Misfit(f"key is {key!r}, expected none: {name} contains one tensor without a name")

@@ -10,8 +10,11 @@ from typing import Annotated, Any
 from pydantic import (
     AfterValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     TypeAdapter,
+    ValidationError,
     WrapValidator,
     with_config,
 )
@@ -19,7 +22,7 @@ from typing_extensions import Required, TypedDict
 
 from optest.errors import Problem, did_you_mean
 from optest.plan.schema import Name
-from optest.plan.values import Misfit, read_strict, shown, unknown_key
+from optest.plan.values import Misfit, shown
 from optest.plan.yaml_source import Path
 from optest.torch.model_cases.inits import INITS
 from optest.torch.model_cases.tensors import PRESETS
@@ -46,9 +49,15 @@ class TensorEntry(TypedDict, total=False):
     storage_offset: Annotated[int, Field(ge=0, description="Elements before the first one.")]
     device: Annotated[_Word, Field(description="Device of the capture; the device under test replaces it.")]
     device_layout: Annotated[dict[str, Any], Field(description="Layout on a vendor's device; ignored.")]
-    init: Annotated[_Word, Field(description="rand, randn, zeros, ones, arange, randint, uniform, data, full, eye …")]
+    init: Annotated[
+        _Word,
+        Field(description="Fill; rand, if it is not set.", json_schema_extra={"enum": [*INITS]}),
+    ]
     init_args: Annotated[Any, Field(description="low, high, value, path …; the values themselves for data.")]
-    preset: Annotated[_Word, Field(description="noncontig_slice, transpose_view or expand_view.")]
+    preset: Annotated[
+        _Word,
+        Field(description="Layout of a non-contiguous view.", json_schema_extra={"enum": [*PRESETS]}),
+    ]
     preset_args: Annotated[dict[str, Any], Field(description="dim and step; dim0 and dim1; base_shape.")]
 
 
@@ -76,11 +85,41 @@ def is_input(value: Any) -> bool:
 _Keyword = Annotated[InputEntry, WrapValidator(lambda value, inner: inner(value) if is_input(value) else value)]
 
 
+def _not_empty(name: str) -> AfterValidator:
+    """Return a validator of lists and mappings with at least one entry; its message calls the value ``name``."""
+
+    def check(value: Any) -> Any:
+        if not value:
+            raise Misfit(f"{name} is {shown(value)}, expected at least one entry")
+        return value
+
+    return AfterValidator(check)
+
+
+def _check_error_type(name: str) -> str:
+    if name not in ERROR_TYPES:
+        message = f"the error's type is {name!r}, expected one of {', '.join(ERROR_TYPES)}"
+        raise Misfit(message, hint=did_you_mean(name, ERROR_TYPES))
+    return name
+
+
+# Of a plain union pydantic reports one problem for each form, of a tagged one only that of the form with the tag.
+_TAGS = ("<text>", "<mapping>", "<list>")
+_TEXT, _MAPPING, _LIST = map(Tag, _TAGS)
+_ITEM_FORM = Discriminator(lambda value: _TAGS[isinstance(value, dict)])
+_FORM = Discriminator(lambda value: _TAGS[2 if isinstance(value, list) else isinstance(value, dict)])
+_Reason = Annotated[str, Field(min_length=1, pattern=r"\S", description="Why the case is skipped, or fails.")]
+
+
 @with_config(_STRICT)
 class ErrorEntry(TypedDict, total=False):
     """The error that the call must raise."""
 
-    type: Annotated[_Word, Field(description="RuntimeError, ValueError, TypeError, AssertionError …")]
+    type: Annotated[
+        _Word,
+        AfterValidator(_check_error_type),
+        Field(description="RuntimeError, ValueError, TypeError …", json_schema_extra={"enum": [*ERROR_TYPES]}),
+    ]
     match: Annotated[_Word, Field(description="Part of its text.")]
 
 
@@ -88,7 +127,7 @@ class ErrorEntry(TypedDict, total=False):
 class SkipEntry(TypedDict, total=False):
     """Options of pytest's mark skip."""
 
-    reason: Annotated[_Word, Field(description="Why the case is skipped, or fails.")]
+    reason: _Reason
 
 
 @with_config(_STRICT)
@@ -98,90 +137,31 @@ class XfailEntry(SkipEntry, total=False):
     strict: Annotated[bool, Field(description="Fail a case that passes.")]
 
 
+_Skip = Annotated[Annotated[_Reason, _TEXT] | Annotated[SkipEntry, _MAPPING], _ITEM_FORM]
+_Xfail = Annotated[Annotated[_Reason, _TEXT] | Annotated[XfailEntry, _MAPPING], _ITEM_FORM]
+
+
 @with_config(ConfigDict(**_STRICT, json_schema_extra={"minProperties": 1}))
 class MarkEntry(TypedDict, total=False):
     """A mark with its options: ``mark: {xfail: {reason: issue 7, strict: true}}``."""
 
-    skip: Annotated[_Word | SkipEntry, Field(description="Skip the case; a word is the reason.")]
-    xfail: Annotated[_Word | XfailEntry, Field(description="Expect the case to fail; a word is the reason.")]
+    skip: Annotated[_Skip, Field(description="Skip the case; a word is the reason.")]
+    xfail: Annotated[_Xfail, Field(description="Expect the case to fail; a word is the reason.")]
 
 
-_MARK_OPTIONS = {"skip": list(SkipEntry.__annotations__), "xfail": list(XfailEntry.__annotations__)}
-
-
-def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
-    """Return marks with their options from a text of words, a mapping from a word to its options, or a list of both.
-
-    Words are separated by commas or spaces; a prefix ``pytest.mark.`` is dropped.
+def words_of(text: str) -> list[str]:
+    """Return the marks in a text: words between commas or spaces, without a prefix ``pytest.mark.``.
 
     Raises:
-        Misfit: for anything else, and for pytest's ``skipif``, which needs a condition.
+        Misfit: for a text without a word, and for pytest's ``skipif``, which needs a condition.
     """
-    marks: dict[str, Mapping[str, Any]] = {}
-    for index, each in enumerate(value if isinstance(value, list) else [value]):
-        path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
-        if isinstance(each, dict) and each:
-            marks.update({name: _mark_options(name, stated, (*path, name)) for name, stated in each.items()})
-            continue
-        found = each.replace(",", " ").split() if isinstance(each, str) and each.isprintable() else []
-        if not found:
-            raise Misfit(f"a mark is {shown(each)}, expected a word", path=path, hint="marks: [constant, slow]")
-        found = [word.removeprefix("pytest.mark.") for word in found]
-        if "skipif" in found:
-            hint = "skip_if: {expr: device == 'npu', reason: no such kernel}"
-            raise Misfit("the mark skipif cannot have a condition here; write skip_if", path=path, hint=hint)
-        marks.update({word: {} for word in found})
-    return marks
-
-
-def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mapping[str, Any]:
-    if name not in _MARK_OPTIONS:
-        hint = did_you_mean(name, _MARK_OPTIONS, "marks: [constant, slow]")
-        raise Misfit(f"the mark {name} takes no options; only {' and '.join(_MARK_OPTIONS)} do", path=path, hint=hint)
-    options = {"reason": stated} if isinstance(stated, str) else stated
-    if not isinstance(options, dict):
-        hint = f"{name}: {{reason: why}}"
-        raise Misfit(f"{name} is {shown(stated)}, expected a reason or a mapping", path=path, hint=hint)
-    for key in options:
-        if key not in _MARK_OPTIONS[name]:
-            misfit = unknown_key(key, _MARK_OPTIONS[name], of=name)
-            raise Misfit(misfit.message, path=(*path, key), hint=misfit.hint)
-    if not isinstance(options.get("reason", "-"), str) or not options.get("reason", "-").strip():
-        raise Misfit(f"reason is {shown(options['reason'])}, expected text", path=(*path, "reason"))
-    try:
-        read_strict(options)
-    except Misfit as misfit:
-        raise Misfit(misfit.message, path=(*path, "strict")) from None
-    return options
-
-
-def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
-    """Return each expression of ``skip_if`` with its reason ("" without one) and its path in the entry.
-
-    Raises:
-        Misfit: for an entry that is not a condition.
-    """
-    found = []
-    for index, each in enumerate(value if isinstance(value, list) else [value]):
-        path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
-        stated = {"expr": each} if isinstance(each, str) else each
-        if not isinstance(stated, dict):
-            raise Misfit(f"a condition is {shown(each)}, expected text or a mapping", path=path)
-        strange = next((key for key in stated if key not in ("expr", "reason")), None)
-        if strange is not None:
-            hint = did_you_mean(strange, ("expr", "reason"), _CONDITION)
-            raise Misfit(f"unknown key {strange!r} of skip_if", path=(*path, strange), hint=hint)
-        expr, reason = stated.get("expr"), stated.get("reason", "")
-        if not isinstance(expr, str) or not expr.strip():
-            message = f"expr is {shown(expr)}, expected a comparison" if "expr" in stated else "expr is missing"
-            raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path)
-        if not isinstance(reason, str):
-            raise Misfit(f"reason is {shown(reason)}, expected text", path=(*path, "reason"))
-        found.append((expr, reason.strip(), (*path, "expr") if isinstance(each, dict) else path))
-    return found
-
-
-_CONDITION = "skip_if: {expr: device == 'npu', reason: why}"
+    words = [word.removeprefix("pytest.mark.") for word in text.replace(",", " ").split()] if text.isprintable() else []
+    if not words:
+        raise Misfit(f"a mark is {shown(text)}, expected a word", hint="marks: [constant, slow]")
+    if "skipif" in words:
+        hint = "skip_if: {expr: device == 'npu', reason: no such kernel}"
+        raise Misfit("the mark skipif cannot have a condition here; write skip_if", hint=hint)
+    return words
 
 
 @with_config(_STRICT)
@@ -192,17 +172,14 @@ class ConditionEntry(TypedDict, total=False):
     reason: Annotated[str, Field(description="Why the case is skipped.")]
 
 
-_Mark = _Word | MarkEntry
-# Validated by functions: for a union, pydantic would report one problem for each of its forms.
-_Marks = Annotated[_Mark | list[_Mark], WrapValidator(lambda value, _: marks_of(value))]
-_Condition = _Word | ConditionEntry
-_Conditions = Annotated[_Condition | list[_Condition], WrapValidator(lambda value, _: conditions_of(value))]
-
-
-def _some(cases: list[Any]) -> list[Any]:
-    if not cases:
-        raise Misfit("cases is [], expected at least one case", hint="remove the file if it is not needed")
-    return cases
+_MarkText = Annotated[_Word, AfterValidator(words_of), _TEXT]
+_MarkMapping = Annotated[MarkEntry, _not_empty("the mark"), _MAPPING]
+_MarkList = Annotated[list[Annotated[_MarkText | _MarkMapping, _ITEM_FORM]], _LIST]
+_Marks = Annotated[_MarkText | _MarkMapping | _MarkList, _FORM]
+_ConditionText = Annotated[_Word, _TEXT]
+_ConditionMapping = Annotated[ConditionEntry, _MAPPING]
+_ConditionList = Annotated[list[Annotated[_ConditionText | _ConditionMapping, _ITEM_FORM]], _LIST]
+_Conditions = Annotated[_ConditionText | _ConditionMapping | _ConditionList, _FORM]
 
 
 @with_config(_STRICT)
@@ -228,7 +205,9 @@ class ModelCase(ModelDefaults, total=False):
     kwmap: Annotated[dict[str, _Keyword], Field(description="Keyword arguments, as captured; a mapping is an input.")]
     description: Annotated[str, Field(description="Location of the call in the model.")]
     reference: Annotated[_Word, Field(description="Function that computes the expected output: package.module:name.")]
-    expects_error: Annotated[ErrorEntry, Field(description="The call must raise this error, on the CPU too.")]
+    expects_error: Annotated[
+        ErrorEntry, _not_empty("expects_error"), Field(description="The call must raise this error, on the CPU too.")
+    ]
     mark: Annotated[_Marks, Field(description="Words to select cases by; skip and xfail as in pytest.")]
     marks: Annotated[_Marks, Field(description="The same.")]
     skip_if: Annotated[_Conditions, Field(description="When to skip the case.")]
@@ -243,7 +222,9 @@ class ModelFile(TypedDict, total=False):
     defaults: Annotated[ModelDefaults, Field(description="The same as default; write only one of the two.")]
     cases: Required[
         Annotated[
-            list[ModelCase], AfterValidator(_some), Field(description="The calls.", json_schema_extra={"minItems": 1})
+            list[ModelCase],
+            _not_empty("cases"),
+            Field(description="The calls.", json_schema_extra={"minItems": 1}),
         ]
     ]
 
@@ -255,12 +236,6 @@ def model_cases_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a file of model cases, for editors."""
     schema = {**MODEL_FILE.json_schema(), "title": "optest model cases"}
     keys = schema["$defs"]["ModelCase"]["properties"]
-    for owner, key, words in (
-        ("TensorEntry", "init", INITS),
-        ("TensorEntry", "preset", PRESETS),
-        ("ErrorEntry", "type", ERROR_TYPES),
-    ):
-        schema["$defs"][owner]["properties"][key]["enum"] = list(words)
     for key in ("attrs", "kwmap"):
         keys[key]["additionalProperties"] = {
             "anyOf": [{"not": {"type": "object"}}, keys[key]["additionalProperties"]],
@@ -274,8 +249,21 @@ LEVELS: Mapping[str, Any] = {
     "a case": ModelCase,
     "an input": InputEntry,
     "a tensor": TensorEntry,
+    "expects_error": ErrorEntry,
+    "marks with options": MarkEntry,
+    "skip": SkipEntry,
+    "xfail": XfailEntry,
+    "skip_if": ConditionEntry,
 }
 """Classes of the mappings in a file by their name in messages."""
+
+
+def errors_of(error: ValidationError) -> ValidationError:
+    """Return the error with the tags of unions removed from its paths."""
+    details: Any = error.errors(include_url=False)
+    for detail in details:
+        detail["loc"] = tuple(step for step in detail["loc"] if step not in _TAGS)
+    return ValidationError.from_exception_data(error.title, details)
 
 
 def level_of(path: Path) -> str:
@@ -291,17 +279,17 @@ def level_of(path: Path) -> str:
             return "an input"
         case (*_, "tensor") | (*_, "tensor_list", int()):
             return "a tensor"
+        case (*_, "mark" | "marks") | (*_, "mark" | "marks", int()):
+            return "marks with options"
+        case (*_, "skip_if", int()):
+            return "skip_if"
     return str(path[-1])
 
 
 def known_keys(path: Path) -> list[str]:
     """Return the keys that a mapping at this path may have."""
-    level = level_of(path)
-    if level in LEVELS:
-        return list(LEVELS[level].__annotations__)
-    if level == "expects_error":
-        return list(ErrorEntry.__annotations__)
-    return _MARK_OPTIONS.get(level, [])
+    level = LEVELS.get(level_of(path))
+    return list(level.__annotations__) if level else []
 
 
 # Hints of plans mislead in this dialect, so that it has its own.
@@ -343,6 +331,8 @@ _EXAMPLES = {
     "preset_args": "preset_args: {dim: 1, step: 2}",
     "expects_error": "expects_error: {type: RuntimeError, match: view}",
     "skip_if": "skip_if: {expr: device == 'npu', reason: why}",
+    "mark": "mark: {xfail: {reason: issue 7, strict: true}}",
+    "marks": "marks: [constant, slow]",
 }
 _ITEMS = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
 _OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
@@ -352,16 +342,16 @@ _CUT_OFF = re.compile(r"[()\[\]]")
 
 def in_dialect(path: Path, problem: Problem) -> Problem:
     """Return the problem with the owner of an unknown key and the hints of this dialect."""
-    if problem.message.startswith("unknown key ") and "skip_if" not in path:
+    if problem.message.startswith("unknown key "):
         message = f"unknown key {str(path[-1])!r} of {level_of(path[:-1])}"
-        hint = problem.hint if problem.hint.startswith("a space is missing") else _remedy(path)
+        hint = problem.hint if problem.hint.startswith("a space is missing") else _unknown_key_hint(path)
         return dataclasses.replace(problem, message=message, hint=hint)
     if problem.hint and not _OF_A_PLAN.search(problem.hint):
         return problem
     return dataclasses.replace(problem, hint=example_at(path))
 
 
-def _remedy(path: Path) -> str:
+def _unknown_key_hint(path: Path) -> str:
     name, known = str(path[-1]), known_keys(path[:-1])
     if _CUT_OFF.search(name):
         return "quote a value with commas between { and }: {py: '(slice(None), 2)'}"

@@ -27,7 +27,7 @@ from optest.torch.model_cases.schema import is_input
 TOP = "test_suite_config"
 
 
-def _tag(value: str) -> str:
+def _check_tag(value: str) -> str:
     """Return a tag (marks, or ``model__`` and a model name) unchanged; raise Misfit for an empty one or skipif."""
     words = [each.removeprefix("pytest.mark.") for each in value.removeprefix("model__").replace(",", " ").split()]
     if not words or "skipif" in words or not value.isprintable():
@@ -37,7 +37,7 @@ def _tag(value: str) -> str:
 
 
 _Word = Annotated[str, Field(min_length=1)]
-_Tag = Annotated[_Word, AfterValidator(_tag)]
+_Tag = Annotated[_Word, AfterValidator(_check_tag)]
 _Bound = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Seed = Annotated[int, Field(ge=0, lt=2**64)]
 _Empty = Annotated[list[Any], Field(max_length=0)]
@@ -136,7 +136,7 @@ def as_model_file(source: Source) -> tuple[dict[Path, Problem], list[str], tuple
                 rule = supported.get(dtype, {})
                 precision = {key: value for key, value in (rule.get("precision") or {}).items() if value is not None}
                 cases.append({
-                    "name": _name(call["name"], call.get("tags", ()), names.setdefault(models[-1], set())),
+                    "name": _case_name(call["name"], call.get("tags", ()), names.setdefault(models[-1], set())),
                     "op": call["name"],
                     "inputs": args,
                     "kwmap": {key: _keyword(value) for key, value in kwargs.items()},
@@ -173,7 +173,7 @@ def _first_dtype(arguments: Sequence[Any]) -> str:
     return "float16"  # upstream's default
 
 
-def _name(operator: str, tags: Sequence[str], names: set[str]) -> str:
+def _case_name(operator: str, tags: Sequence[str], names: set[str]) -> str:
     """Return the tag that numbers the call (``torch.add.3``) unless a case has that name; else the next number."""
     numbered = (tag for tag in tags if re.fullmatch(re.escape(operator) + r"\.\d+", tag))
     name = next(each for each in chain(numbered, (f"{operator}.{n}" for n in count(1))) if each not in names)

@@ -28,14 +28,6 @@ _MOST_BYTES = 2**63 - 1
 _SUFFIXES = (".pt", ".npy", ".npz", ".bin", ".safetensors")
 
 
-class PlannedTensor(NamedTuple):
-    """Entries of one input in ``shapes``, ``dtypes`` and ``generator`` of a plan."""
-
-    layout: dict[str, Any]
-    dtype: str
-    fill: Any
-
-
 def dtype_of(word: str) -> DType:
     """Return the dtype of a word such as ``fp16``, ``float16`` or ``torch.float16``.
 
@@ -61,19 +53,21 @@ def at_path(*path: str | int) -> Iterator[None]:
         raise
 
 
-def planned(entry: Mapping[str, Any], default: str, locate: Callable[[str], Path]) -> PlannedTensor:
-    """Translate an entry ``tensor``; ``default`` is the dtype of the case, ``locate`` returns the path of a named file.
+def planned(entry: Mapping[str, Any], default: str, locate: Callable[[str], Path]) -> tuple[dict[str, Any], str, Any]:
+    """Translate an entry ``tensor`` to its entries in ``shapes``, ``dtypes`` and ``generator`` of a plan.
+
+    ``default`` is the dtype of the case, ``locate`` returns the path of a named file.
 
     Raises:
         Misfit: for an invalid layout, dtype or fill.
     """
     saved = _saved(entry, locate)
-    shape = _shape(entry, saved)
-    kind = _dtype(entry, default, saved)
+    shape = _tensor_shape(entry, saved)
+    kind = _tensor_dtype(entry, default, saved)
     if saved is not None and "stride" not in entry and "preset" not in entry:
         entry = {**entry, "stride": list(saved.strides)}
-    layout = _layout({**entry, "shape": shape}, kind)
-    return PlannedTensor(layout, kind.name, fill_of(entry, kind, shape))
+    layout = _layout_entry({**entry, "shape": shape}, kind)
+    return layout, kind.name, fill_of(entry, kind, shape)
 
 
 _TO_SAVE = "torch.save(tensor, 'x.pt') writes one"
@@ -114,7 +108,8 @@ def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTens
         return saved_tensor(path, name, stated.get("key"))
 
 
-def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
+def _tensor_shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
+    """Return the explicit shape, else that of the file or the written data; Misfit if all lack it or it differs."""
     stated: list[int] | None = entry.get("shape")
     if stated is None and saved is not None:
         return list(saved.shape)
@@ -128,7 +123,8 @@ def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
     return stated
 
 
-def _dtype(entry: Mapping[str, Any], default: str, saved: SavedTensor | None) -> DType:
+def _tensor_dtype(entry: Mapping[str, Any], default: str, saved: SavedTensor | None) -> DType:
+    """Return the explicit dtype, else that of the saved tensor, else ``default``; Misfit if the file has another."""
     if saved is not None and "dtype" not in entry:
         return dtype_of(saved.dtype)
     with at_path(*(["dtype"] if "dtype" in entry else [])):
@@ -139,7 +135,7 @@ def _dtype(entry: Mapping[str, Any], default: str, saved: SavedTensor | None) ->
     return kind
 
 
-def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
+def _layout_entry(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
     """Return the entry of a plan's ``shapes``: the shape, with strides and offset if the tensor is not dense."""
     shape: list[int] = entry["shape"]
     strides, offset = entry.get("stride"), entry.get("storage_offset", 0)
@@ -195,7 +191,9 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
     except Misfit as misfit:
         misfit.hint = preset.example
         raise
-    if _is_contiguous(shape, strides):
+    # As torch has it: strides of sizes 1 do not count, and an empty tensor is contiguous.
+    dense = contiguous_strides(tuple(shape))
+    if 0 in shape or all(size == 1 or got == want for size, got, want in zip(shape, strides, dense, strict=True)):
         message = f"{name} leaves a tensor of shape {list(shape)} contiguous, expected a non-contiguous one"
         raise Misfit(message, path=_ARGS if given else ("preset",), hint="choose other dimensions or no preset")
     return strides
@@ -203,7 +201,7 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
 
 def _noncontig_slice(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
     """Return the strides of a view of every ``step``-th element of dimension ``dim``."""
-    dim, step = _dimension(given, "dim", shape, -1), _integer(given, "step", 2)
+    dim, step = _dimension(given, "dim", shape, -1), _integer_argument(given, "step", 2)
     if not 1 <= step < 2**31:
         raise Misfit(f"step is {step}, expected 1 or more", path=(*_ARGS, "step"))
     base = [size * step if index == dim else size for index, size in enumerate(shape)]
@@ -260,7 +258,7 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def _integer(given: Mapping[str, Any], name: str, default: int) -> int:
+def _integer_argument(given: Mapping[str, Any], name: str, default: int) -> int:
     value = given.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Misfit(f"{name} is {shown(value)}, expected an integer", path=(*_ARGS, name))
@@ -268,17 +266,10 @@ def _integer(given: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def _dimension(given: Mapping[str, Any], name: str, shape: Sequence[int], default: int) -> int:
+    """Return a dimension from 0 up; raise Misfit unless it is an integer within the tensor's dimensions."""
     is_stated = name in given
-    value, rank = _integer(given, name, default), len(shape)
+    value, rank = _integer_argument(given, name, default), len(shape)
     if not -rank <= value < rank:
         path = (*_ARGS, name) if is_stated else ("preset",)
         raise Misfit(f"{name} is {value}, expected a dimension of a tensor with {rank}", path=path)
     return value % rank
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether torch calls the tensor contiguous: strides of sizes 1 do not count, empty tensors are."""
-    if 0 in shape:
-        return True
-    dense = contiguous_strides(tuple(shape))
-    return all(size == 1 or got == want for size, got, want in zip(shape, strides, dense, strict=True))

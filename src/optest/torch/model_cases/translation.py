@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import ValidationError
 
-from optest.errors import Problem, did_you_mean
+from optest.errors import Problem, plural
 from optest.plan.dialects import Facts, Translated, slug
 from optest.plan.problems import problem_at, problems_of
 from optest.plan.values import Misfit, shown
@@ -22,18 +22,17 @@ from optest.store import resolve_path
 from optest.torch.model_cases.arguments import keywords, literal, value_of
 from optest.torch.model_cases.conditions import BadCondition, is_true, names_of
 from optest.torch.model_cases.schema import (
-    ERROR_TYPES,
     MODEL_FILE,
     InputEntry,
-    conditions_of,
+    errors_of,
     example_at,
     in_dialect,
     is_input,
     known_keys,
-    marks_of,
+    words_of,
 )
 from optest.torch.model_cases.suite_config import TOP, as_model_file
-from optest.torch.model_cases.tensors import PlannedTensor, at_path, dtype_of, planned
+from optest.torch.model_cases.tensors import at_path, dtype_of, planned
 
 _TOLERANCES = ("rtol", "atol")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -58,7 +57,7 @@ def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Trans
     except ValidationError as error:
         found |= {
             path: problem if path in source.faults else in_dialect(path, problem)
-            for path, problem in problems_of(error, source, known_keys).items()
+            for path, problem in problems_of(errors_of(error), source, known_keys).items()
         }
     translation = _Translation(source, facts, found, below, models)
     source.origins |= translation.positions()
@@ -85,10 +84,9 @@ class _Translation:
 
     def notes(self) -> tuple[str, ...]:
         """Return notes on settings of the file that have no effect."""
-        count = self._with_device_layout
-        if not count:
+        if not self._with_device_layout:
             return ()
-        of = "1 tensor" if count == 1 else f"{count:,} tensors"
+        of = plural(self._with_device_layout, "tensor")
         return (f"{self._source.file}: device_layout of {of} is not used: torch lays tensors out by shape and stride",)
 
     def positions(self) -> dict[Path, Path]:
@@ -120,6 +118,7 @@ class _Translation:
         return plan
 
     def _read_defaults(self) -> Mapping[str, Any]:
+        """Return the defaults without invalid ones, which are reported; {} if they are no mapping."""
         if "default" in self._data and "defaults" in self._data:
             message = "default and defaults are both set, expected one of them"
             self._report(("defaults",), Misfit(message, hint="remove one of them"))
@@ -140,6 +139,7 @@ class _Translation:
         return True
 
     def _require_unique(self, entries: Sequence[Any]) -> None:
+        """Report each case with the name of an earlier one."""
         first: dict[str, int] = {}
         for index, entry in enumerate(entries):
             name = entry.get("name") if isinstance(entry, dict) else None
@@ -162,6 +162,7 @@ class _Translation:
             return {}
 
     def _read_case(self, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
+        """Return a case of the plan, {} after reporting invalid arguments; raise Misfit for the first other problem."""
         op = _SPELLINGS.get(entry["op"], entry["op"])
         model = self._models[int(path[1])] if self._models else self._model
         if of_python := _OPERATOR.fullmatch(op):
@@ -180,16 +181,33 @@ class _Translation:
         if len(text) > MOST_CHARACTERS:
             message = f"the call has {len(text):,} characters, expected {MOST_CHARACTERS:,} at most"
             raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
-        return {
+        settings = {"grad": False, "same_strides": False, **self._defaults, **entry}
+        raises = "expects_error" in entry
+        if raises and entry.get("grad"):
+            message = "grad is set, but a call that must raise an error has no gradient"
+            raise Misfit(message, path=("grad",), hint="remove grad or expects_error")
+        case: dict[str, Any] = {
             "op": op if op.startswith("torch.") else f"torch.{op}",  # torch refuses calls without its prefix
             "name": f"{model}::{entry['name']}",
-            "attributes": {"call": text, **self._attributes(entry)},
+            "attributes": {
+                "call": text,
+                **({"grad": True} if settings["grad"] and not raises else {}),
+                **({"same_strides": True} if settings["same_strides"] else {}),
+            },
             **tensors.plan(),
-            **self._expectations(entry),
+            **{name: entry[name] for name in ("seed", "reference", "expects_error") if name in entry},
             **self._marks(entry, word, model),
         }
+        if "description" in entry:
+            case["description"] = entry["description"].strip()
+        if any(name in entry for name in _TOLERANCES):
+            case["tolerance"] = {name: settings[name] for name in _TOLERANCES if name in settings}
+        if raises:
+            case["expects_error"] = {"type": "Exception", **entry["expects_error"]}
+        return case
 
     def _call(self, op: str, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Call:
+        """Return the call with its arguments; invalid ones are None and reported."""
         arguments = [
             self._argument(each, tensors, (*path, "inputs", index))
             for index, each in enumerate(entry.get("inputs") or ())
@@ -204,44 +222,29 @@ class _Translation:
             arguments[1] = tuple(index)
         return Call(op, tuple(arguments), named)
 
-    def _attributes(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the attributes grad and same_strides; raise Misfit for grad of a call that must raise an error."""
-        found: dict[str, Any] = {}
-        if "expects_error" in entry:
-            if entry.get("grad"):
-                message = "grad is set, but a call that must raise an error has no gradient"
-                raise Misfit(message, path=("grad",), hint="remove grad or expects_error")
-        elif entry.get("grad", self._defaults.get("grad")):
-            found["grad"] = True
-        if entry.get("same_strides", self._defaults.get("same_strides")):
-            found["same_strides"] = True
-        return found
-
-    def _expectations(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return seed, reference, description, tolerance and expected error of a case of the plan."""
-        found: dict[str, Any] = {name: entry[name] for name in ("seed", "reference") if name in entry}
-        if "description" in entry:
-            found["description"] = entry["description"].strip()
-        tolerance = {name: entry[name] for name in _TOLERANCES if name in entry}
-        if tolerance:
-            stated = {name: self._defaults[name] for name in _TOLERANCES if name in self._defaults}
-            found["tolerance"] = {**stated, **tolerance}
-        if "expects_error" in entry:
-            found["expects_error"] = _error(entry["expects_error"])
-        return found
-
     def _marks(self, entry: Mapping[str, Any], dtype: str, model: str) -> dict[str, Any]:
-        """Return tags, skip and xfail of a case of the plan."""
-        marks = {
-            word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
-        }
-        found: dict[str, Any] = {"tags": [f"model_{slug(model)}", *marks]} if marks or self._models else {}
-        reason = self._why_skipped(entry.get("skip_if"), dtype)
-        if reason is not None or "skip" in marks:
-            found["skip"] = reason or marks["skip"].get("reason", "mark: skip")
+        """Return tags, skip and xfail of a case of the plan; all conditions are checked, the first that holds skips."""
+        marks: dict[str, Mapping[str, Any]] = {}
+        for key in ("mark", "marks"):
+            for _, mark in _items_with_paths(entry.get(key)):
+                given = mark if isinstance(mark, dict) else {word: {} for word in words_of(mark)}
+                marks |= {word: {"reason": x} if isinstance(x, str) else x for word, x in given.items()}
+        case: dict[str, Any] = {"tags": [f"model_{slug(model)}", *marks]} if marks or self._models else {}
+        reasons, names = list[str](), names_of(self._facts, dtype)
+        for path, condition in _items_with_paths(entry.get("skip_if")):
+            expr, reason, way = condition, "", path
+            if isinstance(condition, dict):
+                expr, reason, way = condition["expr"], condition.get("reason", "").strip(), (*path, "expr")
+            try:
+                if is_true(expr, names):
+                    reasons.append(reason or f"skip_if: {expr}")
+            except BadCondition as error:
+                raise Misfit(f"skip_if is {shown(expr)}: {error}", path=("skip_if", *way), hint=_CONDITION) from None
+        if reasons or "skip" in marks:
+            case["skip"] = reasons[0] if reasons else marks["skip"].get("reason", "mark: skip")
         if "xfail" in marks:
-            found["xfail"] = {"reason": "mark: xfail", "status": "any", **marks["xfail"]}
-        return found
+            case["xfail"] = {"reason": "mark: xfail", "status": "any", **marks["xfail"]}
+        return case
 
     def _argument(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Any:
         """Return the value of one argument; None for an invalid one, after reporting its problem."""
@@ -278,24 +281,18 @@ class _Translation:
                 self._report((*path, index, *misfit.path), misfit)
         return found
 
-    def _why_skipped(self, stated: Any, dtype: str) -> str | None:
-        """Return the reason of the first condition that holds, None if none does; all conditions are checked."""
-        if stated is None:
-            return None
-        reasons = []
-        names = names_of(self._facts, dtype)
-        for expr, reason, way in conditions_of(stated):
-            try:
-                if is_true(expr, names):
-                    reasons.append(reason or f"skip_if: {expr}")
-            except BadCondition as error:  # noqa: PERF203 - each condition has its path
-                raise Misfit(f"skip_if is {shown(expr)}: {error}", path=("skip_if", *way), hint=_CONDITION) from None
-        return reasons[0] if reasons else None
-
     def _report(self, path: Path, misfit: Misfit) -> None:
         misfit.hint = misfit.hint or example_at(path)
         self._found.setdefault(path, problem_at(path, misfit, self._source))
         self._broken.add(path[:2])
+
+
+def _items_with_paths(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Yield the items of a list with their path in it; a value that is no list with the path ()."""
+    if isinstance(value, list):
+        yield from (((index,), item) for index, item in enumerate(value))
+    elif value is not None:
+        yield (), value
 
 
 _CONDITION = "for example cfg.test_device.type == 'npu' and dtype_str in ('fp16', 'bf16')"
@@ -308,7 +305,7 @@ class _Tensors:
         self._dtype = dtype
         self._environment = environment
         self._locate = locate
-        self._planned: list[PlannedTensor] = []
+        self._keys: dict[str, dict[str, Any]] = {"shapes": {}, "dtypes": {}, "generator": {}}
         self.with_device_layout = 0
 
     def add(self, entry: Mapping[str, Any]) -> TensorRef:
@@ -316,9 +313,11 @@ class _Tensors:
         given = entry.get("init_args")
         if isinstance(given, dict) and isinstance(given.get("path"), str):
             entry = {**entry, "init_args": {**given, "path": _VARIABLE.sub(self._value, given["path"])}}
-        self._planned.append(planned(entry, self._dtype, self._locate))
+        number = len(self._keys["shapes"])
+        for keys, value in zip(self._keys.values(), planned(entry, self._dtype, self._locate), strict=True):
+            keys[f"input{number}"] = value
         self.with_device_layout += "device_layout" in entry
-        return TensorRef(len(self._planned) - 1)
+        return TensorRef(number)
 
     def _value(self, variable: re.Match[str]) -> str:
         """Return the value of ``${NAME}`` in a path."""
@@ -338,22 +337,4 @@ class _Tensors:
 
     def plan(self) -> dict[str, Any]:
         """Return shapes, dtypes and generators of the tensors as keys of a case."""
-        if not self._planned:
-            return {}
-        names = [f"input{index}" for index in range(len(self._planned))]
-        layouts, dtypes, fills = zip(*self._planned, strict=True)
-        return {
-            "shapes": dict(zip(names, layouts, strict=True)),
-            "dtypes": dict(zip(names, dtypes, strict=True)),
-            "generator": dict(zip(names, fills, strict=True)),
-        }
-
-
-def _error(stated: Mapping[str, str]) -> dict[str, str]:
-    if not stated:
-        raise Misfit("expects_error has no keys, expected type or match", path=("expects_error",))
-    kind = stated.get("type", "Exception")
-    if kind not in ERROR_TYPES:
-        message = f"the error's type is {kind!r}, expected one of {', '.join(ERROR_TYPES)}"
-        raise Misfit(message, path=("expects_error", "type"), hint=did_you_mean(kind, ERROR_TYPES))
-    return {"type": kind, **({"match": stated["match"]} if "match" in stated else {})}
+        return dict(self._keys) if self._keys["shapes"] else {}

@@ -17,10 +17,10 @@ def text_of_model_file(
 ) -> str:
     """Return the YAML of a file of model cases with these entries of ``cases``."""
     head = [*(f"# {line}" for line in comment), f"model: {_flow(model)}", f"defaults: {_flow(defaults)}", "cases:"]
-    return "\n".join([*head, *(line for case in cases for line in _lines(case))]) + "\n"
+    return "\n".join([*head, *(line for case in cases for line in _case_lines(case))]) + "\n"
 
 
-def _lines(case: Mapping[str, Any]) -> Iterator[str]:
+def _case_lines(case: Mapping[str, Any]) -> Iterator[str]:
     lead = "  - "
     for key, value in case.items():
         if key == "inputs":
@@ -42,10 +42,10 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 def _flow(value: Any) -> str:
     """Return a value as YAML on one line, with quotes only if a word would not be read as text."""
     match value:
-        case str() if _is_plain(value):
+        case str() if _is_plain_word(value):
             return value
         case Mapping():
-            return "{" + ", ".join(f"{_flow(key)}:{_at(key, entry)}" for key, entry in value.items()) + "}"
+            return "{" + ", ".join(f"{_flow(key)}:{_text_after_key(key, entry)}" for key, entry in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(map(_flow, value)) + "]"
     return flow(value)
@@ -57,32 +57,32 @@ _WIDEST = 100
 _MARGIN = "\n          "
 
 
-def _at(key: str, value: Any) -> str:
+def _text_after_key(key: str, value: Any) -> str:
     text = _flow(value)
     if key != "init_args" or not isinstance(value, list) or len(text) <= _WIDEST:
         return f" {text}"
-    return _MARGIN + _MARGIN.join(_rows(value, ""))
+    return _MARGIN + _MARGIN.join(_nested_rows(value, ""))
 
 
-def _rows(values: list[Any], opening: str) -> Iterator[str]:
+def _nested_rows(values: list[Any], opening: str) -> Iterator[str]:
     """Yield the lines of nested lists, at least one a row; ``opening`` are the brackets before the first row."""
     if not (values and isinstance(values[0], list)):
-        yield from _wrapped(f"[{', '.join(map(_flow, values))}]", opening)
+        yield from _wrap_row(f"[{', '.join(map(_flow, values))}]", opening)
         return
     for index, each in enumerate(values):
-        lines = list(_rows(each, f"{opening}[" if not index else " " * (len(opening) + 1)))
+        lines = list(_nested_rows(each, f"{opening}[" if not index else " " * (len(opening) + 1)))
         yield from lines[:-1]
         yield lines[-1] + ("]" if index == len(values) - 1 else ",")
 
 
-def _wrapped(row: str, opening: str) -> list[str]:
+def _wrap_row(row: str, opening: str) -> list[str]:
     following = " " * (len(opening) + 1)
     return textwrap.wrap(row, _WIDEST, initial_indent=opening, subsequent_indent=following, break_long_words=False,
                          break_on_hyphens=False, drop_whitespace=True)  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
-def _is_plain(word: str) -> bool:
+def _is_plain_word(word: str) -> bool:
     try:
         return _WORD.fullmatch(word) is not None and load_value(word) == word
     except ValueError:  # yes, no, on, off

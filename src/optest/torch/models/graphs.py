@@ -20,7 +20,7 @@ from optest.errors import Unavailable
 from optest.numerics import Array, summation_errors
 from optest.registry import is_installed
 from optest.spec import Fault, Reason
-from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
+from optest.torch.models.torch_model import TorchModel, as_tensors, tensors_in
 from optest.torch.tensors import DTYPE_NAMES, from_torch, to_torch
 
 # Operators whose results are sums of products.
@@ -75,19 +75,19 @@ class Graph:
         return origin_in_trace(meta.get("stack_trace") or "", module)
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
-        return region_of(outputs, given, self.node_of_value, lambda number: _operands(self.nodes[number]))
+        return region_of(outputs, given, self.node_of_value, lambda number: _operand_names(self.nodes[number]))
 
     def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         nodes = [self.nodes[number] for number in region.nodes]
         values: dict[str, Any] = {name: to_torch(given[name], torch.device("cpu")) for name in region.inputs}
         # Values are deleted after their last use: a model's values may not fit into memory together.
-        last = {name: node.name for node in nodes for name in _operands(node)}
+        last = {name: node.name for node in nodes for name in _operand_names(node)}
         for node in nodes:
             value = self.value_of(node, values)
             if isinstance(value, torch.Tensor):
                 yield node.name, from_torch(value)
             values[node.name] = value
-            for name in {node.name, *_operands(node)}:
+            for name in {node.name, *_operand_names(node)}:
                 if last.get(name, node.name) == node.name:
                     del values[name]
 
@@ -102,7 +102,7 @@ class Graph:
         if not self._wide:
             with torch.no_grad():
                 return node.target(*arguments[0], **arguments[1])
-        value = _call_wide(node, map_aggregate(arguments, _widen))
+        value = _call_wide(node, map_aggregate(arguments, _widen_value))
         if self._noisy and str(node.target).startswith(_SUMS) and value.is_floating_point():
             # The same sum of the operands' squares, and of ones: the squares of its terms, and their number.
             changed = (map_aggregate(arguments, partial(_apply_wide, of=of)) for of in (torch.square, torch.ones_like))
@@ -124,7 +124,7 @@ def _is_random(node: Any) -> bool:
     return not any(values[name] in (False, 0) for name in ("train", "training", "dropout_p", "p") if name in values)
 
 
-def _operands(node: Any) -> tuple[str, ...]:
+def _operand_names(node: Any) -> tuple[str, ...]:
     """Return the names of a node's operands, without weights and constants."""
     return tuple(operand.name for operand in node.all_input_nodes if operand.op != "get_attr")
 
@@ -141,11 +141,11 @@ def _call_wide(node: Any, arguments: Any) -> Any:
 
 
 def _apply_wide(value: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    wide = _widen(value)
+    wide = _widen_value(value)
     return of(wide) if isinstance(wide, torch.Tensor) and wide.is_floating_point() else wide
 
 
-def _widen(value: Any) -> Any:
+def _widen_value(value: Any) -> Any:
     """Return float32 tensors, and the dtype float32 of casts, as float64; other values unchanged."""
     if isinstance(value, torch.Tensor):
         return value.double() if value.dtype == torch.float32 else value

@@ -10,13 +10,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import nn
 
 from optest.errors import UnknownName
-from optest.torch.models.adapters import normal_tensor
+from optest.torch.models.torch_model import normal_tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,10 @@ def initialise(module: nn.Module, preset: str, stream: str) -> None:
     kernel: nn.Module | None = None
     with torch.no_grad():
         for name, part in module.named_modules():
-            draw = partial(_normal, f"{stream} {preset} {name}")
+
+            def draw(key: str, like: torch.Tensor, part_name: str = name) -> torch.Tensor:
+                return normal_tensor(f"{stream} {preset} {part_name}.{key}", tuple(like.shape)).to(like.dtype)
+
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_var is not None:
                 _draw_batch_norm(part, kernel, scales, draw, is_end=bool(_BRANCH_END_NORM.search(name)))
                 kernel = None
@@ -79,10 +81,6 @@ def initialise(module: nn.Module, preset: str, stream: str) -> None:
 
 # Random values for a tensor of a module, by its name in the module.
 _Draw = Callable[[str, torch.Tensor], torch.Tensor]
-
-
-def _normal(stream: str, name: str, like: torch.Tensor) -> torch.Tensor:
-    return normal_tensor(f"{stream}.{name}", tuple(like.shape)).to(like.dtype)
 
 
 def _draw_parameters(

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from optest.errors import UsageError
-from optest.torch.models.adapters import TorchModel, effective_config
+from optest.torch.models.torch_model import TorchModel, effective_config
 
 _SHARED = {"tied": False, "batch": 2, "tokens": 16}
 _GPT2 = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 512, "n_positions": 256, "layer_norm_epsilon": 1e-5}

@@ -18,9 +18,9 @@ from optest.torch.calls.compiled import require_compiler
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.recompiled_calls import require_values_followed
 from optest.torch.devices import open_device
-from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
 from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.models.language import CausalAttention
+from optest.torch.models.torch_model import TorchModel, as_tensors, tensors_in
 from optest.torch.tensors import from_torch
 
 
@@ -54,7 +54,7 @@ class TorchProgram:
         self._device = open_device(device or "cpu")
         self._module = self._to_device(model.module)
         self._names = [*model.inputs(0)]
-        self._graph, self._shapes = graph, _shapes(feeds)
+        self._graph, self._shapes = graph, _feed_shapes(feeds)
         self._keeping: torch.nn.Module | None = None
         self._called_again: set[torch.nn.Module] = set()
         self._tapped: tuple[Mapping[str, Array], dict[str, Array]] | None = None
@@ -75,13 +75,13 @@ class TorchProgram:
 
     def _graph_for(self, feeds: Mapping[str, Array]) -> Graph:
         """Return the graph for inputs of these shapes; export the model if the last graph has others."""
-        if self._graph is None or self._shapes != _shapes(feeds):
-            self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
+        if self._graph is None or self._shapes != _feed_shapes(feeds):
+            self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _feed_shapes(feeds)
         return self._graph
 
     @cached_property
     def regions(self) -> Sequence[Region]:
-        return regions_of(self.graph, _tensors_of(self.graph))
+        return regions_of(self.graph, _tensor_names(self.graph))
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
         return [(name, x.dtype.name, [f"size {n}" for n in range(x.ndim)]) for name, x in self._feeds.items()]
@@ -111,7 +111,7 @@ class TorchProgram:
         if self._tapped is None or self._tapped[0] is not feeds:
             graph = self._graph_for(feeds)
             by_input = dict(zip(graph.inputs, feeds.values(), strict=True))
-            self._tapped = feeds, self.run_region(graph.region(_tensors_of(graph), graph.inputs), by_input)
+            self._tapped = feeds, self.run_region(graph.region(_tensor_names(graph), graph.inputs), by_input)
         return {name: self._tapped[1][name] for name in outputs}
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
@@ -125,7 +125,7 @@ class TorchProgram:
             raise Fault(Reason.UNSUPPORTED, message)
         graph = self._graph_for(feeds)
         names = {value: name for name, value in graph.outputs_of.items()}
-        for name, value in self.inner_values(_tensors_of(graph), feeds).items():
+        for name, value in self.inner_values(_tensor_names(graph), feeds).items():
             number = graph.node_of_value[name]
             yield names.get(name, name), value, graph.operator(number), graph.origin_of(number)
 
@@ -206,11 +206,11 @@ class TorchProgram:
         return torch.fx.GraphModule(source.program, graph)
 
 
-def _tensors_of(graph: Graph) -> list[str]:
+def _tensor_names(graph: Graph) -> list[str]:
     return [name for name in graph.node_of_value if graph.dtype_name(name)]
 
 
-def _shapes(feeds: Mapping[str, Array]) -> list[tuple[int, ...]]:
+def _feed_shapes(feeds: Mapping[str, Array]) -> list[tuple[int, ...]]:
     return [array.shape for array in feeds.values()]
 
 

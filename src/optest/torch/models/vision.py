@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from optest.torch.models.adapters import TorchModel, effective_config, images
+from optest.torch.models.torch_model import TorchModel, effective_config, images
 
 _SMALL = {"batch": 2, "image_size": 64, "num_classes": 10}
 _FULL = {"batch": 1, "image_size": 224, "num_classes": 1000}
@@ -35,7 +35,7 @@ def _classifier(name: str, module: nn.Module, config: Mapping[str, Any]) -> Torc
     return TorchModel(name=name, module=module, inputs=images("x", shape), outputs=("logits",))
 
 
-def _conv(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
+def _conv2d(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
     # The batch norm that follows has the bias.
     return nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
 
@@ -45,14 +45,14 @@ class BasicBlock(nn.Module):
 
     def __init__(self, channels: int, out: int, stride: int = 1) -> None:
         super().__init__()
-        self.conv1 = _conv(channels, out, 3, stride)
+        self.conv1 = _conv2d(channels, out, 3, stride)
         self.bn1 = nn.BatchNorm2d(out)
         self.relu = nn.ReLU()
-        self.conv2 = _conv(out, out, 3)
+        self.conv2 = _conv2d(out, out, 3)
         self.bn2 = nn.BatchNorm2d(out)
         self.downsample: nn.Module | None = None
         if stride != 1 or channels != out:
-            self.downsample = nn.Sequential(_conv(channels, out, 1, stride), nn.BatchNorm2d(out))
+            self.downsample = nn.Sequential(_conv2d(channels, out, 1, stride), nn.BatchNorm2d(out))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -65,7 +65,7 @@ class ResNet(nn.Module):
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
-        self.conv1 = _conv(3, width, 7, 2)
+        self.conv1 = _conv2d(3, width, 7, 2)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
@@ -91,7 +91,7 @@ class InvertedResidual(nn.Module):
         super().__init__()
         inner = channels * expansion
         layers = [] if expansion == 1 else [_conv_bn_relu(channels, inner, 1)]
-        layers += [_conv_bn_relu(inner, inner, 3, stride, inner), _conv(inner, out, 1)]
+        layers += [_conv_bn_relu(inner, inner, 3, stride, inner), _conv2d(inner, out, 1)]
         self.conv = nn.Sequential(*layers, nn.BatchNorm2d(out))
         self.has_shortcut = stride == 1 and channels == out
 
@@ -100,7 +100,7 @@ class InvertedResidual(nn.Module):
 
 
 def _conv_bn_relu(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
-    return nn.Sequential(_conv(channels, out, kernel, stride, groups), nn.BatchNorm2d(out), nn.ReLU6())
+    return nn.Sequential(_conv2d(channels, out, kernel, stride, groups), nn.BatchNorm2d(out), nn.ReLU6())
 
 
 # Expansion, channels, blocks and stride; table 2 of the paper.
@@ -110,11 +110,11 @@ _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3
 class MobileNetV2(nn.Module):
     def __init__(self, width_mult: float, classes: int) -> None:
         super().__init__()
-        channels = _channels(32 * width_mult)
-        last = _channels(1280 * max(1.0, width_mult))
+        channels = _rounded_channels(32 * width_mult)
+        last = _rounded_channels(1280 * max(1.0, width_mult))
         layers = [_conv_bn_relu(3, channels, 3, 2)]
         for expansion, wide, blocks, stride in _STAGES:
-            out = _channels(wide * width_mult)
+            out = _rounded_channels(wide * width_mult)
             for block in range(blocks):
                 layers.append(InvertedResidual(channels, out, 1 if block else stride, expansion))
                 channels = out
@@ -125,7 +125,7 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.features(x).mean([2, 3]))
 
 
-def _channels(count: float) -> int:
+def _rounded_channels(count: float) -> int:
     """Round ``count`` to the nearest multiple of eight, at least 8, and to the next one if that is below 90 %."""
     near = max(8, int(count + 4) // 8 * 8)
     return near + 8 if near < 0.9 * count else near

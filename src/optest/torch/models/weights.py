@@ -11,7 +11,7 @@ import torch
 
 from optest.errors import UsageError, shortened
 from optest.generators.files import save_tensors, tensors_in_file
-from optest.torch.models.adapters import TorchModel
+from optest.torch.models.torch_model import TorchModel
 from optest.torch.tensors import from_torch, to_read
 
 _MAX_NAMES = 8

@@ -26,12 +26,12 @@ def call_of(
 ) -> Call:
     """Return the call of a variant on a sample, on ``device``; raise Unwritable if it is not one call with literals."""
     if variant.is_recorded:
-        return _record(info.op, sample, tensors, device, is_refused=is_refused)
+        return _record_call(info.op, sample, tensors, device, is_refused=is_refused)
     numbers = {id(tensor): index for index, tensor in enumerate(tensors)}
-    return _call(variant.function, (sample.input, *sample.args), sample.kwargs, numbers, device)
+    return _literal_call(variant.function, (sample.input, *sample.args), sample.kwargs, numbers, device)
 
 
-def _record(
+def _record_call(
     wrapper: Callable[..., Any], sample: Any, tensors: Sequence[torch.Tensor], device: str, *, is_refused: bool
 ) -> Call:
     """Return the one torch call that OpInfo's ``wrapper`` makes for a sample, which may raise if ``is_refused``."""
@@ -46,17 +46,17 @@ def _record(
                 raise Unwritable(f"OpInfo's function raises on the CPU: {first_line(error)[:200]}") from None
     calls = recorder.calls
     if len(calls) != 1:
-        names = ", ".join(dict.fromkeys(_name_of(function) or "?" for function, _, _ in calls))
+        names = ", ".join(dict.fromkeys(_dotted_name(function) or "?" for function, _, _ in calls))
         listed = f": {names[:200]}" if names else ""
         raise Unwritable(f"OpInfo's function makes {len(calls)} torch calls, expected 1{listed}")
     function, args, kwargs = calls[0]
-    name = _name_of(function)
+    name = _dotted_name(function)
     if name is None:
         name = getattr(function, "__qualname__", function)
         raise Unwritable(f"OpInfo's function calls {name}, which torch does not export by name")
     numbers = {id(tensor): index for index, tensor in enumerate(copies.values())}
     numbers |= {key: numbers[id(original)] for key, original in recorder.originals.items()}
-    return _call(name, args, kwargs, numbers, device)
+    return _literal_call(name, args, kwargs, numbers, device)
 
 
 class _Recorder(TorchFunctionMode):  # type: ignore[misc] # torch leaves it without types
@@ -86,25 +86,24 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc] # torch leaves it with
         self._kept.append(result)
         if func is torch.Tensor.clone and not self.calls and id(args[0]) in self.originals:
             self.originals[id(result)] = self.originals[id(args[0])]
-        elif not _computes_nothing(getattr(func, "__name__", ""), result):
+            return result
+        # Calls that only handle the random state, or read an attribute that is no tensor, compute nothing.
+        name = getattr(func, "__name__", "")
+        is_attribute = name == "__get__" and not isinstance(result, torch.Tensor)
+        if not is_attribute and "rng_state" not in name and "seed" not in name:
             self.calls.append(call)
         return result
 
 
-def _computes_nothing(name: str, result: Any) -> bool:
-    """Return whether a call only handles the random state, or reads an attribute that is no tensor."""
-    return "rng_state" in name or "seed" in name or (name == "__get__" and not isinstance(result, torch.Tensor))
-
-
-def _call(
+def _literal_call(
     function: str, args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Mapping[int, int], device: str
 ) -> Call:
-    positional = [_value(value, f"argument {index}", numbers, device) for index, value in enumerate(args)]
-    named = {name: _value(value, name, numbers, device) for name, value in kwargs.items()}
+    positional = [_literal_value(value, f"argument {index}", numbers, device) for index, value in enumerate(args)]
+    named = {name: _literal_value(value, name, numbers, device) for name, value in kwargs.items()}
     return Call(function, tuple(positional), named)
 
 
-def _value(value: Any, argument: str, numbers: Mapping[int, int], device: str) -> Any:
+def _literal_value(value: Any, argument: str, numbers: Mapping[int, int], device: str) -> Any:
     """Return an argument with tensors by number, the CPU as ``device``, the rest as literals, or raise Unwritable."""
 
     def leaf(item: Any) -> Any:
@@ -149,8 +148,8 @@ def variants_of(info: Any) -> list[Variant]:
     for kind, function, name, takes in (
         ("method", info.method_variant, "torch.Tensor.{}", _is_on_a_tensor),
         ("inplace", info.inplace_variant, "torch.Tensor.{}", _is_on_a_tensor),
-        ("operator", info.operator_variant, "torch.Tensor.__{}__", _is_binary),
-        ("inplace_operator", info.inplace_operator_variant, "torch.{}", _is_binary),
+        ("operator", info.operator_variant, "torch.Tensor.__{}__", _has_two_operands),
+        ("inplace_operator", info.inplace_operator_variant, "torch.{}", _has_two_operands),
     ):
         if not hasattr(function, "__name__"):
             # OpInfo has no such variant, or an anonymous function of torch's tests.
@@ -163,7 +162,7 @@ def variants_of(info: Any) -> list[Variant]:
     return variants
 
 
-def _name_of(function: Any) -> str | None:
+def _dotted_name(function: Any) -> str | None:
     """Return the dotted name of a torch function, for a tensor's attribute that of its aten operator; else None."""
     resolved: str | None = torch.overrides.resolve_name(function)
     if resolved is None:
@@ -182,17 +181,18 @@ def _first_name(function: Any, *names: str) -> str | None:
     resolved: str | None = torch.overrides.resolve_name(function)
     of_ops = f"torch.ops.{function}" if type(function).__module__.startswith("torch._ops") else ""
     for name in (*names, resolved or "", of_ops):
-        if name.startswith("torch.") and _lookup(name) is function:
+        if name.startswith("torch.") and _find_or_none(name) is function:
             return name
     return None
 
 
 def _existing(name: str) -> str | None:
-    return name if _lookup(name) is not None else None
+    return name if _find_or_none(name) is not None else None
 
 
 @lru_cache(maxsize=4096)
-def _lookup(name: str) -> Any:
+def _find_or_none(name: str) -> Any:
+    """Return the callable of that dotted name, None if torch has no such operator."""
     try:
         return find_callable(name)
     except (NoSuchCallable, NotAnOperator):
@@ -203,5 +203,5 @@ def _is_on_a_tensor(sample: Any) -> bool:
     return isinstance(sample.input, torch.Tensor)
 
 
-def _is_binary(sample: Any) -> bool:
+def _has_two_operands(sample: Any) -> bool:
     return isinstance(sample.input, torch.Tensor) and len(sample.args) == 1 and not sample.kwargs

@@ -79,6 +79,7 @@ def _filled_memory() -> Iterator[None]:
 
 
 def _info_of(operator: str) -> Any:
+    """Return the OpInfo object of that full name; raise ``Fault`` BAD_CASE for an unknown one."""
     info = database().get(operator)
     if info is None:
         raise Fault(Reason.BAD_CASE, f"OpInfo of torch {torch.__version__} has no operator {operator!r}")

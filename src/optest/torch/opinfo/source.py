@@ -30,11 +30,11 @@ def collect(request: SourceRequest) -> Collected:
     """
     entries: list[dict[str, Any]] = []
     unsupported: dict[str, list[str]] = {}
-    for name, info in _select(request.names).items():
-        supported = _dtypes(info, request.device)
+    for name, info in _select_operators(request.names).items():
+        supported = _supported_dtypes(info, request.device)
         for dtype in request.dtypes or supported:
             if dtype in supported:
-                entries += _entries(name, info, dtype, request)
+                entries += _operator_entries(name, info, dtype, request)
             else:
                 unsupported.setdefault(dtype, []).append(name)
         entries += error_entries(name, info, supported, request)
@@ -45,18 +45,18 @@ def collect(request: SourceRequest) -> Collected:
     return Collected(backend="torch", origin=f"OpInfo of torch {torch.__version__}", entries=entries, notes=notes)
 
 
-def _select(names: Sequence[str]) -> dict[str, Any]:
+def _select_operators(names: Sequence[str]) -> dict[str, Any]:
     """Return OpInfo objects for names: full, of all variants, globs; ``all`` without other names means all."""
     infos = database()
     if set(names) == {"all"}:
         return dict(infos)
     selected: dict[str, Any] = {}
     for name in names:
-        matching = {full: info for full, info in infos.items() if name in _names_of(full, info)}
+        matching = {full: info for full, info in infos.items() if name in _operator_names(full, info)}
         if not matching and any(letter in name for letter in "*?["):
             matching = {full: info for full, info in infos.items() if fnmatchcase(full, name)}
         if not matching:
-            known = dict.fromkeys(alias for full, info in infos.items() for alias in _names_of(full, info))
+            known = dict.fromkeys(alias for full, info in infos.items() for alias in _operator_names(full, info))
             # Only the suggestion: OpInfo has hundreds of names.
             error = UnknownName("operator of OpInfo", name, known)
             raise UnknownName("operator of OpInfo", name, [error.suggestion] if error.suggestion else ())
@@ -64,11 +64,11 @@ def _select(names: Sequence[str]) -> dict[str, Any]:
     return selected
 
 
-def _names_of(full: str, info: Any) -> tuple[str, ...]:
+def _operator_names(full: str, info: Any) -> tuple[str, ...]:
     return (full, info.name, f"torch.{info.name}", *(alias.name for alias in info.aliases))
 
 
-def _dtypes(info: Any, device: str) -> tuple[str, ...]:
+def _supported_dtypes(info: Any, device: str) -> tuple[str, ...]:
     """Return the dtypes that OpInfo lists for the device and optest knows; those of the CPU for an unknown device."""
     try:
         supported = info.supported_dtypes(device)
@@ -78,7 +78,7 @@ def _dtypes(info: Any, device: str) -> tuple[str, ...]:
     return tuple(name for name in dtype_names() if name in listed)
 
 
-def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> list[dict[str, Any]]:
+def _operator_entries(name: str, info: Any, dtype: str, request: SourceRequest) -> list[dict[str, Any]]:
     """Return the entries of one operator in one dtype; a single skipped one if its samples cannot be used."""
     variants = variants_of(info)
     stem = f"opinfo::{name}::{dtype}"
@@ -87,7 +87,7 @@ def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> list[d
             raise Unwritable(reason)
         samples = _build("its samples", lambda: samples_of(name, dtype, request.seed))
     except Unwritable as reason:
-        return [_entry(variants[0].function, stem, dtype, skip=str(reason))]
+        return [_plan_entry(variants[0].function, stem, dtype, skip=str(reason))]
     entries: list[dict[str, Any]] = []
     with _trial_calls():
         for number, sample in enumerate(samples):
@@ -109,15 +109,15 @@ def _entries_of_sample(
         try:
             _require_within_bins(info, sample)
             call = call_of(variant, info, sample, tensors, device)
-            entry = _entry(call.function, *name, call=call, kind=variant.kind)
+            entry = _plan_entry(call.function, *name, call=call, kind=variant.kind)
             keys = keys or _tensor_keys(tensors, source)
             facts = facts_of_outputs(entry["attributes"]["call"], tensors)
         except Unwritable as reason:
-            yield _entry(variant.function, *name, kind=variant.kind, skip=str(reason))
+            yield _plan_entry(variant.function, *name, kind=variant.kind, skip=str(reason))
             return
         except Refused as reason:
             if variant is variants[0]:
-                yield _entry(variant.function, *name, kind=variant.kind, skip=str(reason))
+                yield _plan_entry(variant.function, *name, kind=variant.kind, skip=str(reason))
             continue
         yield {**entry, **keys, **{key: {**keys.get(key, {}), **value} for key, value in facts.items()}}
 
@@ -149,7 +149,7 @@ def error_entries(name: str, info: Any, supported: Sequence[str], request: Sourc
             raise Unwritable(reason)
         errors = _build("its error inputs", lambda: errors_of(name, request.seed))
     except Unwritable as reason:
-        return [_entry(variant.function, f"opinfo::{name}::errors", default_dtype, kind=_ERROR, skip=str(reason))]
+        return [_plan_entry(variant.function, f"opinfo::{name}::errors", default_dtype, kind=_ERROR, skip=str(reason))]
     entries = []
     with _trial_calls():
         for number, error in enumerate(errors):
@@ -170,7 +170,7 @@ def _error_entry(
     try:
         keys = _tensor_keys(tensors, source)
         call = call_of(variant, info, error.sample_input, tensors, device, is_refused=True)
-        entry = _entry(call.function, title, dtype, call=call, kind=_ERROR, **keys)
+        entry = _plan_entry(call.function, title, dtype, call=call, kind=_ERROR, **keys)
         # The tensors of a case never share memory, so an error because of shared memory cannot be reproduced.
         addresses = [tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()]
         if len(set(addresses)) < len(addresses):
@@ -188,7 +188,7 @@ def _error_entry(
             raise Refused(f"torch on the CPU raises {message[:200]!r}, but OpInfo expects {wanted}")
         entry["expects_error"] = {"type": expected.type, **({"pattern": expected.pattern} if expected.pattern else {})}
     except (Unwritable, Refused) as reason:
-        return _entry(variant.function, title, dtype, kind=_ERROR, skip=str(reason))
+        return _plan_entry(variant.function, title, dtype, kind=_ERROR, skip=str(reason))
     return entry
 
 
@@ -196,7 +196,7 @@ def _error_entry(
 _MISTAKES = (AttributeError, ImportError, NameError)
 
 
-def _entry(
+def _plan_entry(
     function: str, name: str, dtype: str, *, call: Call | None = None, kind: str = "function", **keys: Any
 ) -> dict[str, Any]:
     """Return an entry of ``cases``; ``keys`` need ``skip`` without a call. Raise Unwritable for a call too long."""

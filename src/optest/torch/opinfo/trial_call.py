@@ -11,7 +11,7 @@ import torch
 from optest.compare.assert_close import close_tolerance
 from optest.numerics import Array
 from optest.operators import operators
-from optest.spec import DType, Fault, OperatorDescriptor, RuleClass, UnfitArguments, dtype, dtype_names
+from optest.spec import DType, Fault, RuleClass, UnfitArguments, dtype, dtype_names
 from optest.spec.calls import Call
 from optest.torch.calls.binding import CannotBind, bind_call
 from optest.torch.calls.call import TorchCall, torch_call
@@ -38,7 +38,7 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
     """
     call = torch_call(text)
     try:
-        leaves = _run(call, tensors)
+        leaves = _run_on_copies(call, tensors)
     except REFUSALS as error:
         raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first_line(error)[:200]}") from None
     if not leaves:
@@ -47,7 +47,7 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
         return {}
     # Inputs that the call changes, the last leaves, have another rule.
     leaves = leaves[: len(leaves) - len(call.beside)]
-    dtypes = [_dtype(leaf) for leaf in leaves]
+    dtypes = [_output_dtype(leaf) for leaf in leaves]
     facts: dict[str, Any] = {}
     if not all(leaf.numel() for leaf in leaves):
         facts["shapes"] = {f"output{index}": list(leaf.shape) for index, leaf in enumerate(leaves)}
@@ -56,7 +56,8 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
     defaults = [_default_tolerance(call.call, kind) for kind in dtypes]
     is_normwise = facts_of(call.call.function).is_normwise
     fitting = [_fit_tolerance(leaf, *pair, is_normwise) for leaf, pair in zip(leaves, defaults, strict=True)]
-    if any(map(_has_infinite_parts, leaves)) and _is_infinite_noise(text, tensors, leaves):
+    complex_leaves = [leaf for leaf in leaves if leaf.is_complex() and leaf.layout is torch.strided]
+    if any(bool(torch.isinf(leaf).any()) for leaf in complex_leaves) and _is_infinite_noise(text, tensors, leaves):
         raise Refused("parts of its result are rounding noise around 0, divided by 0: no sign of them is the right one")
     # Torch's CPU kernels interpolate integer pixels in fixed point, with weights of 16 bits, and miss the nearest
     # integer (4 for 3.375); its compiler does not. Both are within 1 of the right value.
@@ -76,19 +77,19 @@ def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
     """Return the error that torch on the CPU raises for the call; raise Refused if it raises none."""
     call = torch_call(text)
     try:
-        _run(call, tensors)
+        _run_on_copies(call, tensors)
     except REFUSALS as error:
         return error
     raise Refused("OpInfo expects an error, but torch on the CPU accepts the call")
 
 
-def _run(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[Any]:
+def _run_on_copies(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[Any]:
     """Return the outputs of the call on copies of the tensors."""
     with torch.no_grad():
         return call.on([strided_copy(tensor.detach()) for tensor in tensors])()
 
 
-def _dtype(tensor: torch.Tensor) -> DType:
+def _output_dtype(tensor: torch.Tensor) -> DType:
     """Return the dtype of an output; raise Refused if optest does not know it."""
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in dtype_names():
@@ -142,10 +143,6 @@ def _with_float64(
     return [(array_of(leaf), np.asarray(getattr(reference, "values", reference))) for leaf, reference in pairs]
 
 
-def _has_infinite_parts(leaf: torch.Tensor) -> bool:
-    return leaf.is_complex() and leaf.layout is torch.strided and bool(torch.isinf(leaf).any())
-
-
 def _is_infinite_noise(text: str, tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> bool:
     """Return whether float64 has infinite or NaN parts in the same positions with other signs: noise / 0, or 0 / 0."""
     for output, reference in _with_float64(text, tensors, leaves):
@@ -180,7 +177,11 @@ def _has_rule(
     # Clipped values are not only moved.
     if kind is RuleClass.MOVEMENT and call.kwargs.get("max_norm") is not None:
         return False, False
-    model = _catalogue_model(descriptor)
+    model: CatalogueTerms | CatalogueAlternatives | None = None
+    if isinstance(descriptor.terms, CatalogueTerms):
+        model = descriptor.terms
+    elif isinstance(descriptor.alternatives, Alternatives):
+        model = descriptor.alternatives.known
     if model is not None:
         inputs = [array_of(tensor) for tensor in tensors]
         try:
@@ -190,10 +191,3 @@ def _has_rule(
         except (CannotBind, UnfitArguments):
             return False, False
     return True, kind is RuleClass.CLOSE
-
-
-def _catalogue_model(descriptor: OperatorDescriptor) -> CatalogueTerms | CatalogueAlternatives | None:
-    """Return the model that binds the call to an operator of the catalogue when the case runs, None if none does."""
-    if isinstance(descriptor.terms, CatalogueTerms):
-        return descriptor.terms
-    return descriptor.alternatives.known if isinstance(descriptor.alternatives, Alternatives) else None

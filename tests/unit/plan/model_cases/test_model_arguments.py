@@ -87,12 +87,12 @@ def test_what_py_is(written: str, text: str) -> None:
         ("name: fp16", "name='fp16'"),
     ],
 )
-def test_the_keyword_dtype_takes_every_word_for_a_dtype(keyword: str, text: str) -> None:
+def test_keyword_dtype_accepts_all_dtype_words(keyword: str, text: str) -> None:
     for owner in ("attrs", "kwmap"):
         assert call_of(f"op: torch.f, {owner}: {{{keyword}}}") == f"torch.f({text})"
 
 
-def test_a_word_for_no_dtype_is_said_where_it_stands() -> None:
+def test_unknown_dtype_word_names_its_path() -> None:
     problem = problem_of(file_of("- {name: a, op: torch.f, kwmap: {dtype: fp17}}"))
     assert problem.path == "$.cases[0].kwmap.dtype"
     assert problem.message == "unknown dtype 'fp17'"
@@ -109,13 +109,13 @@ def test_a_mapping_is_no_argument_wherever_it_stands(entry: str) -> None:
     assert says(problem_of(file_of(f"- {{name: a, op: torch.f, {entry}}}")).hint, "plan.no_call_of_torch")
 
 
-def test_tensors_are_numbered_in_the_order_of_the_call() -> None:
+def test_tensors_are_numbered_in_call_order() -> None:
     inputs = f"[{TENSOR}, {{tensor_list: [{{shape: [2]}}, {{shape: [3]}}]}}, {{value: 2}}, {TENSOR}]"
     call = call_of(f"op: torch.f, inputs: {inputs}, attrs: {{dim: -1}}, kwmap: {{out: null}}")
     assert call == "torch.f(input0, [input1, input2], 2, input3, dim=-1, out=None)"
 
 
-def test_inputs_stand_in_tuples_lists_and_keyword_arguments_too() -> None:
+def test_inputs_in_tuples_lists_and_keywords() -> None:
     inputs = f"[{TENSOR}, {{tuple: [{{py: slice(None)}}, {TENSOR}, {{list: [{{py: None}}, {TENSOR}]}}]}}]"
     call = call_of(f"op: torch.f, inputs: {inputs}, kwmap: {{mask: {TENSOR}, sizes: {{py: '(1, 2)'}}, dim: 1}}")
     assert says_exactly(call, "plan.torch_input_slice_none")
@@ -131,7 +131,7 @@ def test_inputs_stand_in_tuples_lists_and_keyword_arguments_too() -> None:
         ("kwmap: {mask: {tensor: {shape: [2], shap: [2]}}}", "kwmap.mask.tensor", "unknown key 'shap' of a tensor"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_within_them_is_said_where_it_stands(entry: str, place: str, message: str) -> None:
+def test_nested_input_problems_name_their_path(entry: str, place: str, message: str) -> None:
     problem = problem_of(file_of(f"- {{name: a, op: torch.f, {entry}}}"))
     assert problem.path.startswith(f"$.cases[0].{place}")
     assert message in problem.message
@@ -206,7 +206,7 @@ def quoted(written: str) -> str:
         (f"inputs: [{{value: [{', '.join(['123456789'] * 9_500)}]}}]", "inputs", "the call has 104,"),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_says_where_and_what_to_write(entry: str, place: str, message: str) -> None:
+def test_invalid_argument_names_path_and_remedy(entry: str, place: str, message: str) -> None:
     found = said(file_of(f"- {{name: a, op: torch.f, {entry}}}"))
     assert found.startswith(f"m.yaml:3 $.cases[0].{place}: ")
     assert message in found

@@ -54,7 +54,7 @@ def test_what_holds(text: str) -> None:
     assert not is_true(f"not ({text.strip()})", NAMES)
 
 
-def test_what_would_not_compare_may_stand_behind_what_decides() -> None:
+def test_incomparable_values_may_follow_decisive_ones() -> None:
     plain = names_of(Facts(), "float32")
     assert not is_true("cfg.test_device.index is not None and cfg.test_device.index > 0", plain)
     assert is_true("cfg.test_device.index is None or cfg.test_device.index > 0", plain)
@@ -146,7 +146,7 @@ def test_any_words_are_a_condition_or_are_refused(words: list[str]) -> None:
         ("[{expr: device == 'npu', reason: one}, {expr: 'True', reason: other}]", "one"),
     ],
 )
-def test_a_map_a_list_and_a_text_leave_a_case_out(stated: str, reason: str) -> None:
+def test_each_form_of_skip_if_skips(stated: str, reason: str) -> None:
     entry = f"op: torch.abs, inputs: [{TENSOR}], skip_if: {stated}"
     skip = case_of(entry, facts=FACTS).skip
     assert skip is not None
@@ -154,7 +154,7 @@ def test_a_map_a_list_and_a_text_leave_a_case_out(stated: str, reason: str) -> N
     assert case_of(entry.replace("'npu'", "'mlu'").replace("'True'", "'False'"), facts=FACTS).skip is None
 
 
-def test_the_dtype_is_that_of_the_case_as_it_is_written() -> None:
+def test_condition_sees_dtype_as_written() -> None:
     text = file_of(
         f"""
         - {{name: a, op: torch.abs, inputs: [{TENSOR}], skip_if: dtype_str == 'fp16'}}
@@ -176,18 +176,18 @@ def test_the_dtype_is_that_of_the_case_as_it_is_written() -> None:
         ("['True', foo()]", "foo() is not allowed", "skip_if[1]:"),
         ("[nope]", "nope is not known", "skip_if[0]:"),
         ("[{expr: 'False'}, {expr: nope}]", "nope is not known", "skip_if[1].expr:"),
-        ("''", "expr is '', expected a comparison", "skip_if:"),
-        ("3", "a condition is 3, expected text or a mapping", "skip_if:"),
-        ("null", "a condition is null, expected text or a mapping", "skip_if:"),
-        ("[3]", "a condition is 3", "skip_if[0]:"),
-        ("{reason: why}", "expr is missing", "skip_if.expr:"),
-        ("{expr: 3}", "expr is 3, expected a comparison", "skip_if.expr:"),
+        ("''", "skip_if is '', expected a word", "skip_if:"),
+        ("3", "skip_if is 3, expected text", "skip_if:"),
+        ("null", "skip_if is null, expected text", "skip_if:"),
+        ("[3]", "item 0 is 3", "skip_if[0]:"),
+        ("{reason: why}", "the key expr is missing", "skip_if.expr:"),
+        ("{expr: 3}", "expr is 3, expected text", "skip_if.expr:"),
         ("{expr: 'True', reason: 3}", "reason is 3, expected text", "skip_if.reason:"),
         ("{expr: 'True', raeson: x}", "unknown key 'raeson' of skip_if\n    did you mean reason?", "skip_if.raeson:"),
         ("{expr: 'True', if: x}", "unknown key 'if' of skip_if", "skip_if.if:"),
     ],
 )
-def test_a_wrong_condition_says_where_and_what_to_write(stated: str, message: str, path: str) -> None:
+def test_invalid_condition_names_path_and_remedy(stated: str, message: str, path: str) -> None:
     found = said(file_of(f"- {{name: a, op: torch.abs, inputs: [{TENSOR}], skip_if: {stated}}}"))
     assert found.startswith(f"m.yaml:3 $.cases[0].{path}")
     assert message in found

@@ -23,7 +23,7 @@ def test_without_it_a_case_is_what_it_was(entry: str) -> None:
     assert "grad" not in plain.signature()["attributes"]
 
 
-def test_the_defaults_hold_for_cases_that_say_nothing_and_for_no_refusal() -> None:
+def test_grad_default_excludes_expected_errors() -> None:
     text = file_of(
         f"""
         - {{name: a, op: torch.abs, inputs: [{TENSOR}]}}
@@ -54,7 +54,7 @@ def test_what_cannot_stand_there(entry: str, text: str) -> None:
     assert text in said(file_of(f"- {{name: a, op: torch.abs, {entry}, inputs: [{TENSOR}]}}"))
 
 
-def test_the_command_line_asks_for_all_calls_of_torch() -> None:
+def test_backward_option_applies_to_torch_calls() -> None:
     text = file_of(
         f"""
         - {{name: a, op: torch.abs, inputs: [{TENSOR}]}}

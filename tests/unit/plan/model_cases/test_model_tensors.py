@@ -51,7 +51,7 @@ def test_dtypes_by_all_their_words(word: str, name: str) -> None:
     assert argument_of(f"shape: [2], dtype: {word}").spec.dtype.name == name
 
 
-def test_the_dtype_of_a_tensor_goes_before_that_of_the_case_and_of_the_file() -> None:
+def test_tensor_dtype_overrides_case_and_file() -> None:
     entry = "op: torch.f, {more} inputs: [{{tensor: {{shape: [2]}}}}, {{tensor: {{shape: [2], dtype: int8}}}}]"
     text = file_of(f"- {{name: a, {entry.format(more='')}}}\n- {{name: b, {entry.format(more='dtype: bf16,')}}}")
     found = [
@@ -101,7 +101,7 @@ PRESETS = {
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_has_the_shape_of_the_view_and_is_not_contiguous(preset: str) -> None:
+def test_preset_has_shape_of_noncontiguous_view(preset: str) -> None:
     spec = argument_of(f"shape: [2, 3, 8], preset: {preset}").spec
     assert (spec.shape, spec.strides, spec.offset) == ((2, 3, 8), PRESETS[preset], 0)
     assert not spec.is_dense
@@ -393,9 +393,7 @@ def test_eye_is_a_matrix() -> None:
     ),
 )
 @settings(max_examples=80)
-def test_any_preset_has_strides_within_its_storage_or_is_refused(
-    shape: list[int], name: str, given_args: dict[str, Any]
-) -> None:
+def test_preset_strides_are_valid_or_refused(shape: list[int], name: str, given_args: dict[str, Any]) -> None:
     try:
         strides = strides_of_preset(name, given_args, shape)
     except Misfit:

@@ -39,12 +39,12 @@ def both(first: str, second: str) -> tuple[TestCase, TestCase]:
 
 
 @pytest.mark.parametrize("what", ALIKE)
-def test_what_does_not_change_the_call_shares_its_execution(what: str) -> None:
+def test_equal_calls_share_one_execution(what: str) -> None:
     assert len(executions(both(BASE, ALIKE[what]))) == 1
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
-def test_what_changes_the_call_is_executed_for_itself(what: str) -> None:
+def test_different_calls_are_executed_separately(what: str) -> None:
     one, two = both(BASE, DIFFERENT[what])
     assert one.key != two.key
     assert len(executions((one, two))) == 2
@@ -71,5 +71,5 @@ def test_values_that_look_alike_are_not_the_same(first: str, second: str) -> Non
     assert one.key != two.key, (one.attributes, two.attributes)
 
 
-def test_a_shared_execution_is_not_shared_where_that_is_asked() -> None:
+def test_dedupe_can_be_turned_off() -> None:
     assert len(executions(both(BASE, BASE), dedupe=False)) == 2

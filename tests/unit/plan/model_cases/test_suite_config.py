@@ -132,7 +132,7 @@ def test_names_of_its_registry_are_known(written: str, meant: str) -> None:
     assert case.name == f"mine::{written}.7"
 
 
-def test_list_of_tensors_as_a_subscript_is_a_tuple() -> None:
+def test_tensor_list_as_subscript_is_tuple() -> None:
     index = "{shape: [2], dtype: int64, init: randint, init_args: {high: 2}}"
     case = only(call("torch.getitem", TENSOR, f"{{tensor_list: [{index}, {index}]}}"))
     assert case.attributes["call"] == "torch.getitem(input0, (input1, input2))"
@@ -183,7 +183,7 @@ test_suite_config:
 """
 
 
-def test_files_about_other_tests_are_named_in_a_line_each() -> None:
+def test_note_lists_unread_parts_by_file() -> None:
     document = parse_plan(OTHER_TESTS.encode(), "other.yaml")
     assert cases_of_document(document) == []
     assert [each.partition(": ")[0] for each in document.notes] == [f"other.yaml:{line}" for line in (5, 11, 13)]
@@ -214,7 +214,7 @@ def test_files_about_other_tests_are_named_in_a_line_each() -> None:
         ),
     ],
 )  # fmt: skip
-def test_fault_has_the_line_and_path_of_the_file(wrong: tuple[str, str], line: int, path: str, said: str) -> None:
+def test_fault_has_line_and_path_in_file(wrong: tuple[str, str], line: int, path: str, said: str) -> None:
     text = suite(call("torch.neg", TENSOR))
     assert text.count(wrong[0])
     problem = problem_of(text.replace(wrong[0], wrong[1], 1))
@@ -232,7 +232,7 @@ def test_keyword_argument_in_both_levels_is_refused() -> None:
     assert problem.path.endswith("include[0].sample_inputs_func.kwargs.dim")
 
 
-def test_calls_that_are_listed_twice_have_names_of_their_own() -> None:
+def test_repeated_calls_have_distinct_names() -> None:
     twice = call("torch.neg", TENSOR, more="tags: [torch.neg.1]")
     names = [each.name for each in cases_of(suite(twice, twice, call("torch.neg", TENSOR)))]
     assert len(set(names)) == 3

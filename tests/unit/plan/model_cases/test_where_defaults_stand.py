@@ -17,7 +17,7 @@ def origins(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("key", ["default", "defaults"])
 @pytest.mark.parametrize("named", ["rtol", "atol"])
-def test_what_stands_in_the_defaults_is_named_by_its_own_line(key: str, named: str) -> None:
+def test_default_is_explained_by_its_line(key: str, named: str) -> None:
     found = origins(f"# one\nmodel: m\n{key}:\n  dtype: fp16\n  {named}: 0.5\n  seed: 7\n{CASES}")
     assert found["seed"] == "m.yaml:6"
     assert found["tolerance"] == "m.yaml:5 (plan default)"
