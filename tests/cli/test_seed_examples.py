@@ -99,4 +99,4 @@ def test_the_parity_tests_of_the_seed(optest: Shell) -> None:
     assert len(set(names)) == len(names) == 181
     ran = optest("run", "--plan", plan, "--backend", "torch", "-q")
     assert ran.status == 0, ran.text
-    assert "179 passed, 2 skipped" in ran.out
+    assert "174 passed, 7 skipped" in ran.out

@@ -15,7 +15,7 @@ from optest.backends import BackendDriver, ExtraOutput, PreparedCall, Script, Sc
 from optest.backends.arguments import in_signature_order
 from optest.errors import did_you_mean
 from optest.registry import load_object
-from optest.spec import Check, Fault, Numerics, Reason, TensorSpec, TestCase, dtype
+from optest.spec import Check, Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase, dtype
 from optest.torch.calls.compiled import compiled_function, require_compiler, run_compiled
 from optest.torch.calls.descriptors import CATEGORY
 from optest.torch.calls.device_call import ReadyCall, prepare_timed_call, run_on_device, why_no_operator
@@ -23,7 +23,7 @@ from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
 from optest.torch.calls.recompiled_calls import require_values_followed
-from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
+from optest.torch.calls.refusals import causes_of, first_line, mixed_dtypes_refused
 from optest.torch.cases import split_names
 from optest.torch.devices import (
     OWN_DEVICES,
@@ -35,7 +35,7 @@ from optest.torch.devices import (
     output_to_array,
     synchronize,
 )
-from optest.torch.operators import TORCH_OPERATORS
+from optest.torch.operators import NOT_IN_TORCH, TORCH_OPERATORS
 from optest.torch.operators.calls import TorchCall
 from optest.torch.scripts import Unwritable, script_of
 from optest.torch.shared_settings import keep_settings
@@ -111,10 +111,9 @@ class TorchBackend(BackendDriver):
 
     def _operator(self, case: TestCase) -> TorchCall:
         """Return the torch function of the case's operator; raise ``Fault`` UNSUPPORTED if torch lacks it."""
-        operator = TORCH_OPERATORS.get(case.descriptor.name)
-        if operator is None:
-            raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
-        return operator
+        if (lack := self.lacks(case.descriptor)) is not None:
+            raise Fault(Reason.UNSUPPORTED, lack)
+        return TORCH_OPERATORS[case.descriptor.name]
 
     def _run_operator(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """Return the operator's outputs, compiled if the case or the options select a compiler.
@@ -134,8 +133,8 @@ class TorchBackend(BackendDriver):
                 return outputs
         except Fault as fault:
             # The compiler is not to blame for Python code of this package that branches on values.
-            causes = ("Unsupported", "data-dependent expression")
-            if fault.reason is Reason.COMPILE and any(words in str(fault.details) for words in causes):
+            untraceable = ("Unsupported", "GuardOnDataDependentSymNode")
+            if fault.reason is Reason.COMPILE and any(type(x).__name__ in untraceable for x in causes_of(fault)):
                 message = f"optest's torch code for {name} cannot be compiled to one graph"
                 raise Fault(Reason.UNSUPPORTED, message) from None
             raise
@@ -226,12 +225,19 @@ class TorchBackend(BackendDriver):
         except Fault as fault:
             return fault.message
 
+    def lacks(self, descriptor: OperatorDescriptor) -> str | None:
+        name = descriptor.name
+        if descriptor.category == CATEGORY or name in TORCH_OPERATORS:
+            return None
+        if name in NOT_IN_TORCH:
+            return f"not in torch: {NOT_IN_TORCH[name]}"
+        hint = did_you_mean(name, TORCH_OPERATORS, text="; did you mean {!r}?")
+        return f"the torch backend has no operator {name!r}{hint}"
+
     def unsupported(self, case: TestCase) -> str | None:
         if case.descriptor.category == CATEGORY:
             return why_no_operator(case) or why_too_large(case, self._max_bytes)
-        if case.descriptor.name not in TORCH_OPERATORS:
-            return _no_such_operator(case.descriptor.name)
-        return None
+        return self.lacks(case.descriptor)
 
     def device(self) -> str | None:
         return str(self._device)
@@ -300,8 +306,3 @@ def _operand_precision(kind: str) -> str:
         if kind == "cpu" and switch == "tf32":
             return "float32"
     return {"tf32": "tf32", "bf16": "bfloat16"}.get(switch, "float32")
-
-
-def _no_such_operator(name: str) -> str:
-    hint = did_you_mean(name, TORCH_OPERATORS, text="; did you mean {!r}?")
-    return f"the torch backend has no operator {name!r}{hint}"

@@ -48,7 +48,11 @@ class GuardedMemory(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
         name = func._schema.name
-        if _ALLOCATES.fullmatch(name) and isinstance(output, torch.Tensor) and self._is_watchable(output):
+        if not _ALLOCATES.fullmatch(name) or not isinstance(output, torch.Tensor) or not output.numel():
+            return output
+        is_plain = output.layout is torch.strided and output.device.type != "meta" and output.dtype in DTYPE_NAMES
+        has_room = is_plain and len(self._held) < _MAX_ALLOCATIONS
+        if has_room and output.untyped_storage().data_ptr() not in self._storages:
             self._guard(output, has_values="empty" not in name)
         return output
 
@@ -118,12 +122,6 @@ class GuardedMemory(DispatchMode):
         tensor = torch.empty(0, dtype=kind, device=self._device)
         tensor.set_(memory.untyped_storage(), start // array.itemsize, array.shape, strides)
         return tensor, memory, storage
-
-    def _is_watchable(self, tensor: torch.Tensor) -> bool:
-        is_plain = tensor.layout is torch.strided and tensor.device.type != "meta"
-        is_new = tensor.untyped_storage().data_ptr() not in self._storages
-        is_known = tensor.dtype in DTYPE_NAMES and len(self._held) < _MAX_ALLOCATIONS
-        return is_plain and is_known and is_new and bool(tensor.numel())
 
     def _guard(self, tensor: torch.Tensor, *, has_values: bool) -> None:
         """Move a new tensor between guard zones; keep its values, or fill it with the poison if it has none."""

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.torch
 
 from optest.torch import devices as torch_devices  # noqa: E402
 from optest.torch import eager as torch_eager  # noqa: E402
-from optest.torch.operators import TORCH_OPERATORS  # noqa: E402
+from optest.torch.operators import NOT_IN_TORCH, TORCH_OPERATORS  # noqa: E402
 
 SIGNATURES = {
     "add": "input, other -> out",
@@ -54,8 +54,26 @@ A = [[1.0, 2.0], [3.0, 4.0]]
 B = [[5.0, 6.0], [7.0, 8.0]]
 
 
-def test_every_catalogue_operator_has_a_call() -> None:
-    assert {descriptor.name for descriptor in DESCRIPTORS} <= set(TORCH_OPERATORS)
+def test_every_operator_has_a_call_or_a_reason(driver: Any) -> None:
+    assert {*TORCH_OPERATORS, *NOT_IN_TORCH} == {descriptor.name for descriptor in DESCRIPTORS}
+    assert not set(TORCH_OPERATORS) & set(NOT_IN_TORCH)
+    assert driver.lacks(operators.get("softmax")) is None
+    assert "models compose it" in driver.lacks(operators.get("rope"))
+    assert fault_of(lambda: call(driver, "rope", A)).reason is Reason.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "words"),
+    [
+        ("scaled_dot_product_attention", [(1, 1, 2, 2)] * 3, {"softcap": 1.0}, "no softcap"),
+        ("grouped_matmul", [(4, 3), (1, 3, 5), (1,)], {}, "multiple of 16 bytes"),
+    ],
+)
+def test_attributes_that_torch_lacks(driver: Any, name: str, shapes: Any, attributes: Any, words: str) -> None:
+    case = case_of(operators.get(name), *(spec("float32", *shape) for shape in shapes), attributes=attributes)
+    found = fault_of(lambda: driver.run(case, [np.ones(shape, np.float32) for shape in shapes]))
+    assert found.reason is Reason.UNSUPPORTED
+    assert words in found.message
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int32"])
@@ -225,6 +243,19 @@ def test_user_compiler_runs_catalogue_operators() -> None:
     case = case_of(operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch"))
     (output,) = driver.run(case, [np.array(A, np.float32)])
     assert output.tolist() == [[2 * each for each in row] for row in A]
+
+
+def test_words_of_compiler_errors_decide_nothing() -> None:
+    """Only dynamo's own exceptions for untraceable code mean that the call cannot be compiled."""
+
+    def fails(_: Any, __: Any) -> Any:
+        raise RuntimeError("Unsupported dtype")
+
+    torch._dynamo.register_backend(fails, name="optest_unsupported")
+    driver = torch_eager.TorchBackend()
+    driver.configure({"compile_backend": "optest_unsupported"})
+    case = case_of(operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch"))
+    assert fault_of(lambda: driver.run(case, [np.array(A, np.float32)])).reason is Reason.COMPILE
 
 
 def test_results_name_compiler() -> None:

@@ -45,10 +45,7 @@ FUNCTIONS: dict[str, tuple[float, float]] = {
 }
 BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt", "logaddexp")
 ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
-    *(
-        (name, {})
-        for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "selu", "hardswish", "gelu", "swiglu")
-    ),
+    *((name, {}) for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "selu", "hardswish", "gelu")),
     ("leaky_relu", {"negative_slope": -0.3}),
     ("softplus", {"beta": 0.3, "threshold": 2.0}),
     ("softplus", {"beta": 3.0}),
@@ -112,7 +109,7 @@ def test_torch_elementwise_stays_within_bounds(operator: str, attributes: dict[s
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("operator", [*NORMALIZATIONS, *REDUCTIONS, "dot"])
+@pytest.mark.parametrize("operator", [*(x for x in NORMALIZATIONS if x != "causal_softmax"), *REDUCTIONS, "dot"])
 def test_torch_rows_stay_within_bounds(operator: str, name: str) -> None:
     kind = "exponents" if "softmax" in operator or operator == "logsumexp" else "normal"
     for width in WIDTHS:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from texts import says
-from torch_kit import by, case, compiler_that, tensor
+from torch_kit import Answering, by, case, compiler_that, tensor
 from torch_kit import verdict as of
 
-from optest.spec import ExpectedError, Fault, Reason, Status, TestCase, Tolerance, Verdict
+from optest.spec import ExpectedError, Fault, Reason, Status, Tolerance, Verdict
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.memory_effects import require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.eager import TorchBackend
@@ -20,18 +20,6 @@ from optest.torch.eager import TorchBackend
 pytestmark = pytest.mark.torch
 
 WIDE = Tolerance(rtol=0.01, atol=0.01)
-Answers = Callable[[list[Any], Sequence[Any]], Sequence[Any]]
-
-
-class Wrong(TorchBackend):
-    """Torch whose answers are changed on the way."""
-
-    def __init__(self, change: Answers) -> None:
-        super().__init__()
-        self._change = change
-
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        return self._change(list(super().run(case, inputs)), inputs)
 
 
 def verdict(text: str, *inputs: Any, driver: TorchBackend | None = None, stated: Tolerance | None = None) -> Verdict:
@@ -45,7 +33,7 @@ def test_value_tolerance_does_not_accept_wrong_positions(text: str) -> None:
 
     rows = tensor((4, 5000))
     assert verdict(text, rows, stated=WIDE).status is Status.PASSED
-    assert verdict(text, rows, stated=WIDE, driver=Wrong(beside)).reason is Reason.VALUE
+    assert verdict(text, rows, stated=WIDE, driver=Answering(beside)).reason is Reason.VALUE
 
 
 def test_write_into_input_gaps_fails() -> None:
@@ -55,7 +43,7 @@ def test_write_into_input_gaps_fails() -> None:
 
     rows = tensor((3, 4), strides=(8, 1))
     assert verdict("torch.exp(input0)", rows).status is Status.PASSED
-    assert verdict("torch.exp(input0)", rows, driver=Wrong(write_gaps)).reason is Reason.OUT_OF_BOUNDS
+    assert verdict("torch.exp(input0)", rows, driver=Answering(write_gaps)).reason is Reason.OUT_OF_BOUNDS
 
 
 SLICED = tensor((3, 4), strides=(8, 1))
@@ -162,7 +150,7 @@ def test_comparison_converts_number_to_tensor_dtype(name: str) -> None:
     """0.1 as float32 is 0.1 to torch, though not in float64."""
     assert verdict(f"torch.{name}(input0, 0.1)", TENTHS).status is Status.PASSED
     if name == "eq":
-        found = verdict("torch.eq(input0, 0.1)", TENTHS, driver=Wrong(lambda outputs, _: [~outputs[0]]))
+        found = verdict("torch.eq(input0, 0.1)", TENTHS, driver=Answering(lambda outputs, _: [~outputs[0]]))
         assert found.reason is Reason.VALUE
 
 

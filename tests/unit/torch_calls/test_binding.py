@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import torch_kit
 from texts import says
-from torch_kit import Wrong, tensor, verdict
+from torch_kit import Answering, Outputs, Wrong, tensor, verdict
 
 from optest.operators import operators
 from optest.spec import Reason, RuleClass, Status, TestCase
 from optest.torch.calls.binding import CannotBind, bind_call
-from optest.torch.eager import TorchBackend
 
 ROWS = (4, 33)
 HEADS = (1, 2, 7, 16)
@@ -71,16 +70,11 @@ def test_the_rule_is_sharper_than_any_flat_tolerance() -> None:
 
 
 def test_another_place_of_a_tie_is_as_right() -> None:
-    class Last(TorchBackend):
-        """Torch that takes the last of equal maxima."""
-
-        def run(self, case: TestCase, inputs: Any) -> Any:
-            values, _ = super().run(case, inputs)
-            flipped = torch.from_numpy(np.array(inputs[0])).flip(1)
-            return [values, (inputs[0].shape[1] - 1 - flipped.argmax(1, keepdim=True)).numpy()]
+    def last(outputs: Outputs, inputs: Sequence[Any]) -> Outputs:
+        return [outputs[0], inputs[0].shape[1] - 1 - inputs[0][:, ::-1].argmax(1, keepdims=True)]
 
     asked = case("torch.topk(input0, 1, dim=1)", (3, 5), of="float32", fill="ones")
-    assert verdict(asked, Last()).status is Status.PASSED
+    assert verdict(asked, Answering(last)).status is Status.PASSED
 
 
 def test_arguments_are_bound_by_torch_names() -> None:

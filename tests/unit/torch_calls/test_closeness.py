@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,13 +184,13 @@ def double(*rows: list[float]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def off(call: object, unit: float) -> torch.Tensor:
+def off(call: Callable[[], torch.Tensor], unit: float, least: float = 0.0) -> torch.Tensor:
     """How far the call is off, the farthest of nine draws."""
-    exact = call()  # type: ignore[operator]
-    found = []
+    exact, found = call(), []
     for time in range(9):
-        with RoundedSteps(unit, str(time), takes_apart=False):
-            found.append((call() - exact).abs())  # type: ignore[operator]
+        with RoundedSteps(unit, str(time), takes_apart=False, least=least):
+            rounded = call()
+        found.append((rounded - exact).abs())
     return torch.stack(found).amax(0)
 
 
@@ -235,12 +235,7 @@ def test_a_recurrence_rounds_once_a_step() -> None:
 def off_tiny(value: float, least: float = LEAST) -> float:
     """How far a product is off at most, of nine draws, in halves of float32's smallest number."""
     exact = torch.tensor([value], dtype=torch.float64)
-    found = []
-    for time in range(9):
-        with RoundedSteps(SINGLE, str(time), takes_apart=False, least=least):
-            made = exact * 1.0
-        found.append(abs(made.item() - value))
-    return max(found) / LEAST
+    return off(lambda: exact * 1.0, SINGLE, least).item() / LEAST
 
 
 @pytest.mark.parametrize("value", [1.1e-40, 1e-42 / 3.0, -1.1e-40])

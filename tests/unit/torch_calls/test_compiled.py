@@ -13,7 +13,7 @@ import torch
 from functorch.compile import make_boxed_func
 from texts import refusal, says
 from torch._dynamo.backends.common import aot_autograd
-from torch_kit import by, case, tensor
+from torch_kit import by, case, compiler_without_kernels, tensor
 from user_shell import user_environment
 
 from optest.core.runner import execute
@@ -79,10 +79,7 @@ def test_call_without_operators_is_not_compiled() -> None:
 
 
 def test_compiler_failure_differs_from_call_error() -> None:
-    def fails(_: Any, __: Any) -> Any:
-        raise NotImplementedError("no such kernel")
-
-    torch._dynamo.register_backend(fails, name="optest_fails")
+    compiler_without_kernels("optest_fails")
     with pytest.raises(Fault, match=r"torch\.compile, optest_fails") as raised:
         run_compiled(lambda given: [given + 1], [ROWS], _by("optest_fails"), refuses=False)
     assert raised.value.reason is Reason.COMPILE
@@ -111,10 +108,7 @@ def test_unknown_compiler_message_lists_known_ones() -> None:
 
 
 def test_an_allowed_fall_back_is_answered_and_told() -> None:
-    def fails(_: Any, __: Any) -> Any:
-        raise NotImplementedError("no such kernel")
-
-    torch._dynamo.register_backend(fails, name="optest_fails_too")
+    compiler_without_kernels("optest_fails_too")
     asked = _by("optest_fails_too", may_fall_back=True)
     [found] = run_compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
     assert torch.equal(found, ROWS + 1)

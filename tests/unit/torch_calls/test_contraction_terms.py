@@ -12,16 +12,14 @@ from texts import says
 torch = pytest.importorskip("torch")
 
 import torch_kit  # noqa: E402
-from torch_kit import Wrong, case, element, tensor, verdict  # noqa: E402
+from torch_kit import Answering, Wrong, case, element, tensor, verdict  # noqa: E402
 
-from optest.core.runner import execute  # noqa: E402
 from optest.operators.elementwise.arithmetic_reference import add_terms, mul_terms, sub_terms  # noqa: E402
-from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
+from optest.spec import Reason, Status, Verdict  # noqa: E402
 from optest.torch.calls import contraction_blocks, reference  # noqa: E402
 from optest.torch.calls.call import torch_call  # noqa: E402
 from optest.torch.calls.contraction_blocks import in_blocks  # noqa: E402
 from optest.torch.calls.reference import terms  # noqa: E402
-from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -32,33 +30,26 @@ ENDS = tensor(3, "int32", "data", values=[2, 2, ROWS])
 NAMES = ["torch.nn.functional.grouped_mm", "torch._grouped_mm", "torch.ops.aten._grouped_mm.default"]
 
 
-class Exact(TorchBackend):
-    """Adds up in float64; ``harm`` is added to one element."""
+def exact(harm: float = 0.0) -> Answering:
+    """Torch that sums in float64; ``harm`` is added to one element."""
 
-    def __init__(self, harm: float = 0.0) -> None:
-        super().__init__()
-        self._harm = harm
-
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        (made,) = super().run(case, inputs)
+    def outputs(own: list[Any], inputs: Sequence[Any]) -> list[Any]:
         one, other, ends = [np.asarray(each, dtype=np.float64) for each in inputs]
         begins = [0, *ends[:-1]]
         parts = [one[int(b) : int(e)] @ other[g] for g, (b, e) in enumerate(zip(begins, ends, strict=True))]
-        found = np.concatenate(parts).astype(made.dtype)
-        found[1, 1] += self._harm
+        found = np.concatenate(parts).astype(own[0].dtype)
+        found[1, 1] += harm
         return [found]
 
-
-def judged(asked: TestCase, driver: TorchBackend) -> Verdict:
-    return execute([asked], driver).verdicts[0]
+    return Answering(outputs)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sum_without_a_term_fails(name: str) -> None:
     asked = case(f"{name}(input0, input1, offs=input2)", A, B, ENDS)
-    assert judged(asked, TorchBackend()).status is Status.PASSED
-    assert judged(asked, Exact()).status is Status.PASSED
-    assert judged(asked, Exact(harm=0.25)).status is Status.FAILED
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, exact()).status is Status.PASSED
+    assert verdict(asked, exact(harm=0.25)).status is Status.FAILED
 
 
 @pytest.mark.parametrize(
@@ -82,12 +73,12 @@ def test_grouped_products_pass_against_themselves(shapes: Any, ends: list[int] |
 @pytest.mark.parametrize(("ends", "reason"), [([2, 4, 6], Reason.UNSUPPORTED), ([4, 2, ROWS], Reason.BAD_CASE)])
 def test_rows_of_no_group_have_no_right_answer(ends: list[int], reason: Reason) -> None:
     asked = case("torch._grouped_mm(input0, input1, input2)", A, B, tensor(3, "int32", "data", values=ends))
-    assert judged(asked, TorchBackend()).reason is reason
+    assert verdict(asked).reason is reason
 
 
 def test_refused_bias_has_no_expected_result() -> None:
     asked = case("torch._grouped_mm(input0, input1, input2, input3)", A, B, ENDS, tensor((3, 16)))
-    assert judged(asked, TorchBackend()).reason in {Reason.UNSUPPORTED, Reason.REFERENCE_FAILED}
+    assert verdict(asked).reason in {Reason.UNSUPPORTED, Reason.REFERENCE_FAILED}
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -258,7 +249,7 @@ def test_what_a_block_raises_is_raised() -> None:
 # Calls of complex numbers: sums and products by their own error, all other functions by torch.testing's defaults.
 
 
-def complex_verdict(text: str, kind: str = "complex64", driver: TorchBackend | None = None) -> Verdict:
+def complex_verdict(text: str, kind: str = "complex64", driver: Wrong | None = None) -> Verdict:
     return torch_kit.verdict(case(text, *[tensor(2000, kind)] * (2 if "input1" in text else 1)), driver)
 
 

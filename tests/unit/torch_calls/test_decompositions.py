@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from texts import refusal, says
-from torch_kit import Change, Outputs, Wrong, case, tensor, verdict
+from torch_kit import Answering, Change, Outputs, Wrong, case, element, only, tensor, verdict
 
-from optest.spec import Fault, Reason, Status, TestCase, Tolerance, Verdict
+from optest.spec import Fault, Reason, Status, Tolerance, Verdict
 from optest.torch.calls.decompositions import is_rearranged
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:torch.qr is deprecated")]
@@ -104,16 +104,6 @@ def test_eigenvalues_in_another_order_are_as_right() -> None:
     assert found.status is Status.PASSED, found.message
 
 
-def only(output: int, change: Any) -> Change:
-    """One output changed."""
-
-    def changed(outputs: Outputs) -> Outputs:
-        outputs[output] = np.ascontiguousarray(change(outputs[output])).astype(outputs[output].dtype)
-        return outputs
-
-    return changed
-
-
 def one_off(place: int, factor: float) -> Any:
     def changed(values: Any) -> Any:
         values[..., place] *= factor
@@ -202,11 +192,8 @@ def test_a_wide_tolerance_of_a_plan_excuses_nothing(text: str) -> None:
 @pytest.mark.parametrize("output", [0, 1, 2])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_elements_that_are_no_numbers_fail(output: int, value: float) -> None:
-    def changed(array: Any) -> Any:
-        array[(0,) * array.ndim] = value
-        return array
-
-    assert asked("torch.linalg.svd(input0)", SQUARE, only(output, changed)).status is Status.FAILED
+    found = verdict(case("torch.linalg.svd(input0)", SQUARE), element(0, lambda _: value, output))
+    assert found.status is Status.FAILED
 
 
 def test_zeros_are_the_factors_of_nothing_else() -> None:
@@ -220,11 +207,8 @@ def test_unused_triangle_is_ignored() -> None:
     lower, upper = (case(f"torch.linalg.eigh(input0, UPLO='{each}')", SQUARE) for each in "LU")
     assert verdict(lower).status is verdict(upper).status is Status.PASSED
 
-    class Other(Wrong):
-        def run(self, case: TestCase, inputs: Any) -> Any:
-            return super().run(case, [np.ascontiguousarray(inputs[0].T)])
-
-    assert verdict(lower, Other(lambda given: given)).reason is Reason.VALUE
+    other = Answering(lambda outputs, _: outputs, lambda matrix: [matrix.T])
+    assert verdict(lower, other).reason is Reason.VALUE
 
 
 def test_gradients_are_not_asked() -> None:

@@ -31,6 +31,7 @@ adds one asks here whether something should be known of it."""
 
 WORDS_OF_OTHERS = {
     ("calls/decompositions.py", "_FAMILIES"),  # families of factors
+    ("calls/indices.py", "_TENSOR_POSITIONS"),  # kinds and names of arguments
     ("capture/naming.py", "_WORDS"),  # words of Python's operators
     ("capture/naming.py", "_PROPERTIES"),  # properties, and the calls that they are
 }

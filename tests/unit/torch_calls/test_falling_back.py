@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch_kit
 from texts import refusal, says
-from torch_kit import by, tensor, verdict
+from torch_kit import Wrong, by, compiler_without_kernels, tensor, verdict
 
 from optest.core.results import result_of
 from optest.spec import Check, CheckState, Evidence, Fault, Measure, Reason, Status, TestCase, Verdict
@@ -109,11 +109,7 @@ def test_explicit_move_to_cpu_passes() -> None:
 
 
 def falls_back(compiler: str) -> TorchBackend:
-    def fails(_: Any, __: Any) -> Any:
-        raise NotImplementedError("no such kernel")
-
-    torch._dynamo.register_backend(fails, name=compiler)
-    driver = TorchBackend()
+    driver = compiler_without_kernels(compiler)
     driver.configure({"compile_backend": compiler, "allow_fallback": ("torch.sin,torch.cos", "torch.tan")})
     return driver
 
@@ -127,11 +123,7 @@ def test_only_listed_call_may_fall_back() -> None:
 
 
 def test_what_falls_back_is_still_judged() -> None:
-    class Wrong(TorchBackend):
-        def run(self, case: TestCase, inputs: Any) -> Any:
-            return [each + 1 for each in super().run(case, inputs)]
-
-    driver = Wrong()
+    driver = Wrong(lambda outputs: [output + 1 for output in outputs])
     falls_back("optest_never_compiles_either")
     driver.configure({"compile_backend": "optest_never_compiles_either", "allow_fallback": ("torch.sin",)})
     assert verdict(case("torch.sin(input0)"), driver).reason is Reason.VALUE

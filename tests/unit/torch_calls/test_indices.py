@@ -11,8 +11,7 @@ from texts import refusal
 from torch_kit import case, element, tensor, verdict
 
 from optest.core.runner import why_not_run
-from optest.spec import Argument, ExpectedError, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
-from optest.torch.calls.descriptors import descriptor_of
+from optest.spec import ExpectedError, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
 from optest.torch.calls.indices import (
     index_intervals,
     literals_of,
@@ -104,16 +103,9 @@ def test_fills_without_bounds_are_drawn_within_the_dimension() -> None:
     assert set(found) == {"input0"}
 
 
-def embedding(fill: Fill) -> TestCase:
-    indices, weight = specs(INDICES, ("float32", (272, 3)))
-    return TestCase(
-        descriptor=descriptor_of("torch.nn.functional.embedding"),
-        inputs=(
-            Argument(name="input0", path="input0", spec=indices, fill=fill),
-            Argument(name="input1", path="input1", spec=weight, fill=Fill(kind="randn")),
-        ),
-        attributes={"call": "torch.nn.functional.embedding(input0, input1)"},
-    )
+def embedding(fill: Fill, rows: int = 272) -> TestCase:
+    (indices,) = specs(INDICES)
+    return case("torch.nn.functional.embedding(input0, input1)", (indices, fill), tensor((rows, 3)))
 
 
 @pytest.mark.parametrize(
@@ -153,16 +145,8 @@ def test_legal_positions_are_legal(fill: Fill) -> None:
 
 
 def losses(values: list[int], text: str = "") -> TestCase:
-    scores, classes = specs(("float32", (4, 9)), INDICES)
     call = f"torch.nn.functional.cross_entropy(input0, input1{text})"
-    return TestCase(
-        descriptor=descriptor_of("torch.nn.functional.cross_entropy"),
-        inputs=(
-            Argument(name="input0", path="input0", spec=scores, fill=Fill(kind="randn")),
-            Argument(name="input1", path="input1", spec=classes, fill=Fill(kind="data", parameters={"values": values})),
-        ),
-        attributes={"call": call},
-    )
+    return case(call, tensor((4, 9)), tensor(4, "int64", "data", values=values))
 
 
 def test_a_class_that_is_ignored_is_legal() -> None:
@@ -174,20 +158,14 @@ def test_a_class_that_is_ignored_is_legal() -> None:
 
 
 def test_ones_exceed_single_position() -> None:
-    case = embedding(Fill(kind="ones"))
-    require_legal_positions(case)
-    (narrow,) = specs(("float32", (1, 3)))
-    small = dataclasses.replace(case, inputs=(case.inputs[0], dataclasses.replace(case.inputs[1], spec=narrow)))
+    require_legal_positions(embedding(Fill(kind="ones")))
     with refusal(Fault, "torch_calls.reaches_but_holds_positions"):
-        require_legal_positions(small)
+        require_legal_positions(embedding(Fill(kind="ones"), rows=1))
 
 
 def test_what_is_empty_has_no_positions() -> None:
-    case = embedding(Fill(kind="randint"))
-    (empty,) = specs(("float32", (0, 3)))
-    none = dataclasses.replace(case, inputs=(case.inputs[0], dataclasses.replace(case.inputs[1], spec=empty)))
     with pytest.raises(Fault, match="there are none") as raised:
-        require_legal_positions(none)
+        require_legal_positions(embedding(Fill(kind="randint"), rows=0))
     assert raised.value.reason is Reason.BAD_CASE
 
 
@@ -213,18 +191,8 @@ SOMEWHERE = [
 
 def masked_case(text: str, mask: Fill, kind: str = "bool", shape: tuple[int, ...] = (2, 2), **more: Any) -> TestCase:
     """The mask is input1; there are three other tensors of floats."""
-    floats = TensorSpec(dtype=dtype("float32"), shape=(2, 2))
-    specs = [(floats, Fill(kind="randn"))] * 4
-    specs[1] = (TensorSpec(dtype=dtype(kind), shape=shape), mask)
-    return TestCase(
-        descriptor=descriptor_of(text.partition("(")[0]),
-        inputs=tuple(
-            Argument(name=f"input{index}", path=f"input{index}", spec=spec, fill=fill)
-            for index, (spec, fill) in enumerate(specs)
-        ),
-        attributes={"call": text},
-        **more,
-    )
+    (spec,) = specs((kind, shape))
+    return case(text, tensor((2, 2)), (spec, mask), tensor((2, 2)), tensor((2, 2)), **more)
 
 
 CALLS = [

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from texts import says
-from torch_kit import Wrong, by, case, compiler_that, element, tensor, verdict
+from torch_kit import Answering, Wrong, by, case, compiler_that, element, tensor, verdict
 
 from optest.core.results import result_of
 from optest.operators import operators
-from optest.spec import CheckState, Reason, Status, TestCase, Tolerance, Verdict
+from optest.spec import CheckState, Reason, Status, Tolerance, Verdict
 from optest.torch.calls.call import torch_call
 from optest.torch.cases import STRIDES, other_strides
 from optest.torch.eager import TorchBackend
@@ -265,14 +265,8 @@ def test_running_statistics_are_judged() -> None:
 
 @pytest.mark.parametrize("stated", [STATED, None], ids=["stated", "not-stated"])
 def test_running_statistics_that_stay_are_found(stated: Tolerance | None) -> None:
-    class Forgetful(TorchBackend):
-        """Torch that leaves the running variance as it was."""
-
-        def run(self, case: TestCase, inputs: Any) -> Any:
-            first, mean, _ = super().run(case, inputs)
-            return [first, mean, np.array(inputs[2])]
-
-    found = verdict(case(TRAINED, *NORM_INPUTS, stated=stated), Forgetful())
+    forgetful = Answering(lambda outputs, inputs: [*outputs[:2], np.array(inputs[2])])
+    found = verdict(case(TRAINED, *NORM_INPUTS, stated=stated), forgetful)
     assert found.reason is Reason.VALUE
     assert "input2 afterwards" in found.message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
+from optest.operators import operators
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, declared_operators, find_callable
 
@@ -20,7 +21,9 @@ pytestmark = pytest.mark.torch
         "torch.nn.functional.importlib.import_module", "torch.nn.functional.warnings.warn",
         "torch.nn.functional.torch.os.system", "torch.ops.aten.__init__", "torch.Tensor.__class__",
         "torch.ops.aten.from_file", "torch.ops.aten.from_file.default", "torch._VF.from_file",
-        "torch._C._VariableFunctions.from_file",
+        "torch._C._VariableFunctions.from_file", "torch.no_grad", "torch._C._log_api_usage_once",
+        "torch.set_grad_enabled", "torch.pi", "torch.ops.profiler._record_function_enter_new",
+        "torch.ops.profiler._record_function_exit._RecordFunction", "torch._C._jit_set_profiling_mode",
     ],
 )  # fmt: skip
 def test_what_is_no_operator_is_not_found(name: str) -> None:
@@ -44,10 +47,13 @@ def test_names_do_not_reach_other_modules(name: str) -> None:
         "torch.Tensor.__getitem__", "torch.setitem", "torch.nn.functional.max_pool2d", "torch._C._nn.gelu",
         "torch.ops.aten.view", "torch.ops.aten.view.default", "torch.ops.aten.mm.out", "torch.special.erf",
         "torch.linalg.norm", "torch.fft.fft", "torch.signal.windows.hann", "torch.sparse.sum", "torch.split",
+        "torch.nn.functional.silu", "torch.float", "torch.to", "torch.add_", "torch.Tensor.expand", "torch.getitem",
+        "torch.and_", "torch.invert", "torch.truediv", "torch.floordiv",
     ],
 )  # fmt: skip
-def test_operators_are_found(name: str) -> None:
+def test_operators_are_found_without_a_table(name: str) -> None:
     assert callable(find_callable(name))
+    assert operators.get(name).name == name
 
 
 @pytest.mark.parametrize("name", ["torch.os.system", "torch.load", "torch.os", "torch.nope", "torch.Tensor"])

@@ -13,10 +13,9 @@ from texts import says
 torch = pytest.importorskip("torch")
 
 import torch_kit  # noqa: E402
-from torch_kit import Outputs, Wrong, case, element, tensor, verdict  # noqa: E402
+from torch_kit import Answering, Outputs, Wrong, case, element, one_off, tensor, verdict, zeros  # noqa: E402
 
-from optest.core.runner import execute  # noqa: E402
-from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
+from optest.spec import Reason, Status, Verdict  # noqa: E402
 from optest.torch.calls.other_right_results import with_scalars_of_16_bits  # noqa: E402
 from optest.torch.calls.reference import compute_expected  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
@@ -40,77 +39,54 @@ CALLS = [
 ]
 
 
-class FirstStays(TorchBackend):
-    """Writes the values the other way round; ``harm`` changes what it then has."""
+def first_stays(harm: float = 0.0) -> Answering:
+    """Torch that writes the values in the reverse order; ``harm`` is added to one element."""
 
-    def __init__(self, harm: float = 0.0) -> None:
-        super().__init__()
-        self._harm = harm
+    def harmed(outputs: Outputs, _: Any) -> Outputs:
+        for output in outputs:
+            output[2, 1] += harm
+        return outputs
 
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        target, places, values = inputs
-        backwards = [target, np.ascontiguousarray(places[::-1]), np.ascontiguousarray(values[::-1])]
-        found = super().run(case, backwards)
-        for each in found:
-            each[2, 1] += self._harm
-        return found
-
-
-def judged(asked: TestCase, driver: TorchBackend) -> Verdict:
-    return execute([asked], driver).verdicts[0]
+    return Answering(harmed, lambda target, places, values: (target, places[::-1], values[::-1]))
 
 
 @pytest.mark.parametrize(("text", "places"), CALLS)
 def test_any_of_the_values_may_stay(text: str, places: Any) -> None:
     asked = case(text, ROWS, places, MORE)
-    assert judged(asked, TorchBackend()).status is Status.PASSED
-    assert judged(asked, FirstStays()).status is Status.PASSED
-    assert judged(asked, FirstStays(harm=0.25)).status is Status.FAILED
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, first_stays()).status is Status.PASSED
+    assert verdict(asked, first_stays(harm=0.25)).status is Status.FAILED
 
 
 def test_index_copy_may_keep_any() -> None:
-    class Dropped(TorchBackend):
-        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-            return [inputs[0].copy()]
-
     twice = tensor(5, "int64", "data", values=[2, 0, 2, 0, 1])
     asked = case("torch.index_copy(input0, 0, input1, input2)", ROWS, twice, MORE)
-    assert judged(asked, FirstStays()).status is Status.PASSED
-    assert judged(asked, Dropped()).status is Status.FAILED
+    assert verdict(asked, first_stays()).status is Status.PASSED
+    assert verdict(asked, Answering(lambda _, inputs: [inputs[0].copy()])).status is Status.FAILED
 
 
 def test_what_is_added_up_counts_whole() -> None:
-    class LastAlone(TorchBackend):
-        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-            found = inputs[0].copy()
-            found[inputs[1]] = inputs[2]
-            return [found]
+    def last_only(_: Outputs, inputs: Sequence[Any]) -> Outputs:
+        found = inputs[0].copy()
+        found[inputs[1]] = inputs[2]
+        return [found]
 
     added = case(f"{PUT[:-1]}, accumulate=True)", ROWS, TWICE, MORE)
-    assert judged(added, LastAlone()).status is Status.FAILED
+    assert verdict(added, Answering(last_only)).status is Status.FAILED
 
 
 def test_single_write_has_to_remain() -> None:
-    class Turned(TorchBackend):
-        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-            return super().run(case, [inputs[0], inputs[1], np.ascontiguousarray(inputs[2][::-1])])
-
-    assert judged(case(PUT, ROWS, ONCE, ROWS), TorchBackend()).status is Status.PASSED
-    assert judged(case(PUT, ROWS, ONCE, ROWS), Turned()).status is Status.FAILED
+    turned = Answering(lambda outputs, _: outputs, lambda target, places, values: (target, places, values[::-1]))
+    assert verdict(case(PUT, ROWS, ONCE, ROWS)).status is Status.PASSED
+    assert verdict(case(PUT, ROWS, ONCE, ROWS), turned).status is Status.FAILED
 
 
 @pytest.mark.parametrize("text", ["torch.setitem(input0, input1, 7)", "torch.setitem(input0, input1, 7.0)"])
 def test_equal_collided_writes_have_to_remain(text: str) -> None:
-    class Missed(TorchBackend):
-        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-            found = super().run(case, inputs)
-            for each in found:
-                each[2, 1] = 6.0
-            return found
-
+    missed = Wrong(lambda outputs: [one_off(9, lambda _: 6.0)(output) for output in outputs])
     asked = case(text, ROWS, TWICE)
-    assert judged(asked, TorchBackend()).status is Status.PASSED
-    assert judged(asked, Missed()).status is Status.FAILED
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, missed).status is Status.FAILED
 
 
 BYTES = "torch.Tensor.to(input0, torch.int8)"
@@ -144,10 +120,7 @@ def test_largest_integers_exceed_float(text: str) -> None:
 
 
 def test_a_pass_where_no_number_fits_is_suspect() -> None:
-    def zeros(outputs: Outputs) -> Outputs:
-        return [np.zeros_like(each) for each in outputs]
-
-    found = verdict(case(BYTES, of([300.0, -1000.0])), Wrong(zeros))
+    found = verdict(case(BYTES, of([300.0, -1000.0])), zeros())
     assert found.status is Status.SUSPECT, found
     assert found.message.startswith(
         "output0: no number is within int8, and torch does not define the conversion of others"
@@ -183,20 +156,16 @@ def number_verdict(text: str, kind: str, driver: TorchBackend | None = None) -> 
     return torch_kit.verdict(case(text, numbers(kind)), driver)
 
 
-class Computed(TorchBackend):
-    """A backend that answers by a formula on the input in float32, given the number as float32 and rounded."""
+def computed(text: str, formula: Any) -> Answering:
+    """A backend that computes a formula on the input in float32, given the text's number as float32 and rounded."""
 
-    def __init__(self, formula: Any) -> None:
-        super().__init__()
-        self._formula = formula
-
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        whole = super().run(case, inputs)
-        number = 0.1 if "0.1" in case.attributes["call"] else 0.3
+    def outputs(own: Outputs, inputs: Sequence[Any]) -> Outputs:
+        number = 0.1 if "0.1" in text else 0.3
         x = torch.from_numpy(np.asarray(inputs[0], dtype=np.float32))
         rounded = float(np.asarray(number).astype(inputs[0].dtype).astype(np.float32))
-        answer = self._formula(x, float(np.float32(number)), rounded).numpy().astype(inputs[0].dtype)
-        return [answer for _ in whole]
+        return [formula(x, float(np.float32(number)), rounded).numpy().astype(inputs[0].dtype) for _ in own]
+
+    return Answering(outputs)
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
@@ -204,15 +173,15 @@ class Computed(TorchBackend):
 def test_both_readings_pass(text: str, kind: str) -> None:
     formula = OF_NUMBERS[text]
     assert number_verdict(text, kind).status is Status.PASSED
-    assert number_verdict(text, kind, Computed(lambda x, wide, narrow: formula(x, wide))).status is Status.PASSED
-    assert number_verdict(text, kind, Computed(lambda x, wide, narrow: formula(x, narrow))).status is Status.PASSED
+    for reading in (lambda x, wide, _: formula(x, wide), lambda x, _, narrow: formula(x, narrow)):
+        assert number_verdict(text, kind, computed(text, reading)).status is Status.PASSED
 
 
 @pytest.mark.parametrize("text", OF_NUMBERS)
 def test_another_number_fails(text: str) -> None:
     formula = OF_NUMBERS[text]
     assert (
-        number_verdict(text, "bfloat16", Computed(lambda x, wide, narrow: formula(x, narrow * 1.05))).reason
+        number_verdict(text, "bfloat16", computed(text, lambda x, wide, narrow: formula(x, narrow * 1.05))).reason
         is Reason.VALUE
     )
 
@@ -225,7 +194,7 @@ def test_mixed_promotions_fail(text: str) -> None:
     def mixed(x: torch.Tensor, wide: float, narrow: float) -> torch.Tensor:
         return torch.where(torch.arange(len(x)) % 2 == 0, formula(x, wide), formula(x, narrow))
 
-    assert number_verdict(text, "float16", Computed(mixed)).reason is Reason.VALUE
+    assert number_verdict(text, "float16", computed(text, mixed)).reason is Reason.VALUE
 
 
 @pytest.mark.parametrize(
@@ -265,8 +234,8 @@ def test_torch_itself_rounds_a_tensor_without_dimensions(kind: str) -> None:
 def test_quotient_may_use_rounded_reciprocal(text: str, kind: str) -> None:
     """As torch's own method does it, and as its compiler does."""
     assert number_verdict(text, kind).status is Status.PASSED
-    assert number_verdict(text, kind, Computed(lambda x, wide, narrow: wide / x)).status is Status.PASSED
-    wrong = Computed(lambda x, wide, narrow: wide / x * (1 + 2.0**-6))
+    assert number_verdict(text, kind, computed(text, lambda x, wide, narrow: wide / x)).status is Status.PASSED
+    wrong = computed(text, lambda x, wide, narrow: wide / x * (1 + 2.0**-6))
     assert number_verdict(text, kind, wrong).reason is Reason.VALUE
 
 

@@ -293,33 +293,11 @@ def read_only(dtype: Any) -> Any:
     return array
 
 
-@pytest.mark.parametrize("dtype", STORED)
-def test_it_shares_read_only_memory(dtype: Any) -> None:
-    array = read_only(dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tensor = to_read(array)
-    assert tensor.data_ptr() == array.ctypes.data
-    assert tensor.shape == (3, 4)
-    wide = torch.arange(12).reshape(3, 4).to(tensor.dtype).to(torch.complex128)
-    assert torch.equal(tensor.to(torch.complex128), wide)
-
-
 def test_memory_stays_as_long_as_the_tensor() -> None:
     tensor = to_read(read_only(np.float32))
     others = [np.full(12, 7.0, np.float32) for _ in range(100)]
     assert tensor.sum() == 66.0
     assert len(others) == 100
-
-
-@pytest.mark.parametrize("make", [cpu_copies, wide_copies])
-@pytest.mark.parametrize("dtype", STORED)
-def test_what_may_be_written_is_a_copy(make: Any, dtype: Any) -> None:
-    array = read_only(dtype)
-    before = array.tobytes()
-    (tensor,) = make([array])
-    tensor.zero_()
-    assert array.tobytes() == before
 
 
 LAYOUTS = {

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from texts import says, says_exactly
+from texts import says
 from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.spec import Reason, Status, Verdict
-from optest.torch.calls.recompiled_calls import changed_values
+from optest.torch.calls.recompiled_calls import other_values
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
@@ -20,64 +21,135 @@ pytestmark = pytest.mark.torch
 ROWS = tensor((3, 40))
 
 
-def judged(name: str, text: str, change: Callable[[int, Sequence[Any], Any], Any], **more: Any) -> Verdict:
-    """By a compiler whose call ``n`` (from 1) gives what ``change`` makes of ``n``, the tensors and the results."""
-    calls: list[None] = []
-
-    def counted(given: Sequence[Any], results: Any) -> Any:
-        calls.append(None)
-        return change(len(calls), given, results)
-
-    return verdict(case(text, ROWS, **more), compiler_that(name, counted))
+def judged(name: str, text: str, change: Callable[[int, Sequence[Any], Any], Any]) -> Verdict:
+    """Return the verdict on a compiler whose call ``n`` (from 1) gives ``change`` of ``n``, tensors and results."""
+    count = itertools.count(1)
+    driver = compiler_that(name, lambda given, results: change(next(count), given, results))
+    tensors = [POSITIONS] if name.endswith("integers") else [ROWS, tensor(40)][: text.count("input")]
+    return verdict(case(text, *tensors), driver)
 
 
-def test_a_second_result_that_is_wrong_is_found() -> None:
-    found = judged("optest_worn", "torch.exp(input0)", lambda n, _, results: tuple(each + (n > 1) for each in results))
-    assert found.reason is Reason.NONDETERMINISTIC, found
-    assert found.message.startswith("called a second time with the same values: output0: 120 of 120")
+Later = Callable[[int, Sequence[Any], Any], Any]
+EXP = "torch.exp(input0)"
+SECOND = "called a second time with the same values"
+HALVED = "with half the values of input0"
+LAST = "called again with the first values, after calls with other ones"
+POSITIONS = tensor(6, "int64", "data", values=[0, 2, 2, 1, 0, 1])
 
 
-@pytest.mark.parametrize("text", ["torch.exp(input0)", "torch.sum(input0, 1)"])
-def test_a_compiler_that_yields_nan_kept_no_values(text: str) -> None:
-    nan = judged(
-        f"optest_{text[6:9]}_nan", text, lambda *given: tuple(torch.full_like(each, torch.nan) for each in given[2])
-    )
-    assert nan.reason is Reason.NAN, nan
+def added(is_wrong: Callable[[int], bool]) -> Later:
+    """Return a change that adds 1 to the results of some calls."""
+    return lambda n, _, results: tuple(result + is_wrong(n) for result in results)
 
 
-def test_a_second_result_within_the_rule_passes() -> None:
-    def rounded(n: int, _: Any, results: Any) -> Any:
-        return tuple(torch.nextafter(each, each + 1) if n > 1 else each for each in results)
-
-    assert judged("optest_rounded", "torch.exp(input0)", rounded).status is Status.PASSED
-
-
-def test_second_in_place_call_gets_same_values() -> None:
-    assert judged("optest_in_place", "torch.add_(input0, 1.0)", lambda n, _, results: results).status is Status.PASSED
-
-
-def test_a_second_call_that_raises_is_found() -> None:
-    def broken(n: int, _: Any, results: Any) -> Any:
-        if n > 1:
-            raise RuntimeError("stream is gone")
+def raised(after: int, words: str) -> Later:
+    def change(n: int, _: Any, results: Any) -> Any:
+        if n > after:
+            raise RuntimeError(words)
         return results
 
-    found = judged("optest_broken", "torch.exp(input0)", broken)
-    assert found.reason is Reason.RAISED, found
-    assert says(found.message, "torch_calls.optest_broken_compiled_raises")
+    return change
 
 
-def test_second_call_overwriting_results_fails() -> None:
-    kept: list[torch.Tensor] = []
+def kept(keep: Callable[[Sequence[Any], Any], Sequence[Any]], use: Callable[..., Any] = lambda _, *own: own) -> Later:
+    """Return a change that keeps tensors of the first call, and ``use`` of results, inputs and copies of these."""
+    first: list[torch.Tensor] = []
 
-    def into_one_buffer(n: int, _: Any, results: Any) -> Any:
-        kept[:] = kept or [results[0].clone()]
-        kept[0].copy_(results[0])
-        return (kept[0],)
+    def change(_: int, given: Sequence[Any], results: Any) -> Any:
+        first[:] = first or [tensor.clone() for tensor in keep(given, results)]
+        return use((results, given), *(tensor.clone() for tensor in first))
 
-    found = judged("optest_one_buffer", "torch.exp(input0)", into_one_buffer)
-    assert found.reason is Reason.STATE, found
-    assert says(found.message, "torch_calls.both_results_are_the")
+    return change
+
+
+def into_buffers(count: int) -> Later:
+    """Return a change that writes the results of call n into buffer n modulo ``count``."""
+    buffers: dict[int, torch.Tensor] = {}
+
+    def change(n: int, _: Any, results: Any) -> Any:
+        return (buffers.setdefault(n % count, results[0].clone()).copy_(results[0]),)
+
+    return change
+
+
+def donated(call: int) -> Later:
+    def change(n: int, given: Sequence[Any], results: Any) -> Any:
+        results = tuple(result.clone() for result in results)
+        if n == call:
+            given[0].mul_(3)
+        return results
+
+    return change
+
+
+OVERWRITES = "a later call of the code compiled by optest_later_{} overwrites the results of its first call"
+FAULTS: dict[str, tuple[str, Later, Reason, str]] = {
+    "worn": (EXP, added(lambda n: n > 1), Reason.NONDETERMINISTIC, f"{SECOND}: output0: 120 of 120"),
+    "tired": (EXP, added(lambda n: n > 2), Reason.NONDETERMINISTIC, f"{LAST}: output0: 120 of"),
+    "nan": (EXP, lambda *x: tuple(torch.full_like(result, torch.nan) for result in x[2]), Reason.NAN, ""),
+    "nan_sum": (
+        "torch.sum(input0, 1)",
+        lambda *x: tuple(torch.full_like(result, torch.nan) for result in x[2]),
+        Reason.NAN,
+        "",
+    ),
+    "broken": (
+        EXP,
+        raised(1, "stream is gone"),
+        Reason.RAISED,
+        "optest_later_broken raises RuntimeError: stream is gone",
+    ),
+    "refuses": (EXP, raised(2, "out of range"), Reason.RAISED, f"{HALVED}, the code compiled by"),
+    "one_buffer": (EXP, into_buffers(1), Reason.STATE, "both results have the same memory"),
+    "two_buffers": (EXP, into_buffers(2), Reason.STATE, OVERWRITES.format("two_buffers")),
+    "two_buffers_2": ("torch.add(input0, input1)", into_buffers(2), Reason.STATE, OVERWRITES.format("two_buffers_2")),
+    "two_buffers_of_sum": (
+        "torch.add(input0, 1.0)",
+        into_buffers(2),
+        Reason.STATE,
+        OVERWRITES.format("two_buffers_of_sum"),
+    ),
+    "keeps_results": (EXP, kept(lambda _, results: results), Reason.STATE, HALVED),
+    "keeps_integers": ("torch.add(input0, 3)", kept(lambda _, results: results), Reason.STATE, ""),
+    "keeps_largest": (
+        "torch.aminmax(input0)",
+        kept(lambda _, results: results[1:], lambda call, own: (call[0][0], own)),
+        Reason.STATE,
+        HALVED,
+    ),
+    "keeps_operand": (
+        "torch.mul(input0, input1)",
+        kept(lambda given, _: given[1:], lambda call, own: (call[1][0] * own,)),
+        Reason.STATE,
+        "with half the values of input1",
+    ),
+    "donates_2": (EXP, donated(2), Reason.INPUT_MUTATED, f"{SECOND}: input0 was changed on the device"),
+    "donates_3": (EXP, donated(3), Reason.INPUT_MUTATED, f"{HALVED}: input0 was changed on the device"),
+    "donates_4": (EXP, donated(4), Reason.INPUT_MUTATED, f"{LAST}: input0 was changed on the device"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_wrong_later_call_is_found(name: str) -> None:
+    text, change, reason, words = FAULTS[name]
+    found = judged(f"optest_later_{name}", text, change)
+    assert found.reason is reason, found
+    assert words in found.message
+
+
+BLOCK = torch.zeros(16, 3, 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "change"),
+    [
+        ("rounded", EXP, lambda n, _, results: tuple(torch.nextafter(x, x + 1) if n > 1 else x for x in results)),
+        ("in_place", "torch.add_(input0, 1.0)", lambda n, _, results: results),
+        ("one_block", EXP, lambda n, _, results: (BLOCK[n].copy_(results[0]),)),
+    ],
+)
+def test_right_later_call_passes(name: str, text: str, change: Later) -> None:
+    assert judged(f"optest_later_{name}", text, change).status is Status.PASSED
 
 
 def test_second_call_uses_other_input_memory() -> None:
@@ -87,7 +159,7 @@ def test_second_call_uses_other_input_memory() -> None:
         first[:] = first or [given[0]]
         return results if given[0] is first[0] or given[0].data_ptr() != first[0].data_ptr() else (results[0] + 1,)
 
-    assert judged("optest_other_memory", "torch.exp(input0)", of_first).status is Status.PASSED
+    assert judged("optest_other_memory", EXP, of_first).status is Status.PASSED
 
 
 @pytest.mark.parametrize("text", ["torch.sin(input0)", "torch.transpose(input0, 0, 1)", "torch.add_(input0, 1.0)"])
@@ -122,49 +194,12 @@ def test_eager_torch_is_called_once() -> None:
     assert driver.further(case("torch.exp(input0)", ROWS)) == ()
 
 
-def test_values_that_a_compiler_keeps_are_found() -> None:
-    kept: list[Any] = []
-
-    def of_first_values(_: int, __: Any, results: Any) -> Any:
-        kept[:] = kept or [each.clone() for each in results]
-        return tuple(each.clone() for each in kept)
-
-    found = judged("optest_keeps_results", "torch.exp(input0)", of_first_values)
-    assert found.reason is Reason.STATE, found
-    assert says(found.message, "torch_calls.with_half_the_values")
-
-
-def test_one_operand_that_a_compiler_keeps_is_found() -> None:
-    kept: list[torch.Tensor] = []
-
-    def of_first_weights(given: Sequence[torch.Tensor], _: Any) -> Any:
-        kept[:] = kept or [given[1].clone()]
-        return (given[0] @ kept[0],)
-
-    driver = compiler_that("optest_keeps_weights", of_first_weights)
-    found = verdict(case("torch.matmul(input0, input1)", ROWS, tensor((40, 5))), driver)
-    assert found.reason is Reason.STATE, found
-    assert says(found.message, "torch_calls.with_half_the_values_of")
-
-
 @pytest.mark.parametrize(
     "text",
     ["torch.sign(input0)", "torch.argmax(input0)", "torch.zeros_like(input0)", "torch.nn.functional.normalize(input0)"],
 )
 def test_results_independent_of_magnitude_pass(text: str) -> None:
     assert verdict(case(text, ROWS), by("aot_eager")).status is Status.PASSED
-
-
-def refuses_other_values(n: int, _: Any, results: Any) -> Any:
-    if n > 2:
-        raise RuntimeError("values out of range")
-    return results
-
-
-def test_refusal_of_legal_values_fails() -> None:
-    found = judged("optest_refuses_others", "torch.exp(input0)", refuses_other_values)
-    assert found.reason is Reason.RAISED, found
-    assert says(found.message, "torch_calls.with_half_the_values_of_input")
 
 
 def test_other_values_that_torch_refuses_may_be_refused() -> None:
@@ -182,7 +217,6 @@ def test_other_values_that_torch_refuses_may_be_refused() -> None:
 
 
 FIRST_OF = {"elements": "the elements of input1 in the reverse order", "half": "half the values of input1"}
-POSITIONS = tensor(6, "int64", "data", values=[0, 2, 2, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
@@ -210,58 +244,6 @@ def test_kept_integers_masks_and_complex_fail(text: str, other: Any, how: str) -
     assert found.reason is Reason.STATE, found
     assert found.message.startswith(f"with {how}, the code compiled by {name} returns its first results")
     assert verdict(case(text, ROWS, other), by("aot_eager")).status is Status.PASSED
-
-
-def test_kept_integer_results_fail() -> None:
-    kept: list[Any] = []
-
-    def of_first_values(_: Sequence[Any], results: Any) -> Any:
-        kept[:] = kept or [each.clone() for each in results]
-        return tuple(each.clone() for each in kept)
-
-    found = verdict(case("torch.add(input0, 3)", POSITIONS), compiler_that("optest_keeps_integers", of_first_values))
-    assert found.reason is Reason.STATE, found
-
-
-@pytest.mark.parametrize("call", [2, 3, 4])
-def test_inputs_that_a_later_call_changes_are_found(call: int) -> None:
-    def written(n: int, given: Sequence[Any], results: Any) -> Any:
-        results = tuple(each.clone() for each in results)
-        if n == call:
-            given[0].mul_(3)
-        return results
-
-    found = judged(f"optest_donates_{call}", "torch.exp(input0)", written)
-    assert found.reason is Reason.INPUT_MUTATED, found
-    how = {
-        2: "called a second time with the same values",
-        3: "with half the values of input0",
-        4: "called again with the first values, after calls with other ones",
-    }
-    assert found.message == f"{how[call]}: input0 was changed on the device"
-
-
-def test_wrong_last_call_fails() -> None:
-    found = judged("optest_tired", "torch.exp(input0)", lambda n, _, results: tuple(each + (n > 2) for each in results))
-    assert found.reason is Reason.NONDETERMINISTIC, found
-    assert found.message.startswith("called again with the first values, after calls with other ones: output0: 120 of")
-
-
-@pytest.mark.parametrize("text", ["torch.exp(input0)", "torch.add(input0, input1)", "torch.add(input0, 1.0)"])
-def test_third_call_overwriting_results_fails(text: str) -> None:
-    buffers: dict[int, torch.Tensor] = {}
-    calls: list[None] = []
-
-    def in_turns(_: Sequence[Any], results: Any) -> Any:
-        calls.append(None)
-        turn = len(calls) % 2
-        buffers.setdefault(turn, results[0].clone()).copy_(results[0])
-        return (buffers[turn],)
-
-    name = f"optest_two_buffers_{len(text)}"
-    found = verdict(case(text, ROWS, *[tensor(40)] * text.count("input1")), compiler_that(name, in_turns))
-    assert found.reason is Reason.STATE, found
-    assert says_exactly(found.message, "torch_calls.the_results_of_the", name=name)
 
 
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "uint16", "uint64"])
@@ -296,20 +278,8 @@ def test_offsets_are_not_put_in_the_reverse_order(function: str) -> None:
     """A group would begin after its end, and nobody says what a kernel does then."""
     call: Any = SimpleNamespace(call=SimpleNamespace(function=function))
     offsets = torch.tensor([3, 8], dtype=torch.int32)
-    assert changed_values(call, 0, offsets) is None
-    assert changed_values(call, 0, offsets.float()) is not None
-
-
-def test_single_kept_result_fails() -> None:
-    kept: list[torch.Tensor] = []
-
-    def largest_of_first(_: Sequence[Any], results: Any) -> Any:
-        kept[:] = kept or [results[1].clone()]
-        return (results[0], kept[0].clone())
-
-    found = verdict(case("torch.aminmax(input0)", ROWS), compiler_that("optest_keeps_largest", largest_of_first))
-    assert found.reason is Reason.STATE, found
-    assert says(found.message, "torch_calls.with_half_the_values")
+    assert other_values(call, 0, offsets) is None
+    assert other_values(call, 0, offsets.float()) is not None
 
 
 @pytest.mark.parametrize("kept_on_the_way", ["there", "back"])
@@ -335,15 +305,3 @@ def test_kept_gradients_fail(kept_on_the_way: str) -> None:
     found = verdict(case("torch.sin(input0)", ROWS, grad=True), by(name))
     assert found.reason is Reason.STATE, found
     assert says(found.message, "torch_calls.with_half_the_values")
-
-
-def test_results_may_share_an_allocation() -> None:
-    block = torch.zeros(16, 3, 40)
-    calls: list[None] = []
-
-    def from_block(_: Sequence[Any], results: Any) -> Any:
-        calls.append(None)
-        return (block[len(calls)].copy_(results[0]),)
-
-    found = verdict(case("torch.exp(input0)", ROWS), compiler_that("optest_one_block", from_block))
-    assert found.status is Status.PASSED, found

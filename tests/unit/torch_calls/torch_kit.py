@@ -54,26 +54,50 @@ def case(
     )
 
 
-class Wrong(TorchBackend):
-    """Torch whose answers are changed on the way."""
+class Answering(TorchBackend):
+    """Torch with outputs that ``change`` computes from its own and the inputs; ``given`` changes the inputs before."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(
+        self, change: Callable[[Outputs, Sequence[Any]], Sequence[Any]], given: Callable[..., Any] | None = None
+    ) -> None:
         super().__init__()
-        self._change = change
+        self._change, self._given = change, given
 
     def run(self, case: TestCase, inputs: Any) -> Any:
-        return self._change([np.array(each) for each in super().run(case, inputs)])
+        others = inputs if self._given is None else [np.ascontiguousarray(x) for x in self._given(*inputs)]
+        return self._change([np.array(output) for output in super().run(case, others)], inputs)
+
+
+class Wrong(Answering):
+    """Torch whose outputs are changed."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(lambda outputs, _: change(outputs))
+
+
+def only(output: int, change: Callable[[Any], Any]) -> Change:
+    """Return a change of one output, which keeps its dtype."""
+
+    def changed(outputs: Outputs) -> Outputs:
+        outputs[output] = np.ascontiguousarray(change(outputs[output])).astype(outputs[output].dtype)
+        return outputs
+
+    return changed
+
+
+def one_off(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a change of the element at ``place`` of an array in row-major order."""
+
+    def changed(array: Any) -> Any:
+        array.flat[place] = change(array.flat[place])
+        return array
+
+    return changed
 
 
 def element(place: int, change: Callable[[Any], Any], output: int = 0) -> Wrong:
     """Torch that is wrong in one element of one output."""
-
-    def changed(outputs: Outputs) -> Outputs:
-        flat = outputs[output].reshape(-1)
-        flat[place] = change(flat[place])
-        return outputs
-
-    return Wrong(changed)
+    return Wrong(only(output, one_off(place, change)))
 
 
 def zeros() -> Wrong:
@@ -97,4 +121,14 @@ def compiler_that(name: str, change: Callable[[Sequence[Any], Any], Any]) -> Tor
         return lambda *given: change([each for each in given if isinstance(each, torch.Tensor)], graph(*given))
 
     torch._dynamo.register_backend(compiler, name=name)
+    return by(name)
+
+
+def compiler_without_kernels(name: str) -> TorchBackend:
+    """Torch with a compiler of that name that fails to compile."""
+
+    def fails(_: Any, __: Any) -> Any:
+        raise NotImplementedError("no such kernel")
+
+    torch._dynamo.register_backend(fails, name=name)
     return by(name)

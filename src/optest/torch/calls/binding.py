@@ -130,7 +130,12 @@ def named_arguments(call: Call) -> dict[str, Any]:
         CannotBind: if torch does not tell these names.
     """
     function = find_callable(call.function)
-    names = _python_names(function) or _schema_names(call)
+    names = _python_names(function)
+    if not names:
+        # The first aten overload that accepts the arguments.
+        packet = None if "::" in call.operator else getattr(torch.ops.aten, call.operator, None)
+        schema = None if packet is None else schema_that_takes(call, packet)
+        names = None if schema is None else tuple(a.name for a in schema.arguments if not a.kwarg_only)
     if names is None or len(call.args) > len(names):
         raise CannotBind(f"the names of the arguments of {call.function} are not known")
     return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
@@ -145,13 +150,6 @@ def _python_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return None
     return tuple(p.name for p in parameters)
-
-
-def _schema_names(call: Call) -> tuple[str, ...] | None:
-    """Return the positional names of the first aten overload that accepts the arguments; None without one."""
-    packet = None if "::" in call.operator else getattr(torch.ops.aten, call.operator, None)
-    schema = None if packet is None else schema_that_takes(call, packet)
-    return None if schema is None else tuple(a.name for a in schema.arguments if not a.kwarg_only)
 
 
 def overloads_of(function: Callable[..., Any]) -> list[inspect.Signature]:

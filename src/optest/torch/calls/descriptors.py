@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
@@ -17,6 +17,9 @@ from optest.spec.call_names import canonical
 from optest.spec.calls import parse_call
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Collisions
+
+if TYPE_CHECKING:
+    from optest.operators import OperatorRegistry
 
 CATEGORY = "torch call"
 _ATTRIBUTES = (
@@ -33,7 +36,7 @@ _COLLISIONS = "optest.torch.calls.other_right_results:one_of_collided_writes"
 _READINGS = "optest.torch.calls.other_right_results:right_by_other_promotion"
 # Ulp of float32 for functions outside the catalogue: most of its own ceilings are at most that.
 _CEILING = 4.0
-_CLOSENESS = "optest.torch.calls.closeness:as_close_as_inputs_allow"
+_CLOSENESS = "optest.torch.calls.rounded_steps:as_close_as_inputs_allow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +160,8 @@ def _bound_or_why_not(operator: OperatorDescriptor, text: str, inputs: Sequence[
         return str(error)
 
 
-class Catalogue(Protocol):
-    """Mapping of names to the operators of optest's catalogue."""
-
-    def __contains__(self, name: str) -> bool: ...
-
-    def get(self, name: str) -> OperatorDescriptor: ...
-
-
 @lru_cache(maxsize=4096)
-def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDescriptor:
+def descriptor_of(name: str, catalogue: OperatorRegistry | None = None) -> OperatorDescriptor:
     """Return the descriptor of a torch name, whether or not this torch has it.
 
     Its rule comes from the fact sheet, else from the operator of that name in ``catalogue``, else it is CLOSE:

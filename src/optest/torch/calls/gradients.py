@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.core.rounded_calls import mixed_words
+from optest.generators import counter
 from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
@@ -43,17 +43,16 @@ class Differentiated:
 
     def dense(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return all gradients as dense tensors, zeros for missing ones."""
-        return [
-            torch.zeros_like(tensors[index]) if gradient is None else _with_memory(gradient)
-            for index, gradient in self.gradients.items()
-        ]
-
-
-def _with_memory(gradient: torch.Tensor) -> torch.Tensor:
-    # The zero gradients of some functions, such as sgn, have no memory to read.
-    if gradient.is_sparse:
-        return gradient.to_dense()
-    return gradient.clone() if gradient._is_zerotensor() else gradient
+        gradients = []
+        for index, gradient in self.gradients.items():
+            if gradient is None:
+                gradients.append(torch.zeros_like(tensors[index]))
+            elif gradient.is_sparse:
+                gradients.append(gradient.to_dense())
+            else:
+                # The zero gradients of some functions, such as sgn, have no memory to read.
+                gradients.append(gradient.clone() if gradient._is_zerotensor() else gradient)
+        return gradients
 
 
 def differentiate(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor], upstream: Draw) -> Differentiated:
@@ -97,7 +96,7 @@ _HASHED_BYTES = 256
 class Upstream:
     """Upstream gradients by output number: whole numbers from 1 to 8, or 64ths from 1/4 to 2, of random sign."""
 
-    key: bytes
+    key: str
     is_whole: bool
 
     def __call__(self, number: int, output: torch.Tensor) -> torch.Tensor:
@@ -107,8 +106,8 @@ class Upstream:
         return values.to(device=output.device, dtype=output.dtype)
 
     def _reals(self, number: int, part: int, shape: Sequence[int]) -> torch.Tensor:
-        seed = int.from_bytes(blake2b(b"%s/%d/%d" % (self.key, number, part), digest_size=8).digest(), "little")
-        words = mixed_words(seed, prod(shape))
+        blocks = counter.words(counter.Stream(self.key, f"{number}/{part}"), prod(shape))
+        words = np.concatenate([np.empty(0, _WORD), *(block.copy() for block in blocks)])
         sign = np.where(words >> _WORD(63), 1.0, -1.0)
         if self.is_whole:
             size = 1.0 + (words & _WORD(7)).astype(np.float64)
@@ -124,7 +123,7 @@ def upstream_of(text: str, inputs: Sequence[Any], *, is_whole: bool) -> Upstream
         digest.update(f"{array.dtype}{array.shape}".encode())
         sample = np.ascontiguousarray(array[tuple(slice(0, 2) for _ in array.shape)])
         digest.update(sample.tobytes()[:_HASHED_BYTES])
-    return Upstream(digest.digest(), is_whole)
+    return Upstream(digest.hexdigest(), is_whole)
 
 
 # A gradient is linear in the upstream gradients: that of a contraction is a contraction, that of moved elements a sum

@@ -5,7 +5,7 @@ Everything is derived from shapes and fills, without torch, before anything is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -100,25 +100,6 @@ def _embedding(call: Call, specs: Shapes) -> Iterator[IndexRange]:
     else:
         table, positions = _argument(call, 0, "weight"), _argument(call, 1, "indices")
     yield _range_in(positions, table, specs, 0)
-
-
-def _along(call: Call, specs: Shapes) -> Iterator[IndexRange]:
-    owner = _argument(call, 0, "input")
-    yield _range_in(_argument(call, 2, "index"), owner, specs, _argument(call, 1, "dim"))
-
-
-def _filled_along(call: Call, specs: Shapes) -> Iterator[IndexRange]:
-    # Unlike gather and scatter, index_fill accepts negative positions.
-    owner, dim = _argument(call, 0, "input"), _argument(call, 1, "dim")
-    yield _signed_range_in(_argument(call, 2, "index"), owner, specs, dim if specs[owner.index].shape else None)
-
-
-def _take(call: Call, specs: Shapes) -> Iterator[IndexRange]:
-    yield _signed_range_in(_argument(call, 1, "index"), _argument(call, 0, "input"), specs, None)
-
-
-def _take_along_dim(call: Call, specs: Shapes) -> Iterator[IndexRange]:
-    yield _range_in(_argument(call, 1, "indices"), _argument(call, 0, "input"), specs, call.argument(2, "dim"))
 
 
 def _classes(call: Call, specs: Shapes) -> Iterator[IndexRange]:
@@ -230,13 +211,27 @@ def _index(call: Call, specs: Shapes) -> Iterator[IndexRange]:
         dim += 1 if part is None else max(1, _dimensions_of(part, specs))
 
 
-_TENSOR_POSITIONS: Mapping[str, Callable[[Call, Shapes], Iterator[IndexRange]]] = {
+_TENSOR_POSITIONS: Mapping[str, Callable[[Call, Shapes], Iterable[IndexRange]]] = {
     "rows": _embedding,
     "rows stated": _rows,
-    "along": _along,
-    "along from either end": _filled_along,
-    "along or all": _take_along_dim,
-    "all elements": _take,
+    "along": lambda call, specs: [
+        _range_in(_argument(call, 2, "index"), _argument(call, 0, "input"), specs, _argument(call, 1, "dim"))
+    ],
+    # Unlike gather and scatter, index_fill accepts negative positions.
+    "along from either end": lambda call, specs: [
+        _signed_range_in(
+            _argument(call, 2, "index"),
+            owner := _argument(call, 0, "input"),
+            specs,
+            _argument(call, 1, "dim") if specs[owner.index].shape else None,
+        )
+    ],
+    "along or all": lambda call, specs: [
+        _range_in(_argument(call, 1, "indices"), _argument(call, 0, "input"), specs, call.argument(2, "dim"))
+    ],
+    "all elements": lambda call, specs: [
+        _signed_range_in(_argument(call, 1, "index"), _argument(call, 0, "input"), specs, None)
+    ],
     "classes": _classes,
     "classes of a gradient": lambda call, specs: _classes(replace(call, args=call.args[1:]), specs),
     "classes stated": _one_hot,
@@ -331,16 +326,14 @@ def require_chosen_elements(case: TestCase) -> None:
 
 def masks_of(call: Call, specs: list[TensorSpec]) -> list[int]:
     """Return the numbers of the bool inputs that select elements in this call."""
-    indices = [argument.index for argument in _mask_arguments(call) if isinstance(argument, TensorRef)]
-    return [index for index in indices if specs[index].dtype.name == "bool"]
-
-
-def _mask_arguments(call: Call) -> Iterator[Any]:
+    arguments: Sequence[Any] = ()
     match facts_of(call.function).mask:
         case "argument":
-            yield call.argument(1, "mask")
+            arguments = [call.argument(1, "mask")]
         case "subscript" if len(call.args) > 1:
-            yield from call.args[1] if isinstance(call.args[1], (list, tuple)) else [call.args[1]]
+            arguments = call.args[1] if isinstance(call.args[1], (list, tuple)) else [call.args[1]]
+    indices = [argument.index for argument in arguments if isinstance(argument, TensorRef)]
+    return [index for index in indices if specs[index].dtype.name == "bool"]
 
 
 def _is_all_false(argument: Argument) -> bool:

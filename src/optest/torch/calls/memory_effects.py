@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -218,10 +219,13 @@ def compare_strides(
         Fault: SHAPE instead of the notes, with ``must_be_same``.
     """
     strides = _strides_of(leaves)
-    # Execute the call only if inference without values has other strides.
-    if all(entry is None for entry in strides) or strides == _inferred_strides(call, inputs):
+    if all(entry is None for entry in strides):
         return
     with torch.no_grad():
+        # Execute the call only if inference without values has other strides.
+        with suppress(*NO_KERNEL):
+            if strides == _strides_of(call.without_values([to_read(array) for array in inputs])):
+                return
         expected = _strides_of(call.on(cpu_copies(inputs))())
     differences = [
         f"output{number} has the strides {list(got[1])}, torch on the CPU gives it {list(want[1])}"
@@ -231,14 +235,6 @@ def compare_strides(
     if differences and must_be_same:
         raise Fault(Reason.SHAPE, "; ".join(differences))
     target.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=text) for text in differences]
-
-
-def _inferred_strides(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None:
-    try:
-        with torch.no_grad():
-            return _strides_of(call.without_values([to_read(array) for array in inputs]))
-    except NO_KERNEL:
-        return None
 
 
 def _strides_of(leaves: Sequence[Any]) -> _Strides:

@@ -116,7 +116,7 @@ def _resolve(name: str) -> Any:
         return None
     try:
         for part in parts:
-            is_ops = inspect.ismodule(value) and _is_of_ops(value)
+            is_ops = value is torch.ops or (inspect.ismodule(value) and value.__name__.startswith("torch.ops"))
             if part.startswith("__") and value is not torch.Tensor and not is_ops:
                 return None  # ``torch.load.__call__`` would load a file although ``torch.load`` is refused
             if inspect.ismodule(value) and value.__name__ not in _OPERATOR_MODULES and not is_ops:
@@ -125,10 +125,6 @@ def _resolve(name: str) -> Any:
     except (AttributeError, RuntimeError):  # torch.ops passes on RuntimeError of its loader
         return None
     return value
-
-
-def _is_of_ops(module: Any) -> bool:
-    return str(module.__name__).startswith("torch.ops") or module is torch.ops
 
 
 def _require_operator(name: str, function: Any) -> None:

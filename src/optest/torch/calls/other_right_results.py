@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from optest.numerics import Array, dtype_of, round_to, ulp, widen
-from optest.spec import AsRight, DType, Fault, TensorSpec, TestCase, Unrounded, dtype
+from optest.spec import AsRight, Fault, TensorSpec, TestCase, Unrounded, dtype
 from optest.spec.calls import Call, TensorRef, call_text, parse_call
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.reference import compute_expected
@@ -171,7 +171,7 @@ def with_scalars_of_16_bits(text: str, inputs: Sequence[Any]) -> tuple[str, list
     if facts_of(call.function).scalars != "operands" or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
         return None
     kind = dtype(kinds.pop())
-    args, kwargs = call.mapped(lambda value: _rounded_to(value, kind))
+    args, kwargs = call.mapped(lambda x: float(widen(round_to(np.asarray(x), kind))) if type(x) is float else x)
     factor = {"alpha": call.kwargs["alpha"]} if "alpha" in call.kwargs else {}  # no operand
     narrow = call_text(replace(call, args=tuple(args), kwargs={**kwargs, **factor}))
     arrays = [
@@ -199,10 +199,6 @@ def _with_reciprocal(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] 
     with np.errstate(all="ignore"):
         arrays[divisor.index] = round_to(1.0 / widen(arrays[divisor.index]), entry)
     return call_text(Call("torch.mul", (divisor, dividend))), arrays
-
-
-def _rounded_to(value: Any, kind: DType) -> Any:
-    return float(widen(round_to(np.asarray(value), kind))) if type(value) is float else value
 
 
 def right_by_other_promotion(

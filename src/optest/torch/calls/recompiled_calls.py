@@ -7,7 +7,7 @@ one gets the first values again. No call may change its inputs or the results of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -64,6 +64,11 @@ class FirstCall:
         """The code under test, as messages name it."""
         return f"the code compiled by {self.target.compiler}"
 
+    @property
+    def is_replayed(self) -> bool:
+        """Whether results may be overwritten by the next call."""
+        return _REPLAYS in str(self.target.compiler)
+
 
 def require_later_calls_right(first: FirstCall) -> None:
     """Call compiled code again with the same values, with other values of one input at a time, and with the first.
@@ -77,7 +82,7 @@ def require_later_calls_right(first: FirstCall) -> None:
     """
     with random_numbers_kept(first.code, unless=partial(may_draw, first.call, first.tensors)):
         leaves, passed = _call_again(first, _SECOND)
-    if not _is_replayed(first):
+    if not first.is_replayed:
         _require_separate_results(first, leaves, [*first.tensors, *passed])
     _keep_if_different(first, first.results, leaves, _SECOND)
     if _bytes_of(first.tensors) <= _MAX_CHANGED_BYTES:
@@ -139,7 +144,7 @@ def require_values_followed(
     if not same_bits(kept, [as_array(result) for result in results]):
         raise Fault(Reason.STATE, f"a later call of {code} overwrites the results of its first call")
     for before, after, expected, followed in zip(kept, repeated, plain, changed, strict=False):
-        if same_bits([before], [after]) and _differ(expected, followed) and _is_nearly(before, expected):
+        if same_bits([before], [after]) and _should_follow(before, expected, followed):
             message = f"with other values of its inputs, {code} returns its first results, which it kept"
             raise Fault(Reason.STATE, message)
 
@@ -147,48 +152,43 @@ def require_values_followed(
 def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> None:
     """Raise Fault if a result does not follow other values of an input; skip inputs whose legal values are unknown.
 
-    torch on the CPU is executed only if a result has not changed.
+    torch on the CPU is executed only if a result has not changed, or the call raises: RAISED if torch does not.
     """
-    changed = changed_values(first.call, index, first.tensors[index])
-    if changed is None:
+    condition = other_values(first.call, index, first.tensors[index])
+    if condition is None:
         return
+    how, change = condition
     others = _in_other_memory(first)
-    changed.put(others[index])
+    change(others[index])
     before = [strided_copy(tensor) for tensor in others]
     passed = first.call.changeable(others)
-    results = _results_for_changed(passed, index, changed, first)
-    if results is None:
-        return
-    _require_inputs_unchanged(first, others, passed, lambda number: before[number], f"with {changed.how}")
+    try:
+        results = [as_array(leaf) for leaf in first.compiled(passed)]
+    except Exception as error:
+        try:
+            _results_on_cpu(first, index, change)
+        except Exception:  # noqa: BLE001 - torch refuses these values, with any exception
+            return
+        error_text = f"{type(error).__name__}: {first_line(error)}"
+        message = f"{how}, {first.code} raises {error_text}; torch on the CPU does not"
+        raise Fault(Reason.RAISED, message, details={"input": index}) from error
+    _require_inputs_unchanged(first, others, passed, lambda number: before[number], how)
     unchanged = {
         number: old
         for number, (old, new) in enumerate(zip(kept, results, strict=False))
         # The mask of existing gradients does not depend on values.
         if same_bits([old], [new]) and not (first.upstream is not None and old.dtype == np.bool_)
     }
-    if unchanged and _should_have_followed(unchanged, first, index, changed):
-        message = f"with {changed.how}, {first.code} returns its first results: it kept the values of compilation"
-        raise Fault(Reason.STATE, message, details={"input": index})
-
-
-def _results_for_changed(
-    passed: Sequence[torch.Tensor], index: int, changed: ChangedValues, first: FirstCall
-) -> list[Array] | None:
-    """Return the results for changed values; None if torch on the CPU refuses these values, too.
-
-    Raises:
-        Fault: RAISED if only compiled code raises.
-    """
+    if not unchanged:
+        return
     try:
-        return [as_array(leaf) for leaf in first.compiled(passed)]
-    except Exception as error:
-        try:
-            _results_on_cpu(first, index, changed)
-        except Exception:  # noqa: BLE001 - torch refuses these values, with any exception
-            return None
-        error_text = f"{type(error).__name__}: {first_line(error)}"
-        message = f"with {changed.how}, {first.code} raises {error_text}; torch on the CPU does not"
-        raise Fault(Reason.RAISED, message, details={"input": index}) from error
+        plain, followed = (_results_on_cpu(first, index, x) for x in (None, change))
+    except NO_KERNEL:  # torch on the CPU has no such kernel
+        return
+    most = min(len(plain), len(followed))
+    if any(n < most and _should_follow(old, plain[n], followed[n]) for n, old in unchanged.items()):
+        message = f"{how}, {first.code} returns its first results: it kept the values of compilation"
+        raise Fault(Reason.STATE, message, details={"input": index})
 
 
 def _keep_if_different(first: FirstCall, expected: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
@@ -197,12 +197,8 @@ def _keep_if_different(first: FirstCall, expected: Sequence[Array], leaves: Sequ
         first.target.further.append((how, results))
 
 
-def _is_replayed(first: FirstCall) -> bool:
-    return _REPLAYS in str(first.target.compiler)
-
-
 def _require_results_unchanged(first: FirstCall, kept: Sequence[Array]) -> None:
-    if not _is_replayed(first) and not same_bits(kept, first.results):
+    if not first.is_replayed and not same_bits(kept, first.results):
         raise Fault(Reason.STATE, f"a later call of {first.code} overwrites the results of its first call")
 
 
@@ -245,27 +241,22 @@ def _require_separate_results(first: FirstCall, leaves: Sequence[Any], inputs: S
                 raise Fault(Reason.STATE, f"{message} have the same memory")
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedValues:
-    """Other values for an input: ``how`` describes them after "with", ``put`` writes them into a tensor."""
-
-    how: str
-    put: Callable[[torch.Tensor], None]
-
-
 # Halved floats stay legal, and most results change. Reversed integers and bools keep positions within their range and
 # the number of true elements.
-def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> ChangedValues | None:
-    """Return other legal values for an input: halved floats, reversed integers and bools; None if it is empty or its
-    integers have to be ordered.
+def other_values(
+    call: TorchCall, index: int, tensor: torch.Tensor
+) -> tuple[str, Callable[[torch.Tensor], None]] | None:
+    """Return a condition of a later call: its description, and a function that changes an input to other legal values.
+
+    Floats are halved, integers and bools reversed. None if the input is empty or its integers have to be ordered.
     """
     if not tensor.numel():
         return None
     if is_inexact(tensor):
-        return ChangedValues(f"half the values of input{index}", _halve)
+        return f"with half the values of input{index}", _halve
     if takes_ordered_integers(call.call.function):
         return None
-    return ChangedValues(f"the elements of input{index} in the reverse order", _reverse)
+    return f"with the elements of input{index} in the reverse order", _reverse
 
 
 def _halve(tensor: torch.Tensor) -> None:
@@ -283,39 +274,26 @@ def _reverse(tensor: torch.Tensor) -> None:
     memory[indices] = memory[indices.flip(0)]
 
 
-def _should_have_followed(results: Mapping[int, Array], first: FirstCall, index: int, changed: ChangedValues) -> bool:
-    """Return whether torch on the CPU changes one of these unchanged ``results``, by output number, for other values.
-
-    False for results that are wrong for the first values, too, and if torch on the CPU has no such kernel.
-    """
-    try:
-        plain, followed = _results_on_cpu(first, index, None), _results_on_cpu(first, index, changed)
-    except NO_KERNEL:
-        return False
-    return any(
-        _differ(plain[number], followed[number]) and _is_nearly(array, plain[number])
-        for number, array in results.items()
-        if number < min(len(plain), len(followed))
-    )
-
-
-def _results_on_cpu(first: FirstCall, index: int, changed: ChangedValues | None) -> list[Any]:
-    """Return torch's results and gradients on the CPU, with ``changed`` values of one input."""
+def _results_on_cpu(first: FirstCall, index: int, change: Callable[[torch.Tensor], None] | None) -> list[Any]:
+    """Return torch's results and gradients on the CPU, after ``change`` of one input."""
     call, tensors = first.call, cpu_copies(first.inputs)
-    if changed is not None:
-        changed.put(tensors[index])
+    if change is not None:
+        change(tensors[index])
     if first.upstream is None:
         with torch.no_grad():
             return call.on(tensors)()
     return differentiate(call, call.on_copies(), tensors, first.upstream).outputs(tensors)
 
 
-def _is_nearly(array: Array, expected: torch.Tensor) -> bool:
-    """Return whether an array has the expected shape and values up to the share _FOLLOWS of the largest one."""
-    if array.shape != tuple(expected.shape):
+def _should_follow(before: Array, expected: Any, followed: Any) -> bool:
+    """Return whether a result has to change: torch's does, from ``expected`` to ``followed``, and it was nearly right.
+
+    False for results that are wrong for the first values, too.
+    """
+    if not _differ(expected, followed) or before.shape != tuple(expected.shape):
         return False
     kind = np.complex128 if expected.is_complex() else np.float64
-    return not _differ(expected, torch.from_numpy(array.astype(kind)))
+    return not _differ(expected, torch.from_numpy(before.astype(kind)))
 
 
 def _differ(first: Any, second: Any) -> bool:

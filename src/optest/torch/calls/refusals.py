@@ -48,6 +48,14 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, then its cause or context, then that one's, and so on."""
+    inner: BaseException | None = error
+    while inner is not None:
+        yield inner
+        inner = inner.__cause__ or inner.__context__
+
+
 def refusal_within(error: BaseException) -> BaseException | None:
     """Return torch's refusal, which is the error or the cause of the compiler's error; None if the compiler failed."""
     inner: BaseException | None = error

@@ -10,7 +10,7 @@ step is off by half of the smallest number, or by its whole value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -20,11 +20,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from optest.core.rounded_calls import Rounding, off_by_a_rounding, roundings
-from optest.numerics import Array
-from optest.torch.calls.call import TorchCall, with_rounded_scalars
-from optest.torch.calls.gradients import Draw, in_float64, upstream_gradients
-from optest.torch.calls.refusals import REFUSALS
+from optest.core.closeness import as_close_as_roundings_allow
+from optest.core.rounded_calls import RoundedCall, Rounding, off_by_a_rounding, roundings
+from optest.numerics import Array, dtype_of
+from optest.spec import Fault
+from optest.torch.calls.call import TorchCall, torch_call, with_rounded_scalars
+from optest.torch.calls.gradients import Draw, has_floating_input, in_float64, upstream_gradients
+from optest.torch.calls.refusals import NO_KERNEL, REFUSALS
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
@@ -99,10 +101,6 @@ def _sampled_in_3d(
     return total.movedim(-1, 1)
 
 
-_NEAREST = 1
-_BORDER, _REFLECTION = 1, 2
-
-
 def _element_position(position: torch.Tensor, size: int, padding: int, align_corners: bool) -> torch.Tensor:
     """Convert positions from -1 to 1 to element coordinates of an axis, clamped or reflected by the padding."""
     at = (position + 1.0) * (size * 0.5 - 0.5 if align_corners else size * 0.5)
@@ -174,7 +172,9 @@ class RoundedSteps(DispatchMode):
             # The roundings of terms do not cancel as the terms do.
             scattered = func(*(operand.abs().square() for operand in args)).sqrt()
             result = result + min(self._unit, _ACCUMULATED) * torch.from_numpy(self._drawn(result)) * scattered
-        times = sqrt(_successive_roundings(facts, args))
+        # Successive roundings of a result: the matrix size for LAPACK, the steps of a recurrence.
+        shape = args[0].shape if facts.is_backward_stable or facts.rounds_at_every_step else ()
+        times = sqrt(max(1, *shape[-2:] if facts.is_backward_stable else shape[:1], 1))
         perturb = partial(self._perturb, times=times, is_of_matrix=facts.is_backward_stable)
         returns = func._schema.returns
         if not isinstance(result, (tuple, list)):
@@ -204,13 +204,6 @@ class RoundedSteps(DispatchMode):
         drawn = roundings(f"{self._name}/step{self._step}", value.shape)
         drawn *= self._share
         return drawn
-
-
-def _successive_roundings(facts: Facts, args: Sequence[Any]) -> int:
-    """Return how many successive roundings lead to a result: the matrix size for LAPACK, the steps of a recurrence."""
-    if facts.is_backward_stable:
-        return max(1, *map(int, args[0].shape[-2:]))
-    return max(1, int(args[0].shape[0])) if facts.rounds_at_every_step else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +240,20 @@ def results_of(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> lis
 def gradients_of(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
     """Return results, the mask of existing gradients and the gradients as arrays, in float64."""
     return [as_array(output) for output in in_float64(call, tensors, draw).outputs(tensors)]
+
+
+_FAILS = (*NO_KERNEL, Fault)
+
+
+def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
+    """Return a mask of correct elements for each output, results before gradients; None for an undecided output."""
+    # torch only moves and converts floats of 8 bits, which has exact results.
+    if any(dtype_of(array.dtype).is_float and array.dtype.itemsize == 1 for array in inputs):
+        return [None] * len(actual)
+    call = torch_call(attributes["call"])
+    has_gradients = bool(attributes.get("grad")) and has_floating_input(call, inputs)
+    for make in (gradients_of, results_of) if has_gradients else (results_of,):
+        with suppress(*_FAILS):  # without gradients, compare only the results
+            rounded = RoundedCall.of(TorchEvaluation(call, inputs, make), inputs, actual)
+            return as_close_as_roundings_allow(rounded, actual, _FAILS, with_gradients=make is gradients_of)
+    return [None] * len(actual)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch.nn import functional
@@ -40,11 +39,6 @@ def _div(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return torch.div(left, right, rounding_mode=mode)
 
 
-def _round(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    decimals = attributes.get("decimals", 0)
-    return torch.round(tensors[0], decimals=decimals) if decimals else torch.round(tensors[0])
-
-
 def _clip(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     bounds = {name: attributes.get(name) for name in ("min", "max")}
     source = tensors[0]
@@ -78,15 +72,6 @@ def _gelu(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     if source.device.type == "cpu" and approximate == "none" and 0 in strides:
         raise Inexpressible("torch's gelu leaves elements unwritten if a dimension of size 1 has stride 0")
     return functional.gelu(source, approximate=approximate)
-
-
-def _gated(tensors: Tensors, activation: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Return ``activation(gate) * up``, of two tensors or two halves of one; float32 or wider, rounded once."""
-    gate, up = (*tensors, None)[:2]
-    if up is None:
-        gate, up = torch.chunk(gate, 2, dim=-1)
-    wide = torch.promote_types(gate.dtype, torch.float32)
-    return (activation(gate.to(wide)) * up.to(wide)).to(gate.dtype)
 
 
 def _quantize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
@@ -125,25 +110,15 @@ def _along(parameter: torch.Tensor, source: torch.Tensor, attributes: Attributes
     return parameter.reshape(shape).expand_as(source)
 
 
-def _dequantize_awq(tensors: Tensors, _: Attributes) -> torch.Tensor:
-    """Return AWQ weights, unpacked from 4 bits by shifts, minus their group's zero, times their group's scale."""
-    weight, scales, zeros = tensors
-    if not len(scales) or len(weight) % len(scales) or len(zeros) != len(scales) or weight.dtype != torch.int32:
-        raise ValueError(f"{tuple(scales.shape)} scales of groups do not fit {weight.dtype} {tuple(weight.shape)}")
-    # AWQ packs 8 columns into an int32 in this order.
-    shifts = 4 * torch.tensor((0, 4, 1, 5, 2, 6, 3, 7), dtype=torch.int32, device=weight.device)
-    values, zero = ((packed.unsqueeze(2) >> shifts & 15).flatten(1) for packed in (weight, zeros))
-    size = len(weight) // len(scales)
-    scale, offset = (groups.repeat_interleave(size, 0) for groups in (scales.float(), zero))
-    return ((values - offset) * scale).to(scales.dtype)
-
-
 CALLS: dict[str, TorchCall] = {
     **{name: _without_attributes(getattr(torch, name)) for name in _SAME_NAME.split()},
     "add": _with_alpha(torch.add),
     "sub": _with_alpha(torch.sub),
     "div": _div,
-    "round": _round,
+    # torch has no decimals for integers, not even 0.
+    "round": lambda tensors, attributes: torch.round(
+        tensors[0], **({"decimals": attributes["decimals"]} if attributes.get("decimals") else {})
+    ),
     "clip": _clip,
     "cast": _cast,
     "gelu": _gelu,
@@ -156,11 +131,6 @@ CALLS: dict[str, TorchCall] = {
     ),
     "elu": lambda tensors, attributes: functional.elu(tensors[0], alpha=attributes.get("alpha", 1.0)),
     "hardswish": _without_attributes(functional.hardswish),
-    "swiglu": lambda tensors, _attributes: _gated(tensors, functional.silu),
-    "gelu_and_mul": lambda tensors, attributes: _gated(
-        tensors, partial(functional.gelu, approximate=attributes.get("approximate", "none"))
-    ),
     "quantize": _quantize,
     "dequantize": _dequantize,
-    "dequantize_awq": _dequantize_awq,
 }

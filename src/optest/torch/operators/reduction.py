@@ -45,10 +45,6 @@ def _dims(attributes: Attributes) -> dict[str, Any]:
     return {"dim": attributes.get("dim") or None, "keepdim": attributes.get("keepdim", False)}
 
 
-def _sum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return torch.sum(tensors[0], **_dims(attributes), dtype=_dtype(attributes))
-
-
 def _dtype(attributes: Attributes) -> torch.dtype | None:
     name = attributes.get("dtype")
     return None if name is None else getattr(torch, name)
@@ -93,10 +89,6 @@ def _var(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         return torch.var(tensors[0], correction=attributes.get("correction", 1.0), **_dims(attributes))
 
 
-def _norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return torch.linalg.vector_norm(tensors[0], ord=attributes.get("p", 2.0), **_dims(attributes))
-
-
 def _logsumexp(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source = tensors[0]
     # torch's logsumexp requires dimensions.
@@ -129,18 +121,6 @@ def _rms_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         return functional.rms_norm(source, tuple(attributes["normalized_shape"]), weight, attributes.get("eps"))
 
 
-def _add_rms_norm(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the RMS norm of the sum of two tensors, in float32 or wider, and the sum."""
-    source, residual, weight = (*tensors, None)[:3]
-    if (source.shape, source.dtype) != (residual.shape, residual.dtype):
-        shapes = [f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (residual, source)]
-        raise ValueError(f"the second input is {shapes[0]}, expected {shapes[1]}, as the first")
-    total = source + residual
-    wide = torch.promote_types(source.dtype, torch.float32)
-    row = total.to(wide), None if weight is None else weight.to(wide)
-    return _rms_norm(row, attributes).to(source.dtype), total
-
-
 def _cross_entropy(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, target, weight = (*tensors, None)[:3]
     # torch accepts only int64.
@@ -163,23 +143,16 @@ def _batch_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return functional.batch_norm(source, mean, variance, weight, bias, training, eps=attributes.get("eps", 1e-5))
 
 
-def _causal_softmax(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
-    source = tensors[0]
-    rows, columns = source.shape[-2:]
-    if columns < rows:
-        raise ValueError(f"input has {columns} columns, expected at least {rows}, the number of rows")
-    hidden = torch.ones(rows, columns, dtype=torch.bool, device=source.device).triu(columns - rows + 1)
-    return torch.softmax(source.masked_fill(hidden, float("-inf")), dim=-1)
-
-
 CALLS: dict[str, TorchCall] = {
-    "sum": _sum,
+    "sum": lambda tensors, attributes: torch.sum(tensors[0], **_dims(attributes), dtype=_dtype(attributes)),
     "mean": _over_dims(torch.mean),
     "prod": _prod,
     "cumsum": _cumsum,
     "dot": lambda tensors, _: torch.dot(tensors[0], tensors[1]),
     "var": _var,
-    "norm": _norm,
+    "norm": lambda tensors, attributes: torch.linalg.vector_norm(
+        tensors[0], ord=attributes.get("p", 2.0), **_dims(attributes)
+    ),
     "logsumexp": _logsumexp,
     "max": _extreme(torch.max),
     "min": _extreme(torch.min),
@@ -191,10 +164,8 @@ CALLS: dict[str, TorchCall] = {
     "any": _over_dims(torch.any),
     "softmax": lambda tensors, attributes: torch.softmax(tensors[0], dim=attributes.get("dim", -1)),
     "log_softmax": lambda tensors, attributes: torch.log_softmax(tensors[0], dim=attributes.get("dim", -1)),
-    "causal_softmax": _causal_softmax,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
-    "add_rms_norm": _add_rms_norm,
     "normalize": lambda tensors, attributes: functional.normalize(
         tensors[0], p=attributes.get("p", 2.0), dim=attributes.get("dim", 1), eps=attributes.get("eps", 1e-12)
     ),
