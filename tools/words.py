@@ -76,7 +76,7 @@ KEPT = re.compile(
     # Definitions by cases, and elements of an array that fulfil a condition.
     r"|\b(NaN|True|true|False|0|1|x|input|accurate|zeros|numbers?|accepted|above|matches|negative|positive|infinit\w+"
     r"|max|there|[a-z]\w*\)|\d[\d.]*\)?|Return|values|elements?|mask|differs?|everywhere) where\b"
-    r"|, where (any|elements|exp|it|floor|no|scale|t|they|x|NaN|do not|its|torch)\b|where (possible|they are|the mask)\b"
+    r"|, where (any|elements|exp|it|floor|no|scale|t|they|x|NaN|its|torch)\b|where (possible|they are|the mask)\b"
     r"|\bof where\b|, where and\b|\(?Where[:(]|\bslice_scatter where\b|\brelu sigmoid where\b"
     # States of a scan or of a random generator.
     r"|\b(batch x dim x|dim,|over|with which|final|random|last|P\[batch, dim,|all|their) states\b"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from optest.generators.domains import input_specs
 from optest.generators.fills import fill_values
 from optest.registry import load_object
-from optest.spec import Argument, DType, Fault, Kind, Reason, RuleClass, TestCase
+from optest.spec import Argument, Fault, Kind, Reason, RuleClass, TestCase
 
 _SUMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 
@@ -23,7 +23,8 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
     """
     parameters = fill_values(argument.fill)
     dtype = argument.spec.dtype
-    exact = _exact_integers(dtype)
+    # Up to here the accumulator holds every integer.
+    exact = max(dtype.max_int, 2**31 - 1) if not dtype.is_inexact else 2**53 if dtype.precision == 53 else 2**24
     terms = argument.spec.elements if parameters["terms"] is None else parameters["terms"]
     parts = 2 if dtype.is_complex else 1
     if parameters["terms"] is not None and terms * parts > exact:
@@ -34,7 +35,7 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
         )
     results = [spec.dtype for spec in case.outputs if spec.dtype.kind is not Kind.BOOL] or [dtype]
     limit = min(exact, *(int(x.max_finite) if x.is_inexact else x.max_int for x in results))
-    operands = argument.fill.parameters.get("operands") or _factors(case)
+    operands = argument.fill.parameters.get("operands") or _factor_count(case)
     # Up to here a type holds every integer; draws of magnitudes take 31 bits.
     largest = min(2**dtype.precision if dtype.is_inexact else dtype.max_int, 2**31 - 1)
     # The largest integer whose power of ``operands`` is not above ``product``.
@@ -48,7 +49,7 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
     return max(1, min(root, largest))
 
 
-def _factors(case: TestCase) -> int:
+def _factor_count(case: TestCase) -> int:
     """Return the number of factors of a product: 2, or the number of operands of a variadic contraction (einsum)."""
     signature = case.descriptor.tensors
     return max(2, len(case.inputs)) if signature.is_variadic and case.descriptor.category == "contraction" else 2
@@ -63,10 +64,10 @@ def special_rate(case: TestCase, argument: Argument) -> float | None:
     rule = case.descriptor.rule
     if rule is None or rule.kind not in _SUMS or not argument.spec.dtype.is_inexact:
         return None
-    return min(0.25, 1.0 / _terms_of(case, argument))
+    return min(0.25, 1.0 / _longest_sum_of(case, argument))
 
 
-def _terms_of(case: TestCase, argument: Argument) -> int:
+def _longest_sum_of(case: TestCase, argument: Argument) -> int:
     """Return the number of terms of the longest sum: by the operator's ``sum_length``, else an upper bound."""
     hook = case.descriptor.sum_length
     if hook is not None:
@@ -87,12 +88,5 @@ def special_magnitude(case: TestCase, argument: Argument) -> int:
         return 0
     # In float64 the exponent range is halved: the error terms square the products.
     top = 511 if dtype.precision == 53 else 127
-    largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // _factors(case)))
+    largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // _factor_count(case)))
     return largest if largest < dtype.max_finite else 0
-
-
-def _exact_integers(dtype: DType) -> int:
-    """Return the largest integer up to which the accumulator of inputs of ``dtype`` holds every integer."""
-    if dtype.is_inexact:
-        return 2**53 if dtype.precision == 53 else 2**24
-    return max(dtype.max_int, 2**31 - 1)

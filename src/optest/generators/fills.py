@@ -11,6 +11,7 @@ from typing import Any
 
 from optest.errors import UnknownName, UsageError
 from optest.spec import Fill
+from optest.spec.signature import is_integer
 
 # Default of a required parameter.
 _NEEDED: Any = object()
@@ -43,12 +44,8 @@ FILLS: tuple[str, ...] = tuple(_PARAMETERS)
 _BASES = ("randn", "uniform", "randint")
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_number(value: Any) -> bool:
-    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _is_scalar(value: Any) -> bool:
@@ -66,9 +63,9 @@ def _reads_as_number(text: str) -> bool:
 _TYPES = {
     "number": ("a finite number", _is_number),
     "positive number": ("a finite number above 0", lambda value: _is_number(value) and value > 0),
-    "integer": ("an integer", _is_integer),
-    "count": ("an integer of 1 or more", lambda value: _is_integer(value) and value >= 1),
-    "size": ("an integer of 0 or more", lambda value: _is_integer(value) and value >= 0),
+    "integer": ("an integer", is_integer),
+    "count": ("an integer of 1 or more", lambda value: is_integer(value) and value >= 1),
+    "size": ("an integer of 0 or more", lambda value: is_integer(value) and value >= 0),
     "share": ("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1),
     "scalar": ("a number, or one as a string such as 'nan' or '1+2j'", _is_scalar),
     "signs": ("some of -, + and 0", lambda text: isinstance(text, str) and text != "" and set(text) <= set("-+0")),

@@ -11,7 +11,6 @@ import numpy as np
 
 from optest.generators import draws
 from optest.generators.bounds import exact_magnitude, special_magnitude, special_rate
-from optest.generators.constants import CONSTANTS, StorageFactory
 from optest.generators.counter import Stream
 from optest.generators.domains import (
     domain_of,
@@ -22,7 +21,7 @@ from optest.generators.domains import (
     special_values,
 )
 from optest.generators.fills import check_fill, fill_values
-from optest.generators.given_values import GIVEN
+from optest.generators.given_values import CONSTANTS, GIVEN, StorageFactory
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
 from optest.spec import dtype as dtype_called
@@ -126,14 +125,16 @@ def _storage_factory(
         return lambda key, path, count: draws.sprinkled(
             base(key, path, count), Stream(key, path + _SPECIAL_PATH), special, values["rate"]
         )
-    draw = _draw(kind, values, dtype, interval, bound)
+    draw = _random_draw(kind, values, dtype, interval, bound)
     return lambda key, path, count: draws.drawn(draw, Stream(key, path), count)
 
 
 _COMPONENT = {"complex64": "float32", "complex128": "float64"}
 
 
-def _draw(kind: str, parameters: Mapping[str, Any], dtype: DType, interval: Interval | None, bound: int) -> draws.Draw:
+def _random_draw(
+    kind: str, parameters: Mapping[str, Any], dtype: DType, interval: Interval | None, bound: int
+) -> draws.Draw:
     """Return the draw of a random fill for a real, integer or bool type within ``interval``."""
     if dtype.kind is Kind.BOOL:
         return draws.booleans(dtype, only_true=kind == "integer-exact")
@@ -159,7 +160,10 @@ def _draw(kind: str, parameters: Mapping[str, Any], dtype: DType, interval: Inte
         return draws.integers(dtype, integers_within(first, last, pieces))
     if kind == "randint":
         first, last = _integer_range(parameters) or _PLAIN_INTEGERS
-        return draws.integers(dtype, integers_within(first, last, real_pieces(_exact_part(interval, dtype), dtype)))
+        # The part of the interval in which a float type holds every integer.
+        legal, most = interval or Interval(), 2.0**dtype.precision
+        exact = Interval(low=max(legal.low, -most), high=min(legal.high, most), avoid=legal.avoid)
+        return draws.integers(dtype, integers_within(first, last, real_pieces(exact, dtype)))
     if kind == "randn":
         mean, std = parameters["mean"], parameters["std"]
         limited = interval is not None or mean is not None or std is not None
@@ -168,12 +172,6 @@ def _draw(kind: str, parameters: Mapping[str, Any], dtype: DType, interval: Inte
     high = 1.0 if parameters["high"] is None else float(parameters["high"])
     limited = interval is not None or max(abs(low), abs(high)) > 1
     return draws.uniform(dtype, low, high, real_pieces(interval, dtype) if limited else None)
-
-
-def _exact_part(interval: Interval | None, dtype: DType) -> Interval:
-    """Return the part of ``interval`` in which a float type holds every integer."""
-    legal, most = interval or Interval(), 2.0**dtype.precision
-    return Interval(low=max(legal.low, -most), high=min(legal.high, most), avoid=legal.avoid)
 
 
 def _integer_range(parameters: Mapping[str, Any]) -> tuple[int, int] | None:

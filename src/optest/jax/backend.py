@@ -94,7 +94,17 @@ class JaxBackend(BackendDriver):
         atoms = [*jaxpr.outvars, *(atom for equation in jaxpr.eqns for atom in equation.invars)]
         literals = {str(atom): atom.val for atom in atoms if hasattr(atom, "val")}
         return Program(
-            nodes=[_node(equation) for equation in jaxpr.eqns],
+            nodes=[
+                ProgramNode(
+                    equation.primitive.name,
+                    [*map(str, equation.invars)],
+                    # JAX writes "_" for an output without readers, a Program "".
+                    [str(var).removeprefix("_") for var in equation.outvars],
+                    _ADDRESS.sub("", str(equation.params)),
+                    bool(equation.effects),
+                )
+                for equation in jaxpr.eqns
+            ],
             inputs={str(var): spec_of(var.aval) for var in jaxpr.invars},
             outputs=[(str(var), spec_of(var.aval)) for var in jaxpr.outvars],
             constants={**literals, **dict(zip(map(str, jaxpr.constvars), traced.consts, strict=True))},
@@ -203,13 +213,6 @@ def call_with_arrays(
 def _numpy_outputs(output: Any) -> list[Any]:
     arrays = jax.block_until_ready(output)
     return [np.array(array) for array in (arrays if isinstance(arrays, (tuple, list)) else [arrays])]
-
-
-def _node(equation: Any) -> ProgramNode:
-    # JAX writes "_" for an output without readers, a Program "".
-    outputs = [str(var).removeprefix("_") for var in equation.outvars]
-    attributes, effects = _ADDRESS.sub("", str(equation.params)), bool(equation.effects)
-    return ProgramNode(equation.primitive.name, [*map(str, equation.invars)], outputs, attributes, effects)
 
 
 def _not_refused(case: TestCase) -> str | None:

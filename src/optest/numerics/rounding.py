@@ -55,7 +55,7 @@ def round_to(values: Any, dtype: DType, *, overflow: str = "ieee", denormals: st
         wide = np.ascontiguousarray(array if array.dtype.kind == "c" else _as_float64(array, part), dtype=_COMPLEX128)
         components = _to_float(wide.reshape(-1).view(_FLOAT64), part, overflow, denormals)
         return components.view(numpy_dtype(dtype)).reshape(array.shape)
-    return _to_integer(array, dtype)
+    return _to_integer_dtype(array, dtype)
 
 
 def ulp(values: Any, dtype: DType) -> Array:
@@ -79,7 +79,7 @@ def ulp(values: Any, dtype: DType) -> Array:
     return np.multiply(np.maximum(exponent, smallest), factor, out=np.empty(array.shape))
 
 
-def _to_integer(array: Array, dtype: DType) -> Array:
+def _to_integer_dtype(array: Array, dtype: DType) -> Array:
     """Convert to an integer dtype or bool; raise TypeError for complex values, ValueError for any it cannot hold."""
     if array.dtype.kind == "c":
         raise TypeError(f"values are {array.dtype}, expected real numbers to store as {dtype}")
@@ -116,7 +116,7 @@ def _to_float(values: Array, dtype: DType, overflow: str, denormals: str) -> Arr
         with np.errstate(all="ignore"):
             rounded = values.astype(numpy_dtype(dtype))  # NumPy casts float64 to both in one step
     else:
-        rounded = _narrow(values, dtype)
+        rounded = _to_narrow_float(values, dtype)
     if denormals != "flush":
         return rounded
     codes = bits(rounded)
@@ -127,7 +127,7 @@ def _to_float(values: Array, dtype: DType, overflow: str, denormals: str) -> Arr
     return flushed.view(rounded.dtype)
 
 
-def _narrow(values: Array, dtype: DType) -> Array:
+def _to_narrow_float(values: Array, dtype: DType) -> Array:
     """Round float64 values to bfloat16 or float8, block by block; return an array of the same shape."""
     flat = np.ascontiguousarray(values).reshape(-1)
     round_block = _to_bfloat16 if dtype.name == "bfloat16" else _to_float8

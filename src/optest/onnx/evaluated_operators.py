@@ -109,15 +109,15 @@ class Softmax(OpRun):  # before opset 13 Softmax flattens all axes from ``axis``
         if self.run_params["opsets"][""] < 13:
             first = next((each.i for each in self.onnx_node.attribute if each.name == "axis"), 1)
             x, axis = x.reshape(int(np.prod(shape[: first % x.ndim])), -1), -1
-        return (self._of(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf), axis).reshape(shape),)
+        return (self.of_shifted(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf), axis).reshape(shape),)
 
-    def _of(self, shifted: Any, axis: int) -> Any:
+    def of_shifted(self, shifted: Any, axis: int) -> Any:
         powers = np.exp(shifted)
         return powers / np.sum(powers, axis=axis, keepdims=True)
 
 
 class LogSoftmax(Softmax):  # onnx.reference takes the logarithm of 0, as in SoftmaxCrossEntropyLoss
-    def _of(self, shifted: Any, axis: int) -> Any:
+    def of_shifted(self, shifted: Any, axis: int) -> Any:
         return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
@@ -132,13 +132,13 @@ class SoftmaxCrossEntropyLoss(OpRun):
 
 
 class Hardmax(Softmax):  # flattens axes before opset 13, as Softmax does
-    def _of(self, shifted: Any, axis: int) -> Any:
+    def of_shifted(self, shifted: Any, axis: int) -> Any:
         made = np.zeros_like(shifted)
         np.put_along_axis(made, np.argmax(shifted, axis=axis, keepdims=True), 1, axis)
         return made
 
 
-class Optional(OpRun):  # onnx.reference returns a list with the element
+class Optional(OpRun):  # onnx.reference returns a list with the element; without one it is unsupported
     def _run(self, x: Any = None, **_: Any) -> tuple[Any]:
         if x is None:
             raise Fault(Reason.UNSUPPORTED, "no reference for Optional without an element")
@@ -357,7 +357,7 @@ class MultiHeadAttention(_OfOnnxRuntime):
             )
         if mask is not None:
             total = (0 if total is None else total) + np.where(mask[:, None, None] > 0, 0.0, self.mask_filter_value)
-        return _attention(self, (query, key, value), past, total)
+        return _attention_with_past(self, (query, key, value), past, total)
 
 
 class GroupQueryAttention(_OfOnnxRuntime):
@@ -380,10 +380,10 @@ class GroupQueryAttention(_OfOnnxRuntime):
             query, key = rotary_embedding(query, *table, heads), rotary_embedding(key, *table, shared)
         behind = positions[:, None] - np.arange(positions[-1] + 1)
         is_seen = (behind >= 0) & ((behind < self.local_window_size) | (self.local_window_size < 0))
-        return _attention(self, (query, key, value), past, np.where(is_seen, 0.0, -np.inf))
+        return _attention_with_past(self, (query, key, value), past, np.where(is_seen, 0.0, -np.inf))
 
 
-def _attention(node: Any, given: tuple[Any, Any, Any], past: Any, bias: Any) -> tuple[Any, Any, Any]:
+def _attention_with_past(node: Any, given: tuple[Any, Any, Any], past: Any, bias: Any) -> tuple[Any, Any, Any]:
     """Return the attention output, and the keys and values with the past ones prepended."""
     heads, shared, softcap = node.num_heads, getattr(node, "kv_num_heads", node.num_heads), getattr(node, "softcap", 0)
     counts = zip(given, (heads, shared, shared), strict=True)

@@ -233,17 +233,24 @@ class Graph:
 
     @functools.cached_property
     def widened(self) -> Graph:
-        """The same graph in float64: constants, declared types and dtypes in attributes."""
+        """The same graph in float64: constants, declared types and dtypes in attributes; computed once.
+
+        Nodes without anything to widen share their evaluators with this graph.
+        """
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
-        _widen(model.graph)
+        _widen_graph(model.graph)
         graph = Graph(self.content, model)
         graph._narrow = self
         return graph
 
     @functools.cached_property
     def perturbed(self) -> Graph:
-        """:attr:`widened` with an error added to each sum, as large as sequential rounding may make it."""
+        """:attr:`widened` with errors as large as sequential rounding may make them; computed once.
+
+        They are added to the first output of sums, means, norms, losses and Resize, and to the weights of GRU, LSTM and
+        RNN, in units of the value's dtype, at most those of float32; to integers none.
+        """
         graph = copy.copy(self.widened)
         graph._unit_of = self._unit_roundoff
         return graph
@@ -377,7 +384,7 @@ def _read_by(node: Any) -> Iterator[str]:
             yield from (value.name for value in graph.output if value.name not in inner)
 
 
-def _widen(graph: Any) -> None:
+def _widen_graph(graph: Any) -> None:
     """Convert a graph and its subgraphs to float64 in place."""
     for each in graph.initializer:
         _widen_tensor(each)
@@ -390,7 +397,7 @@ def _widen(graph: Any) -> None:
             if attribute.type == AttributeProto.TENSOR:
                 _widen_tensor(attribute.t)
             elif attribute.type == AttributeProto.GRAPH:
-                _widen(attribute.g)
+                _widen_graph(attribute.g)
             elif attribute.type == AttributeProto.INT and attribute.name in _TYPES and attribute.i in _FLOATS:
                 attribute.i = TensorProto.DOUBLE
         if node.op_type == "ConstantOfShape" and not node.attribute:

@@ -71,7 +71,7 @@ def why_no_model(case: TestCase, sized: Mapping[str, int] | None = None) -> str 
         return f"ONNX: {error}"
     problem = _inferred(model.content)[1]
     is_of_types = any(words in problem for words in _TYPE_ERRORS)
-    return _words(model.op, problem) if is_of_types or (problem and case.expects_error is None) else None
+    return _problem_text(model.op, problem) if is_of_types or (problem and case.expects_error is None) else None
 
 
 def model_of(case: TestCase, sized: Mapping[str, int] | None = None) -> Model:
@@ -114,7 +114,7 @@ def inferred_program(model: Model) -> Program:
     """
     content, problem = _inferred(model.content)
     if problem:
-        raise ValueError(_words(model.op, problem))
+        raise ValueError(_problem_text(model.op, problem))
     return program_of(content)
 
 
@@ -161,7 +161,7 @@ def meaning_of(node: Node, call: OnnxCall) -> Call | None:
     return spelling.meaning([call.specs[index] for index in indices], known)
 
 
-def _words(op: str, problem: str) -> str:
+def _problem_text(op: str, problem: str) -> str:
     return f"ONNX's {op}: {problem.rpartition('): ')[2]}"
 
 

@@ -53,7 +53,7 @@ def collect(request: SourceRequest) -> Collected:
         if not matching:
             raise UnknownName("ONNX operator with tests", pattern, sorted({*known.values()}))
         chosen |= dict.fromkeys(matching)
-    entries = [_entry(name, known[name]) for name in chosen]
+    entries = [_entry_of_test(name, known[name]) for name in chosen]
     if request.dtypes:
         entries = [x for x in entries if not {*request.dtypes}.isdisjoint(x.get("dtypes", {}).values())]
     notes = () if entries else (f"no test has inputs of {', '.join(request.dtypes)}",)
@@ -61,7 +61,7 @@ def collect(request: SourceRequest) -> Collected:
     return Collected(backend="onnxruntime", origin=origin, entries=entries, notes=notes)
 
 
-def _entry(name: str, operator: str) -> dict[str, Any]:
+def _entry_of_test(name: str, operator: str) -> dict[str, Any]:
     test = _tests()[name]
     entry: dict[str, Any] = {
         "op": f"{PREFIX}{operator}",
@@ -72,7 +72,7 @@ def _entry(name: str, operator: str) -> dict[str, Any]:
     if why := _why_not(test):
         return {**entry, "skip": why}
     tensors = {
-        f"{side}{index}": _array(value)
+        f"{side}{index}": _array_of_message(value)
         for side, arrays in zip(("input", "output"), test.data_sets[0], strict=True)
         for index, value in enumerate(arrays)
     }
@@ -92,7 +92,7 @@ def _why_not(test: Any) -> str | None:
     for array in (*test.data_sets[0][0], *test.data_sets[0][1]):
         if isinstance(array, (list, dict)) or array is None:
             return "the test has sequences, maps or optional values, which are not tensors"
-        kind = _array(array).dtype
+        kind = _array_of_message(array).dtype
         try:
             known = dtype_of(kind)
         except (KeyError, UnknownName, TypeError, ValueError):
@@ -103,7 +103,7 @@ def _why_not(test: Any) -> str | None:
     return f"the test is of the domain {', '.join(sorted(domains))}" if domains else None
 
 
-def _array(value: Any) -> Any:
+def _array_of_message(value: Any) -> Any:
     # Tensors of dtypes that NumPy lacks are protobuf messages.
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
@@ -116,7 +116,7 @@ class TestTensors:
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[Any]]:  # noqa: ARG002
         """Return copies of the test's inputs and outputs; raise UnknownName if the package has no such test."""
         inputs, outputs = _test_of(case).data_sets[0]
-        return [np.array(_array(x)) for x in inputs], [np.array(_array(x)) for x in outputs]
+        return [np.array(_array_of_message(x)) for x in inputs], [np.array(_array_of_message(x)) for x in outputs]
 
 
 def _test_of(case: TestCase) -> Any:

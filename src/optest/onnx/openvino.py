@@ -105,7 +105,7 @@ class OpenVinoBackend(OnnxBackend):
         return super().unsupported(case)
 
     def load(self, content: bytes, variant: str) -> Any:
-        with _faults():
+        with _faults_of_openvino():
             return self._compiled(content, variant).create_infer_request()
 
     def _compiled(self, content: bytes, variant: str, **hints: Any) -> Any:
@@ -114,15 +114,20 @@ class OpenVinoBackend(OnnxBackend):
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """Return the output specs of the case's model as OpenVINO reads it."""
-        with _faults():
+        with _faults_of_openvino():
             outputs = self._core.read_model(self.sized_model(case).content).outputs
-        return [spec_of(_dtype_name(x.element_type.get_type_name()), _sizes(x.partial_shape)) for x in outputs]
+        specs = []
+        for output in outputs:
+            shape = output.partial_shape
+            sizes = [None] if shape.rank.is_dynamic else [x.get_length() if x.is_static else None for x in shape]
+            specs.append(spec_of(_dtype_name(output.element_type.get_type_name()), sizes))
+        return specs
 
     def call(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         _set_inputs(program, feeds)
-        with _faults():
+        with _faults_of_openvino():
             program.infer()
-        return _outputs(program, model)
+        return _copied_outputs(program, model)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
@@ -133,7 +138,7 @@ class OpenVinoBackend(OnnxBackend):
 
         def outputs() -> list[Any]:
             request.infer()
-            return _outputs(request, model)
+            return _copied_outputs(request, model)
 
         yield PreparedCall(call=request.infer, outputs=outputs)
 
@@ -161,7 +166,7 @@ def _smallest_model() -> bytes:
 
 
 @contextmanager
-def _faults() -> Iterator[None]:
+def _faults_of_openvino() -> Iterator[None]:
     """Convert errors in the block that name a missing kernel to a Fault UNSUPPORTED."""
     try:
         yield
@@ -171,10 +176,6 @@ def _faults() -> Iterator[None]:
         if not reasons:
             raise
         raise Fault(Reason.UNSUPPORTED, f"OpenVINO: {reasons[-1].lstrip('- ')}") from error
-
-
-def _sizes(shape: Any) -> list[int | None]:
-    return [None] if shape.rank.is_dynamic else [size.get_length() if size.is_static else None for size in shape]
 
 
 def _set_inputs(request: Any, feeds: Mapping[str, Any]) -> None:
@@ -187,7 +188,7 @@ def _set_inputs(request: Any, feeds: Mapping[str, Any]) -> None:
         request.set_tensor(name, tensor)
 
 
-def _outputs(request: Any, model: Model) -> list[Any]:
+def _copied_outputs(request: Any, model: Model) -> list[Any]:
     outputs = []
     for tensor in map(request.get_tensor, model.outputs):  # copied: the next call overwrites the tensor's memory
         data, entry = np.array(tensor.data), numpy_dtype(dtype(_dtype_name(tensor.element_type.get_type_name())))

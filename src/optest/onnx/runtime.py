@@ -123,7 +123,7 @@ class OnnxRuntimeBackend(OnnxBackend):
         options.enable_profiling, options.profile_file_prefix = bool(profile), profile or "unused"
         if self._provider != _CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        with _faults():
+        with _faults_of_runtime():
             return onnxruntime.InferenceSession(
                 content, options, providers=[self._provider], disabled_optimizers=disabled
             )
@@ -156,19 +156,22 @@ class OnnxRuntimeBackend(OnnxBackend):
         return [spec_of(_TYPES.get(output.type[7:-1], output.type[7:-1]), output.shape) for output in outputs]
 
     def call(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
-        with _faults():
+        with _faults_of_runtime():
             types = " ".join(each.type for each in (*program.get_inputs(), *program.get_outputs()))
             if "bfloat16" not in types and "float8" not in types:  # three times as fast as OrtValues
-                return list(program.run(list(model.outputs), dict(feeds), _quiet()))
-            values = {name: _value(array) for name, array in feeds.items()}
-            return [_array(each) for each in program.run_with_ort_values(list(model.outputs), values, _quiet())]
+                return list(program.run(list(model.outputs), dict(feeds), _quiet_options()))
+            values = {name: _ort_value(array) for name, array in feeds.items()}
+            return [
+                _array_of_value(each)
+                for each in program.run_with_ort_values(list(model.outputs), values, _quiet_options())
+            ]
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """Yield one run of a session whose inputs are bound; each run allocates its outputs."""
         model = self.model(case)
         session = self.program(model, case)
-        binding, values = session.io_binding(), {name: _value(array) for name, array in model.fed(inputs).items()}
+        binding, values = session.io_binding(), {name: _ort_value(array) for name, array in model.fed(inputs).items()}
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         for name in model.outputs:
@@ -179,7 +182,7 @@ class OnnxRuntimeBackend(OnnxBackend):
 
         def outputs() -> list[Any]:
             call()
-            return [_array(each) for each in binding.get_outputs()]
+            return [_array_of_value(each) for each in binding.get_outputs()]
 
         yield PreparedCall(call=call, outputs=outputs)
 
@@ -221,7 +224,7 @@ class OnnxRuntimeBackend(OnnxBackend):
 
 
 @contextmanager
-def _faults() -> Iterator[None]:
+def _faults_of_runtime() -> Iterator[None]:
     """Convert errors in the block that mean a missing kernel to a Fault UNSUPPORTED."""
     try:
         yield
@@ -238,13 +241,13 @@ def _faults() -> Iterator[None]:
 
 
 @cache
-def _quiet() -> Any:
+def _quiet_options() -> Any:
     options = onnxruntime.RunOptions()
     options.log_severity_level = _FATAL
     return options
 
 
-def _value(array: np.ndarray[Any, Any]) -> Any:
+def _ort_value(array: np.ndarray[Any, Any]) -> Any:
     """Return an array as a tensor of the runtime; dtypes that NumPy lacks are passed as their bits."""
     if array.dtype.isbuiltin == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
@@ -252,7 +255,7 @@ def _value(array: np.ndarray[Any, Any]) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.itemsize}"), number)
 
 
-def _array(value: Any) -> Any:
+def _array_of_value(value: Any) -> Any:
     """Return the elements of a tensor of the runtime as an array; dtypes that NumPy lacks are copied bit by bit."""
     entry = numpy_dtype(dtype(DTYPE_NAMES[value.element_type()]))
     if entry.isbuiltin == 1:

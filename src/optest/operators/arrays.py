@@ -27,10 +27,10 @@ def quiet_hooks(module: dict[str, Any]) -> None:
     """Replace the ``*_reference``, ``*_terms`` and ``*_alternatives`` functions in a module's globals by quiet ones."""
     # Overflow and 0/0 are ordinary results of references; NumPy's warnings about them would reach the user.
     for name in [name for name in module if name.endswith(("_reference", "_terms", "_alternatives"))]:
-        module[name] = _quiet(module[name])
+        module[name] = _quiet_hook(module[name])
 
 
-def _quiet(hook: Callable[..., Any]) -> Callable[..., Any]:
+def _quiet_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(hook)
     def quiet(*arguments: Any) -> Any:
         with numerics.Quiet():

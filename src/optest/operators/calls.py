@@ -127,7 +127,9 @@ def layouts_of(shape: Sequence[int]) -> Iterator[Layout]:
         yield with_strides(shape, [*lead, columns, rows])
         yield _with_padded_matrices(shape)
     if rank == 4:
-        yield _channels_last(shape)
+        # N×C×H×W stored as N×H×W×C.
+        n, h, w, c = strides_of([shape[0], shape[2], shape[3], shape[1]])
+        yield with_strides(shape, [n, c, h, w])
 
 
 def with_strides(shape: Sequence[int], strides: Sequence[int], **offset: int) -> Layout:
@@ -168,12 +170,6 @@ def backwards(shape: Sequence[int]) -> Layout:
 def _with_padded_matrices(shape: Sequence[int]) -> Layout:
     """Return a layout with two unused rows after each matrix, as of a cache that is not full."""
     return with_strides(shape, strides_of([*shape[:-2], shape[-2] + 2, shape[-1]]))
-
-
-def _channels_last(shape: Sequence[int]) -> Layout:
-    """Return the layout of an N×C×H×W tensor that is stored as N×H×W×C."""
-    n, h, w, c = strides_of([shape[0], shape[2], shape[3], shape[1]])
-    return with_strides(shape, [n, c, h, w])
 
 
 def padded_where_deep(shape: Sequence[int]) -> Layout:

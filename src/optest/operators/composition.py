@@ -5,8 +5,8 @@ The parts are computed by references in float64, by a backend, or by references 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -57,19 +57,19 @@ def budget_of(layer: Composition) -> Hook:
         exact = [np.asarray(output) for output in layer(measured, inputs, attributes)]
         worst, variance, cut, cut_variance = zip(*measured.losses, strict=True)
 
-        def deviations(losses: Sequence[Any], runs: Iterator[_Signs]) -> Iterator[list[Array]]:
+        def deviations(losses: Sequence[Any], runs: Iterable[_Signs]) -> Iterator[list[Array]]:
             for signs in runs:
                 outputs = layer(_Perturbed(losses, signs), inputs, attributes)
                 yield [(np.asarray(output) - right) / _STEP for output, right in zip(outputs, exact, strict=True)]
 
         # Random errors of many parts cancel, as those of a kernel do; three standard deviations are its largest error.
         def squares(losses: Sequence[Any]) -> list[Array]:
-            by_output = zip(*deviations(losses, islice(_random_signs(), _RUNS)), strict=True)
+            by_output = zip(*deviations(losses, (partial(_hashed_signs, run) for run in range(_RUNS))), strict=True)
             return [np.mean(np.square(np.stack(runs)), 0) for runs in by_output]
 
         # Errors of one sign, or that enlarge every result, do not cancel: a kernel that truncates has them.
         def largest(losses: Sequence[Any]) -> list[Array]:
-            coherent = zip(*deviations(losses, iter(_COHERENT)), strict=True)
+            coherent = zip(*deviations(losses, _COHERENT), strict=True)
             pairs = zip(squares(losses), coherent, strict=True)
             return [np.maximum(3.0 * np.sqrt(square), np.max(np.abs(np.stack(runs)), 0)) for square, runs in pairs]
 
@@ -93,20 +93,13 @@ _Signs = Callable[[int, Array], Any]
 _COHERENT: tuple[_Signs, ...] = (lambda _, values: np.ones(values.shape), lambda _, values: np.sign(values))
 
 
-def _random_signs() -> Iterator[_Signs]:
-    """Yield endless sign functions, one per run; the n-th one is the same in every process."""
-    run = 0
-    while True:
-        run += 1
-        yield lambda part, values, run=run: _hashed_signs(values.size, 1024 * run + part).reshape(values.shape)  # type: ignore[misc]
-
-
-def _hashed_signs(count: int, stream: int) -> Array:
-    """Return ``count`` values of 1 and -1: the highest bit of MurmurHash3's finalizer over index and ``stream``."""
-    bits = np.arange(count, dtype=np.uint32) + np.uint32(stream * 0x9E3779B9 & 0xFFFFFFFF)
+def _hashed_signs(run: int, part: int, values: Array) -> Array:
+    """Return 1 or -1 for each element: the highest bit of MurmurHash3's finalizer over index, run and part."""
+    stream = 1024 * (run + 1) + part
+    bits = np.arange(values.size, dtype=np.uint32) + np.uint32(stream * 0x9E3779B9 & 0xFFFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
-    return np.where(bits >> np.uint32(31), 1.0, -1.0)
+    return np.asarray(np.where(bits >> np.uint32(31), 1.0, -1.0).reshape(values.shape))
 
 
 class _Exact:

@@ -52,7 +52,7 @@ def derived_samples(descriptor: OperatorDescriptor, samples: Sequence[Sample]) -
     At most one call with many rows, one with six dimensions and one with invariants are added.
     """
     layouts = list(further_layouts(samples))
-    return [*layouts, *_scaled(descriptor, [*samples, *layouts]), *_with_invariants(descriptor, samples)]
+    return [*layouts, *_scaled_samples(descriptor, [*samples, *layouts]), *_with_invariants(descriptor, samples)]
 
 
 def further_layouts(samples: Sequence[Sample]) -> Iterator[Sample]:
@@ -62,7 +62,7 @@ def further_layouts(samples: Sequence[Sample]) -> Iterator[Sample]:
     than the first call has; unusual strides of dimensions with size 1 (of a column in a wider matrix, 0, 13); and
     strides of 0 for tensors without elements.
     """
-    usual = _usual_dtypes(samples)
+    usual = _first_dtypes(samples)
     dense: list[Call] = [{"dtypes": usual, **sample.case} for sample in samples if _is_dense_and_small(sample)]
     dense += list(_in_narrower_dtype(dense))
     drawn = [call for call in dense if _is_drawn(call)]
@@ -71,12 +71,17 @@ def further_layouts(samples: Sequence[Sample]) -> Iterator[Sample]:
     for layout in (*LAYOUTS_AT_ONCE, backwards):
         yield from _in_layout(dense, _only_matrices(layout), [first])
     # Rows that share memory cannot hold listed values, which differ from row to row.
-    yield from _in_layout(drawn, _only_matrices(_repeated), [first])
-    for layout_of in (_column, _with_stride_of_size_1(0), _with_stride_of_size_1(13), _empty):
+    yield from _in_layout(drawn, _only_matrices(_rows_at_once), [first])
+    for layout_of in (
+        _column,
+        _with_stride_of_size_1(0),
+        _with_stride_of_size_1(13),
+        lambda shape: with_strides(shape, [0] * len(shape)) if 0 in shape else None,
+    ):
         yield from _in_layout(dense, layout_of, [])
 
 
-def _usual_dtypes(samples: Sequence[Sample]) -> Any:
+def _first_dtypes(samples: Sequence[Sample]) -> Any:
     """Return the dtypes of the first sample that sets them; float32 if none does."""
     return next((sample.case["dtypes"] for sample in samples if "dtypes" in sample.case), ["float32"])
 
@@ -86,7 +91,7 @@ def _only_matrices(layout: LayoutOf) -> LayoutOf:
     return lambda shape: layout(shape) if sum(size > 1 for size in shape) > 1 and 0 not in shape else None
 
 
-def _repeated(shape: Sequence[int]) -> Layout:
+def _rows_at_once(shape: Sequence[int]) -> Layout:
     """Return a layout with stride 0 in the first dimension above size 1: all its rows share memory."""
     first = next(axis for axis, size in enumerate(shape) if size > 1)
     return with_strides(shape, [0 if axis == first else stride for axis, stride in enumerate(strides_of(shape))])
@@ -108,10 +113,6 @@ def _with_stride_of_size_1(stride: int) -> LayoutOf:
         )
 
     return layout
-
-
-def _empty(shape: Sequence[int]) -> Layout | None:
-    return with_strides(shape, [0] * len(shape)) if 0 in shape else None
 
 
 def _in_narrower_dtype(calls: Sequence[Call]) -> Iterator[Call]:
@@ -150,24 +151,25 @@ def _in_layout(calls: Sequence[Call], layout_of: LayoutOf, seen: Sequence[Call])
         if layouts:
             candidates.append(("generator" in call, -len(layouts), call, {**call["shapes"], **layouts}))
     candidates.sort(key=lambda candidate: candidate[:2])
+
+    def likeness(candidate: tuple[bool, int, Call, Mapping[str, Any]]) -> int:
+        shapes, dtypes = candidate[2]["shapes"], candidate[2]["dtypes"]
+        return sum(2 * (shapes == old["shapes"]) + (dtypes == old["dtypes"]) for old in seen)
+
     while candidates and len(seen) < 2:
-        *_, call, shapes = min(candidates, key=lambda candidate: sum(_likeness(candidate[2], old) for old in seen))
+        *_, call, shapes = min(candidates, key=likeness)
         seen.append(call)
         yield Sample(case_set="layouts", case={**call, "shapes": shapes})
 
 
-def _likeness(a: Call, b: Call) -> int:
-    return 2 * int(a["shapes"] == b["shapes"]) + int(a["dtypes"] == b["dtypes"])
-
-
-def _scaled(descriptor: OperatorDescriptor, samples: Sequence[Sample]) -> Iterator[Sample]:
+def _scaled_samples(descriptor: OperatorDescriptor, samples: Sequence[Sample]) -> Iterator[Sample]:
     """Yield one call with many rows and one with six dimensions, each unless ``samples`` have such a call."""
     for is_scaled, scale in (
         (lambda shape: prod(shape) > _MILLION and prod(shape[:-1]) >= LARGE_SIZE, _with_many_rows),
         (lambda shape: len(shape) >= _SIX and prod(shape) > 0, _in_six_dimensions),
     ):
         everyday = [sample for sample in samples if sample.tier is not Tier.FULL]
-        if not any(is_scaled(shape) for sample in everyday for shape in _shapes(sample)):
+        if not any(is_scaled(shape) for sample in everyday for shape in _input_shapes(sample)):
             yield from islice(_accepted(descriptor, samples, scale), 1)
 
 
@@ -183,7 +185,7 @@ def _with_invariants(descriptor: OperatorDescriptor, samples: Sequence[Sample]) 
     """
     if descriptor.category not in _BATCHED_FAMILIES:
         return
-    usual = _usual_dtypes(samples)
+    usual = _first_dtypes(samples)
     calls = [{"dtypes": usual, **sample.case} for sample in samples if _is_dense_and_small(sample)]
     held = [(call, _batched_inputs(descriptor, call)) for call in calls if _is_drawn(call)]
     # The two dimensions of a matrix may have meanings of their own, hence the rank; above 3 it makes no difference.
@@ -199,11 +201,11 @@ def _batched_inputs(descriptor: OperatorDescriptor, call: Call) -> tuple[Sequenc
 
     Return no names if there is no batch, or an attribute names its dimension.
     """
-    kinds, shapes = _dtypes(descriptor, call), call["shapes"]
+    kinds, shapes = _dtypes_by_input(descriptor, call), call["shapes"]
     if not kinds.keys() >= shapes.keys():
         return [], 0
     specs = {name: TensorSpec(dtype=dtype(kinds[name]), shape=tuple(shape)) for name, shape in shapes.items()}
-    arguments, attributes = _in_signature_order(descriptor, specs), descriptor.bind(call.get("attributes", {}))
+    arguments, attributes = _specs_in_order(descriptor, specs), descriptor.bind(call.get("attributes", {}))
     values = [attributes[attribute.name] for attribute in descriptor.attributes if attribute.names_dimensions]
     dims = {dim for value in values for dim in (value if isinstance(value, tuple) else (value,))}
     for size in sorted({spec.shape[0] for spec in specs.values() if spec.rank and spec.shape[0] > 1}):
@@ -214,7 +216,7 @@ def _batched_inputs(descriptor: OperatorDescriptor, call: Call) -> tuple[Sequenc
     return [], 0
 
 
-def _in_signature_order(descriptor: OperatorDescriptor, specs: Mapping[str, TensorSpec]) -> list[TensorSpec | None]:
+def _specs_in_order(descriptor: OperatorDescriptor, specs: Mapping[str, TensorSpec]) -> list[TensorSpec | None]:
     """Return the specs in the signature's order, with None for optional inputs that are left out."""
     signature = descriptor.tensors
     if signature.is_variadic:
@@ -222,7 +224,7 @@ def _in_signature_order(descriptor: OperatorDescriptor, specs: Mapping[str, Tens
     return [specs.get(parameter.name) for parameter in signature.inputs]
 
 
-def _shapes(sample: Sample) -> list[tuple[int, ...]]:
+def _input_shapes(sample: Sample) -> list[tuple[int, ...]]:
     shapes = sample.case["shapes"].values()
     return [tuple(shape["shape"] if isinstance(shape, Mapping) else shape) for shape in shapes]
 
@@ -233,17 +235,25 @@ def _accepted(
     """Yield scaled calls that inference accepts and that are not too large, those in cheap dtypes first."""
 
     def cost(call: Call) -> int:
-        name = next(iter(_dtypes(descriptor, call).values()), "")
+        name = next(iter(_dtypes_by_input(descriptor, call).values()), "")
         return _CHEAP_DTYPES.index(name) if name in _CHEAP_DTYPES else len(_CHEAP_DTYPES)
 
-    calls = [{"dtypes": _usual_dtypes(samples), **sample.case} for sample in samples if _is_scalable(sample)]
+    # A longer sum of integer-exact values would leave the range in which it is exact.
+    calls = [
+        {"dtypes": _first_dtypes(samples), **sample.case}
+        for sample in samples
+        if _is_ordinary(sample)
+        and not any(0 in shape for shape in _input_shapes(sample))
+        and _is_drawn(sample.case)
+        and "integer-exact" not in str(sample.case.get("generator"))
+    ]
     for call in sorted(calls, key=cost):
         shapes = scale({name: tuple(shape) for name, shape in call["shapes"].items()})
         if shapes is not None and _is_accepted(descriptor, call, shapes):
             yield Sample(case_set="sizes", case={**call, "shapes": {name: list(s) for name, s in shapes.items()}})
 
 
-def _dtypes(descriptor: OperatorDescriptor, call: Mapping[str, Any]) -> dict[str, str]:
+def _dtypes_by_input(descriptor: OperatorDescriptor, call: Mapping[str, Any]) -> dict[str, str]:
     """Return the dtype of each input by name.
 
     A call lists them in order, as one for all, or by name. Inputs that are not named get their dtypes from the first
@@ -259,14 +269,6 @@ def _dtypes(descriptor: OperatorDescriptor, call: Mapping[str, Any]) -> dict[str
         if all(by_name.get(name) == kind for name, kind in dtypes.items()):
             return {**by_name, **dtypes}
     return dict(dtypes)
-
-
-def _is_scalable(sample: Sample) -> bool:
-    """Return whether it is an ordinary call with elements and random values."""
-    # A longer sum of integer-exact values would leave the range in which it is exact.
-    is_exact = "integer-exact" in str(sample.case.get("generator"))
-    has_elements = not any(0 in shape for shape in _shapes(sample))
-    return _is_ordinary(sample) and has_elements and _is_drawn(sample.case) and not is_exact
 
 
 def _with_many_rows(shapes: Shapes) -> Shapes | None:
@@ -299,11 +301,11 @@ def _in_six_dimensions(shapes: Shapes) -> Shapes | None:
 
 def _is_accepted(descriptor: OperatorDescriptor, call: Mapping[str, Any], shapes: Shapes) -> bool:
     """Return whether inference accepts the call in these shapes, and it is small enough to run in every check."""
-    kinds = _dtypes(descriptor, call)
+    kinds = _dtypes_by_input(descriptor, call)
     if not kinds.keys() >= shapes.keys() or descriptor.infer is None:
         return False
     specs = {name: TensorSpec(dtype=dtype(kinds[name]), shape=shape) for name, shape in shapes.items()}
-    arguments = _in_signature_order(descriptor, specs)
+    arguments = _specs_in_order(descriptor, specs)
     try:
         attributes = descriptor.bind(call.get("attributes", {}))
         outputs = load_object(descriptor.infer)(arguments, attributes)

@@ -77,7 +77,13 @@ def dtypes_text(descriptor: OperatorDescriptor) -> str:
             inputs.setdefault(_with_set_names(dict.fromkeys(filter(None, column))), []).append(f"`{parameter.name}`")
         return "; ".join(f"{', '.join(names)} {dtypes}" for dtypes, names in inputs.items())
     pairs = next((name for name, members in _PAIRS.items() if set(members) == set(distinct)), "")
-    return ", ".join(filter(None, [_with_set_names(dtype for (dtype,) in alike), pairs or _pairs_text(distinct)]))
+    if not pairs:  # pairs with the same second dtype share a part
+        firsts: dict[str, list[str]] = {}
+        for first, second in dict.fromkeys(distinct):
+            firsts.setdefault(second, []).append(first)
+        parts = (f"{_with_set_names(names).replace(', ', '/')} with {second}" for second, names in firsts.items())
+        pairs = ", ".join(parts)
+    return ", ".join(filter(None, [_with_set_names(dtype for (dtype,) in alike), pairs]))
 
 
 def _with_set_names(dtypes: Iterable[str]) -> str:
@@ -88,11 +94,3 @@ def _with_set_names(dtypes: Iterable[str]) -> str:
             names.append(name)
             left = [dtype for dtype in left if dtype not in members]
     return ", ".join([*names, *left])
-
-
-def _pairs_text(pairs: Iterable[tuple[str, ...]]) -> str:
-    """Join pairs of dtypes as ``a/b with c``: pairs with the same second dtype share a part."""
-    firsts: dict[str, list[str]] = {}
-    for first, second in dict.fromkeys(pairs):
-        firsts.setdefault(second, []).append(first)
-    return ", ".join(f"{_with_set_names(names).replace(', ', '/')} with {second}" for second, names in firsts.items())

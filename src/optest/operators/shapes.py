@@ -53,7 +53,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         if shape == result:
             continue
         rank = max(len(result), len(shape))
-        left, right = _padded(result, rank), _padded(shape, rank)
+        left, right = _with_leading_ones(result, rank), _with_leading_ones(shape, rank)
         for position, (a, b) in enumerate(zip(left, right, strict=True)):
             if a != b and 1 not in (a, b):
                 raise UnfitArguments(
@@ -64,7 +64,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return result
 
 
-def _padded(shape: Shape, rank: int) -> Shape:
+def _with_leading_ones(shape: Shape, rank: int) -> Shape:
     return (1,) * (rank - len(shape)) + shape
 
 
@@ -72,7 +72,7 @@ def broadcasts_to(shape: Shape, target: Shape) -> bool:
     """Return whether ``shape`` broadcasts to exactly ``target``."""
     if len(shape) > len(target):
         return False
-    return all(a in (1, b) for a, b in zip(_padded(shape, len(target)), target, strict=True))
+    return all(a in (1, b) for a, b in zip(_with_leading_ones(shape, len(target)), target, strict=True))
 
 
 def normalize_dim(dim: int, rank: int, name: str = "dim") -> int:
@@ -184,14 +184,14 @@ def required_inputs(specs: Specs, *names: str) -> list[TensorSpec]:
     return [require_spec(specs, index, name) for index, name in enumerate(names)]
 
 
-def optional_input(specs: Specs, index: int) -> TensorSpec | None:
+def optional_spec(specs: Specs, index: int) -> TensorSpec | None:
     """Return the input at ``index``; None if it is left out."""
     return specs[index] if len(specs) > index else None
 
 
-def rows_of(specs: Specs, index: int) -> int:
+def first_size(specs: Specs, index: int) -> int:
     """Return the first size of the input at ``index``; 1 if it is a scalar or left out."""
-    spec = optional_input(specs, index)
+    spec = optional_spec(specs, index)
     return spec.shape[0] if spec is not None and spec.rank else 1
 
 

@@ -108,7 +108,7 @@ def signature_samples(
     """
     inputs = [parameter.name for parameter in descriptor.tensors.inputs]
     required = [attribute for attribute in descriptor.attributes if attribute.is_required]
-    unknown = [attribute.name for attribute in required if not _values(attribute)]
+    unknown = [attribute.name for attribute in required if not _legal_values(attribute)]
     if not inputs:
         return SignatureSamples(how="it has no inputs")
     if unknown:
@@ -117,7 +117,7 @@ def signature_samples(
     variants = descriptor.dtype_variants or tuple([(name,) for name in EVERY_FLOAT])
     variants = tuple([variant for variant in variants if len(variant) in (1, len(inputs))]) or variants
     rows = [dict(zip(inputs, row * len(inputs) if len(row) == 1 else row, strict=False)) for row in variants]
-    usual = {attribute.name: _values(attribute)[0] for attribute in required}
+    usual = {attribute.name: _legal_values(attribute)[0] for attribute in required}
     declared = descriptor.tensors.declaration
     has_indices = any(dtype(rows[0][name]).kind in (Kind.INT, Kind.UINT) for name in inputs)
     # Some functions have no use for a 0 among their integers, such as numbers of heads or of steps.
@@ -182,7 +182,7 @@ def signature_samples(
     return SignatureSamples(samples=samples, how="; ".join([f"{sets}; of shapes as {shapes}", *notes]))
 
 
-def _values(attribute: Attribute) -> Sequence[Any]:
+def _legal_values(attribute: Attribute) -> Sequence[Any]:
     """Return all values of a bool or a choice, none for other attributes."""
     return attribute.choices or ((False, True) if attribute.type == "bool" else ())
 
@@ -207,7 +207,7 @@ def _of_attributes(
     optional = tuple(tensor.name for tensor in calls.tensors if tensor.is_optional)
     usual, attributes = calls.descriptor.bind(calls.usual), calls.descriptor.attributes
     dimensions = calls.dimensions()
-    unbounded = [a.name for a in attributes if not _values(a) and a.name not in dimensions]
+    unbounded = [a.name for a in attributes if not _legal_values(a) and a.name not in dimensions]
     plain, numbers = calls.trial(calls.call(small), "") if calls.is_sought else "", dict[str, Any]()
     for name, number in ((key, value) for key in unbounded for value in _other_numbers(key, usual[key])):
         if name not in numbers and isinstance(plain, Trial):
@@ -217,7 +217,7 @@ def _of_attributes(
         example = f"--attr {fixed[0]}={next(iter(_other_numbers(fixed[0], usual[fixed[0]])), '…')} sets another"
         how = example if calls.is_sought else "choices=(…) would be varied"
         notes.append(f"{', '.join(fixed)} only at the default; {how}")
-    choices = [(a.name, value) for a in attributes for value in _values(a) if value != usual[a.name]]
+    choices = [(a.name, value) for a in attributes for value in _legal_values(a) if value != usual[a.name]]
     pairs = [dict(pair) for pair in combinations(choices, 2) if pair[0][0] != pair[1][0]]
     changes = [*({name: value} for name, value in [*choices, *numbers.items()]), *pairs[:_MOST_PAIRS]]
     left_out = dict.fromkeys([*zip(optional, strict=True), *([optional] if optional else [])])

@@ -19,7 +19,7 @@ from optest.spec.case import (
     Xfail,
 )
 from optest.spec.dtypes import DTYPES, DType, Kind, dtype, dtype_names
-from optest.spec.operator import TIERS, Interval, OperatorDescriptor, Sample, Tier
+from optest.spec.operator import TIERS, Call, Interval, Meaning, OperatorDescriptor, Sample, Spelling, Tier
 from optest.spec.outcome import (
     BAD_STATUSES,
     MERGED_KEYS,
@@ -50,7 +50,6 @@ from optest.spec.references import (
 )
 from optest.spec.run import RunInfo, RunSummary
 from optest.spec.signature import REQUIRED, Attribute, Parameter, Signature, UnfitArguments
-from optest.spec.spelling import Call, Meaning, Spelling
 from optest.spec.tensors import TensorSpec, contiguous_strides, format_shape
 
 __all__ = [

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from optest.spec.call_names import CanonicalName, canonical
+from optest.spec.signature import is_integer
 
 _T = TypeVar("_T")
 # Longer texts are rejected before they are parsed.
@@ -71,7 +72,7 @@ class Call:
     def values(self) -> Iterator[Any]:
         """Yield every argument value; of lists, tuples and slices the elements instead."""
         for value in (*self.args, *self.kwargs.values()):
-            yield from _flatten(value)
+            yield from _leaves(value)
 
     def tensors(self) -> list[int]:
         """Return the indices of the tensor inputs in the order of the call."""
@@ -89,10 +90,10 @@ class Call:
         )
 
 
-def _flatten(value: Any) -> Iterator[Any]:
+def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, (list, tuple)):
         for element in value:
-            yield from _flatten(element)
+            yield from _leaves(element)
     elif isinstance(value, slice):
         yield from (value.start, value.stop, value.step)
     else:
@@ -164,7 +165,7 @@ def parse_call(text: str) -> Call:
         NotLiteral: if the text is no call, or its arguments are not literal values.
     """
     # Cached: many cases make the same call with other tensors.
-    return _parse(text, _call)
+    return _parse_expression(text, _call_of_tree)
 
 
 def parse_value(text: str) -> Any:
@@ -173,10 +174,10 @@ def parse_value(text: str) -> Any:
     Raises:
         NotLiteral: for any other text; it is never evaluated.
     """
-    return _parse(text.strip(), _value)
+    return _parse_expression(text.strip(), _literal)
 
 
-def _parse(text: str, read: Callable[[ast.expr], _T]) -> _T:
+def _parse_expression(text: str, read: Callable[[ast.expr], _T]) -> _T:
     """Parse ``text`` and return what ``read`` makes of its syntax tree.
 
     Raises:
@@ -189,22 +190,24 @@ def _parse(text: str, read: Callable[[ast.expr], _T]) -> _T:
     except NotLiteral:
         raise
     except (SyntaxError, ValueError) as error:
-        raise NotLiteral(f"{_cut(text)} is no Python value: {_cut(str(getattr(error, 'msg', error)))}") from None
+        raise NotLiteral(
+            f"{_excerpt(text)} is no Python value: {_excerpt(str(getattr(error, 'msg', error)))}"
+        ) from None
     except (RecursionError, MemoryError):
-        raise NotLiteral(f"{_cut(text)} is nested too deeply") from None
+        raise NotLiteral(f"{_excerpt(text)} is nested too deeply") from None
 
 
-def _call(tree: ast.expr) -> Call:
+def _call_of_tree(tree: ast.expr) -> Call:
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Name, ast.Attribute)):
-        raise NotLiteral(f"{_source(tree)} is no call")
+        raise NotLiteral(f"{_code_of(tree)} is no call")
     kwargs: dict[str, Any] = {}
     for keyword in tree.keywords:
         if keyword.arg is None:
             raise NotLiteral("the call has **, expected every argument written out")
         if keyword.arg in kwargs:
             raise NotLiteral(f"{keyword.arg} is set twice")
-        kwargs[keyword.arg] = _value(keyword.value)
-    return Call(_dotted(tree.func), tuple([_value(argument) for argument in tree.args]), kwargs)
+        kwargs[keyword.arg] = _literal(keyword.value)
+    return Call(_dotted(tree.func), tuple([_literal(argument) for argument in tree.args]), kwargs)
 
 
 _NAMES: Mapping[str, Any] = {"inf": math.inf, "nan": math.nan, "Ellipsis": Ellipsis}
@@ -212,24 +215,24 @@ _INDEX = re.compile("0|[1-9][0-9]{0,5}")
 _ALLOWED = "allowed are numbers, strings, None, True, False, Ellipsis, inf, nan, slice(), lists and tuples"
 
 
-def _value(node: ast.expr) -> Any:
+def _literal(node: ast.expr) -> Any:
     """Return the value of a literal expression; raise NotLiteral for any other expression."""
     match node:
         case ast.Constant(value=value) if not isinstance(value, bytes):
             return _require_short(value) if type(value) is int else value
         case ast.List(elts=elements):
-            return [_value(element) for element in elements]
+            return [_literal(element) for element in elements]
         case ast.Tuple(elts=elements):
-            return tuple([_value(element) for element in elements])
+            return tuple([_literal(element) for element in elements])
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-            number = _value(operand)
+            number = _literal(operand)
             if isinstance(number, bool) or not isinstance(number, (int, float, complex)):
-                raise NotLiteral(f"{_source(node)} has a sign before a value that is no number")
+                raise NotLiteral(f"{_code_of(node)} has a sign before a value that is no number")
             return -number if isinstance(sign, ast.USub) else number
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as sign, right=ast.Constant(value=complex() as imaginary)):
-            real = _value(left)
+            real = _literal(left)
             if isinstance(real, bool) or not isinstance(real, (int, float)):
-                raise NotLiteral(f"{_source(node)} is computed; {_ALLOWED}")
+                raise NotLiteral(f"{_code_of(node)} is computed; {_ALLOWED}")
             return real + imaginary if isinstance(sign, ast.Add) else real - imaginary
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
@@ -240,21 +243,25 @@ def _value(node: ast.expr) -> Any:
             library, *attributes = name.split(".")
             if library != "torch" or any(attribute.startswith("_") for attribute in attributes):
                 raise NotLiteral(
-                    f"{_source(node)} is an attribute; the only names allowed as values are constants of torch, such "
+                    f"{_code_of(node)} is an attribute; the only names allowed as values are constants of torch, such "
                     "as torch.float32"
                 )
             return TorchName(name)
         case ast.Call(func=ast.Name(id="slice"), args=bounds, keywords=[]) if 1 <= len(bounds) <= 3:
-            return slice(*[_slice_bound(bound) for bound in bounds])
+            values = [_literal(bound) for bound in bounds]
+            for bound, value in zip(bounds, values, strict=True):
+                if not (value is None or isinstance(value, TensorRef) or is_integer(value)):
+                    raise NotLiteral(f"a bound of the slice is {_code_of(bound)}, expected an integer or None")
+            return slice(*values)
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as word)], keywords=[]):
             try:
                 return float(word)
             except ValueError:
                 raise NotLiteral(f"float({word!r}) is no number") from None
         case ast.Call(func=ast.Name(id="complex"), args=[real, imaginary], keywords=[]):
-            parts = _value(real), _value(imaginary)
+            parts = _literal(real), _literal(imaginary)
             if any(type(part) not in (int, float) for part in parts):
-                raise NotLiteral(f"{_source(node)} has other arguments, expected two real numbers")
+                raise NotLiteral(f"{_code_of(node)} has other arguments, expected two real numbers")
             return complex(*parts)
         case ast.Call(
             func=ast.Name(id="device") | ast.Attribute(value=ast.Name(id="torch"), attr="device"),
@@ -263,14 +270,7 @@ def _value(node: ast.expr) -> Any:
         ):
             return Device(name)
     kind = next((word for node_type, word in _NODE_WORDS.items() if isinstance(node, node_type)), "no value")
-    raise NotLiteral(f"{_source(node)} is {kind}; {_ALLOWED}")
-
-
-def _slice_bound(node: ast.expr) -> Any:
-    value = _value(node)
-    if value is None or isinstance(value, TensorRef) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise NotLiteral(f"a bound of the slice is {_source(node)}, expected an integer or None")
+    raise NotLiteral(f"{_code_of(node)} is {kind}; {_ALLOWED}")
 
 
 def _dotted(node: ast.expr) -> str:
@@ -280,7 +280,7 @@ def _dotted(node: ast.expr) -> str:
         names.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
-        raise NotLiteral(f"{_source(node)} is no name, expected a dotted name")
+        raise NotLiteral(f"{_code_of(node)} is no name, expected a dotted name")
     return ".".join([node.id, *reversed(names)])
 
 
@@ -304,10 +304,10 @@ _NODE_WORDS: Mapping[type[ast.expr], str] = {
 }
 
 
-def _source(node: ast.expr) -> str:
-    return _cut(ast.unparse(node))
+def _code_of(node: ast.expr) -> str:
+    return _excerpt(ast.unparse(node))
 
 
-def _cut(text: str) -> str:
+def _excerpt(text: str) -> str:
     # Longer excerpts would hide the rest of the message.
     return text if len(text) <= 60 else f"{text[:57]}..."

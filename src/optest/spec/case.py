@@ -311,7 +311,10 @@ class TestCase:
         """Return everything that determines the computation as plain data, without name, tags, tolerance, backend."""
         return {
             "op": self.descriptor.name,
-            "inputs": [_argument_signature(argument) for argument in self.inputs],
+            "inputs": [
+                [x.path, *_spec_signature(x.spec), [x.fill.kind, *filter(None, [dict(x.fill.parameters)])]]
+                for x in self.inputs
+            ],
             "outputs": [_spec_signature(spec) for spec in self.outputs],
             "attributes": stated_attributes(self.descriptor, self.attributes),
             "generator": self.generator,
@@ -357,13 +360,6 @@ def _spec_signature(spec: TensorSpec) -> list[Any]:
     if spec.is_plain:
         return [spec.dtype.name, list(spec.shape)]
     return [spec.dtype.name, list(spec.shape), list(spec.strides or ()), spec.offset]
-
-
-def _argument_signature(argument: Argument) -> list[Any]:
-    fill: list[Any] = [argument.fill.kind]
-    if argument.fill.parameters:
-        fill.append(dict(argument.fill.parameters))
-    return [argument.path, *_spec_signature(argument.spec), fill]
 
 
 def signature_text(case: TestCase) -> str:

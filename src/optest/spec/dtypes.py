@@ -99,7 +99,7 @@ def _complex(name: str, part: DType, *aliases: str) -> DType:
     return replace(part, name=name, kind=Kind.COMPLEX, bits=2 * part.bits, aliases=aliases)
 
 
-def _integer(name: str, bits: int, *aliases: str) -> DType:
+def _integer_dtype(name: str, bits: int, *aliases: str) -> DType:
     return DType(name=name, kind=Kind.UINT if name.startswith("u") else Kind.INT, bits=bits, aliases=aliases)
 
 
@@ -108,16 +108,16 @@ _FLOAT64 = _float("float64", 64, 53, -1022, 1023, "fp64", "f64", "double")
 
 DTYPES: tuple[DType, ...] = (
     DType(name="bool", kind=Kind.BOOL, bits=8, aliases=("boolean", "bool_", "b8", "pred")),
-    _integer("int4", 4, "i4", "s4"),
-    _integer("uint4", 4, "u4"),
-    _integer("int8", 8, "i8", "s8", "char"),
-    _integer("uint8", 8, "u8", "byte"),
-    _integer("int16", 16, "i16", "s16", "short"),
-    _integer("uint16", 16, "u16"),
-    _integer("int32", 32, "i32", "s32", "int"),
-    _integer("uint32", 32, "u32"),
-    _integer("int64", 64, "i64", "s64", "long"),
-    _integer("uint64", 64, "u64"),
+    _integer_dtype("int4", 4, "i4", "s4"),
+    _integer_dtype("uint4", 4, "u4"),
+    _integer_dtype("int8", 8, "i8", "s8", "char"),
+    _integer_dtype("uint8", 8, "u8", "byte"),
+    _integer_dtype("int16", 16, "i16", "s16", "short"),
+    _integer_dtype("uint16", 16, "u16"),
+    _integer_dtype("int32", 32, "i32", "s32", "int"),
+    _integer_dtype("uint32", 32, "u32"),
+    _integer_dtype("int64", 64, "i64", "s64", "long"),
+    _integer_dtype("uint64", 64, "u64"),
     # OCP 8-bit formats: e4m3fn has no infinity and its largest value is 448; e5m2 follows IEEE 754.
     _float(
         *("float8_e4m3fn", 8, 4, -6, 8),

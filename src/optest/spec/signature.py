@@ -258,24 +258,25 @@ def value_text(value: Any) -> str:
     return str(list(value) if isinstance(value, tuple) else value)
 
 
-def _is_int(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
+    """Return whether ``value`` is a Python integer, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _canonical_value(kind: str, value: Any) -> Any:
     """Return ``value`` converted to the attribute type ``kind``, or ``_UNFIT`` if it has another type."""
     match kind:
-        case "int" if _is_int(value):
+        case "int" if is_integer(value):
             return value
-        case "float" if _is_int(value) or isinstance(value, float):
+        case "float" if is_integer(value) or isinstance(value, float):
             return float(value)
-        case "bool" if isinstance(value, bool) or (_is_int(value) and value in (0, 1)):  # ONNX has 0 and 1
+        case "bool" if isinstance(value, bool) or (is_integer(value) and value in (0, 1)):  # ONNX has 0 and 1
             return bool(value)
         case "str" if isinstance(value, str):
             return value
-        case "ints" if _is_int(value):
+        case "ints" if is_integer(value):
             return (value,)
-        case "ints" if isinstance(value, (list, tuple)) and all(map(_is_int, value)):
+        case "ints" if isinstance(value, (list, tuple)) and all(map(is_integer, value)):
             return tuple(value)
         case "dtype" if isinstance(value, (str, DType)):
             return dtype(value).name

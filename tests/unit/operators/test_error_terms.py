@@ -1,4 +1,4 @@
-"""Bounds of the rules: torch passes at every width, slightly wrong results fail."""
+"""Bounds of the rules: slightly wrong results fail."""
 
 from __future__ import annotations
 
@@ -7,73 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_arrays import measured, right, rounded, rows, share_of_limit, truncated, verdict_of
-from references import by_torch
+from judged_arrays import measured, right, rounded, rows, share_of_limit, truncated
 
-from optest.numerics import dtype_of, round_to, widen
-from optest.operators import operators
-from optest.spec import Status, dtype
+from optest.numerics import dtype_of, widen
 
 Array = np.ndarray[Any, Any]
 Inputs = list["Array | None"]
 
 f4 = np.float32
-DTYPES = ("float64", "float32", "float16", "bfloat16")
-WIDTHS = (1, 17, 4096, 65536)
-
-FUNCTIONS: dict[str, tuple[float, float]] = {
-    "exp": (-15, 11),
-    "expm1": (-15, 11),
-    "log": (1e-3, 1e3),
-    "log1p": (-0.99, 1e3),
-    "sqrt": (0, 1e3),
-    "rsqrt": (1e-3, 1e3),
-    "reciprocal": (0.01, 100),
-    "sin": (-100, 100),
-    "cos": (-100, 100),
-    "tanh": (-10, 10),
-    "erf": (-6, 6),
-    "erfinv": (-1, 1),
-    "digamma": (0.1, 1e3),
-    "floor": (-1e3, 1e3),
-    "ceil": (-1e3, 1e3),
-    "round": (-1e3, 1e3),
-    "trunc": (-1e3, 1e3),
-    "neg": (-9, 9),
-    "abs": (-9, 9),
-    "sign": (-9, 9),
-}
-BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt", "logaddexp")
-ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "selu", "hardswish", "gelu")),
-    ("leaky_relu", {"negative_slope": -0.3}),
-    ("softplus", {"beta": 0.3, "threshold": 2.0}),
-    ("softplus", {"beta": 3.0}),
-    ("elu", {"alpha": -1.7}),
-    ("gelu", {"approximate": "tanh"}),
-]
 NORMALIZATIONS = ("softmax", "log_softmax", "causal_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm")
 REDUCTIONS = ("sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod")
+
+
 # torch computes them in 16 bits on a CPU, which its expectations record.
-ROUNDED_ON_THE_WAY = ("rsqrt", "erf", "floor_divide", "log_softmax", "prod", "logsumexp")
-
-
-def drawn(operator: str, name: str, width: int) -> list[Array]:
-    """Return random inputs of an elementwise operator; for activations half of them are near 0."""
-    rng = np.random.default_rng([0, width])
-    count = len(operators.get(operator).tensors.inputs)
-    if operator in FUNCTIONS:
-        values = [rng.uniform(*FUNCTIONS[operator], width)]
-    elif operator == "pow":
-        values = [rng.uniform(0.1, 8, width), rng.uniform(-4, 4, width)]
-    elif operator in BINARY:
-        values = [rng.standard_normal(width) * 3, rng.uniform(0.25, 8, width) * rng.choice([-1.0, 1.0], width)]
-    else:
-        near, far = rng.standard_normal(width), rng.uniform(-110, 110, width)
-        values = [np.where(rng.random(width) < 0.5, near, far), rng.standard_normal(width) * 3]
-    return [round_to(each, dtype(name)) for each in values[:count]]
-
-
 def over_rows(operator: str, x: Array, *, affine: bool = False) -> tuple[Inputs, dict[str, Any]]:
     """Return inputs and attributes of a call over the rows of ``x``, with weight and bias if ``affine``."""
     width = x.shape[-1]
@@ -94,35 +40,6 @@ def over_rows(operator: str, x: Array, *, affine: bool = False) -> tuple[Inputs,
     if operator == "causal_softmax":
         return [x[: min(width, len(x))]], {}
     return ([x[0], x[1]], {}) if operator == "dot" else ([x], {"dim": -1})
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize(
-    ("operator", "attributes"), [*((each, {}) for each in (*FUNCTIONS, *BINARY)), *ACTIVATIONS], ids=str
-)
-def test_torch_elementwise_stays_within_bounds(operator: str, attributes: dict[str, Any], name: str) -> None:
-    # One seed here and below; benchmarks/honest.py --source widths uses a hundred.
-    for width in (1, WIDTHS[-1]):
-        assert_inside(operator, list(drawn(operator, name, width)), attributes, name)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("operator", [*(x for x in NORMALIZATIONS if x != "causal_softmax"), *REDUCTIONS, "dot"])
-def test_torch_rows_stay_within_bounds(operator: str, name: str) -> None:
-    kind = "exponents" if "softmax" in operator or operator == "logsumexp" else "normal"
-    for width in WIDTHS:
-        if operator != "var" or width > 1:
-            x = rows("factors" if operator == "prod" else kind, width, name)[: 2 if width > 4096 else 32]
-            assert_inside(operator, *over_rows(operator, x, affine=True), name)
-
-
-def assert_inside(operator: str, inputs: Inputs, attributes: dict[str, Any], name: str) -> None:
-    if name in ("float16", "bfloat16") and operator in ROUNDED_ON_THE_WAY:
-        return
-    verdict = verdict_of(operator, inputs, by_torch(operator, *inputs, **attributes), **attributes)
-    assert verdict.status is Status.PASSED, verdict.message
 
 
 def is_inside(operator: str, inputs: Inputs, values: Any, attributes: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import FLOATS, INTEGERS, Inferred, inferred, of_torch, spec
+from references import FLOATS, INTEGERS, inferred, of_torch, spec
 
 from optest.operators import shapes
 from optest.spec import DTYPES, UnfitArguments, dtype
@@ -23,23 +23,6 @@ TORCH_DTYPES = ("bool", *INTEGERS, *FLOATS, "complex64", "complex128")
 def meta(shape: tuple[int, ...], name: str = "float32") -> Any:
     torch = pytest.importorskip("torch")
     return torch.empty(shape, dtype=getattr(torch, name), device="meta")
-
-
-def complex32_left_out(result: Inferred) -> Inferred:
-    """Return None for complex32, which optest does not support."""
-    return None if result is not None and result[0][0] == "complex32" else result
-
-
-@pytest.mark.torch
-@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-@given(SHAPES, SHAPES, st.sampled_from(TORCH_DTYPES), st.sampled_from(TORCH_DTYPES))
-@settings(max_examples=100, deadline=None)
-def test_add_and_div_broadcast_and_promote_as_torch(
-    left: tuple[int, ...], right: tuple[int, ...], a: str, b: str
-) -> None:
-    specs = [spec(left, a), spec(right, b)]
-    assert inferred("add", *specs) == complex32_left_out(of_torch(lambda: meta(left, a) + meta(right, b)))
-    assert inferred("div", *specs) == complex32_left_out(of_torch(lambda: meta(left, a) / meta(right, b)))
 
 
 @pytest.mark.torch

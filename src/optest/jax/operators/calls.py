@@ -30,6 +30,11 @@ class JaxCall:
     gap: Gap = no_gap
 
 
+def unsupported_if(why: str, condition: Callable[[Specs, Attributes], bool]) -> Gap:
+    """Reject cases that meet ``condition``, with the reason ``why``."""
+    return lambda specs, attributes: why if condition(specs, attributes) else None
+
+
 def lacks(name: str, **usual: Any) -> Gap:
     """Reject cases whose attributes differ from the values in ``usual``: the JAX function ``name`` lacks them."""
 
@@ -72,3 +77,17 @@ def first_gap(*gaps: Gap) -> Gap:
         return next((why for check in gaps if (why := check(specs, attributes)) is not None), None)
 
     return gap
+
+
+CALLS: dict[str, JaxCall] = {}
+"""JAX calls by canonical operator name."""
+
+
+def computes(operator: str, *gaps: Gap) -> Callable[[Callable[[Tensors, Attributes], Any]], Any]:
+    """Register the decorated function in :data:`CALLS` as the JAX call of an operator."""
+
+    def add(function: Callable[[Tensors, Attributes], Any]) -> Any:
+        CALLS[operator] = JaxCall(function, first_gap(*gaps))
+        return function
+
+    return add

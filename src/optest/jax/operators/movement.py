@@ -9,12 +9,26 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank, takes_no
+from optest.jax.operators.calls import (
+    CALLS,
+    Attributes,
+    Gap,
+    JaxCall,
+    Specs,
+    Tensors,
+    computes,
+    first_gap,
+    lacks,
+    of_rank,
+    takes_no,
+    unsupported_if,
+)
 from optest.operators.shapes import normalize_dim, slices_of
 from optest.spec import Kind
 
 
-def _split(tensors: Tensors, attributes: Attributes) -> Any:
+@computes("split")
+def _jax_split(tensors: Tensors, attributes: Attributes) -> Any:
     """Split along ``dim``; the attribute has the sizes of the parts, or one size of all parts except the last."""
     (source,), dim, sizes = tensors, attributes.get("dim", 0), attributes["split_size_or_sections"]
     length = source.shape[dim]
@@ -25,7 +39,8 @@ def _split(tensors: Tensors, attributes: Attributes) -> Any:
     return jnp.split(source, list(accumulate(sizes))[:-1], axis=dim)
 
 
-def _slice(tensors: Tensors, attributes: Attributes) -> Any:
+@computes("slice")
+def _jax_slice(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
     index: list[Any] = [slice(None)] * source.ndim
     for dim, *bound in slices_of(attributes):
@@ -54,12 +69,8 @@ def _other_pad(specs: Specs, attributes: Attributes) -> str | None:
     return None
 
 
-def _other_shifts(_: Specs, attributes: Attributes) -> str | None:
-    shifts, dims = attributes["shifts"], attributes.get("dims") or (None,)
-    return None if len(shifts) == len(dims) else "jnp.roll broadcasts shifts and axes, the operator does not"
-
-
-def _pad(tensors: Tensors, attributes: Attributes) -> Any:
+@computes("pad", _other_pad)
+def _jax_pad(tensors: Tensors, attributes: Attributes) -> Any:
     (source,), widths = tensors, _widths(tensors[0].ndim, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode != "constant":
@@ -70,24 +81,14 @@ def _pad(tensors: Tensors, attributes: Attributes) -> Any:
     return lax.pad(source, value, [(before, behind, 0) for before, behind in widths])
 
 
-def _other_rank(specs: Specs, _: Attributes) -> str | None:
-    ranks = {spec.rank for spec in specs if spec is not None}
-    return "jnp.concatenate needs arrays of equal rank, also of empty ones" if len(ranks) > 1 else None
-
-
 # Indexing.
 
 
-def _take(axis: int | None, *gaps: Gap) -> JaxCall:
+def _jax_take(axis: int | None, *gaps: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         return jnp.take(tensors[0], tensors[1], axis=attributes.get("dim", axis))
 
     return JaxCall(call, first_gap(*gaps))
-
-
-def _scalar_index(specs: Specs, _: Attributes) -> str | None:
-    is_scalar = specs[1] is not None and not specs[1].rank
-    return "jnp.take drops the dimension for a 0-d index, the operator keeps it" if is_scalar else None
 
 
 def _unindexed_sizes(specs: Specs, attributes: Attributes) -> list[tuple[int, int]]:
@@ -99,20 +100,14 @@ def _unindexed_sizes(specs: Specs, attributes: Attributes) -> list[tuple[int, in
     return [pair for axis, pair in sizes if axis != dim % source.rank]
 
 
-def _shorter_index(specs: Specs, attributes: Attributes) -> str | None:
-    differs = any(size != length for length, size in _unindexed_sizes(specs, attributes))
-    return "jnp.take_along_axis needs an index of the input's sizes in all dimensions except dim" if differs else None
-
-
-def _beyond_input(specs: Specs, attributes: Attributes) -> str | None:
-    is_beyond = any(size > length for length, size in _unindexed_sizes(specs, attributes))
-    return "JAX drops updates beyond the input, the operator refuses them" if is_beyond else None
-
-
+_BEYOND_INPUT = unsupported_if(
+    "JAX drops updates beyond the input, the operator refuses them",
+    lambda specs, attributes: any(size > length for length, size in _unindexed_sizes(specs, attributes)),
+)
 _NO_BOOL = takes_no("Array.at[…].add", Kind.BOOL)
 
 
-def _scatter(method: str, *gaps: Gap) -> JaxCall:
+def _jax_scatter(method: str, *gaps: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
         part = written[tuple(slice(size) for size in index.shape)]
@@ -133,55 +128,74 @@ def _along_index(method: str, *gaps: Gap) -> JaxCall:
     return JaxCall(call, first_gap(*gaps))
 
 
-def _topk(tensors: Tensors, attributes: Attributes) -> Any:
+@computes("topk", lacks("lax.top_k", largest=True))
+def _jax_topk(tensors: Tensors, attributes: Attributes) -> Any:
     dim = attributes.get("dim", -1)
     values, indices = lax.top_k(jnp.moveaxis(tensors[0], dim, -1), attributes["k"])
     # lax.top_k returns int32 indices, the operator int64.
     return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim).astype(jnp.int64)
 
 
-def _sort(tensors: Tensors, attributes: Attributes) -> Any:
+@computes("sort")
+def _jax_sort(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
     options = {"axis": attributes.get("dim", -1), "stable": True, "descending": attributes.get("descending", False)}
     return jnp.sort(source, **options), jnp.argsort(source, **options)
 
 
-CALLS: dict[str, JaxCall] = {
-    "transpose": JaxCall(lambda tensors, attributes: jnp.swapaxes(tensors[0], attributes["dim0"], attributes["dim1"])),
-    "permute": JaxCall(lambda tensors, attributes: jnp.transpose(tensors[0], attributes["dims"])),
-    "reshape": JaxCall(lambda tensors, attributes: jnp.reshape(tensors[0], attributes["shape"])),
-    "broadcast_to": JaxCall(
-        lambda tensors, attributes: jnp.broadcast_to(tensors[0], attributes["size"]),
-        lambda _, attributes: "jnp.broadcast_to has no -1 for a size that stays" if -1 in attributes["size"] else None,
-    ),
-    "tile": JaxCall(lambda tensors, attributes: jnp.tile(tensors[0], attributes["dims"])),
-    "flip": JaxCall(lambda tensors, attributes: jnp.flip(tensors[0], attributes["dims"])),
-    "roll": JaxCall(
-        lambda tensors, attributes: jnp.roll(tensors[0], attributes["shifts"], attributes.get("dims") or None),
-        _other_shifts,
-    ),
-    "tril": JaxCall(lambda tensors, attributes: jnp.tril(tensors[0], attributes.get("diagonal", 0))),
-    "triu": JaxCall(lambda tensors, attributes: jnp.triu(tensors[0], attributes.get("diagonal", 0))),
-    "concat": JaxCall(
-        lambda tensors, attributes: jnp.concatenate(list(tensors), axis=attributes.get("dim", 0)), _other_rank
-    ),
-    "split": JaxCall(_split),
-    "slice": JaxCall(_slice),
-    "pad": JaxCall(_pad, _other_pad),
-    "clone": JaxCall(lambda tensors, _: jnp.copy(tensors[0])),
-    "zeros_like": JaxCall(lambda tensors, _: jnp.zeros_like(tensors[0])),
-    "ones_like": JaxCall(lambda tensors, _: jnp.ones_like(tensors[0])),
-    "gather": JaxCall(
-        lambda tensors, attributes: jnp.take_along_axis(tensors[0], tensors[1], axis=attributes["dim"]),
-        _shorter_index,
-    ),
-    "index_select": _take(None, _scalar_index),
-    "take": _take(None),
-    "embedding": _take(0, lacks("jnp.take", padding_idx=None), of_rank("jnp.take", 0, "weight", 2)),
-    "scatter": _scatter("set", _beyond_input),
-    "scatter_add": _scatter("add", _NO_BOOL, _beyond_input),
-    "index_copy": _along_index("set"),
-    "index_add": _along_index("add", lacks("Array.at[…].add", alpha=1.0), _NO_BOOL),
-    "topk": JaxCall(_topk, lacks("lax.top_k", largest=True)),
-    "sort": JaxCall(_sort),
-}
+CALLS.update(
+    {
+        "transpose": JaxCall(
+            lambda tensors, attributes: jnp.swapaxes(tensors[0], attributes["dim0"], attributes["dim1"])
+        ),
+        "permute": JaxCall(lambda tensors, attributes: jnp.transpose(tensors[0], attributes["dims"])),
+        "reshape": JaxCall(lambda tensors, attributes: jnp.reshape(tensors[0], attributes["shape"])),
+        "broadcast_to": JaxCall(
+            lambda tensors, attributes: jnp.broadcast_to(tensors[0], attributes["size"]),
+            unsupported_if(
+                "jnp.broadcast_to has no -1 for a size that stays", lambda _, attributes: -1 in attributes["size"]
+            ),
+        ),
+        "tile": JaxCall(lambda tensors, attributes: jnp.tile(tensors[0], attributes["dims"])),
+        "flip": JaxCall(lambda tensors, attributes: jnp.flip(tensors[0], attributes["dims"])),
+        "roll": JaxCall(
+            lambda tensors, attributes: jnp.roll(tensors[0], attributes["shifts"], attributes.get("dims") or None),
+            unsupported_if(
+                "jnp.roll broadcasts shifts and axes, the operator does not",
+                lambda _, attributes: len(attributes["shifts"]) != len(attributes.get("dims") or (None,)),
+            ),
+        ),
+        "tril": JaxCall(lambda tensors, attributes: jnp.tril(tensors[0], attributes.get("diagonal", 0))),
+        "triu": JaxCall(lambda tensors, attributes: jnp.triu(tensors[0], attributes.get("diagonal", 0))),
+        "concat": JaxCall(
+            lambda tensors, attributes: jnp.concatenate(list(tensors), axis=attributes.get("dim", 0)),
+            unsupported_if(
+                "jnp.concatenate needs arrays of equal rank, also of empty ones",
+                lambda specs, _: len({spec.rank for spec in specs if spec is not None}) > 1,
+            ),
+        ),
+        "clone": JaxCall(lambda tensors, _: jnp.copy(tensors[0])),
+        "zeros_like": JaxCall(lambda tensors, _: jnp.zeros_like(tensors[0])),
+        "ones_like": JaxCall(lambda tensors, _: jnp.ones_like(tensors[0])),
+        "gather": JaxCall(
+            lambda tensors, attributes: jnp.take_along_axis(tensors[0], tensors[1], axis=attributes["dim"]),
+            unsupported_if(
+                "jnp.take_along_axis needs an index of the input's sizes in all dimensions except dim",
+                lambda specs, attributes: any(size != length for length, size in _unindexed_sizes(specs, attributes)),
+            ),
+        ),
+        "index_select": _jax_take(
+            None,
+            unsupported_if(
+                "jnp.take drops the dimension for a 0-d index, the operator keeps it",
+                lambda specs, _: specs[1] is not None and not specs[1].rank,
+            ),
+        ),
+        "take": _jax_take(None),
+        "embedding": _jax_take(0, lacks("jnp.take", padding_idx=None), of_rank("jnp.take", 0, "weight", 2)),
+        "scatter": _jax_scatter("set", _BEYOND_INPUT),
+        "scatter_add": _jax_scatter("add", _NO_BOOL, _BEYOND_INPUT),
+        "index_copy": _along_index("set"),
+        "index_add": _along_index("add", lacks("Array.at[…].add", alpha=1.0), _NO_BOOL),
+    }
+)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import onnx
 
-from optest.onnx.nodes import contractions, elementwise, movements, reductions
-from optest.onnx.nodes.node import NodeOf, named
+from optest.onnx.nodes import arithmetic, movements  # noqa: F401 - they add to NODES
+from optest.onnx.nodes.node import NODES, NodeOf, node_with_attributes
 from optest.operators.onnx import SPELLINGS
 from optest.spec import OperatorDescriptor
 
 __all__ = ["NODES", "node_of"]
-
-NODES: dict[str, NodeOf] = {
-    name: node for family in (elementwise, reductions, contractions, movements) for name, node in family.NODES.items()
-}
-"""Functions that build nodes by canonical operator name, for operators that differ in more than names."""
 
 
 def node_of(descriptor: OperatorDescriptor) -> NodeOf | None:
@@ -22,4 +17,4 @@ def node_of(descriptor: OperatorDescriptor) -> NodeOf | None:
     if descriptor.name in NODES:
         return NODES[descriptor.name]
     alias = next((name for name in descriptor.alias_tensors if name not in SPELLINGS and onnx.defs.has(name)), None)
-    return None if alias is None else named(alias)
+    return None if alias is None else node_with_attributes(alias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.onnx.nodes.node import Differs, Node, NodeOf, OnnxCall
+from optest.onnx.nodes.node import NODES, Differs, Node, NodeOf, OnnxCall, builds
 from optest.operators.onnx.movements import PAD_MODES
 from optest.operators.shapes import slices_of
 
@@ -10,7 +10,8 @@ from optest.operators.shapes import slices_of
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 
-def _transpose(call: OnnxCall) -> Node:
+@builds("transpose")
+def _transpose_node(call: OnnxCall) -> Node:
     order = list(range(call.rank))
     if order:
         first, second = call.axis(call["dim0"]), call.axis(call["dim1"])
@@ -18,20 +19,23 @@ def _transpose(call: OnnxCall) -> Node:
     return Node(op="Transpose", attributes={"perm": order or None})
 
 
-def _expand(call: OnnxCall) -> Node:
+@builds("broadcast_to")
+def _expand_node(call: OnnxCall) -> Node:
     if call.is_refused:
         raise Differs("Expand also broadcasts the requested shape to the input, which the operator forbids")
     return Node(op="Expand", attributes={"shape": tuple(1 if size == -1 else size for size in call["size"])})
 
 
-def _tile(call: OnnxCall) -> Node:
+@builds("tile")
+def _tile_node(call: OnnxCall) -> Node:
     dims = tuple(call["dims"])
     if len(dims) > call.rank:
         raise Differs("Tile adds no dimensions")
     return Node(op="Tile", attributes={"repeats": (1,) * (call.rank - len(dims)) + dims})
 
 
-def _flip(call: OnnxCall) -> Node:
+@builds("flip")
+def _flip_node(call: OnnxCall) -> Node:
     axes = tuple(call.axis(dim) for dim in call["dims"])
     if len(set(axes)) < len(axes):
         raise Differs("Slice accepts each axis once")
@@ -40,7 +44,8 @@ def _flip(call: OnnxCall) -> Node:
     return Node(op="Slice", attributes=bounds)
 
 
-def _slice(call: OnnxCall) -> Node:
+@builds("slice")
+def _slice_node(call: OnnxCall) -> Node:
     slices = []
     for axis, start, end, stated in slices_of(call.case.attributes):
         step = 1 if stated is None else int(stated)
@@ -50,7 +55,8 @@ def _slice(call: OnnxCall) -> Node:
     return Node(op="Slice", attributes=dict(zip(("axes", "starts", "ends", "steps"), bounds, strict=True)))
 
 
-def _split(call: OnnxCall) -> Node:
+@builds("split")
+def _split_node(call: OnnxCall) -> Node:
     sizes, axis = call["split_size_or_sections"], call.axis(call["dim"])
     if isinstance(sizes, int):
         length = call.spec().shape[axis]
@@ -60,7 +66,8 @@ def _split(call: OnnxCall) -> Node:
     return Node(op="Split", attributes={"axis": axis, "split": tuple(sizes)}, outputs=len(sizes))
 
 
-def _pad(call: OnnxCall) -> Node:
+@builds("pad")
+def _pad_node(call: OnnxCall) -> Node:
     # ONNX begins with the first dimension, torch with the last.
     stated = call["pad"]
     if len(stated) % 2 or len(stated) > 2 * call.rank:
@@ -75,7 +82,7 @@ def _pad(call: OnnxCall) -> Node:
     return Node(op="Pad", attributes={"pads": (*before, *after), "constant_value": value, "mode": mode})
 
 
-def _scatter(reduction: str) -> NodeOf:
+def _scatter_node(reduction: str) -> NodeOf:
     def node(call: OnnxCall) -> Node:
         _require_dimension(call, "ScatterElements")
         if call.spec(1).shape != call.spec(2).shape:
@@ -85,9 +92,25 @@ def _scatter(reduction: str) -> NodeOf:
     return node
 
 
-def _gather_elements(call: OnnxCall) -> Node:
+@builds("gather")
+def _gather_elements_node(call: OnnxCall) -> Node:
     _require_dimension(call, "GatherElements")
     return Node(op="GatherElements", attributes={"axis": call["dim"]})
+
+
+@builds("index_select")
+def _index_select_node(call: OnnxCall) -> Node:
+    if not call.spec(1).rank:
+        raise Differs("Gather drops the dimension for a scalar index")
+    return Node(op="Gather", attributes={"axis": call["dim"]})
+
+
+@builds("embedding")
+def _embedding_node(call: OnnxCall) -> Node:
+    call.require_rank("the table of rows", 2)
+    if call.is_refused and call["padding_idx"] is not None:
+        raise Differs("Gather has no padding_idx")
+    return Node(op="Gather", attributes={"axis": 0})
 
 
 def _require_dimension(call: OnnxCall, op: str) -> None:
@@ -95,40 +118,21 @@ def _require_dimension(call: OnnxCall, op: str) -> None:
         raise Differs(f"{op} needs at least one dimension")
 
 
-def _index_select(call: OnnxCall) -> Node:
-    if not call.spec(1).rank:
-        raise Differs("Gather drops the dimension for a scalar index")
-    return Node(op="Gather", attributes={"axis": call["dim"]})
-
-
-def _embedding(call: OnnxCall) -> Node:
-    call.require_rank("the table of rows", 2)
-    if call.is_refused and call["padding_idx"] is not None:
-        raise Differs("Gather has no padding_idx")
-    return Node(op="Gather", attributes={"axis": 0})
-
-
-def _topk(call: OnnxCall) -> Node:
+@builds("topk")
+def _topk_node(call: OnnxCall) -> Node:
     stated = {"K": (call["k"],), "axis": call["dim"], "largest": call["largest"], "sorted": call["sorted"]}
     return Node(op="TopK", attributes=stated, outputs=2)
 
 
-NODES: dict[str, NodeOf] = {
-    "transpose": _transpose,
-    "permute": lambda call: Node(op="Transpose", attributes={"perm": [call.axis(dim) for dim in call["dims"]] or None}),
-    "reshape": lambda call: Node(op="Reshape", attributes={"shape": tuple(call["shape"]), "allowzero": 1}),
-    "broadcast_to": _expand,
-    "tile": _tile,
-    "flip": _flip,
-    "slice": _slice,
-    "split": _split,
-    "pad": _pad,
-    "tril": lambda call: Node(op="Trilu", attributes={"upper": False, "k": call["diagonal"]}),
-    "triu": lambda call: Node(op="Trilu", attributes={"upper": True, "k": call["diagonal"]}),
-    "gather": _gather_elements,
-    "index_select": _index_select,
-    "embedding": _embedding,
-    "scatter": _scatter("none"),
-    "scatter_add": _scatter("add"),
-    "topk": _topk,
-}
+NODES.update(
+    {
+        "reshape": lambda call: Node(op="Reshape", attributes={"shape": tuple(call["shape"]), "allowzero": 1}),
+        "permute": lambda call: Node(
+            op="Transpose", attributes={"perm": [call.axis(dim) for dim in call["dims"]] or None}
+        ),
+        "tril": lambda call: Node(op="Trilu", attributes={"upper": False, "k": call["diagonal"]}),
+        "triu": lambda call: Node(op="Trilu", attributes={"upper": True, "k": call["diagonal"]}),
+        "scatter": _scatter_node("none"),
+        "scatter_add": _scatter_node("add"),
+    }
+)

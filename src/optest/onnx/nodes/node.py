@@ -88,20 +88,26 @@ class OnnxCall:
 
 
 NodeOf = Callable[[OnnxCall], Node]
+NODES: dict[str, NodeOf] = {}
+"""Functions that build nodes by canonical operator name, for operators that differ in more than names."""
+
+
+def builds(*operators: str) -> Callable[[NodeOf], NodeOf]:
+    """Register the decorated function in :data:`NODES` under the names of operators."""
+
+    def add(build: NodeOf) -> NodeOf:
+        NODES.update(dict.fromkeys(operators, build))
+        return build
+
+    return add
 
 
 @cache
-def _first_versions() -> dict[str, int]:
-    versions: dict[str, int] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            versions[schema.name] = min(schema.since_version, versions.get(schema.name, schema.since_version))
-    return versions
-
-
 def opset_of(op: str) -> int:
     """Return the opset of a model with this operator: :data:`OPSET`, or that of its first version if later."""
-    return max(OPSET, _first_versions()[op])
+    history = [x for x in onnx.defs.get_all_schemas_with_history() if x.domain == "" and x.name == op]
+    first_version: int = min(x.since_version for x in history)
+    return max(OPSET, first_version)
 
 
 @cache
@@ -110,7 +116,7 @@ def schema_of(op: str) -> Any:
     return onnx.defs.get_schema(op, opset_of(op))
 
 
-def named(op: str) -> NodeOf:
+def node_with_attributes(op: str) -> NodeOf:
     """Return a builder of ``op`` with the case's attributes; their aliases are ONNX's names."""
 
     def node(call: OnnxCall) -> Node:

@@ -32,7 +32,7 @@ from optest.operators.shapes import (
     Specs,
     dense,
     infer_same,
-    optional_input,
+    optional_spec,
     require_float,
     require_spec,
 )
@@ -179,7 +179,7 @@ def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Return an output like gate, or half as long in the last dimension if up is left out."""
     n, outputs = match_declaration(specs, "gate: T[*shape], up?: T[*shape] -> T[*shape]")
     require_float(require_spec(specs, 0, "gate"), "gate")
-    if optional_input(specs, 1) is not None:
+    if optional_spec(specs, 1) is not None:
         return outputs
     if not n.shape or n.shape[-1] % 2:
         raise UnfitArguments(f"gate is {format_shape(n.shape)}, expected an even last dimension, as up is left out")
@@ -267,11 +267,11 @@ def softplus_samples() -> Iterator[Sample]:
 
 
 def swiglu_samples() -> Iterator[Sample]:
-    yield from _gated((-18.0, 18.0))
+    yield from _gated_samples((-18.0, 18.0))
 
 
 def gelu_and_mul_samples() -> Iterator[Sample]:
-    yield from _gated((-9.0, 9.0))
+    yield from _gated_samples((-9.0, 9.0))
     tanh = {"approximate": "tanh"}
     calls = [call(tanh, gate=(4, 37), up=(4, 37)), call(tanh, gate=(4, 74)), call(tanh, gate=(3, 2050))]
     yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
@@ -285,7 +285,7 @@ def _sweep(attributes: dict[str, Any], low: float, high: float) -> dict[str, Any
     return call(attributes, gate=(3, 1021), up=(3, 1021), generator={"gate": wide, "up": "randn"})
 
 
-def _gated(ends: tuple[float, float]) -> Iterator[Sample]:
+def _gated_samples(ends: tuple[float, float]) -> Iterator[Sample]:
     calls = [call(gate=shape, up=shape) for shape in _SHAPES]
     yield from standard_samples(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)
     # One at a time: the underflow of silu(gate) differs between kernels, and would decide about 0·∞.

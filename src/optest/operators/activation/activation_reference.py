@@ -50,7 +50,7 @@ def relu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]
 def leaky_relu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return x above 0, else negative_slope · x."""
     slope = attributes.get("negative_slope", 0.01)
-    return (_evaluated(lambda x: np.where(x > 0, x, x * slope), inputs),)
+    return (_evaluate(lambda x: np.where(x > 0, x, x * slope), inputs),)
 
 
 def sigmoid_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
@@ -67,19 +67,19 @@ def _sigmoid(x: Array) -> Array:
 
 def silu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """Return x · sigmoid(x); NaN for minus infinity, as in torch, which multiplies 0 · ∞."""
-    return (_evaluated(lambda x: x * _sigmoid(x), inputs),)
+    return (_evaluate(lambda x: x * _sigmoid(x), inputs),)
 
 
 def softplus_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return log(1 + exp(beta · x)) / beta, or x if beta · x is above threshold."""
     beta, threshold = attributes.get("beta", 1.0), attributes.get("threshold", 20.0)
-    return (_evaluated(lambda x: np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta), inputs),)
+    return (_evaluate(lambda x: np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta), inputs),)
 
 
 def elu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return x above 0, else alpha · (exp(x) − 1)."""
     alpha = attributes.get("alpha", 1.0)
-    return (_evaluated(lambda x: np.where(x > 0, x, alpha * np.expm1(x)), inputs),)
+    return (_evaluate(lambda x: np.where(x > 0, x, alpha * np.expm1(x)), inputs),)
 
 
 # Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017, with torch's digits.
@@ -94,12 +94,12 @@ def selu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]
         scale, alpha = _SELU_SCALE.astype(x.dtype), _SELU_ALPHA.astype(x.dtype)
         return np.asarray(scale * np.where(x > 0, x, alpha * np.expm1(x)))
 
-    return (_evaluated(selu, inputs),)
+    return (_evaluate(selu, inputs),)
 
 
 def hardswish_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """Return x · min(max(x + 3, 0), 6) / 6; NaN for minus infinity, as in torch, which multiplies 0 · ∞."""
-    return (_evaluated(lambda x: x * (np.minimum(np.maximum(x + 3, 0), 6) / 6), inputs),)
+    return (_evaluate(lambda x: x * (np.minimum(np.maximum(x + 3, 0), 6) / 6), inputs),)
 
 
 def swiglu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
@@ -123,7 +123,7 @@ def gate_and_up(inputs: Inputs) -> tuple[Array, Array]:
     return gate[..., :half], gate[..., half:]
 
 
-def _evaluated(function: Callable[[Array], Array], inputs: Inputs) -> Array:
+def _evaluate(function: Callable[[Array], Array], inputs: Inputs) -> Array:
     array = np.asarray(inputs[0])
     return evaluate_in_spare_precision(function, widen(array), array)
 
@@ -140,18 +140,20 @@ def gelu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
 
 def leaky_relu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Bound the rounding of the slope by |out| below 0. Above 0 there is no arithmetic."""
-    return (ErrorBudget(np.where(as_float64(inputs[0]) < 0, _size(leaky_relu_reference(inputs, attributes)), 0.0)),)
+    return (
+        ErrorBudget(np.where(as_float64(inputs[0]) < 0, _output_size(leaky_relu_reference(inputs, attributes)), 0.0)),
+    )
 
 
 def sigmoid_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Accept 0 below -86.9 (-709.78 in float64), where exp(-x) nears its overflow; there are no further errors."""
     # (1 + tanh(x/2)) / 2 loses the whole tail, and gets no allowance.
-    return (ErrorBudget(_lost_tail(inputs[0], _size(sigmoid_reference(inputs, attributes)))),)
+    return (ErrorBudget(_lost_tail(inputs[0], _output_size(sigmoid_reference(inputs, attributes)))),)
 
 
 def silu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Accept 0 for inputs below -86.9, as for sigmoid."""
-    return (ErrorBudget(_lost_tail(inputs[0], _size(silu_reference(inputs, attributes)))),)
+    return (ErrorBudget(_lost_tail(inputs[0], _output_size(silu_reference(inputs, attributes)))),)
 
 
 def _lost_tail(stored: Any, size: Array) -> Array:
@@ -175,24 +177,24 @@ def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
     if beta != 1:
         share = 1.0 / (1.0 + np.exp(-scaled))
         rounded = np.where(share > 0.0, 2.0 * share * np.abs(scaled), 0.0) + 3.0 * _smallest(inputs[0])
-        worst = rounded / beta + 5.0 * _size(softplus_reference(inputs, attributes))
+        worst = rounded / beta + 5.0 * _output_size(softplus_reference(inputs, attributes))
     is_line = (scaled > threshold) & (threshold >= 20.0)
     curve = np.where(is_line, np.exp(-scaled) / beta / unit_roundoff(np.asarray(inputs[0])), 0.0)
-    return (ErrorBudget(_finite(worst + curve)),)
+    return (ErrorBudget(_finite_budget(worst + curve)),)
 
 
 def elu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Bound the error of alpha · expm1(x) by 10·|out| below 0. Above 0 there is no arithmetic."""
     # It is 5 ulp at least, for expm1 (JAX reaches 4.65 ulp), alpha and the product. exp(x) - 1 loses small results, and
     # gets no allowance.
-    lost = 10.0 * _size(elu_reference(inputs, attributes))
-    return (ErrorBudget(_finite(np.where(as_float64(inputs[0]) < 0, lost, 0.0))),)
+    lost = 10.0 * _output_size(elu_reference(inputs, attributes))
+    return (ErrorBudget(_finite_budget(np.where(as_float64(inputs[0]) < 0, lost, 0.0))),)
 
 
 def selu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Bound the error by |out| above 0, for the rounding of scale, and by 12·|out| below: as elu, and a product."""
     share = np.where(as_float64(inputs[0]) < 0, 12.0, 1.0)
-    return (ErrorBudget(_finite(share * _size(selu_reference(inputs, attributes)))),)
+    return (ErrorBudget(_finite_budget(share * _output_size(selu_reference(inputs, attributes)))),)
 
 
 def hardswish_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -201,14 +203,14 @@ def hardswish_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget
     The cancellation is that of x/6 + ½ below 0: the quotient is 1.25 u off and the sum ½ u, which x multiplies. If 6·x
     overflows float32, so does the formula, and any result is right.
     """
-    x, y = np.abs(as_float64(inputs[0])), _size(hardswish_reference(inputs, attributes))
+    x, y = np.abs(as_float64(inputs[0])), _output_size(hardswish_reference(inputs, attributes))
     worst = 3.0 * y + np.where(x < 3.0, 2.0 * x, 0.0)
     # No budget of a float64 can be that large. 0.99 of the largest number keeps the budget finite; together with |out|,
     # more than a hundredth of it, every result is within the bound.
     if not is_double(np.asarray(inputs[0])):
         top = float(np.finfo(np.float32).max)
         worst = np.where(x > top / 6.0, 0.99 * top / _FLOAT32_U, worst)
-    return (ErrorBudget(_finite(worst)),)
+    return (ErrorBudget(_finite_budget(worst)),)
 
 
 def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -218,24 +220,24 @@ def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, 
     rounding of the product is the rule's ceiling.
     """
     gate, up = gate_and_up(inputs)
-    size = _size(silu_reference([gate], {}))
+    size = _output_size(silu_reference([gate], {}))
     lost = 8.0 * size + _lost_tail(gate, size) + 3.0 * _smallest(gate)
-    return (ErrorBudget(_finite(_finite(lost) * np.abs(as_float64(up)))),)
+    return (ErrorBudget(_finite_budget(_finite_budget(lost) * np.abs(as_float64(up)))),)
 
 
 def gelu_and_mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Bound the error of gelu(gate), 16 ulp and its terms, times |up|; subnormal numbers as for swiglu."""
     gate, up = gate_and_up(inputs)
     (of_gelu,) = gelu_terms([gate], attributes)
-    lost = 32.0 * _size(gelu_reference([gate], attributes)) + of_gelu.worst + 3.0 * _smallest(gate)
-    return (ErrorBudget(_finite(_finite(lost) * np.abs(as_float64(up)))),)
+    lost = 32.0 * _output_size(gelu_reference([gate], attributes)) + of_gelu.worst + 3.0 * _smallest(gate)
+    return (ErrorBudget(_finite_budget(_finite_budget(lost) * np.abs(as_float64(up)))),)
 
 
-def _size(outputs: tuple[Array, ...]) -> Array:
+def _output_size(outputs: tuple[Array, ...]) -> Array:
     return np.abs(outputs[0])
 
 
-def _finite(worst: Array) -> Array:
+def _finite_budget(worst: Array) -> Array:
     # A budget has to be finite.
     return np.asarray(np.minimum(worst, np.finfo(np.float64).max))
 

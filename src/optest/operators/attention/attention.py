@@ -18,7 +18,7 @@ from optest.operators.shapes import (
     broadcast_shapes,
     broadcasts_to,
     dense,
-    optional_input,
+    optional_spec,
     require_spec,
 )
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
@@ -74,7 +74,7 @@ def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> 
     n, _ = match_declaration(specs, "query: T[*q, queries, size], key: T[*k, keys, size], value: T[*v, keys, width]")
     require_window(attributes)
     batch = (_grouped_batch if attributes.get("enable_gqa") else broadcast_shapes)(n.q, n.k, n.v)
-    if (mask := optional_input(specs, 3)) is not None:
+    if (mask := optional_spec(specs, 3)) is not None:
         scores = (*batch, n.queries, n.keys)
         if attributes.get("is_causal"):
             raise UnfitArguments("attn_mask is given and is_causal is true, expected only one of them")

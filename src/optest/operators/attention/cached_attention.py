@@ -195,7 +195,7 @@ def paged_caching_domain(specs: Specs, attributes: Attributes) -> Mapping[str, I
     return {"slot_mapping": index_range(slots)}
 
 
-def _cached(
+def _cached_call(
     heads: int,
     tokens: int,
     size: int,
@@ -221,37 +221,41 @@ def _cached(
 
 
 def attention_samples() -> Iterator[Sample]:
-    calls = [_cached(4, 5, 8, 7, keys=2, length=17), _cached(3, 17, 16, 0), _cached(6, 1, 37, 12, keys=2, length=20)]
+    calls = [
+        _cached_call(4, 5, 8, 7, keys=2, length=17),
+        _cached_call(3, 17, 16, 0),
+        _cached_call(6, 1, 37, 12, keys=2, length=20),
+    ]
     yield from samples_by_leading_dtype(
         "query", calls, dtypes=EVERY_FLOAT, names=("query", "key", "key_cache", "value_cache")
     )
     sizes = [
-        *(_cached(2, n, 16, 3) for n in (1, 2, 15, 16, 33, 65)),
-        *(_cached(2, 3, n, 5, length=11) for n in (1, 7, 33, 64, 129)),
-        *(_cached(2, 2, 16, n) for n in (1, 14, 31, 63, 127, 1025)),
-        *(_cached(8, 3, 16, 4, keys=n) for n in (1, 2, 4)),
-        _cached(1, 1, 1, 0),
-        _cached(3, 1, 1, 4),
-        _cached(2, 3, 64, 9, length=1030),
+        *(_cached_call(2, n, 16, 3) for n in (1, 2, 15, 16, 33, 65)),
+        *(_cached_call(2, 3, n, 5, length=11) for n in (1, 7, 33, 64, 129)),
+        *(_cached_call(2, 2, 16, n) for n in (1, 14, 31, 63, 127, 1025)),
+        *(_cached_call(8, 3, 16, 4, keys=n) for n in (1, 2, 4)),
+        _cached_call(1, 1, 1, 0),
+        _cached_call(3, 1, 1, 4),
+        _cached_call(2, 3, 64, 9, length=1030),
     ]
     yield from variations("sizes", sizes, dtypes=("float32", "float16"))
-    yield from variations("sizes", [_cached(4, 0, 8, 5), _cached(2, 0, 16, 3, length=9)])
+    yield from variations("sizes", [_cached_call(4, 0, 8, 5), _cached_call(2, 0, 16, 3, length=9)])
     large = {"query": {"fill": "uniform", "low": 4.0, "high": 8.0}, "key": {"fill": "uniform", "low": 4.0, "high": 8.0}}
-    yield from variations("large scores", [_cached(2, 9, 16, 8, generator=large)], dtypes=MAIN_FLOATS)
+    yield from variations("large scores", [_cached_call(2, 9, 16, 8, generator=large)], dtypes=MAIN_FLOATS)
     positive = {name: {"fill": "uniform", "low": 1.0, "high": 2.0} for name in ("value", "value_cache")}
-    yield from variations("long", [_cached(4, 9, 16, 120, keys=2, generator=positive)], dtypes=MAIN_FLOATS)
+    yield from variations("long", [_cached_call(4, 9, 16, 120, keys=2, generator=positive)], dtypes=MAIN_FLOATS)
     yield from variations(
-        "attributes", [_cached(4, 5, 16, 28, keys=2, attributes=view) for view in VIEWS], dtypes=MAIN_FLOATS
+        "attributes", [_cached_call(4, 5, 16, 28, keys=2, attributes=view) for view in VIEWS], dtypes=MAIN_FLOATS
     )
     for view in ({}, *VIEWS):
         attributes = {"return_lse": True, **view}
-        calls = [_cached(4, 5, 16, 28, keys=2, attributes=attributes, generator=fills) for fills in (None, large)]
+        calls = [_cached_call(4, 5, 16, 28, keys=2, attributes=attributes, generator=fills) for fills in (None, large)]
         yield from variations("log-sum-exp", calls, dtypes=EVERY_FLOAT)
-    partly_filled_cache = _cached(1, 1, 2, 2, length=4)
+    partly_filled_cache = _cached_call(1, 1, 2, 2, length=4)
     unwritten_tokens = {"key_cache": data_fill([[[1.0, 0.5], [-1.0, 0.25], ["nan", "nan"], ["inf", "nan"]]])}
     yield from variations("special", [{**partly_filled_cache, "generator": unwritten_tokens}], dtypes=MAIN_FLOATS)
     yield from error_samples(
-        _cached(4, 5, 8, 7, length=11), _cached(4, 5, 8, 7, keys=3), _cached(4, 5, 8, -1, length=9)
+        _cached_call(4, 5, 8, 7, length=11), _cached_call(4, 5, 8, 7, keys=3), _cached_call(4, 5, 8, -1, length=9)
     )
 
 

@@ -94,18 +94,6 @@ def _sequence_call(
     return [query, *key_and_value, mask], {"enable_gqa": True, **kept_attributes}
 
 
-def _paged_calls(inputs: Inputs, attributes: Attributes) -> Calls:
-    """Yield the calls of a paged_attention, one query per sequence."""
-    query = np.asarray(inputs[0])
-    return _calls_over_cache(inputs, attributes, np.arange(len(query) + 1), optional_input(inputs, 5))
-
-
-def _prefill_calls(inputs: Inputs, attributes: Attributes) -> Calls:
-    """Yield the calls of a paged_prefill_attention, with the queries between offsets."""
-    offsets = _checked_offsets(inputs[5], len(np.asarray(inputs[0])), "cu_seqlens_q")
-    return _calls_over_cache(inputs, attributes, offsets, optional_input(inputs, 6))
-
-
 def _varlen_calls(inputs: Inputs, attributes: Attributes) -> Calls:
     """Yield the calls of a varlen_attention, one per sequence."""
     query, key, value = (np.asarray(x) for x in inputs[:3])
@@ -141,18 +129,17 @@ def _calls_over_cache(inputs: Inputs, attributes: Attributes, offsets: Array, sl
     for row, (length, table) in enumerate(zip(lengths.tolist(), tables, strict=True)):
         blocks = table[: -(-length // size)]
         require_range(blocks, len(key_cache), "block_tables")
-        tokens = [_join_blocks(cache[blocks])[:, :length] for cache in (key_cache, value_cache)]
+        # Blocks x heads x tokens x E become heads x all tokens x E.
+        tokens = [
+            np.swapaxes(cache[blocks], 0, 1).reshape(cache.shape[1], len(blocks) * cache.shape[2], cache.shape[3])
+            for cache in (key_cache, value_cache)
+        ]
+        tokens = [x[:, :length] for x in tokens]
         queries = np.swapaxes(query[offsets[row] : offsets[row + 1]], 0, 1)
         # An empty sequence may have one query, which gives zeros.
         if (count := queries.shape[1]) > max(length, 1):
             raise UnfitArguments(f"seq_lens is {length} at [{row}], expected {count} or more, the number of queries")
         yield _sequence_call(queries, tokens, attributes, length - count, slopes)
-
-
-def _join_blocks(blocks: Array) -> Array:
-    """Reshape blocks x heads x tokens x E to heads x all tokens x E."""
-    count, heads, tokens, size = blocks.shape
-    return np.swapaxes(blocks, 0, 1).reshape(heads, count * tokens, size)
 
 
 def _reference_and_terms(
@@ -182,9 +169,21 @@ def _reference_and_terms(
     return reference, terms
 
 
-paged_attention_reference, paged_attention_terms = _reference_and_terms(infer_paged_attention, _paged_calls)
+paged_attention_reference, paged_attention_terms = _reference_and_terms(
+    infer_paged_attention,
+    # One query per sequence.
+    lambda inputs, attributes: _calls_over_cache(
+        inputs, attributes, np.arange(len(np.asarray(inputs[0])) + 1), optional_input(inputs, 5)
+    ),
+)
 paged_prefill_attention_reference, paged_prefill_attention_terms = _reference_and_terms(
-    infer_paged_prefill_attention, _prefill_calls
+    infer_paged_prefill_attention,
+    lambda inputs, attributes: _calls_over_cache(
+        inputs,
+        attributes,
+        _checked_offsets(inputs[5], len(np.asarray(inputs[0])), "cu_seqlens_q"),
+        optional_input(inputs, 6),
+    ),
 )
 varlen_attention_reference, varlen_attention_terms = _reference_and_terms(infer_varlen_attention, _varlen_calls)
 

@@ -13,11 +13,11 @@ from optest.operators.shapes import (
     Outputs,
     Shape,
     Specs,
+    first_size,
     index_range,
-    optional_input,
+    optional_spec,
     require_dimensions,
     require_spec,
-    rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 from optest.spec.declared_shapes import match_declaration
@@ -69,7 +69,7 @@ def infer_rope(specs: Specs, attributes: Attributes) -> Outputs:
     declared = f"input: T[*shape], {tables}, position_ids?: [*positions] -> T[*shape]"
     n, outputs = match_declaration(specs, declared, half_of_rotated=half)
     # Without position_ids the rows of cos and sin are positions; with them cos and sin are tables.
-    if optional_input(specs, 3) is None:
+    if optional_spec(specs, 3) is None:
         _require_rows("cos", n.rows, spec)
         return outputs
     if len(n.rows) != 1 or not n.rows[0]:
@@ -104,7 +104,7 @@ def rope_length(_specs: Specs, _attributes: Attributes) -> int:
 
 def positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of positions: the rows of the tables."""
-    return {"position_ids": index_range(rows_of(specs, 1))}
+    return {"position_ids": index_range(first_size(specs, 1))}
 
 
 def rope_samples() -> Iterator[Sample]:

@@ -8,7 +8,7 @@ from typing import Any
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data_fill, in_dtypes
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.samples import error_samples, samples_by_leading_dtype, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, index_range, rows_of
+from optest.operators.shapes import Attributes, Outputs, Specs, first_size, index_range
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 from optest.spec.declared_shapes import match_declaration
 
@@ -54,7 +54,7 @@ def infer_rotary_embedding(specs: Specs, _attributes: Attributes) -> Outputs:
 
 def rotary_positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of positions: the rows of cos_sin_cache."""
-    return {"positions": index_range(rows_of(specs, 3))}
+    return {"positions": index_range(first_size(specs, 3))}
 
 
 def _rotary(

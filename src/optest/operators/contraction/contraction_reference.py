@@ -152,7 +152,7 @@ def _conv_reference(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[
     rows, columns = _weight_rows(widen(weight), window), _window_columns(widen(x), window)
     total = _matrix_product(rows, columns, _dtype_of_result(inputs, attributes))
     total = total.reshape(_output_shape(x, weight, window))
-    return (_add_bias(total, None if bias is None else _per_channel(widen(bias), rank)),)
+    return (_add_bias(total, None if bias is None else _bias_by_channel(widen(bias), rank)),)
 
 
 def _conv_terms(rank: int) -> Callable[[Inputs, Attributes], tuple[Terms, ...]]:
@@ -171,7 +171,7 @@ def _conv_terms(rank: int) -> Callable[[Inputs, Attributes], tuple[Terms, ...]]:
         squared = np.matmul(rows * rows, columns).reshape(shape)
         count = rows.shape[-1]
         if bias is not None:
-            added = np.abs(_per_channel(as_float64(bias), rank))
+            added = np.abs(_bias_by_channel(as_float64(bias), rank))
             absolute, squared, count = absolute + added, squared + added * added, count + 1
         return (terms_of_products(absolute, squared, count, x),)
 
@@ -182,7 +182,7 @@ conv1d_reference, conv2d_reference, conv3d_reference = (partial(_conv_reference,
 conv1d_terms, conv2d_terms, conv3d_terms = map(_conv_terms, (1, 2, 3))
 
 
-def _per_channel(bias: Array, rank: int) -> Array:
+def _bias_by_channel(bias: Array, rank: int) -> Array:
     return bias.reshape(-1, *(1,) * rank)
 
 
@@ -318,11 +318,13 @@ def _multiply_by_expert(x: Array, weight: Array, offs: Any) -> Array:
     """Return the rows up to each offset times the matrix of that expert, 0 in rows behind the last offset.
 
     Raises:
-        UnfitArguments: for offsets that decrease or exceed the number of rows.
+        UnfitArguments: for offsets that are negative, decrease or exceed the number of rows.
     """
     ends = [0, *np.asarray(offs).tolist()]
     if sorted(ends) != ends or ends[-1] > len(x):
-        raise UnfitArguments(f"offs is {ends[1:]}, expected offsets that do not decrease, up to {len(x)}")
+        raise UnfitArguments(
+            f"offs is {ends[1:]}, expected numbers that do not decrease, from 0 to {len(x)}, the rows of input"
+        )
     out = np.zeros((len(x), weight.shape[2]))
     for expert, (start, stop) in enumerate(pairwise(ends)):
         out[start:stop] = x[start:stop] @ weight[expert]

@@ -36,7 +36,7 @@ from optest.operators.shapes import (
     Shape,
     Specs,
     dense,
-    optional_input,
+    optional_spec,
     require_same_dtype,
     require_shape,
     require_spec,
@@ -58,7 +58,7 @@ _ATTRIBUTES = (
 )
 
 
-def _convolution(rank: int, text: str) -> OperatorDescriptor:
+def _conv_descriptor(rank: int, text: str) -> OperatorDescriptor:
     name = f"conv{rank}d"
     return OperatorDescriptor(
         name=name,
@@ -74,9 +74,13 @@ def _convolution(rank: int, text: str) -> OperatorDescriptor:
 
 DESCRIPTORS = in_module(
     __name__,
-    _convolution(1, "Cross-correlation of (batch, channels, length) with (output channels, channels / groups, taps)."),
-    _convolution(2, "Cross-correlation of (batch, channels, height, width) with a kernel that is not flipped."),
-    _convolution(3, "Cross-correlation of (batch, channels, depth, height, width) with a kernel that is not flipped."),
+    _conv_descriptor(
+        1, "Cross-correlation of (batch, channels, length) with (output channels, channels / groups, taps)."
+    ),
+    _conv_descriptor(2, "Cross-correlation of (batch, channels, height, width) with a kernel that is not flipped."),
+    _conv_descriptor(
+        3, "Cross-correlation of (batch, channels, depth, height, width) with a kernel that is not flipped."
+    ),
     twin="contraction_reference",
 )
 
@@ -84,7 +88,7 @@ DESCRIPTORS = in_module(
 def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
     """Return the output of a convolution over ``rank`` spatial dimensions, with or without a batch."""
     spec, weight = require_spec(specs, 0, "input"), require_spec(specs, 1, "weight")
-    bias = optional_input(specs, 2)
+    bias = optional_spec(specs, 2)
     require_same_dtype(spec, weight, "weight")
     window = window_of(spec, weight, attributes, rank)
     result = result_dtype(spec.dtype, attributes)
@@ -184,7 +188,10 @@ def conv2d_samples() -> Iterator[Sample]:
         special=False,
     )
     yield from _special(calls)
-    yield from variations("sizes", _channels(), dtypes=("float32",))
+    for channels in (1, 15, 16, 17, 33, 65):
+        of_input = call(input=(1, channels, 4, 5), weight=(2, channels, 3, 3))
+        of_output = call(input=(1, 2, 4, 5), weight=(channels, 2, 3, 3), bias=(channels,))
+        yield from variations("sizes", [of_input, of_output], dtypes=("float32",))
     wide = call({"padding": 1}, input=(1, 2, 5, 257), weight=(3, 2, 3, 3), bias=(3,))
     yield from variations("sizes", [wide], dtypes=("float32", "float16"))
     yield from of_one_element(call(input=(1, 1, 1, 1), weight=(1, 1, 1, 1), bias=(1,)))
@@ -301,12 +308,6 @@ def _volumes() -> Iterator[dict[str, Any]]:
     yield call(input=(65_537, 1, 1, 2, 2), weight=(1, 1, 1, 2, 2), bias=(1,))
 
 
-def _channels() -> Iterator[dict[str, Any]]:
-    for channels in (1, 15, 16, 17, 33, 65):
-        yield call(input=(1, channels, 4, 5), weight=(2, channels, 3, 3))
-        yield call(input=(1, 2, 4, 5), weight=(channels, 2, 3, 3), bias=(channels,))
-
-
 def _conv2d_attributes() -> Iterator[dict[str, Any]]:
     yield from _combinations(
         [(1, 1), (1, 2), (3, 1)],
@@ -394,7 +395,7 @@ def window_of(spec: TensorSpec, weight: TensorSpec, attributes: Attributes, rank
     stride = _per_dimension("stride", attributes.get("stride", (1,)), rank, least=1)
     dilation = _per_dimension("dilation", attributes.get("dilation", (1,)), rank, least=1)
     spans = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
-    padding = _padding(attributes.get("padding", (0,)), spans, stride, rank)
+    padding = _conv_padding(attributes.get("padding", (0,)), spans, stride, rank)
     padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
     if any(size < span for size, span in zip(padded, spans, strict=True)):
         raise UnfitArguments(
@@ -404,7 +405,7 @@ def window_of(spec: TensorSpec, weight: TensorSpec, attributes: Attributes, rank
     return Window(kernel=kernel, stride=stride, dilation=dilation, padding=padding, out=out, groups=groups)
 
 
-def _padding(padding: Sequence[int] | str, spans: Shape, stride: Shape, rank: int) -> tuple[tuple[int, int], ...]:
+def _conv_padding(padding: Sequence[int] | str, spans: Shape, stride: Shape, rank: int) -> tuple[tuple[int, int], ...]:
     """Return the zeros before and after each spatial dimension.
 
     ``padding`` is "valid", "same", one number, one per dimension, or all numbers before, then all after. ``spans`` are

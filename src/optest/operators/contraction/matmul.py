@@ -37,7 +37,7 @@ from optest.operators.shapes import (
     broadcasts_to,
     dense,
     length_of_dim,
-    optional_input,
+    optional_spec,
     require_rank,
     require_same_dtype,
     require_scalar,
@@ -130,7 +130,7 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
         UnfitArguments: for shapes or dtypes that do not fit, and for factors that the result's dtype does not hold.
     """
     a, b = require_spec(specs, 0, "a"), require_spec(specs, 1, "b")
-    c = optional_input(specs, 2)
+    c = optional_spec(specs, 2)
     require_same_dtype(a, b, "b")
     for name, spec in (("a", a), ("b", b)):
         if spec.rank not in (2, 3):

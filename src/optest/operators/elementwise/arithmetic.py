@@ -145,7 +145,7 @@ _FORMATS = {
 }
 
 
-def _ties(ranges: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[Sample]:
+def _samples_of_ties(ranges: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[Sample]:
     """Yield samples with integer operands and tolerance 0; about half the sums, or a quarter of the products, are ties.
 
     ``ranges`` are the operands' ends by dtype; the second operand has the sign of the first times ``sign``.
@@ -177,10 +177,10 @@ def _ends_of_range() -> Iterator[Sample]:
 
 def add_samples() -> Iterator[Sample]:
     yield from binary((*EVERYTHING, *UNSIGNED))
-    yield from _scaled()
+    yield from _alpha_samples()
     yield from _unsigned()
     yield from _wrapping()
-    yield from _ties(_TERMS_OF_TIES)
+    yield from _samples_of_ties(_TERMS_OF_TIES)
     yield from _ends_of_range()
     yield from variations("attributes", [two_matrices({"alpha": 3.0})], dtypes=("bool",))
     yield from variations("sizes", [call(input=(LARGE_SIZE, 1), other=(2,))], dtypes=("float32",))
@@ -191,15 +191,15 @@ def add_samples() -> Iterator[Sample]:
 
 def sub_samples() -> Iterator[Sample]:
     yield from binary((*NUMBERS_AND_MIXED, *UNSIGNED))
-    yield from _scaled()
+    yield from _alpha_samples()
     yield from _unsigned()
     yield from _wrapping()
-    yield from _ties(_TERMS_OF_TIES, sign=-1)
+    yield from _samples_of_ties(_TERMS_OF_TIES, sign=-1)
     yield from _ends_of_range()
     yield from error_samples(two_matrices(dtypes=["bool"]))
 
 
-def _scaled() -> Iterator[Sample]:
+def _alpha_samples() -> Iterator[Sample]:
     """Yield samples of add and sub with factors alpha of every dtype, and one that int32 does not hold."""
     for alphas, dtypes in (
         ((2.0, -1.5, 0.0, 0.3, 1000.0), (*MAIN_FLOATS, "float64")),
@@ -219,7 +219,7 @@ def mul_samples() -> Iterator[Sample]:
     yield from binary((*EVERYTHING, *UNSIGNED))
     yield from _unsigned()
     yield from _wrapping()
-    yield from _ties(_FACTORS_OF_TIES)
+    yield from _samples_of_ties(_FACTORS_OF_TIES)
     yield from _ends_of_range()
 
 

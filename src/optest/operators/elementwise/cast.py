@@ -64,33 +64,39 @@ def cast_samples() -> Iterator[Sample]:
     plain = call({"dtype": "float16"}, input=(4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
     for shape in ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3), (37, 1)):
-        yield from (_cast("ordinary", "float32", to, input=shape) for to in ("float16", "bfloat16", "int32"))
+        yield from (_cast_sample("ordinary", "float32", to, input=shape) for to in ("float16", "bfloat16", "int32"))
     for source in _EVERY:
-        yield from (_cast("dtypes", source, to, input=(4, 37)) for to in _EVERY if to != source)
+        yield from (_cast_sample("dtypes", source, to, input=(4, 37)) for to in _EVERY if to != source)
     for small in _FLOAT8:
-        yield from (_cast("dtypes", source, small, input=(4, 37)) for source in ("float32", *MAIN_FLOATS[1:]))
-        yield from (_cast("dtypes", small, to, input=(4, 37)) for to in MAIN_FLOATS)
+        yield from (_cast_sample("dtypes", source, small, input=(4, 37)) for source in ("float32", *MAIN_FLOATS[1:]))
+        yield from (_cast_sample("dtypes", small, to, input=(4, 37)) for to in MAIN_FLOATS)
     complex_pairs = (("complex64", "complex128"), ("complex128", "complex64"))
     for source, target in (*complex_pairs, ("float32", "complex64"), ("complex64", "bool")):
-        yield _cast("dtypes", source, target, input=(4, 37))
+        yield _cast_sample("dtypes", source, target, input=(4, 37))
     # Every type into every other: integers at the ends of their range, floats that every target holds. Random values
     # are small, so that a conversion of one type by way of another, or without its sign, is right there.
     for (source,) in REAL:
         for (target,) in REAL:
             if source != target:
-                values = _floats_for(dtype(source), dtype(target)) if dtype(source).is_float else _ends(dtype(source))
-                pair = _table("pairs", source, target, values)
+                values = (
+                    _floats_for(dtype(source), dtype(target))
+                    if dtype(source).is_float
+                    else _ends_of_range(dtype(source))
+                )
+                pair = _sample_of_values("pairs", source, target, values)
                 yield pair if {source, target} in _SELDOM else replace(pair, tier=Tier.FULL)
     yield from in_every_layout([plain, call({"dtype": "float32"}, input=(4, 37), dtypes=["bfloat16"])])
-    yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
+    yield from (
+        _cast_sample("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8")
+    )
     yield from _special_values()
-    yield from _ties()
+    yield from _tie_samples()
     yield from _integers_beyond_the_target()
     yield from _ties_of_double_rounding()
     # Only the upper bytes differ from 0.
-    yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
-    yield _table("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
-    yield _table("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
+    yield _sample_of_values("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+    yield _sample_of_values("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
+    yield _sample_of_values("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
 
 
 def _special_values() -> Iterator[Sample]:
@@ -102,11 +108,11 @@ def _special_values() -> Iterator[Sample]:
         ("float64", "float32"),
         ("float32", "bool"),
     ):
-        yield _cast("special", source, target, input=(16,), **odd_nans)
+        yield _cast_sample("special", source, target, input=(16,), **odd_nans)
     for source in ("float32", "float16", "bfloat16", "float64"):
         for target in ("float32", "float16", "bfloat16", "float64", "bool", *_FLOAT8):
             if target != source and not (source == "float64" and target in _FLOAT8):
-                yield _cast("special", source, target, input=(4, 37), generator="special")
+                yield _cast_sample("special", source, target, input=(4, 37), generator="special")
     for saturate in (True, False):
         for target in _FLOAT8:
             attributes = {"dtype": target, "saturate": saturate}
@@ -115,26 +121,30 @@ def _special_values() -> Iterator[Sample]:
             outside = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
             yield from variations("attributes", [with_values(outside, attributes)], dtypes=("float32",))
     for source, target, limits in _BELOW_THE_OVERFLOW:
-        yield _table("special", source, target, _signed(list(limits)))
+        yield _sample_of_values("special", source, target, _signed(list(limits)))
     for source in ("int64", "int32", "int16"):
         for target in ("int8", "uint8", "int32"):
-            yield _cast("special", source, target, input=(4, 37), generator="special")
+            yield _cast_sample("special", source, target, input=(4, 37), generator="special")
 
 
-def _ties() -> Iterator[Sample]:
+def _tie_samples() -> Iterator[Sample]:
     """Yield samples with ties between floats, fractions that integers drop, and the truth of floats."""
     for target, bits in (("float16", 10), ("bfloat16", 7)):
         steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
         adjacent = [value + 2.0**-22 for value in steps] + [value - 2.0**-22 for value in steps]
-        yield _table("ties", "float32", target, _signed([*steps, *adjacent]))
+        yield _sample_of_values("ties", "float32", target, _signed([*steps, *adjacent]))
     for target, bits in (("float8_e4m3fn", 3), ("float8_e5m2", 2)):
-        yield _table("ties", "float32", target, _signed([1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]))
+        yield _sample_of_values("ties", "float32", target, _signed([1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]))
     fractions = _signed([integer + part for integer in (0, 1, 2, 99) for part in (0.0, 0.25, 0.5, 0.75, 0.999)])
     for source in ("float32", "float16", "bfloat16", "float64"):
-        yield from (_table("ties", source, target, fractions) for target in ("int8", "int32", "int64"))
-        yield _table("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
-    yield _table("ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)])
-    yield _table("ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)])
+        yield from (_sample_of_values("ties", source, target, fractions) for target in ("int8", "int32", "int64"))
+        yield _sample_of_values("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
+    yield _sample_of_values(
+        "ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)]
+    )
+    yield _sample_of_values(
+        "ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)]
+    )
 
 
 def _integers_beyond_the_target() -> Iterator[Sample]:
@@ -144,42 +154,46 @@ def _integers_beyond_the_target() -> Iterator[Sample]:
     beyond = [*beyond, *(-value for value in beyond)]
     wide = [*beyond, 32768, 65535, 65536, -32769, 2**31 - 1, -(2**31)]
     for target in ("int8", "uint8"):
-        yield _table("dtypes", "int16", target, beyond)
+        yield _sample_of_values("dtypes", "int16", target, beyond)
     for source, values in (("int32", wide), ("int64", [*wide, 2**31, 2**40 + 1, -(2**40) - 1])):
-        yield from (_table("dtypes", source, to, values) for to in ("int8", "uint8", "int16", "float32", "float64"))
-    yield _table("dtypes", "int64", "int32", [*wide, 2**31, 2**32 + 7, -(2**40) - 1])
+        yield from (
+            _sample_of_values("dtypes", source, to, values) for to in ("int8", "uint8", "int16", "float32", "float64")
+        )
+    yield _sample_of_values("dtypes", "int64", "int32", [*wide, 2**31, 2**32 + 7, -(2**40) - 1])
     for target in ("float32", "float16", "int8", "int16", "int32", "int64"):
-        yield _table("dtypes", "uint8", target, [0, 1, 127, 128, 200, 255])
+        yield _sample_of_values("dtypes", "uint8", target, [0, 1, 127, 128, 200, 255])
     for target in ("float32", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"):
-        yield _table("dtypes", "int8", target, [-128, -127, -1, 0, 127])
+        yield _sample_of_values("dtypes", "int8", target, [-128, -127, -1, 0, 127])
 
 
 def _ties_of_double_rounding() -> Iterator[Sample]:
     """Yield samples that a conversion by way of float32 or float64 gets wrong."""
     exact = [2.0**24 + 1, -(2.0**24) - 1.5, 2.0**30 + 0.75]
-    yield _table("ties", "float64", "int32", exact)
-    yield _table("ties", "float64", "int64", [*exact, 2.0**40 + 1, -(2.0**52) - 1])
-    yield _table("ties", "float32", "int64", [2.0**31, 2.0**40, -(2.0**62)])
+    yield _sample_of_values("ties", "float64", "int32", exact)
+    yield _sample_of_values("ties", "float64", "int64", [*exact, 2.0**40 + 1, -(2.0**52) - 1])
+    yield _sample_of_values("ties", "float32", "int64", [2.0**31, 2.0**40, -(2.0**62)])
     # Adjacent to a tie by less than an ulp of float32, or of float64 for int64: the first rounding makes it a tie.
     for target, bits in (("float16", 10), ("bfloat16", 7)):
         ties = [1.0 + k * 2.0**-bits + 2.0 ** -(bits + 1) for k in range(4)]
-        yield _table(
+        yield _sample_of_values(
             "ties", "float64", target, _signed([tie + step for tie in ties for step in (2.0**-40, -(2.0**-40))])
         )
     for source, target, first, spacing in (("int32", "bfloat16", 2**30, 2**23), ("int64", "float32", 2**60, 2**37)):
         middles = [first + k * spacing + spacing // 2 for k in range(4)]
-        yield _table("ties", source, target, _signed([middle + step for middle in middles for step in (1, -1)]))
+        yield _sample_of_values(
+            "ties", source, target, _signed([middle + step for middle in middles for step in (1, -1)])
+        )
 
 
 def _signed(values: list[Any]) -> list[Any]:
     return [sign * value for value in values for sign in (1, -1)]
 
 
-def _cast(case_set: str, source: str, target: str, **fields: Any) -> Sample:
+def _cast_sample(case_set: str, source: str, target: str, **fields: Any) -> Sample:
     return Sample(case_set=case_set, case=call({"dtype": target}, dtypes=[source], **fields))
 
 
-def _ends(source: DType) -> list[Any]:
+def _ends_of_range(source: DType) -> list[Any]:
     """Return the ends and the middle of an integer dtype's range and small numbers, or both values of bool."""
     if source.name == "bool":
         return [True, False, True]
@@ -200,5 +214,5 @@ def _floats_for(source: DType, target: DType) -> list[Any]:
     return [*values, min(top, highest), *((-0.75, -2.0, -7.5) if target.min_int < 0 else ())]
 
 
-def _table(case_set: str, source: str, target: str, values: list[Any]) -> Sample:
+def _sample_of_values(case_set: str, source: str, target: str, values: list[Any]) -> Sample:
     return Sample(case_set=case_set, case=with_values(values, {"dtype": target}, dtypes=[source]))

@@ -23,7 +23,7 @@ def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     if target.kind is Kind.BOOL:
         return (np.asarray(values != 0),)
     if target.is_integer:
-        return (_to_integer(values, target),)
+        return (_as_integers(values, target),)
     if target.is_complex:
         return (values.astype(np.complex128),)
     if values.dtype.kind == "f":
@@ -45,7 +45,7 @@ def _integers_as_floats(values: Array, target: DType, *, saturate: bool) -> Arra
     return np.where(beyond, np.clip(exact, -limit, limit), rounded)
 
 
-def _to_integer(values: Array, target: DType) -> Array:
+def _as_integers(values: Array, target: DType) -> Array:
     """Return the values as integers of ``target``: integers wrap, floats lose their fraction or raise Fault."""
     if values.dtype.kind == "f":
         integral = np.trunc(values)

@@ -13,7 +13,7 @@ from optest.operators.samples import variations
 from optest.spec import OperatorDescriptor, Sample
 
 
-def _comparison(name: str, aliases: tuple[str, ...], description: str) -> OperatorDescriptor:
+def _comparison_descriptor(name: str, aliases: tuple[str, ...], description: str) -> OperatorDescriptor:
     return OperatorDescriptor(
         name=name,
         category="comparison",
@@ -30,12 +30,12 @@ def _comparison(name: str, aliases: tuple[str, ...], description: str) -> Operat
 
 DESCRIPTORS = in_module(
     __name__,
-    _comparison("eq", ("equal", "Equal: A, B -> C"), "equal to"),
-    _comparison("ne", ("not_equal",), "unequal to"),
-    _comparison("lt", ("less", "Less: A, B -> C"), "less than"),
-    _comparison("le", ("less_equal", "LessOrEqual: A, B -> C"), "at most"),
-    _comparison("gt", ("greater", "Greater: A, B -> C"), "greater than"),
-    _comparison("ge", ("greater_equal", "GreaterOrEqual: A, B -> C"), "at least"),
+    _comparison_descriptor("eq", ("equal", "Equal: A, B -> C"), "equal to"),
+    _comparison_descriptor("ne", ("not_equal",), "unequal to"),
+    _comparison_descriptor("lt", ("less", "Less: A, B -> C"), "less than"),
+    _comparison_descriptor("le", ("less_equal", "LessOrEqual: A, B -> C"), "at most"),
+    _comparison_descriptor("gt", ("greater", "Greater: A, B -> C"), "greater than"),
+    _comparison_descriptor("ge", ("greater_equal", "GreaterOrEqual: A, B -> C"), "at least"),
     twin="comparison_reference",
 )
 

@@ -23,7 +23,7 @@ from optest.operators.elementwise.logic import infer_bitwise, infer_bitwise_not
 from optest.operators.elementwise.selection import infer_clip, infer_where
 
 
-def _in_common_dtype(function: Callable[[Array, Array], Any]) -> Reference:
+def _on_common_dtype(function: Callable[[Array, Array], Any]) -> Reference:
     """Return the reference that applies ``function`` to two operands in their common dtype."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
@@ -35,38 +35,38 @@ def _in_common_dtype(function: Callable[[Array, Array], Any]) -> Reference:
 
 # NumPy's functions treat NaN as the operators do: unequal to everything, not less or greater than anything, and the
 # maximum and minimum of any pair that has one.
-eq_reference = _in_common_dtype(np.equal)
-ne_reference = _in_common_dtype(np.not_equal)
-lt_reference = _in_common_dtype(np.less)
-le_reference = _in_common_dtype(np.less_equal)
-gt_reference = _in_common_dtype(np.greater)
-ge_reference = _in_common_dtype(np.greater_equal)
-maximum_reference = _in_common_dtype(np.maximum)
-minimum_reference = _in_common_dtype(np.minimum)
+eq_reference = _on_common_dtype(np.equal)
+ne_reference = _on_common_dtype(np.not_equal)
+lt_reference = _on_common_dtype(np.less)
+le_reference = _on_common_dtype(np.less_equal)
+gt_reference = _on_common_dtype(np.greater)
+ge_reference = _on_common_dtype(np.greater_equal)
+maximum_reference = _on_common_dtype(np.maximum)
+minimum_reference = _on_common_dtype(np.minimum)
 
 
-def _truth(array: Any) -> Array:
+def _is_true(array: Any) -> Array:
     """Return which elements are not 0; NaN is not."""
     return np.asarray(widen(np.asarray(array)) != 0)
 
 
-def _logic(combine: Callable[[Array, Array], Any]) -> Reference:
+def _logical(combine: Callable[[Array, Array], Any]) -> Reference:
     """Return the reference that applies ``combine`` to the truth of two operands."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-        return (np.asarray(combine(_truth(inputs[0]), _truth(inputs[1]))),)
+        return (np.asarray(combine(_is_true(inputs[0]), _is_true(inputs[1]))),)
 
     return reference
 
 
-logical_and_reference = _logic(np.logical_and)
-logical_or_reference = _logic(np.logical_or)
-logical_xor_reference = _logic(np.logical_xor)
+logical_and_reference = _logical(np.logical_and)
+logical_or_reference = _logical(np.logical_or)
+logical_xor_reference = _logical(np.logical_xor)
 
 
 def logical_not_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """Return which elements of the input are 0 or False."""
-    return (np.asarray(~_truth(inputs[0])),)
+    return (np.asarray(~_is_true(inputs[0])),)
 
 
 def _bitwise(combine: Callable[[Array, Array], Any]) -> Reference:

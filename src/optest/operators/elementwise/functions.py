@@ -11,7 +11,7 @@ from optest.operators.samples import exhaustive_samples, variations
 from optest.spec import Interval, OperatorDescriptor, Sample
 
 
-def _real(
+def _function_descriptor(
     name: str,
     ceiling: float,
     low: float,
@@ -46,7 +46,7 @@ def _real(
 DESCRIPTORS = in_module(
     __name__,
     # exp(11) is the last power below the overflow of float16, exp(-15) still one of its subnormals.
-    _real(
+    _function_descriptor(
         "exp",
         3.0,
         -15.0,
@@ -56,13 +56,15 @@ DESCRIPTORS = in_module(
         more="|input|/16·|out| more, up to |input| = 88",
     ),
     # 3 in OpenCL C, but NumPy reaches 3.83 at 0.783 and ONNX Runtime 3.47 at 1.133.
-    _real("log", 4.0, 2.0**-14, 65504.0, "Natural logarithm", aliases=("Log: input -> output",), source=MEASURED),
+    _function_descriptor(
+        "log", 4.0, 2.0**-14, 65504.0, "Natural logarithm", aliases=("Log: input -> output",), source=MEASURED
+    ),
     # 2 in OpenCL C, but JAX reaches 2.52 at 0.415.
-    _real(
+    _function_descriptor(
         "log1p", 3.0, -0.9990234375, 65504.0, "log(1 + input), accurate where 1 + input rounds to 1", source=MEASURED
     ),
-    _real("expm1", 3.0, -15.0, 11.0, "exp(input) − 1, accurate where the subtraction cancels"),
-    _real(
+    _function_descriptor("expm1", 3.0, -15.0, 11.0, "exp(input) − 1, accurate where the subtraction cancels"),
+    _function_descriptor(
         "sqrt",
         3.0,
         0.0,
@@ -71,17 +73,23 @@ DESCRIPTORS = in_module(
         aliases=("Sqrt: X -> Y",),
         cpu_ulp=1.0,
     ),
-    _real("rsqrt", 2.0, 2.0**-14, 65504.0, "Reciprocal of the square root"),
-    _real(
+    _function_descriptor("rsqrt", 2.0, 2.0**-14, 65504.0, "Reciprocal of the square root"),
+    _function_descriptor(
         "reciprocal", 2.5, -1024.0, 1024.0, "1 / input", avoid=2.0**-10, aliases=("Reciprocal: X -> Y",), cpu_ulp=1.0
     ),
-    _real("sin", 4.0, -100.0, 100.0, "Sine of radians of any size", aliases=("Sin: input -> output",), cpu_ulp=3.0),
-    _real("cos", 4.0, -100.0, 100.0, "Cosine of radians of any size", aliases=("Cos: input -> output",), cpu_ulp=3.0),
+    _function_descriptor(
+        "sin", 4.0, -100.0, 100.0, "Sine of radians of any size", aliases=("Sin: input -> output",), cpu_ulp=3.0
+    ),
+    _function_descriptor(
+        "cos", 4.0, -100.0, 100.0, "Cosine of radians of any size", aliases=("Cos: input -> output",), cpu_ulp=3.0
+    ),
     # 5 in OpenCL C, but ONNX Runtime reaches 5.46 at 8.48 and JAX 4.90 at 5.13.
-    _real("tanh", 6.0, -10.0, 10.0, "Hyperbolic tangent", aliases=("Tanh: input -> output",), source=MEASURED),
-    _real("erf", 16.0, -6.0, 6.0, "Error function", aliases=("Erf: input -> output",), cpu_ulp=8.0),
+    _function_descriptor(
+        "tanh", 6.0, -10.0, 10.0, "Hyperbolic tangent", aliases=("Tanh: input -> output",), source=MEASURED
+    ),
+    _function_descriptor("erf", 16.0, -6.0, 6.0, "Error function", aliases=("Erf: input -> output",), cpu_ulp=8.0),
     # torch reaches 0.6 in float32 and 1.3 in float64.
-    _real(
+    _function_descriptor(
         "erfinv",
         4.0,
         -0.9990234375,
@@ -89,7 +97,7 @@ DESCRIPTORS = in_module(
         "Inverse of the error function; ±∞ at ±1, NaN beyond",
         source="twice the bound of erfinvf in the CUDA C++ Programming Guide",
     ),
-    _real(
+    _function_descriptor(
         "digamma",
         4.0,
         2.0**-10,

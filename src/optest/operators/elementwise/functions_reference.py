@@ -33,7 +33,7 @@ from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 
 
-def _real(function: Callable[[Array], Any]) -> Reference:
+def _real_function(function: Callable[[Array], Any]) -> Reference:
     """Return the reference that applies ``function`` to floats; integers and bool are rounded to float32 first."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
@@ -47,19 +47,19 @@ def _real(function: Callable[[Array], Any]) -> Reference:
     return reference
 
 
-exp_reference = _real(np.exp)
-expm1_reference = _real(np.expm1)
-log_reference = _real(np.log)
-log1p_reference = _real(np.log1p)
-sqrt_reference = _real(np.sqrt)
-rsqrt_reference = _real(lambda x: 1 / np.sqrt(x))
-reciprocal_reference = _real(lambda x: 1 / x)
-sin_reference = _real(np.sin)
-cos_reference = _real(np.cos)
-tanh_reference = _real(np.tanh)
-erf_reference = _real(erf)
-erfinv_reference = _real(erfinv)
-digamma_reference = _real(digamma)
+exp_reference = _real_function(np.exp)
+expm1_reference = _real_function(np.expm1)
+log_reference = _real_function(np.log)
+log1p_reference = _real_function(np.log1p)
+sqrt_reference = _real_function(np.sqrt)
+rsqrt_reference = _real_function(lambda x: 1 / np.sqrt(x))
+reciprocal_reference = _real_function(lambda x: 1 / x)
+sin_reference = _real_function(np.sin)
+cos_reference = _real_function(np.cos)
+tanh_reference = _real_function(np.tanh)
+erf_reference = _real_function(erf)
+erfinv_reference = _real_function(erfinv)
+digamma_reference = _real_function(digamma)
 
 
 def _exact_function(function: Callable[[Array], Any]) -> Reference:
@@ -72,13 +72,6 @@ def _exact_function(function: Callable[[Array], Any]) -> Reference:
     return reference
 
 
-def _sign(values: Array) -> Array:
-    """Return -1, 0 or 1 for each number, 0 for NaN, as torch does; bool unchanged."""
-    if values.dtype.kind == "b":
-        return values
-    return np.asarray((values > 0).astype(np.int8) - (values < 0).astype(np.int8))
-
-
 def _of_floats(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
     """Return ``function`` for floats, the identity for other dtypes."""
     return lambda values: function(values) if values.dtype.kind == "f" else values
@@ -86,7 +79,10 @@ def _of_floats(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
 
 neg_reference = _exact_function(np.negative)
 abs_reference = _exact_function(np.abs)
-sign_reference = _exact_function(_sign)
+# 0 for NaN, as torch does; bool unchanged.
+sign_reference = _exact_function(
+    lambda values: values if values.dtype.kind == "b" else (values > 0).astype(np.int8) - (values < 0).astype(np.int8)
+)
 floor_reference = _exact_function(_of_floats(np.floor))
 ceil_reference = _exact_function(_of_floats(np.ceil))
 trunc_reference = _exact_function(_of_floats(np.trunc))

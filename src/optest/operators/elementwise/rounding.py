@@ -15,7 +15,7 @@ _SIGN_BIT = "a change of the sign bit only: IEEE 754-2019 §5.5.1"
 _INTEGER = "an integer that the dtype holds: IEEE 754-2019 §5.9"
 
 
-def _exact_function(
+def _exact_descriptor(
     name: str,
     description: str,
     *,
@@ -42,21 +42,21 @@ def _exact_function(
 
 DESCRIPTORS = in_module(
     __name__,
-    _exact_function(
+    _exact_descriptor(
         "neg",
         "-input, with the sign of 0 and infinity changed too; integers wrap.",
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
         aliases=("negative", "Neg: X -> Y"),
     ),
-    _exact_function(
+    _exact_descriptor(
         "abs",
         "Absolute value, +0 for -0; the smallest integer keeps its value.",
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
         aliases=("absolute", "Abs: X -> Y"),
     ),
-    _exact_function(
+    _exact_descriptor(
         "sign",
         "-1, 0 or 1; 0 for NaN; bool stays as it is.",
         source="comparison with 0",
@@ -65,13 +65,13 @@ DESCRIPTORS = in_module(
         bool_too=True,
         signed_zeros=False,  # JAX keeps the sign of -0, NumPy and torch do not
     ),
-    _exact_function(
+    _exact_descriptor(
         "floor",
         "The largest integer not greater than input.",
         aliases=("Floor: X -> Y",),
         samples="integral_samples",
     ),
-    _exact_function(
+    _exact_descriptor(
         "ceil",
         "The smallest integer not less than input.",
         aliases=("Ceil: X -> Y",),
@@ -93,7 +93,7 @@ DESCRIPTORS = in_module(
         description="The nearest integer, ties to even. With decimals, both neighbours are right if the "
         "multiplication by the power of ten rounds to a tie.",
     ),
-    _exact_function("trunc", "input without its fraction.", aliases=("fix",), samples="integral_samples"),
+    _exact_descriptor("trunc", "input without its fraction.", aliases=("fix",), samples="integral_samples"),
     twin="functions_reference",
 )
 

@@ -15,7 +15,7 @@ from optest.operators.shapes import (
     Outputs,
     Specs,
     dense,
-    optional_input,
+    optional_spec,
     require_index,
     require_rank,
     require_spec,
@@ -54,7 +54,7 @@ DESCRIPTORS = in_module(
 
 
 def infer_embedding_bag(specs: Specs, attributes: Attributes) -> Outputs:
-    indices, has_offsets = require_spec(specs, 1, "indices"), optional_input(specs, 2) is not None
+    indices, has_offsets = require_spec(specs, 1, "indices"), optional_spec(specs, 2) is not None
     require_index(indices, "indices")
     require_rank(indices, "indices", 1 if has_offsets else 2)
     tensors = "weight: T[rows, columns], indices: I[*shape], offsets?: I[starts], per_sample_weights?: T[*shape]"
@@ -63,7 +63,7 @@ def infer_embedding_bag(specs: Specs, attributes: Attributes) -> Outputs:
     if bags < 0:
         raise UnfitArguments("offsets is empty, expected the end of the last bag, as include_last_offset is true")
     mode = attributes.get("mode", "mean")
-    if optional_input(specs, 3) is not None and mode != "sum":
+    if optional_spec(specs, 3) is not None and mode != "sum":
         raise UnfitArguments(f"per_sample_weights is given with mode {mode}, expected only with mode sum")
     require_padding(attributes, n.rows)
     return (dense(n.T, (bags, n.columns)),)

@@ -21,12 +21,12 @@ from optest.operators.shapes import (
     Shape,
     Specs,
     dense,
+    first_size,
     index_range,
     normalize_dim,
     require_index,
     require_same_dtype,
     require_spec,
-    rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 from optest.spec.declared_shapes import inference, match_declaration
@@ -86,9 +86,14 @@ DESCRIPTORS = in_module(
 
 
 def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
-    """Return the output spec, of the shape of index.
+    """Return the output spec: the dtype of input, the shape of index.
 
-    index may be smaller than input in every dimension, and larger along dim.
+    index may be smaller than input in every dimension, and larger along dim. An index without elements may have any
+    dtype and rank, as in torch.
+
+    Raises:
+        UnfitArguments: for another index with elements: of a dtype that is no index, or another rank or a larger size
+            than input; and for a dim that is out of range.
     """
     source, index = require_spec(specs, 0, "input"), require_spec(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
@@ -182,7 +187,7 @@ def take_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]
 
 def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of indices: the rows of weight."""
-    return {"indices": index_range(rows_of(specs, 0))}
+    return {"indices": index_range(first_size(specs, 0))}
 
 
 def longest_scatter(specs: Specs, attributes: Attributes) -> int:

@@ -39,7 +39,7 @@ def index_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
 def index_copy_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return input with slices of source written by index; if an index repeats, the last slice wins."""
     (array, index, source), _ = infer_from_arrays(infer_index_copy, inputs, attributes)
-    return (_with_values(array, *_slice_coordinates(array, index, source, attributes["dim"], stored=True)),)
+    return (_written(array, *_slice_coordinates(array, index, source, attributes["dim"], stored=True)),)
 
 
 def scatter_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -47,7 +47,7 @@ def scatter_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ..
     (array, index, src), _ = infer_from_arrays(infer_scatter, inputs, attributes)
     if not index.size:
         return (array.copy(),)
-    return (_with_values(array, *scatter_pairs(array, index, src, attributes["dim"])),)
+    return (_written(array, *scatter_pairs(array, index, src, attributes["dim"])),)
 
 
 def index_copy_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
@@ -75,7 +75,7 @@ def _slice_coordinates(
     return coordinates, np.atleast_1d(source if stored else widen(source))
 
 
-def _with_values(array: Array, coordinates: Coordinates, values: Array) -> Array:
+def _written(array: Array, coordinates: Coordinates, values: Array) -> Array:
     """Return a copy of `array` with `values` written at `coordinates`."""
     out = np.array(np.atleast_1d(array))
     out[coordinates] = values

@@ -19,11 +19,11 @@ from optest.operators.shapes import (
     Outputs,
     Specs,
     dense,
+    first_size,
     index_range,
-    optional_input,
+    optional_spec,
     require_index,
     require_spec,
-    rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 from optest.spec.declared_shapes import match_declaration
@@ -86,7 +86,7 @@ def infer_moe_align(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_moe_combine(specs: Specs, _attributes: Attributes) -> Outputs:
     declared = "input: T[rows, size], topk_weights: T|float32[tokens, topk], inv_permuted_idx?: index[tokens, topk]"
     n, outputs = match_declaration(specs, f"{declared} -> T[tokens, size]")
-    if optional_input(specs, 2) is None and n.rows != n.tokens * n.topk:
+    if optional_spec(specs, 2) is None and n.rows != n.tokens * n.topk:
         raise UnfitArguments(f"input has {n.rows} rows, expected {n.tokens * n.topk}, one for each weight")
     return outputs
 
@@ -103,7 +103,7 @@ def experts_domain(_specs: Specs, attributes: Attributes) -> Mapping[str, Interv
 
 def rows_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the ranges of row indices and of weights."""
-    return {"inv_permuted_idx": index_range(rows_of(specs, 0)), "topk_weights": Interval(low=0.0, high=1.0)}
+    return {"inv_permuted_idx": index_range(first_size(specs, 0)), "topk_weights": Interval(low=0.0, high=1.0)}
 
 
 def _align(*shape: int, block: int = 4, experts: int = 8, **options: Any) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _sampling(rows: int, width: int, *, top_k: bool = True, top_p: bool = True, 
     return call(**shapes, **options)
 
 
-def _with_values(
+def _call_of_logits(
     values: list[list[Any]], top_k: list[int] | None = None, top_p: list[float] | None = None
 ) -> dict[str, Any]:
     """Return a call with these logits and, if given, these values of top_k and top_p."""
@@ -136,19 +136,21 @@ def _shared_samples(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from variations("sizes", [_sampling(LARGE_SIZE, 17), _sampling(33, 1)])
     row = [0.5, 3.0, 1.0, 2.5, -1.0, 2.0]
     for top_k in (1, 2, 5, 6):
-        yield from variations("ends", [_with_values([row] * 2, [top_k, 7 - top_k])])
+        yield from variations("ends", [_call_of_logits([row] * 2, [top_k, 7 - top_k])])
     # From the largest only, which every top_p keeps, to all logits.
     for top_p in (1e-6, 0.25, 0.4375, 0.6, 0.9, 0.999, 1.0):
-        yield from variations("ends", [_with_values([row], None, [top_p]), _with_values([row], [4], [top_p])])
+        yield from variations("ends", [_call_of_logits([row], None, [top_p]), _call_of_logits([row], [4], [top_p])])
     few = {"logits": {"fill": "randint", "low": -2, "high": 3}}
     tied = [_sampling(9, 33, generator=few), _sampling(9, 33, top_p=False, generator=few)]
-    tied += [_with_values([[1.0] * 8] * 2, [3, 8]), _with_values([[1.0] * 8], None, [0.4375])]
+    tied += [_call_of_logits([[1.0] * 8] * 2, [3, 8]), _call_of_logits([[1.0] * 8], None, [0.4375])]
     yield from variations("ties", in_dtypes("logits", MAIN_FLOATS, tied))
     masked = [["-inf", 1.0, "-inf", 0.5, 0.25, "-inf"], ["-inf", "-inf", 2.0, "-inf", "-inf", "-inf"]]
-    yield from variations("special", [_with_values(masked, [4, 6]), _with_values(masked, None, [0.9, 1.0])])
+    yield from variations("special", [_call_of_logits(masked, [4, 6]), _call_of_logits(masked, None, [0.9, 1.0])])
     # The last ones are improbable, and sums in 16 bits lose them.
     rising = [[-0.0625 * position for position in range(129)]]
-    yield from variations("special", [_with_values(rising, None, [0.9375]), _with_values(rising, [100], [0.9375])])
+    yield from variations(
+        "special", [_call_of_logits(rising, None, [0.9375]), _call_of_logits(rising, [100], [0.9375])]
+    )
     yield from error_samples(
         call(logits=(5,), top_k=(5,), dtypes=["float32", "int32"]),
         call(logits=(5, 7), top_k=(4,), dtypes=["float32", "int32"]),

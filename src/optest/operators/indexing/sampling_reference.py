@@ -157,17 +157,11 @@ def _kept_masks(inputs: Inputs) -> _Kept:
     number = np.maximum(1, (drawable & (positions < count) & (before < surely)).sum(1))
     chosen = np.where(in_reference, terms, 0.0)
     probabilities = chosen / chosen.sum(1, keepdims=True)
+    original = np.argsort(order, 1)
     possible, sure, in_reference, probabilities = (
-        _unsorted(values, order) for values in (possible, sure, in_reference, probabilities)
+        np.take_along_axis(values, original, 1) for values in (possible, sure, in_reference, probabilities)
     )
     return _Kept(possible, sure, in_reference, number, probabilities)
-
-
-def _unsorted(values: Array, order: Array) -> Array:
-    """Return `values`, which are in the order `order`, in the original order."""
-    out = np.empty_like(values)
-    np.put_along_axis(out, order, values, 1)
-    return out
 
 
 quiet_hooks(globals())

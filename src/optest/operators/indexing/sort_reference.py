@@ -16,25 +16,27 @@ def sort_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return sorted values and their indices in stable order; NaN is the largest."""
     (array,), _ = infer_from_arrays(infer_sort, inputs, attributes)
     # The stable order is valid without `stable`, too.
-    return _select(array, attributes.get("dim", -1), descending=attributes.get("descending", False), count=None)
+    return _sorted_with_indices(
+        array, attributes.get("dim", -1), descending=attributes.get("descending", False), count=None
+    )
 
 
 def topk_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the k largest or smallest values in order and their indices, the first of equal ones; NaN is largest."""
     (array,), _ = infer_from_arrays(infer_topk, inputs, attributes)
     descending = attributes.get("largest", True)
-    return _select(array, attributes.get("dim", -1), descending=descending, count=attributes["k"])
+    return _sorted_with_indices(array, attributes.get("dim", -1), descending=descending, count=attributes["k"])
 
 
 def kthvalue_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the k-th smallest value and its index, the first of equal ones; NaN is the largest."""
     (array,), (out, _) = infer_from_arrays(infer_kthvalue, inputs, attributes)
     dim = attributes.get("dim", -1)
-    both = _select(array, dim, descending=False, count=attributes["k"])
+    both = _sorted_with_indices(array, dim, descending=False, count=attributes["k"])
     return tuple(x.take(-1, dim).reshape(out.shape) if x.ndim else x for x in both)
 
 
-def _select(array: Array, dim: int, *, descending: bool, count: int | None) -> tuple[Array, Array]:
+def _sorted_with_indices(array: Array, dim: int, *, descending: bool, count: int | None) -> tuple[Array, Array]:
     """Return the first `count` values in stable order along `dim` (all if None), and their indices."""
     rows = np.atleast_1d(array)
     order = np.moveaxis(_sorting_indices(np.moveaxis(_sortable(rows), dim, -1), descending=descending), -1, dim)
@@ -94,10 +96,10 @@ def _accepted_elements(
     pointed = np.take_along_axis(rows, np.where(inside, indices, 0), -1)
     mask = inside & same_bits_or_nan(pointed, values) & ~repeated(indices)
     if ordered:
-        mask &= _equal(values, expected)
+        mask &= _equal_or_nan(values, expected)
     else:
         rows_in_order = (np.sort(_sortable(x), axis=-1) for x in (values, expected))
-        in_order = _equal(*rows_in_order).all(-1, keepdims=True)
+        in_order = _equal_or_nan(*rows_in_order).all(-1, keepdims=True)
         mask = np.broadcast_to(mask.all(-1, keepdims=True) & in_order, mask.shape)
     full_mask = np.moveaxis(mask, -1, dim).reshape(np.shape(expected_values))
     return full_mask, full_mask
@@ -108,7 +110,7 @@ def _sortable(values: Array) -> Array:
     return widen(np.ascontiguousarray(values))
 
 
-def _equal(left: Array, right: Array) -> Array:
+def _equal_or_nan(left: Array, right: Array) -> Array:
     """Return a mask of equal numbers; −0 equals 0, NaN equals NaN."""
     a, b = _sortable(left), _sortable(right)
     return np.asarray((a == b) | ((a != a) & (b != b)))

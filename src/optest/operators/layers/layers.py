@@ -9,7 +9,7 @@ from optest.operators.attention.rope import rotated_size
 from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, uniform, without
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import error_samples, in_layouts_at_once, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, index_range, require_spec, rows_of
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, first_size, index_range, require_spec
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 from optest.spec.declared_shapes import inference, match_declaration
 
@@ -155,15 +155,15 @@ def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
     n, outputs = match_declaration(specs, f"{weights}, output: T[outputs, whole], {biases} -> {outs}")
     heads = attributes["num_heads"]
     shared = attributes.get("num_key_value_heads") or heads
-    if heads < 1 or shared < 1 or heads % shared or n.whole % heads:
-        raise UnfitArguments(
-            f"num_heads is {heads} and num_key_value_heads {shared} for {n.whole} rows of query, expected num_heads to "
-            "divide the rows, and num_key_value_heads to divide num_heads"
-        )
+    if heads < 1 or n.whole % heads:
+        raise UnfitArguments(f"num_heads is {heads}, expected a divisor of {n.whole}, the rows of query")
+    if shared < 1 or heads % shared:
+        raise UnfitArguments(f"num_key_value_heads is {shared}, expected a divisor of {heads}, num_heads")
     width = n.whole // heads
     if n.shared != width * shared:
         raise UnfitArguments(
-            f"key and value are ({n.shared}, {n.size}), expected ({width * shared}, {n.size}) for {shared} heads"
+            f"key and value are {n.shared}x{n.size}, expected {width * shared}x{n.size}: {shared} heads as wide as "
+            "those of query"
         )
     prefill = attributes.get("prefill", 0)
     if not 0 <= prefill <= n.tokens:
@@ -181,7 +181,7 @@ def infer_gpt(specs: Specs, attributes: Attributes) -> Outputs:
     n, outputs = match_declaration(specs, declared)
     heads = attributes["num_heads"]
     if heads < 1 or n.size % heads:
-        raise UnfitArguments(f"num_heads is {heads}, expected a divisor of the size {n.size}")
+        raise UnfitArguments(f"num_heads is {heads}, expected a divisor of {n.size}, the size of a row")
     prefill = attributes.get("prefill", 0)
     if not 0 <= prefill <= n.length:
         raise UnfitArguments(f"prefill is {prefill}, expected 0 to {n.length}, the number of tokens")
@@ -192,7 +192,7 @@ def infer_gpt(specs: Specs, attributes: Attributes) -> Outputs:
 
 def gpt_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the range of tokens: indices of rows of the embedding."""
-    return {"tokens": index_range(rows_of(specs, 0))}
+    return {"tokens": index_range(first_size(specs, 0))}
 
 
 def infer_yarn_rotary_embedding(specs: Specs, attributes: Attributes) -> Outputs:
@@ -239,18 +239,22 @@ def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attribut
 
 
 def gated_feed_forward_samples() -> Iterator[Sample]:
-    calls = [_gated(3, 8, 16, biases=True), _gated(4, 7, 15, biases=False), _gated(4, 64, 256, biases=True)]
+    calls = [
+        _gated_call(3, 8, 16, biases=True),
+        _gated_call(4, 7, 15, biases=False),
+        _gated_call(4, 64, 256, biases=True),
+    ]
     yield from _layer(
         calls,
         _INVARIANTS_OF_ROWS,
         [reshaped(calls[0], gate=[15, 8]), reshaped(calls[0], down=[8, 15])],
-        states=[_gated(2, 5, 7, biases=True, states=True), _gated(3, 16, 33, biases=False, states=True)],
-        attributes=[_gated(5, 17, 33, biases=True, activation=name) for name in ("gelu", "relu")],
-        sizes=[without(_gated(33, 65, 300, biases=True), "gate_bias"), reshaped(calls[0], input=[2, 3, 8])],
+        states=[_gated_call(2, 5, 7, biases=True, states=True), _gated_call(3, 16, 33, biases=False, states=True)],
+        attributes=[_gated_call(5, 17, 33, biases=True, activation=name) for name in ("gelu", "relu")],
+        sizes=[without(_gated_call(33, 65, 300, biases=True), "gate_bias"), reshaped(calls[0], input=[2, 3, 8])],
     )
 
 
-def _gated(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
+def _gated_call(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
     shapes: dict[str, Any] = {"input": (rows, size), "gate": (hidden, size), "up": (hidden, size)}
     shapes["down"] = (size, hidden)
     more: dict[str, Any] = {"gate_bias": (hidden,), "up_bias": (hidden,), "down_bias": (size,)}
@@ -259,38 +263,38 @@ def _gated(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any
 
 def multi_head_attention_samples() -> Iterator[Sample]:
     calls = [
-        _attention(5, 8, 4, 2, prefill=3),
-        _attention(5, 8, 4),
-        _attention(4, 8, 4, 2),
-        _attention(3, 8, 4, biases=False),
-        _attention(1, 32, 4),
-        _attention(8, 32, 4),
-        _attention(8, 32, 8, 1),
-        _attention(8, 32, 8, 2),
-        _attention(4, 8, 8),
-        _attention(7, 12, 3, is_causal=False),
+        _attention_call(5, 8, 4, 2, prefill=3),
+        _attention_call(5, 8, 4),
+        _attention_call(4, 8, 4, 2),
+        _attention_call(3, 8, 4, biases=False),
+        _attention_call(1, 32, 4),
+        _attention_call(8, 32, 4),
+        _attention_call(8, 32, 8, 1),
+        _attention_call(8, 32, 8, 2),
+        _attention_call(4, 8, 8),
+        _attention_call(7, 12, 3, is_causal=False),
     ]
     wrong = [reshaped(calls[1], key=[6, 8]), reshaped(calls[1], value_bias=[7])]
     yield from _layer(
         calls,
         _INVARIANTS,
         wrong,
-        states=[_attention(4, 8, 4, states=True), _attention(6, 16, 4, 2, states=True, is_causal=False)],
+        states=[_attention_call(4, 8, 4, states=True), _attention_call(6, 16, 4, 2, states=True, is_causal=False)],
         cache=[
-            _attention(7, 32, 4, prefill=4),
-            _attention(7, 32, 8, 2, prefill=4, states=True),
-            _attention(3, 8, 4, prefill=2, states=True),
-            _attention(9, 8, 4, prefill=1, states=True, dtypes=("float32",)),
+            _attention_call(7, 32, 4, prefill=4),
+            _attention_call(7, 32, 8, 2, prefill=4, states=True),
+            _attention_call(3, 8, 4, prefill=2, states=True),
+            _attention_call(9, 8, 4, prefill=1, states=True, dtypes=("float32",)),
         ],
         sizes=[
-            _attention(33, 128, 2, dtypes=("float32",)),
-            without(_attention(17, 48, 6, 3, is_causal=False, dtypes=("float32",)), "key_bias"),
-            without(_attention(19, 24, 3, prefill=17, dtypes=("float32",)), "query_bias"),
+            _attention_call(33, 128, 2, dtypes=("float32",)),
+            without(_attention_call(17, 48, 6, 3, is_causal=False, dtypes=("float32",)), "key_bias"),
+            without(_attention_call(19, 24, 3, prefill=17, dtypes=("float32",)), "query_bias"),
         ],
     )
 
 
-def _attention(
+def _attention_call(
     tokens: int,
     size: int,
     heads: int,
@@ -350,13 +354,13 @@ def yarn_rotary_embedding_samples() -> Iterator[Sample]:
 
 
 def training_step_samples() -> Iterator[Sample]:
-    calls = [_step(*sizes) for sizes in ((4, 5, 3), (1, 1, 1), (17, 33, 9), (64, 64, 64))]
-    calls.append(_step(7, 13, 5, learning_rate=0.01))
+    calls = [_training_step_call(*sizes) for sizes in ((4, 5, 3), (1, 1, 1), (17, 33, 9), (64, 64, 64))]
+    calls.append(_training_step_call(7, 13, 5, learning_rate=0.01))
     wrong = [reshaped(calls[0], target=[4, 4]), reshaped(calls[0], bias=[4])]
-    yield from _layer(calls, _INVARIANTS, wrong, sizes=[_step(129, 17, 33)])
+    yield from _layer(calls, _INVARIANTS, wrong, sizes=[_training_step_call(129, 17, 33)])
 
 
-def _step(rows: int, size: int, outputs: int, **attributes: Any) -> dict[str, Any]:
+def _training_step_call(rows: int, size: int, outputs: int, **attributes: Any) -> dict[str, Any]:
     return call(attributes, input=(rows, size), weight=(outputs, size), bias=(outputs,), target=(rows, outputs))
 
 

@@ -13,12 +13,12 @@ from optest.operators.composition import Calls, budget_of, reference_of
 Tensors = tuple[Any, ...]
 
 
-def _padded(inputs: Inputs, count: int) -> list[Any]:
+def _with_omitted_inputs(inputs: Inputs, count: int) -> list[Any]:
     """Return ``count`` inputs, with None for those at the end that are left out."""
     return [*inputs, *[None] * (count - len(inputs))]
 
 
-def _linear(call: Calls, tensor: Any, weight: Any, bias: Any) -> Any:
+def _linear_with_bias(call: Calls, tensor: Any, weight: Any, bias: Any) -> Any:
     # The bias is a part of its own: some frameworks have no product with a bias.
     product = call("linear", tensor, weight)
     return product if bias is None else call("add", product, bias)
@@ -26,17 +26,17 @@ def _linear(call: Calls, tensor: Any, weight: Any, bias: Any) -> Any:
 
 def feed_forward(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
     """Compute linear, activation and linear; with ``states`` also return the activation's result."""
-    tensor, up, down, up_bias, down_bias = _padded(inputs, 5)
-    hidden = call(attributes["activation"], _linear(call, tensor, up, up_bias))
-    return _with_states(attributes, _linear(call, hidden, down, down_bias), hidden)
+    tensor, up, down, up_bias, down_bias = _with_omitted_inputs(inputs, 5)
+    hidden = call(attributes["activation"], _linear_with_bias(call, tensor, up, up_bias))
+    return _with_states(attributes, _linear_with_bias(call, hidden, down, down_bias), hidden)
 
 
 def gated_feed_forward(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
     """Compute linear(activation(gate) · up); with ``states`` also return the product."""
-    tensor, gate, up, down, gate_bias, up_bias, down_bias = _padded(inputs, 7)
-    gated = call(attributes["activation"], _linear(call, tensor, gate, gate_bias))
-    hidden = call("mul", gated, _linear(call, tensor, up, up_bias))
-    return _with_states(attributes, _linear(call, hidden, down, down_bias), hidden)
+    tensor, gate, up, down, gate_bias, up_bias, down_bias = _with_omitted_inputs(inputs, 7)
+    gated = call(attributes["activation"], _linear_with_bias(call, tensor, gate, gate_bias))
+    hidden = call("mul", gated, _linear_with_bias(call, tensor, up, up_bias))
+    return _with_states(attributes, _linear_with_bias(call, hidden, down, down_bias), hidden)
 
 
 def _with_states(attributes: Attributes, out: Any, *states: Any) -> Tensors:
@@ -48,16 +48,16 @@ def multi_head_attention(call: Calls, inputs: Inputs, attributes: Attributes) ->
 
     With ``states`` also return the context before the output projection, and the cached keys and values.
     """
-    tensor, query, key, value, output, query_bias, key_bias, value_bias, output_bias = _padded(inputs, 9)
+    tensor, query, key, value, output, query_bias, key_bias, value_bias, output_bias = _with_omitted_inputs(inputs, 9)
     cache = _Cache(attributes["num_heads"], attributes["num_key_value_heads"])
     contexts = [
         cache.extend(
             call, rows, (query, query_bias), (key, key_bias), (value, value_bias), is_causal=attributes["is_causal"]
         )
-        for rows in _decoded(call, tensor, attributes["prefill"])
+        for rows in _prefill_and_decode(call, tensor, attributes["prefill"])
     ]
     context = _concatenated(call, contexts)
-    out = _linear(call, context, output, output_bias)
+    out = _linear_with_bias(call, context, output, output_bias)
     return _with_states(attributes, out, context, cache.keys, cache.values)
 
 
@@ -66,7 +66,7 @@ def attention_at_once(call: Calls, inputs: Inputs, attributes: Attributes) -> Te
     return multi_head_attention(call, inputs, {**attributes, "prefill": 0})
 
 
-def _decoded(call: Calls, tensor: Any, prefill: int) -> list[Any]:
+def _prefill_and_decode(call: Calls, tensor: Any, prefill: int) -> list[Any]:
     """Split the rows of a tensor into the first ``prefill`` and single ones; 0 keeps them together."""
     length = tensor.shape[0]
     starts = [0, *range(prefill, length)] if prefill else [0]
@@ -106,9 +106,9 @@ class _Cache:
         """
         heads, shared, count = self._heads, self._shared_heads, rows.shape[0]
         width = query[0].shape[0] // heads
-        queries = _split(call, _linear(call, rows, *query), heads, width)
-        keys = _split(call, _linear(call, rows, *key), shared, width)
-        values = _split(call, _linear(call, rows, *value), shared, width)
+        queries = _split_heads(call, _linear_with_bias(call, rows, *query), heads, width)
+        keys = _split_heads(call, _linear_with_bias(call, rows, *key), shared, width)
+        values = _split_heads(call, _linear_with_bias(call, rows, *value), shared, width)
         is_first = self.keys is None
         # Later rows come one by one: they may attend to the whole cache and need no causal mask.
         self.keys = keys if is_first else call("concat", self.keys, keys, dim=1)
@@ -116,15 +116,15 @@ class _Cache:
         mixed = call(
             "scaled_dot_product_attention",
             _batched(call, queries),
-            _batched(call, _repeated(call, self.keys, heads // shared)),
-            _batched(call, _repeated(call, self.values, heads // shared)),
+            _batched(call, _repeat_heads(call, self.keys, heads // shared)),
+            _batched(call, _repeat_heads(call, self.values, heads // shared)),
             is_causal=is_causal and is_first,
         )
         context = call("permute", call("reshape", mixed, shape=[heads, count, width]), dims=[1, 0, 2])
         return call("reshape", context, shape=[count, heads * width])
 
 
-def _split(call: Calls, tensor: Any, heads: int, width: int) -> Any:
+def _split_heads(call: Calls, tensor: Any, heads: int, width: int) -> Any:
     """Reshape (tokens, heads · width) to (heads, tokens, width)."""
     return call("permute", call("reshape", tensor, shape=[tensor.shape[0], heads, width]), dims=[1, 0, 2])
 
@@ -133,7 +133,7 @@ def _batched(call: Calls, tensor: Any) -> Any:
     return call("reshape", tensor, shape=[1, *tensor.shape])
 
 
-def _repeated(call: Calls, tensor: Any, times: int) -> Any:
+def _repeat_heads(call: Calls, tensor: Any, times: int) -> Any:
     """Repeat each head ``times`` times: a, b becomes a, a, b, b."""
     if times == 1:
         return tensor
@@ -168,7 +168,9 @@ def gpt(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
     final = [row(final_norm, index) for index in range(2)]
     used = call("slice", positions, dim=[0], start=[0], end=[tokens.shape[0]])
     logits = []
-    for ids, rows in zip(_decoded(call, tokens, prefill), _decoded(call, used, prefill), strict=True):
+    for ids, rows in zip(
+        _prefill_and_decode(call, tokens, prefill), _prefill_and_decode(call, used, prefill), strict=True
+    ):
         hidden = call("add", call("embedding", embedding, ids), rows)
         for norm, (query, key, value, output), (to_hidden, from_hidden), cache in blocks:
             pairs = ((query, None), (key, None), (value, None))
@@ -230,7 +232,7 @@ def _yarn_frequencies(size: int, attributes: Attributes) -> Any:
 def training_step(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
     """Compute one step of gradient descent: the new weight, the new bias and the loss before it."""
     tensor, weight, bias, target = inputs
-    error = call("sub", _linear(call, tensor, weight, bias), target)
+    error = call("sub", _linear_with_bias(call, tensor, weight, bias), target)
     loss = call("mean", call("mul", error, error))
     # The derivative of the mean squared error is 2/n times the error.
     rate = call.constant(np.asarray([2.0 * attributes["learning_rate"] / max(1, math.prod(target.shape))]))

@@ -102,13 +102,13 @@ def _triangle(inputs: Inputs, is_kept: Callable[[Array, Array], Array]) -> tuple
 def concat_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the joined tensors in their common dtype, converted exactly or rounded once."""
     arrays, (result,) = infer_from_arrays(infer_concat, inputs, attributes)
-    parts = [_in_common_dtype(array, result.dtype) for array in arrays if not is_legacy_empty(array.shape)]
+    parts = [_converted(array, result.dtype) for array in arrays if not is_legacy_empty(array.shape)]
     if not parts:
         return (np.empty(result.shape, numpy_dtype(result.dtype)),)
     return (np.concatenate(parts, normalize_dim(attributes.get("dim", 0), parts[0].ndim)),)
 
 
-def _in_common_dtype(array: Array, target: DType) -> Array:
+def _converted(array: Array, target: DType) -> Array:
     """Return `array` in dtype `target`, rounded once."""
     if array.dtype == numpy_dtype(target):
         return array
@@ -138,7 +138,13 @@ def pad_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     mode = attributes.get("mode", "constant")
     if mode == "constant":
         padded = np.empty(result.shape, array.dtype)
-        padded[...] = _fill_value(attributes.get("value", 0.0), result.dtype)
+        # Rounded once, truncated for integers, true unless 0 for bool.
+        value = attributes.get("value", 0.0)
+        if result.dtype.kind is Kind.BOOL:
+            padded[...] = value != 0
+        else:
+            number = float(value) if result.dtype.is_inexact else int(value)
+            padded[...] = round_to(np.asarray(number), result.dtype)
         # A negative pad crops, so that only a part of the input is copied.
         target = tuple(
             slice(max(before, 0), size - max(after, 0))
@@ -157,19 +163,6 @@ def pad_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (array.copy(),)
 
 
-def _fill_value(value: float, target: DType) -> Array:
-    """Return `value` as the dtype holds it: rounded once, truncated for integers, true unless 0 for bool."""
-    if target.kind is Kind.BOOL:
-        return np.asarray(value != 0)
-    return round_to(np.asarray(float(value) if target.is_inexact else int(value)), target)
-
-
-def _mirrored_indices(size: int, before: int, after: int) -> Array:
-    """Return the index of the input element at each position of a dimension with mirrored pads."""
-    positions = np.abs(np.arange(-before, size + after))
-    return np.where(positions >= size, 2 * (size - 1) - positions, positions)
-
-
 def _circular_indices(size: int, before: int, after: int) -> Array:
     """Return the index of the input element at each position of a dimension with circular pads."""
     # Negative pads crop first, as in torch: only the rest is repeated.
@@ -180,7 +173,7 @@ def _circular_indices(size: int, before: int, after: int) -> Array:
 
 # By mode, a function of size and pads that returns the index of the input element at each position.
 _SOURCE_INDICES: Mapping[str, Callable[[int, int, int], Array]] = {
-    "reflect": _mirrored_indices,
+    "reflect": lambda size, before, after: size - 1 - np.abs(size - 1 - np.abs(np.arange(-before, size + after))),
     "replicate": lambda size, before, after: np.clip(np.arange(-before, size + after), 0, size - 1),
     "circular": _circular_indices,
 }

@@ -16,7 +16,7 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, optional_input, require_dimensions, require_spec
+from optest.operators.shapes import Attributes, Outputs, Specs, optional_spec, require_dimensions, require_spec
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 from optest.spec.declared_shapes import match_declaration
 
@@ -76,7 +76,7 @@ def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
     if eps < 0 or (eps == 0 and attributes.get("training")):
         raise UnfitArguments(f"eps is {eps:g}, expected 0 or more (above 0 in training)")
     # Kernels read both or neither.
-    statistics = [optional_input(specs, index) for index in (1, 2)]
+    statistics = [optional_spec(specs, index) for index in (1, 2)]
     if (statistics[0] is None) != (statistics[1] is None):
         raise UnfitArguments("one of running_mean and running_var is missing, expected both or neither")
     if attributes.get("training"):

@@ -11,7 +11,7 @@ from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, filled
 from optest.operators.normalization.layer_norm import MEAN_SQUARE_EPS, NORMALIZED_SHAPE, normalized_shape
 from optest.operators.samples import error_samples, in_layouts_at_once, standard_samples, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, optional_input, require_spec
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, optional_spec, require_spec
 from optest.spec import OperatorDescriptor, Sample
 from optest.spec.declared_shapes import match_declaration
 
@@ -47,7 +47,7 @@ DESCRIPTORS = in_module(
 
 
 def infer_rms_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
-    shape, weight = normalized_shape(require_spec(specs, 1, "input"), attributes), optional_input(specs, 2)
+    shape, weight = normalized_shape(require_spec(specs, 1, "input"), attributes), optional_spec(specs, 2)
     declared = "grad_output: T[*shape], input: T[*shape], weight?: T|float32[*normalized_shape] -> T[*shape]"
     _, outputs = match_declaration(specs, declared, normalized_shape=shape)
     return outputs if weight is None else (*outputs, dense(weight.dtype, shape))

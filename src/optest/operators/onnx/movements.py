@@ -20,7 +20,7 @@ PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", 
     "data -> transposed",
     attribute("perm|dims: ints = None", "Dimensions in their new order; reversed by default."),
 )
-def _transpose(specs: Specs, attributes: Attributes) -> Call:
+def _transpose_call(specs: Specs, attributes: Attributes) -> Call:
     perm = attributes["perm"]
     dims = tuple(reversed(range(input_of(specs, "data").rank))) if perm is None else perm
     return Call(operator="permute", attributes={"dims": dims})
@@ -33,7 +33,7 @@ def _transpose(specs: Specs, attributes: Attributes) -> Call:
     attribute("shape: ints", "New sizes; one may be -1, and a 0 keeps the input's size."),
     attribute("allowzero: bool = False", "A 0 in shape is a size of 0."),
 )
-def _reshape(specs: Specs, attributes: Attributes) -> Call:
+def _reshape_call(specs: Specs, attributes: Attributes) -> Call:
     """Return a call of reshape, with the input's sizes in place of zeros unless ``allowzero`` is set."""
     spec, shape = input_of(specs, "data"), attributes["shape"]
     if not attributes["allowzero"]:
@@ -47,14 +47,14 @@ def _reshape(specs: Specs, attributes: Attributes) -> Call:
 
 
 @spelled("Flatten", "reshape", "input -> output", attribute("axis: int = 1", "First dimension of the second size."))
-def _flatten(specs: Specs, attributes: Attributes) -> Call:
+def _flatten_call(specs: Specs, attributes: Attributes) -> Call:
     spec = input_of(specs, "input")
     axis = axis_of(attributes["axis"], spec.rank, last=0)
     return Call(operator="reshape", attributes={"shape": (prod(spec.shape[:axis]), prod(spec.shape[axis:]))})
 
 
 @spelled("Squeeze", "reshape", "data -> squeezed", _AXES)
-def _squeeze(specs: Specs, attributes: Attributes) -> Call:
+def _squeeze_call(specs: Specs, attributes: Attributes) -> Call:
     """Return a call of reshape without the dimensions ``axes``, or without all of size 1."""
     spec = input_of(specs, "data")
     if attributes["axes"] is None:
@@ -76,7 +76,7 @@ def _squeeze(specs: Specs, attributes: Attributes) -> Call:
 @spelled(
     "Unsqueeze", "reshape", "data -> expanded", attribute("axes: ints", "Indices of the new dimensions in the result.")
 )
-def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
+def _unsqueeze_call(specs: Specs, attributes: Attributes) -> Call:
     spec, listed = input_of(specs, "data"), attributes["axes"]
     axes = {axis_of(axis, spec.rank + len(listed), "axes") for axis in listed}
     if len(axes) < len(listed):
@@ -89,7 +89,7 @@ def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
 @spelled(
     "Expand", "broadcast_to", "input -> output", attribute("shape|size: ints", "Sizes to broadcast with the input's.")
 )
-def _expand(specs: Specs, attributes: Attributes) -> Call:
+def _expand_call(specs: Specs, attributes: Attributes) -> Call:
     """Return a call of broadcast_to; a 1 in ``shape`` keeps the input's size."""
     if min(attributes["shape"], default=0) < 0:
         raise UnfitArguments(f"shape is {list(attributes['shape'])}, expected numbers of 0 or more")
@@ -105,7 +105,7 @@ def _expand(specs: Specs, attributes: Attributes) -> Call:
     attribute("split: ints = None", "Size of each part."),
     attribute("num_outputs: int = None", "Number of parts; the last may be smaller."),
 )
-def _split(specs: Specs, attributes: Attributes) -> Call:
+def _split_call(specs: Specs, attributes: Attributes) -> Call:
     """Return a call of split with the sizes of all parts."""
     spec, sizes, count = input_of(specs, "input"), attributes["split"], attributes["num_outputs"]
     axis = axis_of(attributes["axis"], spec.rank)
@@ -137,7 +137,7 @@ def _split(specs: Specs, attributes: Attributes) -> Call:
     attribute("constant_value|value: float = 0.0", "Value of added elements in mode constant."),
     _AXES,
 )
-def _pad(specs: Specs, attributes: Attributes) -> Call:
+def _pad_call(specs: Specs, attributes: Attributes) -> Call:
     """Return a call of pad with torch's order: from the last dimension, without leading ones that are not padded."""
     rank, pads, axes = input_of(specs, "data").rank, attributes["pads"], attributes["axes"]
     require_exact("constant_value", attributes["constant_value"], input_of(specs, "data"))
@@ -162,7 +162,7 @@ def _pad(specs: Specs, attributes: Attributes) -> Call:
     attribute("upper: bool = True", "Keep the upper triangle, else the lower."),
     attribute("k|diagonal: int = 0", "Diagonal at the border of the triangle."),
 )
-def _trilu(_: Specs, attributes: Attributes) -> Call:
+def _trilu_call(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="triu" if attributes["upper"] else "tril", attributes={"diagonal": attributes["k"]})
 
 
@@ -174,7 +174,7 @@ def _trilu(_: Specs, attributes: Attributes) -> Call:
     description="embedding for rows of a matrix (axis 0 of two dimensions), else index_select. Negative indices are "
     "refused.",
 )
-def _gather(specs: Specs, attributes: Attributes) -> Call:
+def _gather_call(specs: Specs, attributes: Attributes) -> Call:
     rank = input_of(specs, "data").rank
     axis = axis_of(attributes["axis"], rank)
     if (rank, axis) == (2, 0):
@@ -188,7 +188,7 @@ def _gather(specs: Specs, attributes: Attributes) -> Call:
 
 
 @spelled("GatherElements", "gather", "data, indices -> output", _AXIS, description="Negative indices are refused.")
-def _gather_elements(_: Specs, attributes: Attributes) -> Call:
+def _gather_elements_call(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="gather", attributes={"dim": attributes["axis"]})
 
 
@@ -200,6 +200,6 @@ def _gather_elements(_: Specs, attributes: Attributes) -> Call:
     attribute("reduction: str = 'none'", "Only add is accepted.", choices=("none", "add", "mul", "max", "min")),
     description="Negative indices are refused.",
 )
-def _scatter_elements(_: Specs, attributes: Attributes) -> Call:
+def _scatter_elements_call(_: Specs, attributes: Attributes) -> Call:
     refuse("reduction", attributes["reduction"], "add", "for the others write `op: torch.scatter`")
     return Call(operator="scatter_add", attributes={"dim": attributes["axis"]})

@@ -44,7 +44,7 @@ def input_of(specs: Specs, name: str = "X") -> TensorSpec:
     return require_spec(specs, 0, name)
 
 
-def refuse_bool(spec: TensorSpec, name: str, operator: str) -> None:
+def refuse_onnx_bool(spec: TensorSpec, name: str, operator: str) -> None:
     """Raise UnfitArguments for a bool input, which ONNX's ``name`` does not accept, but torch's ``operator`` does."""
     if spec.dtype.kind is Kind.BOOL:
         raise UnfitArguments(f"ONNX has no {name} of bool; write `op: {operator}` to test torch's")

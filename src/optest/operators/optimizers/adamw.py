@@ -51,14 +51,14 @@ def infer_adamw(specs: Specs, attributes: Attributes) -> Outputs:
     return match_declaration(specs, f"{declared} -> T[*shape], M[*shape], M[*shape]")[1]
 
 
-def _step(*shape: int, generator: Any = None, dtypes: Sequence[str] = (), **attributes: Any) -> dict[str, Any]:
+def _adamw_call(*shape: int, generator: Any = None, dtypes: Sequence[str] = (), **attributes: Any) -> dict[str, Any]:
     shapes: dict[str, Any] = dict.fromkeys(_NAMES, shape)
     return call(attributes, dtypes=dtypes, generator=generator, **shapes)
 
 
 def adamw_samples() -> Iterator[Sample]:
-    calls = [_step(5, 37), _step(3, 4, 9, step=10, lr=0.01), _step(129, step=1000, weight_decay=0.1)]
-    yield from standard_samples(calls, FLOATS, sized=lambda n: _step(n, step=3), special=False)
+    calls = [_adamw_call(5, 37), _adamw_call(3, 4, 9, step=10, lr=0.01), _adamw_call(129, step=1000, weight_decay=0.1)]
+    yield from standard_samples(calls, FLOATS, sized=lambda n: _adamw_call(n, step=3), special=False)
     for dtypes in _MOMENTS:
         yield from variations("dtypes", [{**each, "dtypes": list(dtypes)} for each in calls])
         yield from in_layouts_at_once([{**calls[0], "dtypes": list(dtypes)}])
@@ -72,24 +72,24 @@ def adamw_samples() -> Iterator[Sample]:
         {"maximize": True},
         {"maximize": True, "weight_decay": 10.0, "lr": 0.05, "step": 3},
     ]
-    yield from variations("attributes", [_step(4, 33, **values) for values in attributes], dtypes=EVERY_FLOAT)
+    yield from variations("attributes", [_adamw_call(4, 33, **values) for values in attributes], dtypes=EVERY_FLOAT)
     # The power 1 − βᵗ is near 0 for the first steps, and 1 for the last.
-    steps = [_step(65, step=step, lr=0.1) for step in (1, 2, 3, 100, 100_000, 10_000_000)]
+    steps = [_adamw_call(65, step=step, lr=0.1) for step in (1, 2, 3, 100, 100_000, 10_000_000)]
     yield from variations("steps", steps, dtypes=("float32", "bfloat16"))
     # A first step divides a gradient by its own magnitude; a tiny or zero one is compared with eps.
     first = {"exp_avg": "zeros", "exp_avg_sq": "zeros"}
     small = {**first, "grad": {"fill": "randn", "std": 1e-6}}
     yield from variations(
-        "first", [_step(4, 33, generator=fill, lr=0.1) for fill in (first, small)], dtypes=EVERY_FLOAT
+        "first", [_adamw_call(4, 33, generator=fill, lr=0.1) for fill in (first, small)], dtypes=EVERY_FLOAT
     )
     nothing = {**first, "grad": "zeros"}
-    yield from variations("first", [_step(17, generator=nothing)], dtypes=EVERY_FLOAT)
+    yield from variations("first", [_adamw_call(17, generator=nothing)], dtypes=EVERY_FLOAT)
     large = {"grad": {"fill": "randn", "std": 1e3}}
-    yield from variations("large", [_step(65, generator=large, step=2)], dtypes=("float32", "bfloat16"))
+    yield from variations("large", [_adamw_call(65, generator=large, step=2)], dtypes=("float32", "bfloat16"))
     special = {"grad": {"fill": "data", "values": ["nan", "inf", "-inf", 0.0, -0.0, 1.0, 2.0]}}
-    yield from variations("special", [_step(7, generator=special)], dtypes=EVERY_FLOAT)
-    yield from variations("sizes", [_step(LARGE_SIZE, 3, dtypes=("bfloat16",)), _step(), _step(0, 4)])
-    yield from variations("sizes", [_step(5, 1), _step(7, 1), _step(1, 1)], dtypes=EVERY_FLOAT)
+    yield from variations("special", [_adamw_call(7, generator=special)], dtypes=EVERY_FLOAT)
+    yield from variations("sizes", [_adamw_call(LARGE_SIZE, 3, dtypes=("bfloat16",)), _adamw_call(), _adamw_call(0, 4)])
+    yield from variations("sizes", [_adamw_call(5, 1), _adamw_call(7, 1), _adamw_call(1, 1)], dtypes=EVERY_FLOAT)
     shapes: dict[str, Any] = dict.fromkeys(_NAMES, (3, 4))
     yield from error_samples(
         call(**{**shapes, "grad": (4,)}),

@@ -11,7 +11,7 @@ from optest.operators.running_errors import Bounded, Number, budgets, constant, 
 from optest.spec import ErrorBudget
 
 
-def _adamw(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
+def _adamw_step(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     """Compute one step: the new param, exp_avg and exp_avg_sq."""
     param, grad, mean, square = (inputs[index] for index in range(4))
     rate, decay = (constant(attributes[name], param) for name in ("lr", "weight_decay"))
@@ -40,7 +40,7 @@ def _decays(beta: float, step: int, like: Number) -> tuple[tuple[Number, Number]
 def adamw_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return the new param, exp_avg and exp_avg_sq."""
     infer_from_arrays(infer_adamw, inputs, attributes)
-    return evaluate(_adamw, inputs, attributes)
+    return evaluate(_adamw_step, inputs, attributes)
 
 
 def adamw_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -48,7 +48,7 @@ def adamw_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ..
 
     1 − β of a rounded β has an error of u, and 1 − βᵗ one of (t + 33)·βᵗ·u.
     """
-    return budgets(_adamw, inputs, attributes)
+    return budgets(_adamw_step, inputs, attributes)
 
 
 quiet_hooks(globals())

@@ -292,7 +292,10 @@ def windows_of(spec: TensorSpec, attributes: Attributes) -> Windows:
     kernel = _pair("kernel_size", attributes["kernel_size"], least=1)
     stride = _pair("stride", attributes["stride"], least=1) if attributes.get("stride") else kernel
     pads_by_side = tuple(attributes.get("padding", (0,)))
-    padding = _padding(pads_by_side)
+    if len(pads_by_side) == 2 * _RANK and min(pads_by_side) >= 0:  # beginnings, then ends
+        padding = tuple(zip(pads_by_side[:_RANK], pads_by_side[_RANK:], strict=True))
+    else:
+        padding = tuple((pad, pad) for pad in _pair("padding", pads_by_side, least=0))
     dilation = _pair("dilation", attributes.get("dilation", (1,)), least=1)
     spans = tuple(step * (size - 1) + 1 for size, step in zip(kernel, dilation, strict=True))
     # A window in the padding has no element. torch, whose padding is symmetric, accepts half of a window at most.
@@ -312,13 +315,6 @@ def windows_of(spec: TensorSpec, attributes: Attributes) -> Windows:
         padded = format_shape(tuple(size + sum(pads) for size, pads in zip(sizes, padding, strict=True)))
         raise UnfitArguments(f"kernel_size spans {format_shape(spans)}, expected at most {padded}, the padded input")
     return Windows(sizes=sizes, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out)
-
-
-def _padding(numbers: Shape) -> tuple[tuple[int, int], ...]:
-    """Return (before, after) of each dimension from one number, one for each dimension, or beginnings, then ends."""
-    if len(numbers) == 2 * _RANK and min(numbers) >= 0:
-        return tuple(zip(numbers[:_RANK], numbers[_RANK:], strict=True))
-    return tuple((pad, pad) for pad in _pair("padding", numbers, least=0))
 
 
 def _positions(size: int, span: int, stride: int, pads: tuple[int, int], ceil: bool) -> int:

@@ -59,11 +59,11 @@ def _along_both(x: Array, windows: Windows, combine: np.ufunc, filling: Any) -> 
     # Two passes take height + width steps per window, one pass height · width.
     filled = np.pad(x, (*((0, 0),) * (x.ndim - 2), *windows.filling()), constant_values=filling)
     for axis in (1, 0):
-        filled = _along(filled, windows, axis, combine)
+        filled = _reduce_windows(filled, windows, axis, combine)
     return filled
 
 
-def _along(x: Array, windows: Windows, axis: int, combine: np.ufunc) -> Array:
+def _reduce_windows(x: Array, windows: Windows, axis: int, combine: np.ufunc) -> Array:
     """Reduce each window along one dimension: 0 is the height, 1 the width."""
     moved = np.moveaxis(x, axis - 2, -1)
     stride, dilation, out = windows.stride[axis], windows.dilation[axis], windows.out[axis]

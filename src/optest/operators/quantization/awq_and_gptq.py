@@ -8,7 +8,7 @@ from typing import Any
 from optest.operators.calls import CALM_SIZES, call, data_fill, reshaped
 from optest.operators.describe import attribute, composed, in_module, ulp
 from optest.operators.samples import error_samples, in_every_layout, in_layouts_at_once, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, index_range, optional_input, rows_of
+from optest.operators.shapes import Attributes, Outputs, Specs, first_size, index_range, optional_spec
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 from optest.spec.declared_shapes import match_declaration
 
@@ -135,7 +135,7 @@ def infer_dequantize_gptq(specs: Specs, _attributes: Attributes) -> Outputs:
     n, outputs = match_declaration(specs, f"{declared}, g_idx?: index[8*rows] -> T[8*rows, width]")
     if n.width != PACKED * n.columns:
         raise UnfitArguments(f"qzeros has {n.columns} columns, expected {n.width / PACKED:g}, those of scales / 8")
-    if optional_input(specs, 3) is None:
+    if optional_spec(specs, 3) is None:
         # g_idx may assign rows to groups freely.
         _require_groups(n.groups, PACKED * n.rows)
     return outputs
@@ -159,7 +159,7 @@ def _infer_product(specs: Specs, weights: Outputs) -> Outputs:
 
 def dequantize_gptq_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Return the ranges of packed weights and zeros, scales, and group indices."""
-    return {"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE, "g_idx": index_range(rows_of(specs, 2))}
+    return {"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE, "g_idx": index_range(first_size(specs, 2))}
 
 
 def gptq_gemm_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:

@@ -14,7 +14,7 @@ from optest.operators.shapes import (
     Specs,
     dense,
     normalize_dim,
-    optional_input,
+    optional_spec,
     require_float,
     require_spec,
 )
@@ -125,7 +125,7 @@ def infer_quantize(specs: Specs, attributes: Attributes) -> Outputs:
     require_float(spec, "input")
     result = _output_dtype(specs, attributes)
     quantized_range(result, attributes)
-    _require_parameters(spec, scale, optional_input(specs, 2), result, attributes)
+    _require_parameters(spec, scale, optional_spec(specs, 2), result, attributes)
     return (dense(result, spec.shape),)
 
 
@@ -133,13 +133,13 @@ def infer_dequantize(specs: Specs, attributes: Attributes) -> Outputs:
     spec, scale = require_spec(specs, 0, "input"), require_spec(specs, 1, "scale")
     if spec.dtype.name not in INTEGERS:
         raise UnfitArguments(f"input is {spec.dtype}, expected one of {', '.join(INTEGERS)}")
-    _require_parameters(spec, scale, optional_input(specs, 2), spec.dtype, attributes)
+    _require_parameters(spec, scale, optional_spec(specs, 2), spec.dtype, attributes)
     return (dense(dtype(attributes.get("dtype") or scale.dtype), spec.shape),)
 
 
 def _output_dtype(specs: Specs, attributes: Attributes) -> DType:
     """Return the dtype of the output: the attribute dtype, else that of zero_point, else uint8, as in ONNX."""
-    zero_point, name = optional_input(specs, 2), attributes.get("dtype")
+    zero_point, name = optional_spec(specs, 2), attributes.get("dtype")
     if name is not None:
         return dtype(name)
     if zero_point is None:
@@ -202,7 +202,7 @@ def quantize_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interv
     """Return ranges of scales, and of zero points in the middle of the output's range."""
     # Normal values divided by these scales exceed 8 bits now and then.
     scale = Interval(low=1 / 64, high=1 / 4)
-    zero_point, name = optional_input(specs, 2), attributes.get("dtype")
+    zero_point, name = optional_spec(specs, 2), attributes.get("dtype")
     result = dtype(name) if name is not None else zero_point.dtype if zero_point is not None else dtype("uint8")
     if not result.is_integer:
         return {"scale": scale}

@@ -90,7 +90,7 @@ def _quotient(inputs: Inputs, attributes: Attributes) -> _Quotient:
     """Return the quotient of a call; raise Fault BAD_CASE if it is NaN."""
     (array, scale, *_), (result,) = infer_from_arrays(infer_quantize, inputs, attributes)
     low, high = quantized_range(result.dtype, attributes)
-    values, divisor = as_float64(array), as_float64(_per_channel(scale, array, scale, attributes))
+    values, divisor = as_float64(array), as_float64(_parameter_by_channel(scale, array, scale, attributes))
     quotient = values / divisor
     if np.isnan(quotient).any():
         raise Fault(Reason.BAD_CASE, "input / scale is NaN, for which no integer is defined; choose another fill")
@@ -111,10 +111,10 @@ def _zero_point(inputs: Inputs, attributes: Attributes) -> Array:
     if zero_point is None:
         return np.zeros((), np.int64)
     array, scale = np.asarray(inputs[0]), np.asarray(inputs[1])
-    return widen(_per_channel(zero_point, array, scale, attributes)).astype(np.int64)
+    return widen(_parameter_by_channel(zero_point, array, scale, attributes)).astype(np.int64)
 
 
-def _per_channel(parameter: Array, array: Array, scale: Array, attributes: Attributes) -> Array:
+def _parameter_by_channel(parameter: Array, array: Array, scale: Array, attributes: Attributes) -> Array:
     """Return `parameter` (scale or zero point), shaped to broadcast along axis of the input."""
     dim = channel_dim(spec_of(array), spec_of(scale), attributes)
     if dim is None:
@@ -131,7 +131,7 @@ def dequantize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 def dequantized_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array]:
     """Return input and zero point as int64, and scale as float64, ready to broadcast."""
     (array, scale, *_), _ = infer_from_arrays(infer_dequantize, inputs, attributes)
-    factor = as_float64(_per_channel(scale, array, scale, attributes))
+    factor = as_float64(_parameter_by_channel(scale, array, scale, attributes))
     return widen(array).astype(np.int64), _zero_point(inputs, attributes), factor
 
 

@@ -151,7 +151,7 @@ def _one_dim_samples(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool =
         # Indices count rows of the tensor, whatever its strides are.
         yield from in_every_layout([call(input=(4, 37))])
         yield from in_layouts_at_once([call(input=(3, 5, 7))])
-    yield from _values(calls)
+    yield from _samples_of_values(calls)
     yield from error_samples(
         call({"dim": 2}, input=(3, 4)),
         call({"dim": 1}, input=(3, 0)),
@@ -176,7 +176,7 @@ def amin_samples() -> Iterator[Sample]:
     scalars = [call(input=()), call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())]
     yield from variations("attributes", scalars, dtypes=("float32", "int32"))
     yield from of_one_element(call({"dim": 1}, input=(1, 1)), call(input=(1,)))
-    yield from _values(ORDINARY)
+    yield from _samples_of_values(ORDINARY)
     yield from error_samples(
         call({"dim": 2}, input=(3, 4)),
         call({"dim": [0, -2]}, input=(3, 4)),
@@ -185,7 +185,7 @@ def amin_samples() -> Iterator[Sample]:
     )
 
 
-def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
+def _samples_of_values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     """Yield samples with values of one sign, NaN, infinities, ties, neighbours, and long dimensions."""
     # Traps of a kernel that starts at 0, compares in another order, or in a narrower type.
     negative = {"fill": "uniform", "low": -9.0, "high": -1.0}

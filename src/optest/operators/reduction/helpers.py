@@ -27,7 +27,7 @@ ORDINARY = [
 def infer_mean(specs: Specs, attributes: Attributes) -> Outputs:
     """Return an output of the input's dtype without the reduced dimensions; raise UnfitArguments unless a float."""
     spec = require_spec(specs, 0, "input")
-    require_float(spec)
+    require_inexact(spec)
     return (dense(spec.dtype, reduced_shape(spec, attributes)),)
 
 
@@ -55,7 +55,7 @@ def refuse_empty(spec: TensorSpec, dims: Collection[int]) -> None:
         )
 
 
-def require_float(spec: TensorSpec) -> None:
+def require_inexact(spec: TensorSpec) -> None:
     """Raise UnfitArguments if the input is an integer or bool."""
     if not spec.dtype.is_inexact:
         raise UnfitArguments(f"input is {spec.dtype}, expected a float")

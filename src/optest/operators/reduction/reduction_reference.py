@@ -316,8 +316,9 @@ def norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     - p = ±inf, 0: no error;
     - any other p: ``(4√n + 33)/|p| + |ln y| + 33``: both powers are pow (16 ulp), 1/p is rounded.
 
-    Squares and powers below the smallest normal number of float32 may vanish, e = n·2⁻¹²⁶ in all, which takes
-    ``min(e/(p·y^(p−1)), e^(1/p))`` from y. If a row repeats few values, n takes the place of 4√n.
+    Only for p > 1 and inputs narrower than float64, squares and powers below the smallest normal number of float32 may
+    vanish, e = n·2⁻¹²⁶ in all, which takes ``min(e/(p·y^(p−1)), e^(1/p))`` from y. If a row repeats few values, n takes
+    the place of 4√n. A norm that is 0 or infinite, and one of no elements, has no other error than that.
     """
     return (norm_budget(inputs, attributes, 2.0**-126),)
 

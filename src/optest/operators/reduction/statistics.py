@@ -20,7 +20,7 @@ from optest.operators.reduction.helpers import (
     long_total,
     reduced_shape,
     refuse_empty,
-    require_float,
+    require_inexact,
     rows_with_specials,
     special_samples,
     total_samples,
@@ -77,7 +77,7 @@ infer_logsumexp = infer_mean
 def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
     """Return the output of norm; raise UnfitArguments unless a float, for p = NaN, and for p without an empty norm."""
     spec = require_spec(specs, 0, "input")
-    require_float(spec)
+    require_inexact(spec)
     p = attributes.get("p", 2.0)
     if isnan(p):
         raise UnfitArguments("p is NaN, expected a number, inf or -inf")

@@ -20,17 +20,17 @@ _HALVES = ("float16", "bfloat16")
 _FILTER = "weight: T[dim, width], bias?: T[dim]"
 
 
-def _dtypes(half: str, names: Sequence[str], wide: Sequence[str] = ()) -> list[str]:
+def _mixed_dtypes(half: str, names: Sequence[str], wide: Sequence[str] = ()) -> list[str]:
     """Return the dtypes of inputs with these names: float32 for parameters and names in ``wide``, else ``half``."""
     return ["float32" if name in ("A", "D", "delta_bias", "initial_state", *wide) else half for name in names]
 
 
-def _variants() -> Iterator[tuple[str, ...]]:
+def _half_variants() -> Iterator[tuple[str, ...]]:
     """Yield the 16-bit combinations of dtypes: constant B and C are float32, and optional inputs may be left out."""
     for half, *flags in product(_HALVES, *[(False, True)] * 6):
         wide = [name for name, is_wide in zip("BC", flags[:2], strict=True) if is_wide]
         names = [*_NAMES[:5], *(name for name, is_given in zip(_NAMES[5:], flags[2:], strict=True) if is_given)]
-        yield tuple(_dtypes(str(half), names, wide))
+        yield tuple(_mixed_dtypes(str(half), names, wide))
 
 
 DESCRIPTORS = in_module(
@@ -65,7 +65,7 @@ DESCRIPTORS = in_module(
             attribute("delta_softplus: bool = False", "Apply softplus to delta, after delta_bias is added."),
             attribute("return_last_state: bool = False", "Return last_state, batch x dim x states, too."),
         ),
-        dtype_variants=(("float32",), ("float64",), *dict.fromkeys(_variants())),
+        dtype_variants=(("float32",), ("float64",), *dict.fromkeys(_half_variants())),
         domain="selective_scan_domain",
         generator={"A": "uniform", "delta": "uniform"},
         sum_length="states",
@@ -108,29 +108,29 @@ def width(specs: Specs, _attributes: Attributes) -> int:
     return 1 + max((each.shape[1] for each in specs[1:3] if each is not None and each.rank == 2), default=1)
 
 
-def _conv(batch: int, dim: int, length: int, width: int = 4, **attributes: Any) -> dict[str, Any]:
+def _conv_call(batch: int, dim: int, length: int, width: int = 4, **attributes: Any) -> dict[str, Any]:
     shapes: dict[str, Any] = {"x": (batch, dim, length), "weight": (dim, width), "bias": (dim,)}
     return call(attributes, **shapes, initial_states=(batch, dim, width - 1))
 
 
 def causal_conv1d_samples() -> Iterator[Sample]:
     calls = [
-        _conv(2, 5, 37, activation="silu", return_final_states=True),
-        without(_conv(2, 3, 17, 3), "initial_states"),
-        without(_conv(1, 9, 33, 2, activation="swish"), "bias"),
+        _conv_call(2, 5, 37, activation="silu", return_final_states=True),
+        without(_conv_call(2, 3, 17, 3), "initial_states"),
+        without(_conv_call(1, 9, 33, 2, activation="swish"), "bias"),
     ]
-    sized = lambda n: _conv(2, 3, n, activation="silu", return_final_states=True)  # noqa: E731
+    sized = lambda n: _conv_call(2, 3, n, activation="silu", return_final_states=True)  # noqa: E731
     yield from standard_samples(calls, FLOATS, sized=sized)
     more = [
-        without(_conv(2, 5, 9, activation="silu", return_final_states=True), "bias", "initial_states"),
-        _conv(3, 2, 8, 1),
-        _conv(3, 2, 8, 7, activation="silu"),
-        without(_conv(2, 3, 2, 4, return_final_states=True), "initial_states"),
-        _conv(2, 3, 1, 4, return_final_states=True),
-        _conv(2, 3, 2, 4, return_final_states=True),
+        without(_conv_call(2, 5, 9, activation="silu", return_final_states=True), "bias", "initial_states"),
+        _conv_call(3, 2, 8, 1),
+        _conv_call(3, 2, 8, 7, activation="silu"),
+        without(_conv_call(2, 3, 2, 4, return_final_states=True), "initial_states"),
+        _conv_call(2, 3, 1, 4, return_final_states=True),
+        _conv_call(2, 3, 2, 4, return_final_states=True),
     ]
     yield from variations("attributes", more, dtypes=EVERY_FLOAT)
-    yield from variations("sizes", [_conv(2, n, 5, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
+    yield from variations("sizes", [_conv_call(2, n, 5, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
     # Sums far below 0, in the tail of silu.
     steep = {"x": uniform(-60.0, 10.0), "weight": uniform(0.0, 1.0)}
     yield from variations("long tail", [{**calls[0], "generator": steep}], dtypes=EVERY_FLOAT)
@@ -142,7 +142,9 @@ def causal_conv1d_samples() -> Iterator[Sample]:
     )
 
 
-def _update(batch: int, dim: int, length: int, width: int = 4, state: int = 3, **attributes: Any) -> dict[str, Any]:
+def _update_call(
+    batch: int, dim: int, length: int, width: int = 4, state: int = 3, **attributes: Any
+) -> dict[str, Any]:
     """Build a call of causal_conv1d_update; a length of 0 is one token, with x of two dimensions."""
     x = (batch, dim, length) if length else (batch, dim)
     return call(attributes, x=x, conv_state=(batch, dim, state), weight=(dim, width), bias=(dim,))
@@ -150,15 +152,15 @@ def _update(batch: int, dim: int, length: int, width: int = 4, state: int = 3, *
 
 def causal_conv1d_update_samples() -> Iterator[Sample]:
     calls = [
-        _update(3, 37, 0, activation="silu"),
-        _update(2, 5, 3, 4, 6, activation="silu"),
-        without(_update(2, 9, 0, 2, 5), "bias"),
+        _update_call(3, 37, 0, activation="silu"),
+        _update_call(2, 5, 3, 4, 6, activation="silu"),
+        without(_update_call(2, 9, 0, 2, 5), "bias"),
     ]
-    yield from standard_samples(calls, FLOATS, sized=lambda n: _update(2, n, 0, activation="silu"))
-    more = [_update(2, 5, length, 4, state) for length, state in ((1, 3), (2, 3), (7, 3), (7, 9), (1, 4))]
-    more += [_update(2, 5, 0, 3, 2), _update(2, 5, 0, 1, 1, activation="swish"), without(calls[1], "bias")]
+    yield from standard_samples(calls, FLOATS, sized=lambda n: _update_call(2, n, 0, activation="silu"))
+    more = [_update_call(2, 5, length, 4, state) for length, state in ((1, 3), (2, 3), (7, 3), (7, 9), (1, 4))]
+    more += [_update_call(2, 5, 0, 3, 2), _update_call(2, 5, 0, 1, 1, activation="swish"), without(calls[1], "bias")]
     yield from variations("attributes", more, dtypes=EVERY_FLOAT)
-    yield from variations("sizes", [_update(n, 5, 0, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
+    yield from variations("sizes", [_update_call(n, 5, 0, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
     yield from error_samples(
         call(x=(2, 5), conv_state=(2, 5, 2), weight=(5, 4)),
         call(x=(2, 5), conv_state=(2, 4, 3), weight=(5, 4)),
@@ -201,7 +203,7 @@ def states(specs: Specs, _attributes: Attributes) -> int:
     return a.shape[1] if a.rank == 2 else 1
 
 
-def _scan(
+def _scan_call(
     batch: int, dim: int, length: int, states: int, kind: str = "float32", *, groups: int = 0, **attributes: Any
 ) -> dict[str, Any]:
     """Build a call with all inputs; ``groups`` is the dimension of B and C, 0 for none, -1 for constant B and C."""
@@ -210,15 +212,15 @@ def _scan(
     in_order = (row, row, [dim, states], varied, varied, parameter, row, parameter, [batch, dim, states])
     shapes = dict(zip(_NAMES, in_order, strict=True))
     wide = ("B", "C") if groups < 0 else ()
-    dtypes = _dtypes(kind, _NAMES, wide) if kind in _HALVES else [kind]
+    dtypes = _mixed_dtypes(kind, _NAMES, wide) if kind in _HALVES else [kind]
     return {"shapes": shapes, "dtypes": dtypes, "attributes": {"delta_softplus": True, **attributes}}
 
 
 def selective_scan_samples() -> Iterator[Sample]:
-    yield Sample(case_set="ordinary", case=_scan(2, 5, 17, 4), tier=Tier.SMOKE)
+    yield Sample(case_set="ordinary", case=_scan_call(2, 5, 17, 4), tier=Tier.SMOKE)
     for kind in ("float32", "float64", *_HALVES):
-        full, grouped = _scan(2, 5, 17, 4, kind, return_last_state=True), _scan(1, 6, 9, 3, kind, groups=2)
-        calls = [full, grouped, _scan(2, 3, 7, 16, kind, groups=-1), _scan(2, 4, 5, 1, kind, groups=1)]
+        full, grouped = _scan_call(2, 5, 17, 4, kind, return_last_state=True), _scan_call(1, 6, 9, 3, kind, groups=2)
+        calls = [full, grouped, _scan_call(2, 3, 7, 16, kind, groups=-1), _scan_call(2, 4, 5, 1, kind, groups=1)]
         yield from variations("ordinary", calls)
         optional = (("D",), ("z",), ("delta_bias",), ("initial_state",), _NAMES[5:], _NAMES[5:8])
         # Without softplus the domain makes the steps positive, but a bias could make them negative again.
@@ -230,16 +232,24 @@ def selective_scan_samples() -> Iterator[Sample]:
         # States that hardly decay: errors of all steps add up.
         slow: dict[str, Any] = {"A": {"fill": "full", "value": -0.125}, "delta": uniform(-8.0, -5.0)}
         kept = {**slow, "initial_state": uniform(-60.0, 60.0)}
-        yield from variations("steps", [{**_scan(1, 3, 129, 2, kind), "generator": slow}, {**full, "generator": kept}])
+        yield from variations(
+            "steps", [{**_scan_call(1, 3, 129, 2, kind), "generator": slow}, {**full, "generator": kept}]
+        )
         gate = {"A": "uniform", "delta": "randn", "z": uniform(-100.0, 20.0)}
         yield from variations("long tail", [{**full, "generator": gate}])
         yield from in_layouts_at_once([full, grouped])
         yield from variations("special", [{**full, "generator": {"A": "uniform", "delta": "uniform", "u": "special"}}])
-    yield from in_every_layout([_scan(2, 3, 5, 2), _scan(2, 4, 3, 2, "float16", groups=2)])
-    lengths = [_scan(1, 3, n, 2, return_last_state=True) for n in (0, 1, 2, 16, 31, 33, 64, 65, 255, 257, 1025, 2049)]
-    others = [_scan(1, n, 3, 2) for n in (1, 7, 33, 129, 257)] + [_scan(1, 2, 5, n) for n in (1, 8, 16, 17, 65, 256)]
-    yield from variations("sizes", [*lengths, *others, _scan(2, 1025, 33, 1), _scan(0, 3, 5, 2), _scan(1, 1, 1, 1)])
+    yield from in_every_layout([_scan_call(2, 3, 5, 2), _scan_call(2, 4, 3, 2, "float16", groups=2)])
+    lengths = [
+        _scan_call(1, 3, n, 2, return_last_state=True) for n in (0, 1, 2, 16, 31, 33, 64, 65, 255, 257, 1025, 2049)
+    ]
+    others = [_scan_call(1, n, 3, 2) for n in (1, 7, 33, 129, 257)] + [
+        _scan_call(1, 2, 5, n) for n in (1, 8, 16, 17, 65, 256)
+    ]
+    yield from variations(
+        "sizes", [*lengths, *others, _scan_call(2, 1025, 33, 1), _scan_call(0, 3, 5, 2), _scan_call(1, 1, 1, 1)]
+    )
     wrong = [{"A": [4, 4]}, {"B": [2, 3, 17]}, {"C": [2, 2, 4, 17]}, {"D": [4]}, {"z": [2, 5, 16]}]
     wrong.append({"initial_state": [2, 4, 5]})
-    ordinary = _scan(2, 5, 17, 4)
+    ordinary = _scan_call(2, 5, 17, 4)
     yield from error_samples(*(reshaped(ordinary, **shapes) for shapes in wrong))

@@ -17,7 +17,7 @@ from optest.operators.state_space.state_space import (
 from optest.spec import ErrorBudget
 
 
-def _conv(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
+def _causal_conv1d(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     """Compute causal_conv1d: out, and with ``return_final_states`` the last width − 1 elements."""
     x, weight, bias, state = (inputs[index] for index in range(4))
     kept = weight.shape[1] - 1
@@ -31,7 +31,7 @@ def _conv(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     return (out, sequence[:, :, end - kept :]) if attributes.get("return_final_states") else (out,)
 
 
-def _update(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
+def _causal_conv1d_update(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     """Compute causal_conv1d_update: out and the new state."""
     x, state, weight, bias = (inputs[index] for index in range(4))
     tokens = x if len(x.shape) == 3 else x[:, :, None]
@@ -54,7 +54,7 @@ def _convolved(sequence: Number, weight: Number, bias: Any, length: int, attribu
 def causal_conv1d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return out, and with ``return_final_states`` the final states."""
     infer_from_arrays(infer_causal_conv1d, inputs, attributes)
-    return evaluate(_conv, inputs, attributes)
+    return evaluate(_causal_conv1d, inputs, attributes)
 
 
 def causal_conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -62,21 +62,21 @@ def causal_conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBu
 
     silu adds 4 ulp and at most 1.1 times the error of its argument.
     """
-    return budgets(_conv, inputs, attributes)
+    return budgets(_causal_conv1d, inputs, attributes)
 
 
 def causal_conv1d_update_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return out and the new state."""
     infer_from_arrays(infer_causal_conv1d_update, inputs, attributes)
-    return evaluate(_update, inputs, attributes)
+    return evaluate(_causal_conv1d_update, inputs, attributes)
 
 
 def causal_conv1d_update_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Carry running errors through the formula, as for causal_conv1d."""
-    return budgets(_update, inputs, attributes)
+    return budgets(_causal_conv1d_update, inputs, attributes)
 
 
-def _scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
+def _selective_scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     """Compute selective_scan step by step: out, and with ``return_last_state`` the last state."""
     u, delta, a, b, c, d, z, bias, state = (inputs[index] for index in range(9))
     if bias is not None:
@@ -89,8 +89,8 @@ def _scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
         state = move_elements(delta, lambda array: np.zeros(shape, array.dtype))
     outs = []
     for t in range(u.shape[2]):
-        state = exp(delta[:, :, t, None] * a) * state + driven[:, :, t, None] * _at(b, t, dim)
-        outs.append((state * _at(c, t, dim)).sum(axis=-1))
+        state = exp(delta[:, :, t, None] * a) * state + driven[:, :, t, None] * _at_time(b, t, dim)
+        outs.append((state * _at_time(c, t, dim)).sum(axis=-1))
     out = joined(outs, lambda parts: np.stack(parts, -1)) if outs else u
     if d is not None:
         out = out + u * d[:, None]
@@ -99,7 +99,7 @@ def _scan(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
     return (out, state) if attributes.get("return_last_state") else (out,)
 
 
-def _at(values: Number, t: int, dim: int) -> Number:
+def _at_time(values: Number, t: int, dim: int) -> Number:
     """Return B or C at time ``t`` in a shape that broadcasts with batch x dim x states."""
     if len(values.shape) == 2:
         return values[None]
@@ -111,7 +111,7 @@ def _at(values: Number, t: int, dim: int) -> Number:
 def selective_scan_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Return out, and with ``return_last_state`` the last state."""
     infer_from_arrays(infer_selective_scan, inputs, attributes)
-    return evaluate(_scan, inputs, attributes)
+    return evaluate(_selective_scan, inputs, attributes)
 
 
 def selective_scan_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -120,7 +120,7 @@ def selective_scan_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorB
     Each step adds one product and one sum to the state's error, which decays as the state does. The order in which
     kernels scan and join chunks makes no difference: each step has its products and its sum in either order.
     """
-    return budgets(_scan, inputs, attributes)
+    return budgets(_selective_scan, inputs, attributes)
 
 
 quiet_hooks(globals())

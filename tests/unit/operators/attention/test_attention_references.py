@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from references import drawn, expected, inferred, spec, terms_of
 
 from optest.numerics import widen
 from optest.operators import operators
 from optest.registry import load_object
-from optest.spec import ErrorBudget, Interval
+from optest.spec import Interval
 
 Array = np.ndarray[Any, Any]
 
@@ -36,50 +34,6 @@ def attention_of_torch(inputs: Sequence[Array | None], attributes: dict[str, Any
         query, key, value, mask = tensors
         output = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, **attributes)
     return np.asarray(output.numpy())
-
-
-@st.composite
-def attentions(draw: Any) -> tuple[list[Array | None], dict[str, Any]]:
-    lead = draw(st.sampled_from([(), (2,), (2, 3), (1, 2, 3), (0, 2)]))
-    queries, keys = draw(st.integers(0, 6)), draw(st.integers(1, 7))
-    elements, values = draw(st.integers(1, 9)), draw(st.integers(1, 5))
-    attributes: dict[str, Any] = {}
-    shared = lead
-    if len(lead) > 1 and draw(st.booleans()):
-        attributes["enable_gqa"] = True
-        lead, shared = (*lead[:-1], lead[-1] * 2), lead
-    if draw(st.booleans()):
-        attributes["scale"] = draw(st.sampled_from([0.0, 1.0, -0.3, 5.0]))
-    query = drawn((*lead, queries, elements))
-    inputs: list[Array | None] = [
-        query,
-        drawn((*shared, keys, elements), seed=1),
-        drawn((*shared, keys, values), seed=2),
-    ]
-    kind = draw(st.sampled_from(["none", "causal", "bool", "float32"]))
-    if kind == "causal":
-        attributes["is_causal"] = True
-    elif kind != "none" and queries:
-        shape = draw(st.sampled_from([(queries, keys), (1, keys), (queries, 1), (*lead, queries, keys)]))
-        mask = drawn(shape, kind, 3)
-        if kind == "float32":
-            mask = np.where(mask > 0.8, np.float32(-np.inf), mask)
-        inputs.append(mask)
-    return inputs, attributes
-
-
-@pytest.mark.torch
-@settings(max_examples=50, deadline=None)
-@given(attentions())
-def test_attention_equals_torch(call: Any) -> None:
-    inputs, attributes = call
-    output, budget = with_terms("sdpa", *inputs, **attributes)
-    np.testing.assert_allclose(output, attention_of_torch(inputs, attributes), rtol=1e-11, atol=1e-12)
-    assert isinstance(budget, ErrorBudget)
-    assert budget.worst.shape == budget.variance.shape == output.shape
-    assert np.isfinite(budget.worst).all()
-    assert np.isfinite(budget.variance).all()
-    assert (budget.worst >= 0).all()
 
 
 @pytest.mark.torch

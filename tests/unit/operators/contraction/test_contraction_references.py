@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import FLOATS, double, drawn, expected_sum, inferred, of_torch, spec
+from references import double, drawn, expected_sum, inferred, of_torch, spec
 
 from optest.operators import operators
 from optest.operators.contraction.einsum import read_equation
@@ -20,74 +20,6 @@ Array = np.ndarray[Any, Any]
 
 def close(got: Array, want: Any) -> None:
     np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-12)
-
-
-LINEAR = [
-    ((5, 7), (3, 7), (3,)),
-    ((7,), (3, 7), None),
-    ((7,), (7,), None),
-    ((2, 3, 7), (7,), None),
-    ((2, 5, 7), (4, 7), (4,)),
-    ((5, 0), (3, 0), (3,)),
-    ((0, 7), (3, 7), (3,)),
-]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.parametrize(("x", "weight", "bias"), LINEAR)
-def test_linear(name: str, x: Any, weight: Any, bias: Any) -> None:
-    import torch
-
-    inputs = [None if s is None else drawn(s, name, i) for i, s in enumerate((x, weight, bias))]
-    close(expected_sum("linear", *inputs), torch.nn.functional.linear(*map(double, inputs)))
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (0, 3, 4, 5), (2, 3, 0, 5), (2, 0, 4, 5)])
-def test_bmm(shape: tuple[int, ...]) -> None:
-    batch, rows, depth, columns = shape
-    a, b = drawn((batch, rows, depth), "float32"), drawn((batch, depth, columns), "float32", 1)
-    close(expected_sum("bmm", a, b), double(a) @ double(b))
-
-
-sizes = st.integers(1, 5)
-
-
-@st.composite
-def convolutions(draw: Any, rank: int) -> tuple[Any, Any, Any, dict[str, Any]]:
-    def per_dimension(values: Any) -> list[int]:
-        return [draw(values) for _ in range(rank)]
-
-    groups, per_group, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    kernel, dilation = per_dimension(sizes), per_dimension(st.integers(1, 3))
-    stride, padding = per_dimension(sizes), per_dimension(st.integers(0, 4))
-    space = [
-        max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6))
-        for k, d, p in zip(kernel, dilation, padding, strict=True)
-    ]
-    batch = draw(st.sampled_from([[], [1], [2]]))
-    attributes = {"groups": groups, "stride": stride, "padding": padding, "dilation": dilation}
-    if draw(st.booleans()):
-        attributes |= {"padding": "same", "stride": [1] * rank}
-    bias = draw(st.sampled_from([None, (outputs * groups,)]))
-    return (*batch, groups * per_group, *space), (outputs * groups, per_group, *kernel), bias, attributes
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("rank", [1, 2])
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_convolutions_match_torch(rank: int, data: st.DataObject) -> None:
-    import torch
-
-    operator = f"conv{rank}d"
-    x, weight, bias, attributes = data.draw(convolutions(rank))
-    inputs = [None if s is None else drawn(s, "float32", i) for i, s in enumerate((x, weight, bias))]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        want = getattr(torch.nn.functional, operator)(*map(double, inputs), **attributes)
-    close(expected_sum(operator, *inputs, **attributes), want)
 
 
 @pytest.mark.parametrize("name", ["int8", "uint8", "int32"])
@@ -130,50 +62,6 @@ def test_int64_products_wrap_beyond_float64() -> None:
 def test_out_dtype_widens(narrow: str, wide: str) -> None:
     square = spec((3, 3), narrow)
     assert inferred("matmul", square, square, out_dtype=wide) == [(wide, (3, 3))]
-
-
-EQUATIONS: list[tuple[str, list[tuple[int, ...]]]] = [
-    ("ij,jk->ik", [(2, 3), (3, 4)]),
-    ("ij,jk", [(2, 3), (3, 4)]),
-    ("ba,ca", [(3, 4), (5, 4)]),
-    ("zB,Bc", [(3, 4), (4, 5)]),
-    ("ii->i", [(4, 4)]),
-    ("ii", [(4, 4)]),
-    ("iij->j", [(4, 4, 3)]),
-    ("iiijj->ij", [(2, 2, 2, 3, 3)]),
-    ("ij->ji", [(2, 3)]),
-    ("ij->", [(2, 3)]),
-    ("i,j,k->kij", [(2,), (3,), (4,)]),
-    ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
-    ("ij,ik,il->jkl", [(9, 2), (9, 3), (9, 4)]),
-    ("...ij,...jk->...ik", [(2, 1, 2, 3), (5, 3, 4)]),
-    ("...ij,...jk", [(2, 1, 2, 3), (5, 3, 4)]),
-    ("...,...", [(2, 3), (3,)]),
-    ("i...,...->i...", [(4, 2, 3), (3,)]),
-    ("...i->...", [(2, 3, 4)]),
-    ("...i->i", [(2, 3, 4)]),
-    ("...->...", [(2, 3)]),
-    ("ij,ij->i", [(2, 3), (2, 3)]),
-    ("ij,jk->ik", [(2, 1), (3, 4)]),
-    ("ij,ij->ij", [(1, 3), (2, 1)]),
-    (" i j , j -> i ", [(2, 3), (3,)]),
-    (",->", [(), ()]),
-    ("->", [()]),
-    ("ij,jk->ik", [(2, 0), (0, 4)]),
-    ("ij,jk->ik", [(0, 3), (3, 4)]),
-]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("equation", "shapes"), EQUATIONS)
-def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
-    import torch
-
-    inputs = [drawn(shape, "float32", seed) for seed, shape in enumerate(shapes)]
-    close(expected_sum("einsum", *inputs, equation=equation), torch.einsum(equation, *map(double, inputs)))
-    integers = [drawn(shape, "int64", seed) for seed, shape in enumerate(shapes)]
-    got = expected_sum("einsum", *integers, equation=equation)
-    assert np.array_equal(got, torch.einsum(equation, *map(double, integers)).numpy().astype(np.int64))
 
 
 LETTERS = "abcAB"

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import FLOATS, INTEGERS, expected, strided
+from references import INTEGERS, by_torch, expected
 from texts import says
 
-from optest.numerics import numpy_dtype, round_to, widen
+from optest.numerics import numpy_dtype
 from optest.operators import operators
 from optest.operators.elementwise.cast_reference import cast_reference
 from optest.registry import load_object
@@ -25,92 +25,6 @@ from optest.spec import dtype
 Array = np.ndarray[Any, Any]
 
 NAN, INF = math.nan, math.inf
-SPECIAL = [NAN, *(sign * value for value in (INF, 0.0, 1.0, 0.5, 2.5, 1e-30, 1e30, 88.9, 3.0) for sign in (1, -1))]
-
-
-def by_torch(operator: str, *inputs: Array, **attributes: Any) -> Array:
-    """Return torch's result for floats in float64, or for integers in their dtype."""
-    torch = pytest.importorskip("torch")
-    from optest.torch.operators import TORCH_OPERATORS
-
-    tensors = [torch.from_numpy(np.ascontiguousarray(widen(x)).reshape(x.shape).copy()) for x in inputs]
-    return np.asarray(TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes)).numpy())
-
-
-CALLS: list[tuple[str, int, dict[str, Any]]] = [
-    *((name, 2, {}) for name in ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum")),
-    ("fmod", 2, {}),
-    *((name, 2, {}) for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")),
-    *((name, 1, {}) for name in ("neg", "abs", "sign", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal")),
-    *((name, 1, {}) for name in ("sin", "cos", "tanh", "erf", "floor", "ceil", "round", "trunc", "logical_not")),
-    *((name, 1, {}) for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "hardswish", "gelu")),
-    ("add", 2, {"alpha": -0.3}),
-    ("sub", 2, {"alpha": -0.3}),
-    ("div", 2, {"rounding_mode": "trunc"}),
-    ("div", 2, {"rounding_mode": "floor"}),
-    ("clip", 1, {"min": -0.5, "max": 2.0}),
-    ("clip", 1, {"min": 1.0, "max": -1.0}),
-    ("clip", 1, {"max": 0.25}),
-    ("leaky_relu", 1, {"negative_slope": -0.3}),
-    ("softplus", 1, {"beta": 0.7, "threshold": 2.0}),
-    ("elu", 1, {"alpha": -1.5}),
-    ("gelu", 1, {"approximate": "tanh"}),
-]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.parametrize(("operator", "count", "attributes"), CALLS, ids=str)
-def test_random_values_match_torch(operator: str, count: int, attributes: dict[str, Any], name: str) -> None:
-    rng = np.random.default_rng(3)
-    for shape in ((), (7,), (3, 17), (0,), (2, 0, 3)):
-        inputs = [strided(round_to(rng.standard_normal(shape) * 3, dtype(name))) for _ in range(count)]
-        got, want = expected(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes)
-        assert got.shape == want.shape
-        np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=4e-14, atol=2e-15, equal_nan=True)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("operator", "count", "attributes"), CALLS, ids=str)
-def test_special_values_match_torch(operator: str, count: int, attributes: dict[str, Any]) -> None:
-    first = np.array(SPECIAL)
-    inputs = [first] if count == 1 else [first[:, None], first]
-    got, want = expected(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes)
-    close = np.isclose(got.astype(float), want.astype(float), rtol=4e-14, atol=1e-300, equal_nan=True)
-    if operator in ("silu", "gelu", "hardswish", "softplus", "elu", "erf"):  # torch loses what cancels in the tail
-        with np.errstate(invalid="ignore"):
-            close |= np.abs(got - want) <= 1e-14
-    if operator in ("remainder", "fmod"):  # fmod of 1e30 and 1e-30 is not exact in torch's vectors
-        close |= np.abs(np.broadcast_arrays(*inputs)[0]) > 1e15
-    assert close.all(), [(index, got[tuple(index)], want[tuple(index)]) for index in np.argwhere(~close)]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("operator", [call[0] for call in CALLS[:19]] + ["bitwise_and", "bitwise_or", "bitwise_xor"])
-def test_binary_integers_match_torch(operator: str, name: str) -> None:
-    entry = dtype(name)
-    rng = np.random.default_rng(5)
-    kind = numpy_dtype(entry)
-    a = rng.integers(entry.min_int + 1, entry.max_int, (5, 19), dtype=np.int64).astype(kind)
-    b = rng.integers(max(entry.min_int, -40), 40, (19,), dtype=np.int64).astype(kind)
-    b[b == 0] = 3
-    got, want = expected(operator, a, b), by_torch(operator, a, b)
-    if operator == "div":
-        np.testing.assert_allclose(got, want, rtol=1e-6)
-    else:
-        assert got.dtype == want.dtype
-        assert np.array_equal(got, want)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("operator", ["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "bitwise_not", "relu"])
-def test_unary_integers_match_torch(operator: str, name: str) -> None:
-    entry = dtype(name)
-    values = np.array([entry.min_int, entry.min_int + 1, 0, 1, 2, entry.max_int - 1, entry.max_int], numpy_dtype(entry))
-    got, want = expected(operator, values), by_torch(operator, values)
-    assert got.astype(values.dtype).tolist() == want.tolist()
 
 
 @pytest.mark.torch
@@ -121,7 +35,7 @@ def test_rounded_integer_quotients_match_torch(name: str, mode: str) -> None:
     values = np.arange(max(entry.min_int + 1, -30), 31).astype(numpy_dtype(entry))
     divisors = values[values != 0][:, None]
     got = expected("div", values, divisors, rounding_mode=mode)
-    assert np.array_equal(got, by_torch("div", values, divisors, rounding_mode=mode))
+    assert np.array_equal(got, by_torch("div", values, divisors, rounding_mode=mode)[0])
 
 
 def test_mixed_operands_promote_as_in_torch() -> None:
@@ -331,9 +245,3 @@ def test_cast_of_integers_beyond_float_range(saturate: bool, expected: list[floa
     values = np.array([-32768, 500, 448], np.int16)
     (out,) = cast_reference((values,), {"dtype": "float8_e4m3fn", "saturate": saturate})
     assert out.tolist() == expected
-
-
-def test_cast_rounds_integers_once() -> None:
-    values = np.array([(1 << 62) + 1, 2049, 2051], np.int64)
-    (out,) = cast_reference((values,), {"dtype": "float16"})
-    assert out.tolist() == [float((1 << 62) + 1), 2048.0, 2052.0]

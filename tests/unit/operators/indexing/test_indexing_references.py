@@ -58,17 +58,6 @@ def test_gather_and_scatter_add_equal_torch(sizes: list[int], data: st.DataObjec
         same(output, expected_output)
 
 
-@pytest.mark.torch
-@given(SIZES, st.data())
-@many
-def test_index_select_equals_torch(sizes: list[int], data: st.DataObject) -> None:
-    dim = data.draw(st.integers(-len(sizes), len(sizes) - 1))
-    index = np.array(data.draw(st.lists(st.integers(0, sizes[dim] - 1), max_size=6)), np.int64)
-    index = index.astype(data.draw(st.sampled_from((np.int64, np.int32))))
-    array = strided(drawn(tuple(sizes), data.draw(st.sampled_from(TORCH))))
-    same(expected_all("index_select", array, index, dim=dim), by_torch("index_select", array, index, dim=dim))
-
-
 def test_index_select_replaces_dim_by_index_dims() -> None:
     array, index = drawn((4, 5, 3), "float16"), np.array([[0, 4, 4], [1, 0, 2]])
     same(expected_all("index_select", array, index, dim=1), [array[:, index]])

@@ -38,19 +38,6 @@ def of_bits(shape: tuple[int, ...], name: str, seed: int = 0) -> Array:
     return raw.view(target).reshape(shape)
 
 
-def in_layout(array: Array, layout: str) -> Array:
-    if layout == "strided":
-        storage = np.zeros((*array.shape, 2), array.dtype)
-        storage[..., 0] = array
-        return storage[..., 0]
-    if layout == "transposed":
-        return np.ascontiguousarray(array.T).T
-    if layout == "broadcast" and array.ndim:
-        return np.broadcast_to(array[:1], array.shape)
-    return array
-
-
-LAYOUTS = ("dense", "strided", "transposed", "broadcast")
 CALLS: list[tuple[str, list[tuple[int, ...]], Mapping[str, Any]]] = [
     ("transpose", [(2, 3, 5)], {"dim0": -1, "dim1": 0}),
     ("permute", [(2, 3, 5)], {"dims": [2, 0, 1]}),
@@ -90,17 +77,6 @@ def _codes(array: Array) -> Array:
         with np.errstate(over="ignore"):
             raw = raw["real"] * np.uint64(0x9E3779B97F4A7C15) + raw["imag"]
     return np.asarray(raw.astype(np.uint64))
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("operator", "shapes", "attributes"), CALLS)
-def test_every_layout_equals_torch(
-    operator: str, shapes: list[tuple[int, ...]], attributes: Mapping[str, Any], layout: str
-) -> None:
-    for name in ("float32", "int8", "bfloat16", "float64"):
-        inputs = [in_layout(of_bits(shape, name, seed), layout) for seed, shape in enumerate(shapes)]
-        same(outputs_of(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes))
 
 
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)

@@ -136,12 +136,3 @@ def test_softmax_by_exp2_is_within_budget() -> None:
 def test_softmax_with_vanishing_terms_within_budget() -> None:
     x = np.random.default_rng(0).uniform(80.0, 100.0, (2, 65536)).astype(f4)
     assert measured("softmax", [x], softmax(x, one_by_one))[0]
-
-
-@pytest.mark.parametrize("name", DTYPES)
-def test_correct_causal_softmax_is_within_budget(name: str) -> None:
-    for count, width in ((5, 37), (33, 33), (129, 257)):
-        x = rounded(np.random.default_rng(width).uniform(84.0, 92.0, (2, count, width)), name)
-        visible = np.tri(count, width, width - count, dtype=bool)
-        y = softmax(np.where(visible, wide(x), -np.inf).astype(f4), pairwise)
-        assert measured("causal_softmax", [x], y)[0]

@@ -44,15 +44,6 @@ def two_pass(x: Array, add: Kernel) -> Array:
     return np.asarray(add(centred * centred) / (n - f4(1)))
 
 
-def welford(x: Array) -> Array:
-    mean, squares = x[..., 0].copy(), np.zeros_like(x[..., 0])
-    for i in range(1, x.shape[-1]):
-        step = x[..., i] - mean
-        mean = mean + step / f4(i + 1)
-        squares = squares + step * (x[..., i] - mean)
-    return np.asarray(squares / f4(x.shape[-1] - 1))
-
-
 def log_of_sum(x: Array, add: Kernel) -> Array:
     largest = x.max(-1, keepdims=True)
     return np.asarray(largest[..., 0] + np.log(add(np.exp(x - largest))))
@@ -87,25 +78,6 @@ def test_correct_kernels_pass(kind: str, name: str, add: Kernel) -> None:
             passed, measure = measured(operator, [x], kernel(wide), dim=-1, **attributes)
             assert passed, (label, width, measure)
             assert share_of_limit(measure) <= 0.81, (label, width, measure)
-
-
-@pytest.mark.parametrize("kind", [*FILLS, "farther offset"])
-@pytest.mark.parametrize("width", [2, 17, 257])
-def test_updating_formulas_pass(width: int, kind: str) -> None:
-    for seed in range(5):
-        x = rows(kind, width, "float32", seed)
-        passed, measure = measured("var", [x], welford(x), dim=-1)
-        assert passed, measure
-
-
-@pytest.mark.parametrize("kind", [*FILLS, "factors"])
-@pytest.mark.parametrize("shape", [(1, 4097), (3, 1025), (33, 65)])
-def test_running_sums_pass(shape: tuple[int, int], kind: str) -> None:
-    for seed in range(10):
-        x = rows(kind, shape[1], "float32", seed)[: shape[0]]
-        passed, measure = measured("cumsum", [x], np.add.accumulate(x, axis=-1, dtype=f4), dim=-1)
-        assert passed
-        assert share_of_limit(measure) < 0.6, measure
 
 
 @pytest.mark.parametrize("name", DTYPES)
