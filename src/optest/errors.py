@@ -5,7 +5,6 @@ A wrong *operator* is a verdict (:mod:`optest.spec.outcome`), never one of these
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +24,10 @@ class UsageError(OptestError):
     """A request that is wrong: an option, a plan, a configuration file or an argument of the Python API."""
 
     exit_status = 2
+
+
+class OptionNotTaken(UsageError):
+    """An option of a backend that the backend of the run does not take."""
 
 
 class NothingSelected(OptestError):
@@ -63,7 +66,7 @@ class UnknownName(UsageError):
 
 
 class Unavailable(OptestError):
-    """A known package, device or tool that this machine lacks; ``remedy`` says how to get it."""
+    """A known package, device or tool that this machine lacks; ``remedy`` is how to get it."""
 
     exit_status = 5
 
@@ -101,6 +104,14 @@ class PlanError(UsageError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) -> UsageError:
+    """Return the error for a name that is not ``known``; of many known names it only names the nearest."""
+    if len(known) <= _MOST_LISTED + 2:
+        return UnknownName(kind, name, known)
+    hint = did_you_mean(name, known, text="; did you mean {!r}?")
+    return UsageError(f"unknown {kind} {name!r}{hint}\n  {listed_by} shows all {len(known)}")
 
 
 _MOST_LISTED = 10
@@ -145,6 +156,8 @@ _LONGEST_NAME = 200
 
 @lru_cache(maxsize=1024)  # a plan may have the same slip in every case
 def _nearest(name: str, known: tuple[str, ...], least: float) -> str | None:
+    import difflib  # slow, and most commands need no suggestion
+
     by_folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=least)
     matches = matches or [folded for folded in by_folded if sorted(folded) == sorted(name.casefold())]

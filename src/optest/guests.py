@@ -25,7 +25,7 @@ _GUESTS = (
     "optest.onnx.guest:GUEST",
     "optest.scenes.guest:GUEST",
     "optest.cluster.guest:GUEST",
-    "optest.backends.function:GUEST",
+    "optest.guests:FUNCTIONS",
     "optest.models.guest:GUEST",
 )
 
@@ -151,7 +151,7 @@ class Command:
         device = values.get("torch_device")
         try:
             # A run would hold the device, but not every command starts one.
-            with load_object("optest.api.lanes:torch_device_held")(device) if device else nullcontext():
+            with load_object("optest.api.worker_slots:torch_device_held")(device) if device else nullcontext():
                 return function(context, **values)
         except Fault as fault:
             context.echo(f"optest: {fault.reason.value}: {fault.message}", err=True)
@@ -204,6 +204,25 @@ class Guest:
     hooks: str = ""
     references: str = ""
     machines: str = ""
+
+
+# Declared here because the module of the backend imports more than `--help` should wait for.
+FUNCTIONS = Guest(
+    options=(
+        Option(
+            name="function",
+            common=True,
+            repeat=True,
+            repro=True,
+            in_trends=True,
+            group="Backend",
+            metavar="[OP=]MODULE:NAME",
+            commands=("run", "list", "check"),
+            help="Function under test, of a module or a file.py, for the operator of its name or for OP. Repeatable.",
+        ),
+    ),
+    backend="function",
+)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,23 @@ def optest(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
         words = [str(each) for each in arguments]
         ended = warm_python.run("optest", *words, cwd=tmp_path, env=environment, timeout=timeout, further=further)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    return call
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Shell:
+    """Run a program in the test's folder: in contrast to ``optest`` a new process, not a fork with imported modules."""
+
+    def call(*command: Any, env: dict[str, str] | None = None, timeout: float = 600, **more: Any) -> Ended:
+        done = subprocess.run(
+            [*map(str, command)],
+            **{"cwd": tmp_path, "env": user_environment() if env is None else env, "capture_output": True, **more},
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
 
     return call
 

@@ -92,20 +92,20 @@ def test_report_from_the_journal_tells_the_same(optest: Shell) -> None:
     assert row in again.out.splitlines()
 
 
-def test_a_backend_without_a_timed_call_is_timed_as_a_whole(optest: Shell, plugin: dict[str, str]) -> None:
+def test_backend_without_prepared_call_is_timed(optest: Shell, plugin: dict[str, str]) -> None:
     ended = optest(*ADD, "--backend", "untimed", *QUICK, env=plugin)
     assert ended.status == 0, ended.text
     assert says(ended.out, "cli.untimed_the_whole_of")
 
 
-def test_a_crash_while_timed_is_a_crash_of_the_backend(optest: Shell, plugin: dict[str, str]) -> None:
+def test_crash_during_timing_blames_the_backend(optest: Shell, plugin: dict[str, str]) -> None:
     ended = optest(*ADD, "--backend", "fragile", *QUICK, env=plugin)
     assert ended.status == 1
     assert says(ended.out, "cli.the_backend_while_it")
     assert optest(*ADD, "--backend", "fragile", env=plugin).status == 0
 
 
-def test_what_cannot_be_done_is_refused_before_anything_runs(optest: Shell, tmp_path: Path) -> None:
+def test_unknown_comparison_is_refused_before_the_run(optest: Shell, tmp_path: Path) -> None:
     ended = optest(*ADD, "--bench", "--bench-against", "nunpy")
     assert ended.status == 2
     assert says(ended.err, "cli.did_you_mean_numpy")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from texts import says
-from user_shell import Shell, user_environment
+from user_shell import Shell
 
 
 def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:
@@ -22,7 +21,7 @@ def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:
     assert says(again.out, "cli.of_operator_on_numpy")
 
 
-def test_a_fault_is_found_and_its_line_finds_it_again(optest: Shell) -> None:
+def test_failure_is_reproduced_by_its_line(optest: Shell) -> None:
     plugin = {"OPTEST_PLUGINS": "wrong_kernels"}
     ended = optest("check", "--backend", "sum-ignores-keepdim", "-o", "sum", "--set", "attributes", env=plugin)
     assert ended.status == 1, ended.text
@@ -58,14 +57,12 @@ def relu(x):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
-def test_workers_are_forked_where_torch_is_imported(tmp_path: Path) -> None:
+def test_workers_are_forked_where_torch_is_imported(process: Shell, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "of_torch.py").write_text(OF_TORCH)
-    command = [sys.executable, "-m", "optest", "check", "--function", "of_torch:relu", "--tier", "smoke", "--jobs", "2"]
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=user_environment(), capture_output=True, text=True, timeout=600, check=False
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    words = ("check", "--function", "of_torch:relu", "--tier", "smoke", "--jobs", "2")
+    ended = process(sys.executable, "-m", "optest", *words)
+    assert ended.status == 0, ended.text
 
 
 def test_run_does_not_take_the_options_of_check(optest: Shell) -> None:
@@ -121,9 +118,7 @@ backend_manager.register(Crashing())
 EXPECTED = "version: 1\nexpected:\n  - {op: sum, dtype: float32, reason: VALUE, why: everybody knows that it crashes}\n"
 
 
-def test_a_crash_is_a_failure_whatever_is_expected_and_whatever_should_be_refused(
-    optest: Shell, tmp_path: Path
-) -> None:
+def test_crash_fails_despite_expectations(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING)
     (tmp_path / "known.yaml").write_text(EXPECTED)
     ended = optest(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from texts import refusal, says
-from user_shell import user_environment
+from user_shell import Shell
 
 from optest.api.running import run
 from optest.errors import Unavailable, UsageError
@@ -23,7 +22,7 @@ GIVEN: dict[str, Any] = {"op": ("add",), "dtype": "float32", "shape": ("input0=4
     ("option", "words"),
     [({"bench": True}, "--bench is not for a run on a cluster"), ({"isolate": "none"}, "on other machines")],
 )
-def test_what_no_cluster_can_do_is_refused_before_ray_is_asked(
+def test_options_against_cluster_are_refused(
     option: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -40,13 +39,13 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.heavy
-def test_a_cluster_on_this_machine(tmp_path: Path) -> None:
+def test_a_cluster_on_this_machine(process: Shell, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs ray: pip install ray")
-    command = [sys.executable, "-m", "optest", *ADD, "--cluster", "local", "--rounds", "9", "-j", "2"]
-    ended = subprocess.run(command, cwd=tmp_path, env=user_environment(), capture_output=True, text=True, timeout=200)
-    assert ended.returncode == 0, ended.stderr
-    assert says(ended.stdout, "cli.note_on_node_of")
-    assert "9 passed" in ended.stdout
+    words = (*ADD, "--cluster", "local", "--rounds", "9", "-j", "2")
+    ended = process(sys.executable, "-m", "optest", *words, timeout=200)
+    assert ended.status == 0, ended.err
+    assert says(ended.out, "cli.note_on_node_of")
+    assert "9 passed" in ended.out
     (journal,) = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")
     results = list(read_journal(journal).results)
     assert [result.round for result in sorted(results, key=lambda each: each.round)] == list(range(9))
@@ -54,7 +53,7 @@ def test_a_cluster_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:1"])
-def test_an_address_where_nothing_is_ends_with_one_line(address: str, tmp_path: Path) -> None:
+def test_unreachable_cluster_is_refused(address: str, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs ray: pip install ray")
     with refusal(UsageError, "cli.should_be_host_port"):
         run({**GIVEN, "cluster": address, "runs_dir": str(tmp_path)})

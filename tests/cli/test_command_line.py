@@ -116,7 +116,7 @@ def test_fills_have_their_parameters(optest: Shell) -> None:
     assert says("\n".join(lines), "cli.value_number_or_one")
 
 
-def test_what_explain_prints_of_a_fill_can_be_pasted(optest: Shell, plan: Callable[[str], Path]) -> None:
+def test_explained_fills_can_be_pasted(optest: Shell, plan: Callable[[str], Path]) -> None:
     given = {"input0": "randint(low=0, high=32)", "input1": "special(rate=0.5, base=uniform)"}
     stated = ", ".join(f'{name}: "{text}"' for name, text in given.items())
     plan(f"cases: [{{op: add, name: a, dtypes: int32, shapes: {{input0: 4, input1: 4}}, generator: {{{stated}}}}}]")
@@ -157,7 +157,7 @@ def watching(folder: Path, *words: str) -> Iterator[Callable[[str], bool]]:
         process.wait()
 
 
-def test_watch_runs_again_when_a_kernel_or_the_plan_changes(tmp_path: Path) -> None:
+def test_watch_reruns_after_a_change(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(_plan("bbb"))
     (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
     with watching(tmp_path, "--function", "kernels:relu") as comes:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from user_shell import user_environment
+from user_shell import Shell, user_environment
 
 pytest.importorskip("torch")
 
@@ -28,21 +27,13 @@ print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
 
 
 @pytest.mark.heavy
-def test_runs_in_this_process_keep_their_own_cache(tmp_path: Path) -> None:
+def test_runs_in_this_process_keep_their_own_cache(process: Shell, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(CASES)
     own = tmp_path / "temporary"
     own.mkdir()
     variables = user_environment(TMPDIR=str(own), TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="0")
     variables.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    ended = subprocess.run(
-        [sys.executable, "-c", TWO_RUNS],
-        cwd=tmp_path,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    lines = [line for line in ended.stdout.splitlines() if "passed" not in line]
-    assert lines == ["0 True", "0 True", "None"], ended.stdout + ended.stderr
+    ended = process(sys.executable, "-c", TWO_RUNS, env=variables)
+    lines = [line for line in ended.out.splitlines() if "passed" not in line]
+    assert lines == ["0 True", "0 True", "None"], ended.text
     assert os.listdir(own) == []

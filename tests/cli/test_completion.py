@@ -24,36 +24,34 @@ def complete(*words: str, index: int) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
-def test_commands() -> None:
-    assert "run" in complete("optest", "r", index=1)
-    assert "list" not in complete("optest", "r", index=1)
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("run --ba", "--backend"),
+        ("check --set lay", "layouts"),
+        ("report --format ju", "junit"),
+        ("run --op sof", "softmax"),
+    ],
+)
+def test_words_are_completed_by_their_beginning(line: str, offered: str) -> None:
+    words = line.split()
+    found = complete("optest", *words, index=len(words))
+    assert offered in found
+    assert all(each.startswith(words[-1]) for each in found)
 
 
-def test_flags() -> None:
-    assert "--backend" in complete("optest", "run", "--ba", index=2)
-
-
-def test_flags_behind_an_option_without_its_value() -> None:
-    assert complete("optest", "replay", "--save", "--script", "--la", index=4) == ["--last"]
-
-
-def test_case_sets_and_reports() -> None:
-    assert "layouts" in complete("optest", "check", "--set", "lay", index=3)
-    assert "junit" in complete("optest", "report", "--format", "ju", index=3)
-
-
-def test_operators_by_their_beginning() -> None:
-    offered = complete("optest", "run", "--op", "sof", index=3)
-    assert "softmax" in offered
-    assert all(each.startswith("sof") for each in offered)
-
-
-def test_the_next_dtype_of_a_list() -> None:
-    assert complete("optest", "run", "--dtype", "float32,bfl", index=3) == ["float32,bfloat16"]
-
-
-def test_backends_without_importing_them() -> None:
-    assert complete("optest", "run", "--backend", "tor", index=3) == ["torch"]
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("r", ["run", "replay", "report", "runs"]),
+        ("replay --save --script --la", ["--last"]),
+        ("run --dtype float32,bfl", ["float32,bfloat16"]),
+        ("run --backend tor", ["torch"]),
+    ],
+)
+def test_all_words_with_a_beginning_are_offered(line: str, offered: list[str]) -> None:
+    words = line.split()
+    assert complete("optest", *words, index=len(words)) == offered
 
 
 @pytest.mark.heavy

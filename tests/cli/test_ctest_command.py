@@ -329,7 +329,7 @@ def test_command_that_cannot_start_is_no_crash(ctest: Shell, tmp_path: Path) -> 
     )
 
 
-def test_broken_folder_is_refused_with_the_words_of_cmake(ctest: Shell, tmp_path: Path) -> None:
+def test_broken_folder_shows_the_error_of_cmake(ctest: Shell, tmp_path: Path) -> None:
     build = configured(tmp_path, {"plain": "true"})
     (build / "CTestTestfile.cmake").write_text('message(FATAL_ERROR "no tests today")\n')
     ended = ctest()

@@ -248,11 +248,13 @@ def changed_fields(rng: random.Random, model: Any) -> bytes:
 # Readers: a file that is accepted, the command that reads it, and how it is changed
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reader:
+    """How a file is read: ``seed`` is its text or writes it, ``words`` the command line that reads it."""
+
     file: str
-    seed: Callable[[Path], object]
-    words: Callable[[random.Random], list[str]]
+    seed: str | Callable[[Path], object]
+    words: str | Callable[[random.Random], list[str]]
     mutate: Mutate
     kinds: int = 6
     """Different outcomes that the mutants have at least."""
@@ -260,13 +262,14 @@ class Reader:
     names_file: bool = True
     """Whether each refusal names the file."""
 
+    def write(self, path: Path) -> None:
+        if isinstance(self.seed, str):
+            path.write_text(self.seed)
+        else:
+            self.seed(path)
 
-def text(content: str) -> Callable[[Path], object]:
-    return lambda path: path.write_text(content)
-
-
-def words(line: str) -> Callable[[random.Random], list[str]]:
-    return lambda _: line.split()
+    def command(self, rng: random.Random) -> list[str]:
+        return self.words.split() if isinstance(self.words, str) else self.words(rng)
 
 
 PLAN = """
@@ -528,160 +531,54 @@ def report_words(rng: random.Random) -> list[str]:
     )
 
 
-_tensor = words("run --plan plan.yaml --isolate none")
-_inspect = "ffi inspect libc.so.6 --headers a.h"
+_CO = "run --co --plan"
+_RELU = "run --op relu --shape input0=4"
+_TENSOR = "run --plan plan.yaml --isolate none"
+_INSPECT = "ffi inspect libc.so.6 --headers a.h"
+_VALIDATE = "model validate m.onnx --input"
+_ONNX = "onnx onnxruntime"
+
+
+def onnx_words(rng: random.Random) -> list[str]:
+    return ["model", rng.choice(("validate", "trace")), "m.onnx"]
+
+
+def write_npz(path: Path, array: Any) -> None:
+    np.savez(path, x=array)
+
+
 READERS = {
-    "plan": Reader(
-        file="plan.yaml", seed=text(PLAN), words=words("run --co --plan plan.yaml"), mutate=changed_yaml, kinds=20
-    ),
-    "expectations": Reader(
-        file="e.yaml",
-        seed=text(EXPECTATIONS),
-        words=words("run --op relu --shape input0=4 --expectations e.yaml"),
-        mutate=changed_yaml,
-        kinds=12,
-    ),
-    "command config": Reader(
-        file="plan.yaml",
-        seed=text(COMMAND),
-        words=words("run --co --plan plan.yaml"),
-        kinds=15,
-        mutate=changed_command,
-    ),
-    "tolerances": Reader(
-        file="t.json",
-        seed=text(TOLERANCES),
-        words=words("run --op relu --shape input0=4 --tolerances t.json"),
-        mutate=changed_yaml,
-        kinds=10,
-    ),
-    "mapping": Reader(
-        file="m.yaml", seed=write_library, words=words(f"{_inspect} --mapping m.yaml"), mutate=changed_yaml, kinds=15
-    ),
-    "header": Reader(
-        file="a.h",
-        seed=text(HEADER),
-        words=words(f"{_inspect} --signatures"),
-        mutate=changed_text,
-        kinds=3,
-        names_file=False,
-        needs="gcc",
-    ),
-    "suite": Reader(
-        file="s.yaml",
-        seed=write_suite,
-        words=words("model suite s.yaml"),
-        mutate=changed_yaml,
-        needs="onnx onnxruntime",
-        names_file=False,
-        kinds=12,
-    ),
-    "onnx": Reader(
-        file="m.onnx",
-        seed=write_onnx,
-        mutate=changed_onnx,
-        needs="onnx onnxruntime",
-        names_file=False,
-        words=lambda rng: ["model", rng.choice(("validate", "trace")), "m.onnx"],
-    ),
-    "pb": Reader(
-        file="x.pb",
-        seed=write_input,
-        mutate=changed_pb,
-        needs="onnx onnxruntime",
-        words=words("model validate m.onnx --input x.pb"),
-        kinds=4,
-    ),
-    "input npy": Reader(
-        file="x.npy",
-        seed=write_input,
-        mutate=changed_npy,
-        needs="onnx onnxruntime",
-        words=words("model validate m.onnx --input x.npy"),
-        kinds=4,
-    ),
-    "input npz": Reader(
-        file="x.npz",
-        seed=write_input,
-        mutate=changed_archive,
-        needs="onnx onnxruntime",
-        words=words("model validate m.onnx --input x.npz"),
-        kinds=4,
-    ),
+    "plan": Reader("plan.yaml", PLAN, f"{_CO} plan.yaml", changed_yaml, 20),
+    "expectations": Reader("e.yaml", EXPECTATIONS, f"{_RELU} --expectations e.yaml", changed_yaml, 12),
+    "command config": Reader("plan.yaml", COMMAND, f"{_CO} plan.yaml", changed_command, 15),
+    "tolerances": Reader("t.json", TOLERANCES, f"{_RELU} --tolerances t.json", changed_yaml, 10),
+    "mapping": Reader("m.yaml", write_library, f"{_INSPECT} --mapping m.yaml", changed_yaml, 15),
+    "header": Reader("a.h", HEADER, f"{_INSPECT} --signatures", changed_text, 3, "gcc", names_file=False),
+    "suite": Reader("s.yaml", write_suite, "model suite s.yaml", changed_yaml, 12, _ONNX, names_file=False),
+    "onnx": Reader("m.onnx", write_onnx, onnx_words, changed_onnx, needs=_ONNX, names_file=False),
+    "pb": Reader("x.pb", write_input, f"{_VALIDATE} x.pb", changed_pb, 4, _ONNX),
+    "input npy": Reader("x.npy", write_input, f"{_VALIDATE} x.npy", changed_npy, 4, _ONNX),
+    "input npz": Reader("x.npz", write_input, f"{_VALIDATE} x.npz", changed_archive, 4, _ONNX),
     "dump": Reader(
-        file="a.safetensors",
-        seed=write_dumps,
-        mutate=changed_safetensors,
+        "a.safetensors",
+        write_dumps,
+        "model diff a.safetensors b.safetensors",
+        changed_safetensors,
         needs="safetensors",
-        words=words("model diff a.safetensors b.safetensors"),
     ),
-    "suite config": Reader(
-        file="c.yaml",
-        seed=text(SUITE_CONFIG),
-        words=words("run --co --plan c.yaml"),
-        mutate=changed_yaml,
-        needs="torch",
-        kinds=15,
-    ),
-    "history": Reader(
-        file="h.sqlite",
-        seed=write_history,
-        words=words("history --keep h.sqlite -v"),
-        mutate=changed_history,
-        kinds=8,
-    ),
-    "journal": Reader(file="journal.jsonl", seed=write_run, words=report_words, mutate=changed_journal, kinds=8),
-    "model cases": Reader(
-        file="c.yaml",
-        seed=text(MODEL_CASES),
-        words=words("run --co --plan c.yaml"),
-        mutate=changed_yaml,
-        needs="torch",
-        kinds=20,
-    ),
-    "scene": Reader(
-        file="test_add.py",
-        seed=text(SCENE),
-        words=words("run --co --source scene:test_add.py"),
-        mutate=changed_text,
-    ),
-    "ctest": Reader(
-        file="CTestTestfile.cmake",
-        seed=text(CTEST),
-        words=words("ctest --test-dir ."),
-        mutate=changed_text,
-        needs="cmake",
-        names_file=False,
-        kinds=3,
-    ),
-    "optest.toml": Reader(
-        file="optest.toml",
-        seed=write_config,
-        words=words("run --op relu --shape input0=4"),
-        mutate=changed_text,
-        names_file=False,
-    ),
-    "pyproject": Reader(
-        file="pyproject.toml",
-        seed=write_config,
-        words=words("run --op relu --shape input0=4"),
-        mutate=changed_text,
-        names_file=False,
-    ),
-    "npy": Reader(file="x.npy", seed=tensors(np.save), words=_tensor, mutate=changed_npy),
-    "npz": Reader(
-        file="x.npz",
-        seed=tensors(lambda path, array: np.savez(path, x=array), "x"),
-        words=_tensor,
-        mutate=changed_archive,
-    ),
-    "pt": Reader(file="x.pt", seed=tensors(save_pt, "x"), words=_tensor, mutate=changed_archive, needs="torch"),
+    "suite config": Reader("c.yaml", SUITE_CONFIG, f"{_CO} c.yaml", changed_yaml, 15, "torch"),
+    "history": Reader("h.sqlite", write_history, "history --keep h.sqlite -v", changed_history, 8),
+    "journal": Reader("journal.jsonl", write_run, report_words, changed_journal, 8),
+    "model cases": Reader("c.yaml", MODEL_CASES, f"{_CO} c.yaml", changed_yaml, 20, "torch"),
+    "scene": Reader("test_add.py", SCENE, "run --co --source scene:test_add.py", changed_text),
+    "ctest": Reader("CTestTestfile.cmake", CTEST, "ctest --test-dir .", changed_text, 3, "cmake", names_file=False),
+    "optest.toml": Reader("optest.toml", write_config, _RELU, changed_text, names_file=False),
+    "pyproject": Reader("pyproject.toml", write_config, _RELU, changed_text, names_file=False),
+    "npy": Reader("x.npy", tensors(np.save), _TENSOR, changed_npy),
+    "npz": Reader("x.npz", tensors(write_npz, "x"), _TENSOR, changed_archive),
+    "pt": Reader("x.pt", tensors(save_pt, "x"), _TENSOR, changed_archive, needs="torch"),
     "safetensors": Reader(
-        file="x.safetensors",
-        seed=tensors(save_safetensors, "x"),
-        words=_tensor,
-        mutate=changed_safetensors,
-        needs="safetensors",
+        "x.safetensors", tensors(save_safetensors, "x"), _TENSOR, changed_safetensors, needs="safetensors"
     ),
 }
 
@@ -704,7 +601,7 @@ def test_no_mutant_breaks_a_reader(name: str, tmp_path: Path, monkeypatch: pytes
     reader, rng = READERS[name], random.Random(f"{SEED} {name}")
     monkeypatch.chdir(tmp_path)
     path = tmp_path / reader.file
-    reader.seed(path)
+    reader.write(path)
     raw = path.read_bytes()
     further = warm_python.TORCH if "torch" in reader.needs or "onnx" in reader.needs else ()
 
@@ -715,12 +612,12 @@ def test_no_mutant_breaks_a_reader(name: str, tmp_path: Path, monkeypatch: pytes
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
-    first = run(reader.words(rng))
+    first = run(reader.command(rng))
     assert first.status == 0, f"the seed has to be accepted: {first.text}"
     broken: list[str] = []
     outcomes: Counter[str] = Counter()
     for number in range(MUTANTS):
-        mutant, words = reader.mutate(rng, raw), reader.words(rng)
+        mutant, words = reader.mutate(rng, raw), reader.command(rng)
         path.write_bytes(mutant)
         try:
             ended = run(words)

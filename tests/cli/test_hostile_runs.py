@@ -37,25 +37,21 @@ def test_a_fork_of_the_backend_answers_for_nobody(optest: Shell, plan: Write, is
     assert ended.out.count("1 passed, 1 failed") == 1
 
 
-def test_an_exit_of_the_backend_is_no_success_in_this_process(optest: Shell, plan: Write) -> None:
+def test_backend_exit_in_process_fails_the_run(optest: Shell, plan: Write) -> None:
     ended = optest("run", "--plan", plan(two("exit 0", "none")), "--isolate", "none", env=PLUGIN)
     assert ended.status == 1, ended.text
     assert "1 passed, 1 crashed" in ended.out
 
 
 @pytest.mark.parametrize("isolate", ["worker", "none"])
-def test_a_function_that_runs_at_the_end_does_not_decide_the_exit_status(
-    optest: Shell, plan: Write, isolate: str
-) -> None:
+def test_atexit_function_cannot_change_the_exit_status(optest: Shell, plan: Write, isolate: str) -> None:
     ended = optest("run", "--plan", plan(two("exits 0 in the end")), "--isolate", isolate, env=PLUGIN)
     assert ended.status == 1, ended.text
     assert "2 failed" in ended.out
 
 
 @pytest.mark.parametrize("isolate", ["worker", "none"])
-def test_a_backend_that_leaves_the_folder_is_brought_back(
-    optest: Shell, plan: Write, isolate: str, tmp_path: Path
-) -> None:
+def test_changed_working_directory_is_restored(optest: Shell, plan: Write, isolate: str, tmp_path: Path) -> None:
     arguments = ("--isolate", isolate, "--report-path", "report.json")
     ended = optest("run", "--plan", plan(two("changes directory", "none")), *arguments, env=PLUGIN)
     assert ended.status == 1, ended.text
@@ -65,20 +61,20 @@ def test_a_backend_that_leaves_the_folder_is_brought_back(
 
 
 @pytest.mark.parametrize("isolate", ["worker", "none"])
-def test_a_run_whose_journal_was_deleted_is_no_success(optest: Shell, plan: Write, isolate: str) -> None:
+def test_deleted_journal_fails_the_run(optest: Shell, plan: Write, isolate: str) -> None:
     ended = optest("run", "--plan", plan(two("removes the run", "none")), "--isolate", isolate, env=PLUGIN)
     assert ended.status == 3, ended.text
     assert says(ended.err, "cli.deleted_while_the_run")
 
 
-def test_a_backend_that_kills_its_guard_costs_its_own_case(optest: Shell, plan: Write) -> None:
+def test_killed_guard_fails_only_its_case(optest: Shell, plan: Write) -> None:
     ended = optest("run", "--plan", plan(two("kills its guard", "none")), env=PLUGIN)
     assert ended.status == 1, ended.text
     assert "1 passed, 1 crashed" in ended.out
 
 
 @pytest.mark.heavy
-def test_a_run_that_another_process_writes_is_left_alone(optest: Shell, plan: Write, tmp_path: Path) -> None:
+def test_locked_run_is_not_resumed(optest: Shell, plan: Write, tmp_path: Path) -> None:
     path = plan(two("none", "none"))
     assert optest("run", "--plan", path, env=PLUGIN).status == 0
     (folder,) = (tmp_path / ".optest" / "runs").glob("*-*")
@@ -120,9 +116,7 @@ FILES = {
         "parts/inside.py",
     ],
 )
-def test_a_run_is_resumed_only_with_the_code_that_it_began_with(
-    optest: Shell, plan: Write, tmp_path: Path, edited: str | None
-) -> None:
+def test_resume_refuses_changed_code(optest: Shell, plan: Write, tmp_path: Path, edited: str | None) -> None:
     (tmp_path / "parts").mkdir()
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -155,57 +149,46 @@ backend_manager.register(Mine())
 
 @pytest.mark.parametrize("start", [["-m", "optest"], [str(Path(sys.executable).with_name("optest"))]])
 @pytest.mark.parametrize("isolate", ["worker", "none"])
-def test_no_file_of_the_folder_stands_for_a_module_of_python_s(tmp_path: Path, start: list[str], isolate: str) -> None:
+def test_files_here_do_not_shadow_modules(process: Shell, tmp_path: Path, start: list[str], isolate: str) -> None:
     for name in ("json", "statistics", "numpy", "ml_dtypes", "runpy", "colorsys"):
         (tmp_path / f"{name}.py").write_text("import os\nopen('loaded', 'w').close()\nos._exit(9)\n")
     (tmp_path / "mine.py").write_text(MINE)
     words = ["run", "--op", "relu", "--shape", "input0=4", "--backend", "mine", "--isolate", isolate]
-    ended = subprocess.run(
-        [sys.executable, *start, *words], cwd=tmp_path, env=user_environment() | {"OPTEST_PLUGINS": "mine"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ended = process(sys.executable, *start, *words, env=user_environment(OPTEST_PLUGINS="mine"))
     assert not (tmp_path / "loaded").exists()
-    assert ended.returncode == 0, ended.stderr
-    assert "1 passed" in ended.stdout
+    assert ended.status == 0, ended.err
+    assert "1 passed" in ended.out
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
-def test_a_closed_stream_changes_nothing(tmp_path: Path, stream: int) -> None:
+def test_a_closed_stream_changes_nothing(process: Shell, tmp_path: Path, stream: int) -> None:
     words = ["-m", "optest", "run", "--op", "relu", "--shape", "input0=4", "--isolate", "worker"]
-    ended = subprocess.run(
-        ["bash", "-c", f'exec "$@" {stream}>&-', "bash", sys.executable, *words],
-        cwd=tmp_path, env=user_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (0, "")
+    ended = process("bash", "-c", f'exec "$@" {stream}>&-', "bash", sys.executable, *words)
+    assert (ended.status, ended.err) == (0, "")
     (journal,) = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")
     assert b"passed" in journal.read_bytes()
 
 
-def test_a_removed_folder_is_no_verdict(tmp_path: Path) -> None:
+def test_a_removed_folder_is_no_verdict(process: Shell, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     words = ["-m", "optest", "run", "--op", "relu", "--shape", "input0=4"]
-    ended = subprocess.run(
-        ["bash", "-c", 'cd gone && rmdir ../gone && exec "$@"', "bash", sys.executable, *words],
-        cwd=tmp_path, env=user_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.startswith("optest: the working directory")
+    ended = process("bash", "-c", 'cd gone && rmdir ../gone && exec "$@"', "bash", sys.executable, *words)
+    assert ended.status == 2, ended.err
+    assert ended.err.startswith("optest: the working directory")
 
 
 @pytest.mark.parametrize("words", [("list",), ("run", "--op", "relu", "--shape", "input0=4")])
-def test_a_full_standard_output_is_reported(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_full_standard_output_is_reported(process: Shell, words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "optest", *words]
-        ended = subprocess.run(
-            command, cwd=tmp_path, env=user_environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert ended.returncode == 3
-    assert "No space left" in ended.stderr
-    assert "Traceback" not in ended.stderr
+        streams = {"capture_output": False, "stdout": full, "stderr": subprocess.PIPE}
+        ended = process(sys.executable, "-m", "optest", *words, **streams)
+    assert ended.status == 3
+    assert "No space left" in ended.err
+    assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize("ending", ["os._exit(1)", "os._exit(0)", "os.kill(os.getpid(), 9)"])
-def test_a_backend_that_cannot_be_loaded_ends_the_run(optest: Shell, tmp_path: Path, ending: str) -> None:
+def test_unloadable_backend_ends_the_run(optest: Shell, tmp_path: Path, ending: str) -> None:
     (tmp_path / "unloadable.py").write_text(
         "import os, sys\n"
         "import numpy as np\n"
@@ -378,7 +361,7 @@ def test_a_change_by_a_model_is_refused(optest: Shell, tmp_path: Path, command: 
     assert optest(*_RUN).status == 2
 
 
-def test_a_kernel_that_kills_the_run_is_found_out(optest: Shell, tmp_path: Path) -> None:
+def test_change_before_a_killed_run_is_detected(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / ".optest").mkdir()
     attack = "open('optest.toml', 'w').write('plugins = []'); os.kill(os.getpid(), signal.SIGKILL)"
     assert attacked(optest, tmp_path, attack).status not in (0, 1)

@@ -76,7 +76,7 @@ def test_ctrl_c_ends_a_run_that_keeps_tensors(optest: Shell, plan: Write, tmp_pa
     assert ended.status == 130, ended.text
 
 
-def test_a_keyboard_interrupt_of_the_backends_own_is_its_failure(optest: Shell, plan: Write, tmp_path: Path) -> None:
+def test_raised_keyboard_interrupt_fails_the_case(optest: Shell, plan: Write, tmp_path: Path) -> None:
     status, text = run(optest, plan, tmp_path, "own")
     assert status == 1, text
     assert "KeyboardInterrupt: mine" in text

@@ -58,7 +58,7 @@ def test_reports_say_that_no_value_was_compared(optest: Shell) -> None:
 
 
 @pytest.mark.heavy
-def test_a_replay_has_the_same_verdict_and_keeps_the_plain_call(optest: Shell, tmp_path: Path) -> None:
+def test_replay_of_an_invariant_keeps_the_call(optest: Shell, tmp_path: Path) -> None:
     run(optest, "centre_of_all")
     ended = optest("replay", "latest", "--save", "kept", env=PLUGIN)
     assert (ended.status, "INVARIANT" in ended.out) == (1, True)

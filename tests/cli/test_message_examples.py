@@ -77,5 +77,5 @@ def test_keys_that_are_proposed_are_taken(optest: Shell, tmp_path: Path) -> None
     assert optest("list", "cases", "--plan", "plan.yaml").status == 0
 
 
-def test_no_message_names_a_package_that_no_index_has() -> None:
+def test_messages_name_no_extras_of_optest() -> None:
     assert [path for path in SOURCE.rglob("*.py") if re.search(r"install [^\n]*optest\[", path.read_text())] == []

@@ -124,7 +124,7 @@ def test_the_smallest_call_that_fails_alike(
 
 
 @pytest.mark.parametrize("shape", ["4x33", "5x4x7", "2x3x5x7", "1000"])
-def test_a_tail_of_all_elements_is_no_local_minimum(minimised: Callable[..., Ended], shape: str) -> None:
+def test_flat_tail_is_reduced_completely(minimised: Callable[..., Ended], shape: str) -> None:
     line = reduced(minimised("lost_flat_tail", f"shapes: {{input0: {shape}}}", op="tanh"))
     assert " to tanh[float32](129), ones: " in line
 
@@ -147,7 +147,7 @@ def test_what_is_left_is_a_plan_that_fails(minimised: Callable[..., Ended], opte
 
 
 @pytest.mark.heavy
-def test_the_run_before_is_meant_not_that_of_the_smallest(minimised: Callable[..., Ended], optest: Shell) -> None:
+def test_minimise_skips_runs_of_minimise(minimised: Callable[..., Ended], optest: Shell) -> None:
     first = reduced(minimised("lost_tail", "shapes: {input0: 6x1001}"))
     assert (
         reduced(optest("minimise", env={"OPTEST_ISOLATE": "none"})).partition(" to ")[0] == first.partition(" to ")[0]
@@ -216,7 +216,7 @@ def test_shrink_says_why_it_is_not_reduced(optest: Shell, plan: Callable[[str], 
     assert says(optest("run", "plan.yaml", "--shrink").out, "cli.not_reduced_relu_float")
 
 
-def test_a_run_that_the_user_ended_is_not_shrunk() -> None:
+def test_interrupted_run_is_not_shrunk() -> None:
     nothing: Any = None
     with pytest.raises(KeyboardInterrupt):
         smallest_line(nothing, nothing, Interruption(is_cancelled=True), nothing)

@@ -50,7 +50,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     return safetensors_numpy.load_file(path)
 
 
-def test_a_run_shows_each_output_and_draws_the_same_inputs_for_the_same_seed(optest: Shell) -> None:
+def test_run_draws_equal_inputs_for_equal_seeds(optest: Shell) -> None:
     first, again, other = (optest("model", "run", "small.onnx", "--seed", seed) for seed in (0, 0, 1))
     assert first.status == 0
     assert re.search(r"logits +float32 +1x4", first.out)
@@ -58,7 +58,7 @@ def test_a_run_shows_each_output_and_draws_the_same_inputs_for_the_same_seed(opt
     assert without_times(first.out) == without_times(again.out) != without_times(other.out)
 
 
-def test_stated_inputs_are_those_of_the_run_and_top_1_is_their_largest(optest: Shell, tmp_path: Path) -> None:
+def test_run_uses_given_inputs_and_prints_top_1(optest: Shell, tmp_path: Path) -> None:
     x = np.array([[0, 0, 1], [-1, 0, 2]], np.float32)
     safetensors_numpy.save_file({"x": x}, tmp_path / "in.safetensors")
     ended = optest(
@@ -71,7 +71,7 @@ def test_stated_inputs_are_those_of_the_run_and_top_1_is_their_largest(optest: S
     assert re.search(rf"top-1.*: 3 \({made[0, 3]:.5g}\), 3 \({made[1, 3]:.5g}\)", ended.out)
 
 
-def test_a_dump_has_the_program_and_all_values_in_order(optest: Shell, tmp_path: Path) -> None:
+def test_dump_has_program_and_ordered_values(optest: Shell, tmp_path: Path) -> None:
     assert optest("model", "run", "small.onnx", "--variant", "disabled", "--dump-dir", "d").status == 0
     index = json.loads((tmp_path / "d/00000/index.json").read_text())
     assert [(each["name"], each["operator"], each["shape"]) for each in index["values"]] == [
@@ -109,7 +109,7 @@ def test_a_backend_without_a_profiler_says_so(optest: Shell) -> None:
     assert "no profiler" in ended.err
 
 
-def test_a_comparison_keeps_and_shows_what_a_run_does(optest: Shell, tmp_path: Path) -> None:
+def test_comparison_writes_dump_and_profile(optest: Shell, tmp_path: Path) -> None:
     for command in ("validate", "trace"):
         ended = optest("model", command, "small.onnx", "--dump-dir", command, "--profile")
         assert ended.status == 0, ended.err
@@ -122,7 +122,7 @@ def test_a_comparison_keeps_and_shows_what_a_run_does(optest: Shell, tmp_path: P
         assert again.status == 2, "a dump into another one would mix them"
 
 
-def test_a_suite_has_a_folder_for_each_of_its_runs(optest: Shell, tmp_path: Path) -> None:
+def test_suite_writes_a_folder_per_run(optest: Shell, tmp_path: Path) -> None:
     run = "{model: small.onnx, workload: [validate, trace, run]}"
     (tmp_path / "suite.yaml").write_text(f"defaults: {{dump_mode: compile}}\nruns:\n  - {run}\n")
     ended = optest("model", "suite", "suite.yaml", "--backend", "onnxruntime", "--dump-dir", "d")
@@ -131,7 +131,7 @@ def test_a_suite_has_a_folder_for_each_of_its_runs(optest: Shell, tmp_path: Path
     assert programs == ["00-validate/small", "01-trace/small", "02-run"]
 
 
-def test_a_suite_knows_its_keys_and_what_they_take(optest: Shell, tmp_path: Path) -> None:
+def test_suite_refuses_unknown_keys_and_values(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text("runs:\n  - {model: small.onnx, mode: isolted}\n  - {model: a, presett: b}\n")
     ended = optest("model", "suite", "suite.yaml")
     assert ended.status == 2
@@ -139,7 +139,7 @@ def test_a_suite_knows_its_keys_and_what_they_take(optest: Shell, tmp_path: Path
     assert "suite.yaml:3 $.runs[1].presett" in ended.err
 
 
-def test_values_of_a_trace_are_written_without_a_reference_and_compared_later(optest: Shell) -> None:
+def test_traced_values_are_compared_later(optest: Shell) -> None:
     for name, backend in (("one", "onnxruntime"), ("other", "onnx-reference")):
         ended = optest("model", "trace", "small.onnx", "--backend", backend, "--out", name)
         assert ended.status == 0, ended.err
@@ -183,7 +183,7 @@ def test_a_diff_names_what_differs(
     assert words in ended.out
 
 
-def test_the_first_that_differs_is_that_of_the_execution(optest: Shell, tmp_path: Path) -> None:
+def test_first_difference_follows_execution_order(optest: Shell, tmp_path: Path) -> None:
     for name in ("one", "other"):
         optest("model", "run", "small.onnx", "--variant", "disabled", "--dump-dir", name)
     other = tmp_path / "other/00000/values.safetensors"
@@ -224,7 +224,7 @@ def test_different_exports_are_matched_by_producer(optest: Shell, tmp_path: Path
     assert optest("model", "diff", "onnx", "torch").status == 1, "what was not compared is a difference"
 
 
-def test_a_wrong_value_of_another_export_is_named_in_both(optest: Shell, tmp_path: Path) -> None:
+def test_wrong_value_is_named_in_both_exports(optest: Shell, tmp_path: Path) -> None:
     right, wrong = np.ones(4, np.float32), np.array([1, 1, 5, 1], np.float32)
     write_dump(tmp_path / "onnx", ("add", "Add", "m.py:1: n(x)", right), ("add_1", "Add", "m.py:2: x + y", right))
     write_dump(tmp_path / "torch", ("add", "aten.add.Tensor", "m.py:2: x + y", wrong))
@@ -253,7 +253,7 @@ def test_dumps_of_one_export_are_matched_by_name(optest: Shell, tmp_path: Path) 
     assert "3 values compared, 3 equal" in optest("model", "diff", "one", "edited").out
 
 
-def test_a_diff_of_one_dump_or_of_no_dump_is_a_mistake(optest: Shell, tmp_path: Path) -> None:
+def test_diff_needs_two_dumps(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "damaged").write_bytes(b"no safetensors")
     assert optest("model", "diff", "damaged").status == 2
     assert optest("model", "diff", "damaged", "damaged").status == 2
@@ -271,7 +271,7 @@ def test_each_combination_of_a_benchmark_is_a_row(optest: Shell) -> None:
 
 
 @pytest.mark.heavy
-def test_what_cannot_be_timed_at_all_is_a_mistake(optest: Shell) -> None:
+def test_untimeable_bench_requests_are_refused(optest: Shell) -> None:
     assert optest("model", "bench", "small.onnx", "--threads", "0").status == 2
     assert optest("model", "bench", "small.onnx", "--backend", "onnx-reference", "--threads", "2").status == 2
     assert optest("model", "bench", "nothing.onnx").status == 2
@@ -300,7 +300,7 @@ def fragile():
 
 @pytest.mark.heavy
 @pytest.mark.torch
-def test_a_child_that_dies_is_told_and_the_others_go_on(optest: Shell, tmp_path: Path) -> None:
+def test_bench_continues_after_a_dead_child(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FRAGILE)
     options = ("--batch", 1, 2, 3, 4, "--threads", "3", "--bench-time", "0.001")
     ended = optest("model", "bench", "mine.py:fragile", *options, timeout=200)
@@ -333,9 +333,7 @@ def named():
 
 @pytest.mark.heavy
 @pytest.mark.torch
-def test_an_input_that_the_graph_calls_otherwise_is_given_to_the_model_by_its_name(
-    optest: Shell, tmp_path: Path
-) -> None:
+def test_renamed_graph_input_reaches_the_model(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CALLED_INPUT)
     for command in ("validate", "trace"):
         ended = optest("model", command, "mine.py:named", "--backend", "torch", "--dump-dir", command)
@@ -347,7 +345,7 @@ def test_an_input_that_the_graph_calls_otherwise_is_given_to_the_model_by_its_na
 
 @pytest.mark.heavy
 @pytest.mark.torch
-def test_a_model_that_cannot_be_exported_is_an_error_of_the_export(optest: Shell, tmp_path: Path) -> None:
+def test_failed_export_is_reported_as_compile(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         CALLED_INPUT.replace("(input + 1).relu()", "input if input.sum() > 0 else -input")
     )
@@ -368,7 +366,7 @@ def test_a_device_that_there_is_not_is_refused(optest: Shell) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.torch
-def test_a_model_writes_the_same_on_each_backend_and_with_a_cache(optest: Shell) -> None:
+def test_generation_agrees_across_backends_and_cache(optest: Shell) -> None:
     drawn = ("--temperature", "0.8", "--seed", 3)
     first = tokens_of(optest, *drawn)
     assert len(first.split()) == 7

@@ -37,6 +37,6 @@ def test_what_is_missing_is_told(optest: Shell, tmp_path: Path, words: tuple[str
     assert not [each for each in tmp_path.iterdir() if each.name.startswith("-")]
 
 
-def test_words_that_look_like_options_and_are_none_are_values(optest: Shell) -> None:
+def test_option_like_words_are_values(optest: Shell) -> None:
     ended = optest("run", "--op", "relu", "--shape", "input=3", "-k", "not --strange")
     assert "needs a value" not in ended.err

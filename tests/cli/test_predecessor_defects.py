@@ -67,9 +67,7 @@ def draw(case, rng):
 """
 
 
-def test_08_a_plain_function_is_a_generator_and_35_its_module_runs_once(
-    optest: Shell, plan: Write, tmp_path: Path
-) -> None:
+def test_08_function_generates_and_35_module_runs_once(optest: Shell, plan: Write, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     rows = "\n".join(
         f"  - {{op: relu, dtypes: float32, shapes: {{input0: {size}}}, generator: 'own:draw', name: c{size}}}"
@@ -86,7 +84,7 @@ INTEGERS = "cases:\n" + "\n".join(
 )
 
 
-def test_09_every_integer_type_has_inputs_and_21_they_say_something(optest: Shell, plan: Write, tmp_path: Path) -> None:
+def test_09_and_21_integer_inputs_vary(optest: Shell, plan: Write, tmp_path: Path) -> None:
     ended = optest("run", "--plan", plan(INTEGERS))
     assert ended.status == 0, ended.text
     from optest.core.inputs import make_inputs
@@ -177,7 +175,7 @@ def test_15_files_of_another_case_are_never_inputs(optest: Shell, plan: Write) -
 
 
 @pytest.mark.parametrize("status", ["failed", "error"])
-def test_17_an_expected_failure_hides_no_broken_set_up(optest: Shell, plan: Write, tmp_path: Path, status: str) -> None:
+def test_17_xfail_hides_no_broken_setup(optest: Shell, plan: Write, tmp_path: Path, status: str) -> None:
     case = f", xfail: {{reason: known, status: {status}}}"
     ended = optest("run", "--plan", plan(command_plan(["no-such-binary"], case=case)))
     assert (ended.status, reasons(tmp_path)) == (1, ["UNAVAILABLE"])
@@ -190,7 +188,7 @@ def test_17_an_unexpected_pass_is_counted_once(wrong: Callable[..., Ended]) -> N
     assert "xfailed" not in ended.out.splitlines()[-2]
 
 
-def test_18_a_deadline_is_tried_again_as_a_crash_is(optest: Shell, plan: Write, tmp_path: Path) -> None:
+def test_18_timeout_is_retried(optest: Shell, plan: Write, tmp_path: Path) -> None:
     made = f'{PYTHON} -c "{RIGHT}"; cp output/output0.bin right'
     assert optest("run", "--plan", plan(command_plan(script(made)))).status == 0
     body = "test -e tried && exec cp right output/output0.bin; touch tried; sleep 600"

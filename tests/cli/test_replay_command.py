@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -97,15 +96,14 @@ def test_scripts_lie_here_if_nothing_is_said(optest: Shell, ran: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_script_elsewhere_finds_the_plug_ins_of_this_folder(optest: Shell, ran: Path) -> None:
+def test_script_elsewhere_finds_plug_ins(optest: Shell, process: Shell, ran: Path) -> None:
     optest("replay", "bad/one", "--script", "scripts", env=PLUGIN)
-    script = [sys.executable, str(Path("scripts", "bad-one.py"))]
-    ended = subprocess.run(script, cwd=ran, env=user_environment(), capture_output=True, text=True, check=False)
-    assert ended.stdout.startswith("out[")
-    assert ended.stderr.endswith("AssertionError\n")
+    ended = process(sys.executable, "scripts/bad-one.py", cwd=ran)
+    assert ended.out.startswith("out[")
+    assert ended.err.endswith("AssertionError\n")
 
 
-def test_a_folder_that_cannot_be_is_said_before_the_run(optest: Shell, ran: Path) -> None:
+def test_unusable_folder_is_refused_before_the_run(optest: Shell, ran: Path) -> None:
     (ran / "file").write_text("")
     runs = len(list((ran / ".optest" / "runs").glob("2*")))
     ended = optest("replay", "noisy", "--save", "file/x", env=PLUGIN)

@@ -70,7 +70,7 @@ def test_a_driver_of_the_users_own(optest: Shell, plan: Write, tmp_path: Path) -
     assert "a100, h100" in refused.err
 
 
-def test_the_ascend_command_takes_the_dtypes_of_its_files(optest: Shell, plan: Write, tmp_path: Path) -> None:
+def test_ascend_command_uses_dtypes_of_files(optest: Shell, plan: Write, tmp_path: Path) -> None:
     (tmp_path / "add_custom").mkdir()
     (tmp_path / "add_custom" / "run.sh").write_text(RUN_SH)
     for backend in (["--backend", "npu"], ["--backend", "ascend", "--chip", "Ascend310B"]):
@@ -79,7 +79,7 @@ def test_the_ascend_command_takes_the_dtypes_of_its_files(optest: Shell, plan: W
         assert "relu[float16](8x2048)" in ended.out
 
 
-def test_a_command_that_fails_is_never_the_stubs_pass(optest: Shell, plan: Write, tmp_path: Path) -> None:
+def test_failing_command_does_not_pass(optest: Shell, plan: Write, tmp_path: Path) -> None:
     (tmp_path / "add_custom").mkdir()
     (tmp_path / "add_custom" / "run.sh").write_text("echo boom >&2; exit 42\n")
     for chip in ([], ["--chip", "Ascend910B"]):

@@ -14,28 +14,40 @@ GOOD = "cases:\n  - {op: relu, shapes: {input0: 8x8}, name: a}\n  - {op: tanh, s
 BAD = GOOD.replace("name: a}", "name: a, xfail: known}")
 
 
-def test_what_changed_between_runs(optest: Shell, plan: Callable[[str], Path]) -> None:
-    for text in (GOOD, BAD, BAD):
-        plan(text)
-        optest("run", "--plan", "plan.yaml", "-qq")
+@pytest.fixture
+def run_all(optest: Shell, plan: Callable[[str], Path]) -> Callable[..., None]:
+    """Run these plans, one after the other."""
+
+    def run(*texts: str) -> None:
+        for text in texts:
+            plan(text)
+            optest("run", "--plan", "plan.yaml", "-qq")
+
+    return run
+
+
+def ids_of_runs(optest: Shell) -> list[str]:
+    return [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
+
+
+def test_what_changed_between_runs(optest: Shell, run_all: Callable[..., None]) -> None:
+    run_all(GOOD, BAD, BAD)
     ended = optest("report", "--trend")
     assert ended.status == 0, ended.text
     assert ended.out.startswith("3 runs, ")
     assert "no changes" in ended.out
     assert says(ended.out, "cli.case_failed_before_too")
-    ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
+    ids = ids_of_runs(optest)
     data = json.loads(optest("report", "--trend", ids[1], ids[0], "--format", "json").out)
     assert [(each["kind"], each["case"], each["statuses"]) for each in data["changes"]] == [
         ("new_failure", "a", ["passed", "xpassed"])
     ]
 
 
-def test_a_report_ends_as_its_run_did_where_that_is_asked(optest: Shell, plan: Callable[[str], Path]) -> None:
-    for text in (GOOD, BAD):
-        plan(text)
-        optest("run", "--plan", "plan.yaml", "-qq")
+def test_exit_code_option_returns_status_of_run(optest: Shell, run_all: Callable[..., None]) -> None:
+    run_all(GOOD, BAD)
     assert [optest("report", *more).status for more in ([], ["--exit-code"])] == [0, 1]
-    first = json.loads(optest("report", "--trend", "--format", "json", "--exit-code").out)["runs"][0]["id"]
+    first = ids_of_runs(optest)[0]
     assert optest("report", first, "--exit-code").status == 0
     assert [optest("report", "--trend", *more).status for more in ([], ["--exit-code"])] == [0, 1]
 
@@ -49,23 +61,20 @@ def test_runs_with_another_compiler_are_no_trend(optest: Shell, plan: Callable[[
     assert "there is one" in optest("report", "--trend").err
 
 
-def test_wrong_questions(optest: Shell, plan: Callable[[str], Path]) -> None:
+def test_wrong_questions(optest: Shell, run_all: Callable[..., None]) -> None:
     assert (optest("report", "--trend").status, "there are none" in optest("report", "--trend").err) == (2, True)
-    plan(GOOD)
-    optest("run", "--plan", "plan.yaml", "-qq")
+    run_all(GOOD)
     assert says(optest("report", "--trend", "latest", "latest").err, "cli.needs_two_runs_at")
     assert says(optest("report", "--trend", "--format", "junit").err, "cli.unknown_format_of_trend")
     ended = optest("report", "latest", "latest")
     assert (ended.status, "to compare runs: --trend" in ended.err) == (2, True)
 
 
-def test_diff_is_of_two_runs(optest: Shell, plan: Callable[[str], Path]) -> None:
-    for text in (GOOD, BAD, GOOD):
-        plan(text)
-        optest("run", "--plan", "plan.yaml", "-qq")
+def test_diff_is_of_two_runs(optest: Shell, run_all: Callable[..., None]) -> None:
+    run_all(GOOD, BAD, GOOD)
     ended = optest("diff")
     assert (ended.status, ended.out.startswith("2 runs, "), "fixed: 1" in ended.out) == (0, True, True)
-    ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
+    ids = ids_of_runs(optest)
     assert "no changes" in optest("diff", ids[0]).out
     data = json.loads(optest("diff", ids[0], ids[1], "--format", "json").out)
     assert [each["kind"] for each in data["changes"]] == ["new_failure"]
@@ -73,11 +82,9 @@ def test_diff_is_of_two_runs(optest: Shell, plan: Callable[[str], Path]) -> None
     assert says(optest("diff", *ids).err, "cli.two_runs_are_compared")
 
 
-def test_history_says_since_when(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
-    for text in (GOOD, GOOD, BAD):
-        plan(text)
-        optest("run", "--plan", "plan.yaml", "-qq")
-    ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
+def test_history_says_since_when(optest: Shell, run_all: Callable[..., None], tmp_path: Path) -> None:
+    run_all(GOOD, GOOD, BAD)
+    ids = ids_of_runs(optest)
     ended = optest("history", "--keep", "kept.sqlite")
     assert (ended.status, "2 cases: 1 failing, 0 flaky" in ended.out) == (0, True)
     row = next(line.split() for line in ended.out.splitlines() if line.startswith("  a "))

@@ -160,7 +160,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environme
         pytest.skip(f"{left_out[0]}; {len(left_out)} commands were left out, the others are right")
 
 
-def test_a_shown_line_is_looked_for_in_its_place() -> None:
+def test_shown_lines_are_matched_in_order() -> None:
     printed = ["a", "b", "c"]
     assert first_missing(["a", "b"], printed) is None
     assert first_missing(["b"], printed) is None

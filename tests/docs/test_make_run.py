@@ -63,7 +63,7 @@ esac
     ],
     ids=["as meant", "the plan fails", "repaired", "raises", "another reason"],
 )
-def test_it_fails_unless_the_plan_passes_and_the_backend_fails_as_meant(
+def test_make_run_needs_pass_and_expected_failure(
     repository: Path, right: int, broken: int, report: str, succeeds: bool
 ) -> None:
     (repository / "optest").write_text(OPTEST.format(right=right, broken=broken, report=report))

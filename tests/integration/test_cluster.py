@@ -292,7 +292,7 @@ def test_the_first_failure_ends_the_run_where_asked(nodes: Nodes) -> None:
 
 def test_another_version_on_the_nodes_is_refused(nodes: Nodes) -> None:
     command = nodes.command({"one": {"nothing": True}})
-    lie = "import optest, optest.cluster.lanes as c, optest.cli as m; c.__version__ = '9.9'; m.main()"
+    lie = "import optest, optest.cluster.connection as c, optest.cli as m; c.__version__ = '9.9'; m.main()"
     process = nodes.start([command[0], "-c", lie, *command[3:]])
     out, err = process.communicate(timeout=100)
     assert process.returncode == 2, out + err

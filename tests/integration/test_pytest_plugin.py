@@ -162,7 +162,7 @@ def test_nothing_is_run_behind_the_failure_that_ends_the_session(tmp_path: Path)
 def test_nothing_is_sure_to_come_next_where_a_failure_ends_the_session(tmp_path: Path, option: str, ahead: int) -> None:
     (tmp_path / "m.yaml").write_text(SIX)
     (tmp_path / "conftest.py").write_text(
-        "from optest.pytest_plugin.results import RESULTS\n"
+        "from optest.pytest_plugin.nodes import RESULTS\n"
         "def pytest_runtest_call(item):\n"
         "    print('ahead of', item.name, len(item.session.stash[RESULTS].following(item)))\n"
     )

@@ -22,9 +22,9 @@ import yaml
 from filelock import FileLock
 from texts import refusal, says
 
+from optest.api.collecting import CaseStream
 from optest.api.run_request import run_request
 from optest.api.running import Report, run
-from optest.api.streaming import CaseStream
 from optest.core import dispatcher
 from optest.errors import UsageError
 from optest.reporting import Reporter

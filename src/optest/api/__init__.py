@@ -13,11 +13,11 @@ Heavy modules are imported when they are needed.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TextIO
 
+from optest.api.startup import bootstrap
 from optest.errors import UsageError
 from optest.settings import RunOptions
 
@@ -26,27 +26,6 @@ if TYPE_CHECKING:
     from optest.spec import Numerics, TestCase
 
 __all__ = ["RunOptions", "bootstrap", "cases", "check", "run"]
-
-
-def bootstrap(plugins: Iterable[str] | None = None, *, accept_config: bool = False) -> None:
-    """Load built-in operators, the modules of ``OPTEST_PLUGINS`` (or ``plugins``) and entry points; idempotent.
-
-    Raises:
-        UsageError: if a plug-in cannot be imported; or, without ``accept_config``, if code under test changed a
-            plug-in or the configuration in an earlier run.
-    """
-    from optest.core.extensions import load_extensions
-    from optest.core.trusted_files import refuse_changed_configuration
-
-    refuse_changed_configuration(accept=accept_config)
-    load_extensions(plugins)
-
-
-def configuration_watched() -> AbstractContextManager[None]:
-    """Return a context that prints changes of the configuration in its block; :func:`bootstrap` refuses them."""
-    from optest.core.trusted_files import configuration_watched as watched
-
-    return watched()
 
 
 def cases(plan: str | PathLike[str] | None = None, **options: Any) -> list[TestCase]:

@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.api import bootstrap
 from optest.api.baseline import offered_promises, offers, require_new
 from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
 from optest.api.compared_functions import as_compared_functions, shape_options, with_case_sets
@@ -34,6 +33,7 @@ from optest.api.run_request import (
 )
 from optest.api.running import run_cases, unused_expectations
 from optest.api.second_opinion import with_second_opinion
+from optest.api.startup import bootstrap
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
 from optest.backends.arguments import EMPTY, names_of

@@ -1,7 +1,8 @@
-"""Options and failures of earlier runs: ``--resume``, ``--rerun-failed``, ``--failed-first`` and ``optest runs``."""
+"""Earlier runs: their options, failures, results and durations, for ``--resume``, ``--rerun-failed`` and ``replay``."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,55 +11,93 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, plural
+from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, plural, unknown_among
+from optest.plan.select import matching_ids
 from optest.reporting.history import intact_journal, journals_of
+from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import columns
 from optest.settings import OPTIONS, Origin, Settings, resolve
-from optest.spec import BAD_STATUSES, RunInfo, TestCase
-from optest.store import RunDirectory, read_journal
+from optest.spec import BAD_STATUSES, CaseResult, TestCase
+from optest.store import Journal, RunDirectory, read_journal
 
 # Options of the earlier run that limit or report it, and so are no part of what it checked.
 _NOT_REUSED = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first", "accept_config"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
 )
+_LIMITS = frozenset({"exitfirst", "maxfail"})
 _LATEST = "latest"
 _RUNS_FOR_DURATIONS = 5
 _MOST_BYTES_FOR_DURATIONS = 64 * 2**20  # read in half a second
-_LIMITS = frozenset({"exitfirst", "maxfail"})
+_ALL_FAILURES = ("latest", "last")
+_HINT = "; replays are runs, too: name an earlier one by --run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
-    """The failures of a run, ids with their keys; ``unfinished`` counts cases without a result."""
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A run in its folder, with the content of its journal."""
 
-    run_id: str
-    plan: str
-    target: str
-    failed: Mapping[str, str]
-    finished: int
-    unfinished: int
+    directory: RunDirectory
+    journal: Journal
 
-    def of(self, cases: Sequence[TestCase]) -> tuple[list[TestCase], int]:
+    @classmethod
+    def open(cls, root: Path, name: str) -> EarlierRun:
+        """Read a run by its id, folder or journal; raise ``UnknownName`` if it does not exist."""
+        directory = RunDirectory.open(root, name)
+        return cls(directory, read_journal(directory.journal_path))
+
+    @classmethod
+    def latest(cls, root: Path, fits: Callable[[Mapping[str, Any]], bool]) -> EarlierRun | None:
+        """Return the latest run whose options ``fits`` accepts and whose journal is intact, or None."""
+        for directory in reversed(RunDirectory.all(root)):
+            options: Mapping[str, Any] = {}
+            with suppress(OptestError):  # a run that did not begin has none
+                options = directory.read_info().options
+            if fits(options) and (journal := intact_journal(directory)) is not None:
+                return cls(directory, journal)
+        return None
+
+    @property
+    def id(self) -> str:
+        return self.directory.id
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options that the run was started with, {} for a journal without a start."""
+        return self.journal.info.options if self.journal.info is not None else {}
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """Ids of the cases that failed, each with its key."""
+        return {result.id: result.key for result in self.journal.results if result.status in BAD_STATUSES}
+
+    @property
+    def unfinished(self) -> int:
+        """Number of cases without a result."""
+        finished = {(name, result.round) for result in self.journal.results for name in result.keys}
+        return max(0, self.journal.info.total - len(finished)) if self.journal.info is not None else 0
+
+    @property
+    def on_target(self) -> str:
+        target = self.journal.info.target if self.journal.info is not None else ""
+        return f" on {target}" if target else ""
+
+    def failed_among(self, cases: Sequence[TestCase]) -> tuple[list[TestCase], int]:
         """Return the cases that failed in the run, and the number of failures that are not among the cases.
 
         A case is identified by its id; if that is missing, by its key.
         """
+        failed = self.failed
         known = {case.id for case in cases}
-        renamed = {key for name, key in self.failed.items() if name not in known}
-        repeated = [case for case in cases if case.id in self.failed or case.key in renamed]
+        renamed = {key for name, key in failed.items() if name not in known}
+        repeated = [case for case in cases if case.id in failed or case.key in renamed]
         keys = {case.key for case in repeated}
-        gone = sum(name not in known and key not in keys for name, key in self.failed.items())
+        gone = sum(name not in known and key not in keys for name, key in failed.items())
         return repeated, gone
 
-    @property
-    def on_target(self) -> str:
-        return f" on {self.target}" if self.target else ""
-
-    @property
-    def hint(self) -> str:
-        if not self.unfinished:
-            return ""
-        return f"; {plural(self.unfinished, 'case')} of it did not finish: --resume {self.run_id}"
+    def options_with(self, settings: Settings, without: frozenset[str]) -> dict[str, Any]:
+        """Return the options of the run except ``without``, overridden by those that are requested now."""
+        kept = {name: self.options[name] for name in settings.values if name in self.options and name not in without}
+        return {**kept, **requested_options(settings)}
 
 
 def as_in_the_earlier_run(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -72,18 +111,16 @@ def as_in_the_earlier_run(options: Mapping[str, Any]) -> Mapping[str, Any]:
     option = "rerun_failed" if settings["rerun_failed"] else "failed_first"
     if not settings[option]:
         return options
-    directory = _run_named(settings[option], settings)
-    run = {option: directory.id if settings[option] == _LATEST else settings[option]}
+    earlier = _run_named(settings[option], settings)
+    run = {option: earlier.id if settings[option] == _LATEST else settings[option]}
     if _names_cases(settings):
         return {**options, **run}
-    before = _options_of_run(directory)
-    if not is_run(before):
+    if not is_run(earlier.options):
         raise UsageError(
-            f"run {directory.id} is a replay or a check, expected a run of a plan or an operator\n"
-            f"  re-run its failures: optest replay --run {directory.id}, or optest check --lf {directory.id}"
+            f"run {earlier.id} is a replay or a check, expected a run of a plan or an operator\n"
+            f"  re-run its failures: optest replay --run {earlier.id}, or optest check --lf {earlier.id}"
         )
-    kept = {name: value for name, value in before.items() if name not in _NOT_REUSED}
-    return {**kept, **requested_options(settings), **run}
+    return {**earlier.options_with(settings, _NOT_REUSED), **run}
 
 
 def as_in_the_earlier_check(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -101,22 +138,20 @@ def as_in_the_earlier_check(options: Mapping[str, Any]) -> Mapping[str, Any]:
         return options
     root = Path(settings["runs_dir"])
     if run == _LATEST:
-        directory = latest_run(root, lambda before: is_check(before) and backend in (None, before.get("backend")))
-        if directory is None:
+        earlier = EarlierRun.latest(root, lambda x: is_check(x) and backend in (None, x.get("backend")))
+        if earlier is None:
             of_backend = f" of {backend}" if backend else ""
             raise UsageError(f"no run under {root} is a check{of_backend}; name one: --lf RUN")
     else:
-        directory = RunDirectory.open(root, run)
-    before = _options_of_run(directory)
-    if not is_check(before):
+        earlier = EarlierRun.open(root, run)
+    if not is_check(earlier.options):
         raise UsageError(
-            f"run {directory.id} is no check\n"
-            f"  re-run its failures: optest run --lf {directory.id}, or optest replay --run {directory.id}"
+            f"run {earlier.id} is no check\n"
+            f"  re-run its failures: optest run --lf {earlier.id}, or optest replay --run {earlier.id}"
         )
     if backend:
-        return {**options, "rerun_failed": directory.id}
-    kept = {name: value for name, value in before.items() if name in settings.values and name not in _NOT_REUSED}
-    return {**kept, **requested_options(settings), "rerun_failed": directory.id}
+        return {**options, "rerun_failed": earlier.id}
+    return {**earlier.options_with(settings, _NOT_REUSED), "rerun_failed": earlier.id}
 
 
 def as_the_resumed_run(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -127,18 +162,18 @@ def as_the_resumed_run(options: Mapping[str, Any]) -> Mapping[str, Any]:
     settings = resolve(options)
     if not settings["resume"] or _names_cases(settings):
         return options
-    directory, info = _resumed(settings)
-    before = info.options if info is not None else {}
-    if is_check(before):
-        raise UsageError(f"run {directory.id} is a check; resume it with `optest check --resume {directory.id}`")
-    if info is not None and before.get("plan") and not info.plan:
-        raise UsageError(f"run {directory.id} was started by pytest; continue with `pytest --lf`")
-    if not is_run(before):
+    earlier = EarlierRun.open(Path(settings["runs_dir"]), settings["resume"])
+    info = earlier.journal.info
+    if is_check(earlier.options):
+        raise UsageError(f"run {earlier.id} is a check; resume it with `optest check --resume {earlier.id}`")
+    if info is not None and info.options.get("plan") and not info.plan:
+        raise UsageError(f"run {earlier.id} was started by pytest; continue with `pytest --lf`")
+    if not is_run(earlier.options):
         raise UsageError(
-            f"run {directory.id} has no options of a run, as a replay\n"
+            f"run {earlier.id} has no options of a run, as a replay\n"
             "  add --plan or --op to --resume, or name another run"
         )
-    return {**{name: value for name, value in before.items() if name not in _LIMITS}, **requested_options(settings)}
+    return earlier.options_with(settings, _LIMITS)
 
 
 def as_the_resumed_check(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -149,12 +184,10 @@ def as_the_resumed_check(options: Mapping[str, Any]) -> Mapping[str, Any]:
     settings = resolve(options)
     if not settings["resume"] or settings["backend"]:
         return options
-    directory, info = _resumed(settings)
-    before = info.options if info is not None else {}
-    if not is_check(before):
-        raise UsageError(f"run {directory.id} is no check; resume it with `optest run --resume {directory.id}`")
-    kept = {name: value for name, value in before.items() if name in settings.values and name not in _LIMITS}
-    return {**kept, **requested_options(settings)}
+    earlier = EarlierRun.open(Path(settings["runs_dir"]), settings["resume"])
+    if not is_check(earlier.options):
+        raise UsageError(f"run {earlier.id} is no check; resume it with `optest run --resume {earlier.id}`")
+    return earlier.options_with(settings, _LIMITS)
 
 
 def requested_options(settings: Settings) -> dict[str, Any]:
@@ -176,55 +209,86 @@ def is_run(options: Mapping[str, Any]) -> bool:
     return any(map(options.get, ("plan", "source", "op"))) and not is_check(options)
 
 
-def _run_named(name: str, settings: Settings) -> RunDirectory:
+def _run_named(name: str, settings: Settings) -> EarlierRun:
     """Return the run; ``latest`` is the latest of a plan or an operator, and of the requested plan if there is one."""
     root, plan = Path(settings["runs_dir"]), settings["plan"]
     path = plan and os.path.realpath(plan)
     if name != _LATEST:
-        return RunDirectory.open(root, name)
-    directory = latest_run(
+        return EarlierRun.open(root, name)
+    earlier = EarlierRun.latest(
         root, lambda before: is_run(before) and (not plan or os.path.realpath(str(before.get("plan"))) == path)
     )
-    if directory is not None:
-        return directory
+    if earlier is not None:
+        return earlier
     if plan and RunDirectory.all(root):
         raise UsageError(f"no run under {root} was of {plan}; name one: --rerun-failed RUN")
     raise UnknownName("run", name, ("(none yet)",), where=str(root))
 
 
-def latest_run(root: Path, fits: Callable[[Mapping[str, Any]], bool]) -> RunDirectory | None:
-    """Return the latest run whose options ``fits`` accepts and whose journal is intact, or None."""
-    fitting = (x for x in reversed(RunDirectory.all(root)) if fits(_options_of_run(x)))
-    return next((x for x in fitting if intact_journal(x) is not None), None)
+def what_failed(runs_dir: str, run: str) -> EarlierRun:
+    """Read a run of the folder; raise ``UnknownName`` if there is no such run."""
+    return EarlierRun.open(Path(runs_dir), run)
 
 
-def _options_of_run(directory: RunDirectory) -> Mapping[str, Any]:
-    """Return the options of a run, {} if it cannot be read."""
+def selected_results(
+    root: Path, run: str, selections: Sequence[str]
+) -> tuple[list[CaseResult], Mapping[str, Any], tuple[str, ...]]:
+    """Return the selected results, the options of their run, and notes.
+
+    If the latest run is a replay without them, search the latest run or check.
+    """
+    is_latest = run == _LATEST
+    earlier = EarlierRun.latest(root, lambda options: options.get("command") != "minimise") if is_latest else None
+    earlier = earlier or EarlierRun.open(root, run)
+    where = f"run {earlier.id}{_HINT if is_latest else ''}"
     try:
-        return directory.read_info().options
-    except OptestError:
-        return {}
+        return find_results(earlier.journal, selections, where), earlier.options, ()
+    except UsageError:
+        origin = EarlierRun.latest(root, lambda x: is_run(x) or is_check(x)) if is_latest else None
+        if origin is None or origin.id == earlier.id:
+            raise
+    results = find_results(origin.journal, selections, f"run {origin.id}{_HINT}")
+    return results, origin.options, (f"cases of run {origin.id}, the latest that is no replay",)
 
 
-def _resumed(settings: Settings) -> tuple[RunDirectory, RunInfo | None]:
-    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
-    return directory, read_journal(directory.journal_path).info
+def find_results(journal: Journal, selections: Sequence[str], where: str = "") -> list[CaseResult]:
+    """Return the selected results without duplicates in the order of the plan, the last of several rounds.
+
+    A selection is an id, a number (counted from 1), the beginning of a case key or a glob of ids. Without one, return
+    every failure; ``latest`` and ``last`` as selections have no effect.
+
+    Raises:
+        UsageError: if a selection matches no result, or as the beginning of a key several cases.
+        NothingSelected: if there is no selection and no failure.
+    """
+    results: list[CaseResult] = []
+    named = [selection for selection in selections if selection not in _ALL_FAILURES]
+    for selection in named or _ALL_FAILURES[:1]:
+        results += _matching_results(journal, selection, where)
+    latest = {(result.id, result.key): result for result in results}
+    return in_plan_order(dataclasses.replace(result, round=0) for result in latest.values())
 
 
-def what_failed(runs_dir: str, run: str) -> Earlier:
-    """Read the failures of a run; raise ``UnknownName`` if there is no such run."""
-    directory = RunDirectory.open(Path(runs_dir), run)
-    journal = read_journal(directory.journal_path)
-    info = journal.info
-    finished = len({(name, result.round) for result in journal.results for name in result.keys})
-    return Earlier(
-        run_id=directory.id,
-        plan=info.plan if info is not None else "",
-        target=info.target if info is not None else "",
-        failed={result.id: result.key for result in journal.results if result.status in BAD_STATUSES},
-        finished=finished,
-        unfinished=max(0, info.total - finished) if info is not None else 0,
-    )
+def _matching_results(journal: Journal, selection: str, where: str) -> list[CaseResult]:
+    """Return the results that one selection of :func:`find_results` names."""
+    results = journal.results
+    if selection.isdigit() and 1 <= int(selection) <= len(results):
+        return [results[int(selection) - 1]]
+    if by_id := [result for result in results if result.id == selection]:
+        return by_id[-1:]
+    if selection in _ALL_FAILURES:
+        if bad := [result for result in results if result.status in BAD_STATUSES]:
+            return bad
+        raise NothingSelected(f"nothing to replay: no case failed\n  at {where}")
+    by_key = [result for result in results if len(selection) >= 4 and result.key.startswith(selection)]
+    if len({result.key for result in by_key}) > 1:
+        raise UsageError(f"result {selection!r} matches {len(by_key)} cases: {', '.join(x.id for x in by_key)}")
+    selected = matching_ids(selection, [result.id for result in results])
+    if matching := by_key[-1:] or [result for result in results if result.id in selected]:
+        return matching
+    run = journal.info.run_id if journal.info is not None else "latest"
+    error = unknown_among("result", selection, [result.id for result in results], f"`optest report {run} -v`")
+    raise UsageError(f"{error}\n  at {where}" if where else str(error))
 
 
 def durations(root: Path, cases: Sequence[TestCase]) -> dict[str, float]:
@@ -238,35 +302,38 @@ def durations(root: Path, cases: Sequence[TestCase]) -> dict[str, float]:
     return known
 
 
-def rerun_of(earlier: Earlier, chosen: Sequence[TestCase], every: Sequence[TestCase]) -> tuple[list[TestCase], str]:
+def rerun_of(earlier: EarlierRun, chosen: Sequence[TestCase], every: Sequence[TestCase]) -> tuple[list[TestCase], str]:
     """Return the chosen cases that failed, and a note for the report; ``every`` are the cases before selection.
 
     Raises:
         NothingSelected: if the run has no failure.
         UsageError: if none of its failures is among the cases.
     """
-    if not earlier.failed:
-        raise NothingSelected(f"run {earlier.run_id} has no failures{earlier.hint}")
-    _, gone = earlier.of(every)
-    if gone == len(earlier.failed):
-        of_plan = f" of {earlier.plan}" if earlier.plan else ""
+    left = earlier.unfinished
+    hint = f"; {plural(left, 'case')} of it did not finish: --resume {earlier.id}" if left else ""
+    failed, info = earlier.failed, earlier.journal.info
+    if not failed:
+        raise NothingSelected(f"run {earlier.id} has no failures{hint}")
+    _, gone = earlier.failed_among(every)
+    if gone == len(failed):
+        of_plan = f" of {info.plan}" if info is not None and info.plan else ""
         raise UsageError(
-            f"run {earlier.run_id}{of_plan} has {plural(gone, 'failed case')}, but none is among the cases now\n"
+            f"run {earlier.id}{of_plan} has {plural(gone, 'failed case')}, but none is among the cases now\n"
             "  name another run: --rerun-failed RUN"
         )
-    repeated, _ = earlier.of(chosen)
-    note = f"re-run of failures of run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
+    repeated, _ = earlier.failed_among(chosen)
+    note = f"re-run of failures of run {earlier.id}{earlier.on_target}: {plural(len(repeated), 'case')}"
     if gone:
         note += f"; {plural(gone, 'failed case')} no longer exist{'s' if gone == 1 else ''}"
-    return repeated, note + earlier.hint
+    return repeated, note + hint
 
 
-def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[TestCase], str]:
+def failed_first(earlier: EarlierRun, chosen: Sequence[TestCase]) -> tuple[list[TestCase], str]:
     """Return the cases, those that failed in the earlier run first, and a note for the report."""
-    repeated, _ = earlier.of(chosen)
+    repeated, _ = earlier.failed_among(chosen)
     first = {id(case) for case in repeated}
     rest = [case for case in chosen if id(case) not in first]
-    note = f"failures of run {earlier.run_id}{earlier.on_target} run first: {plural(len(repeated), 'case')}"
+    note = f"failures of run {earlier.id}{earlier.on_target} run first: {plural(len(repeated), 'case')}"
     return [*repeated, *rest], note
 
 

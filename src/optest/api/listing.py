@@ -1,31 +1,38 @@
-"""``optest list``, ``optest explain`` and shell completion."""
+"""``optest list``, ``explain`` and ``doctor``, and shell completion."""
 
 from __future__ import annotations
 
 import json
+import platform
 import shlex
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from optest.api import bootstrap
+from optest import __version__
+from optest.api.startup import bootstrap
 from optest.backends import backend_manager
-from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, did_you_mean
+from optest.backends.command_abilities import ExplainsItself
+from optest.errors import NothingSelected, OptestError, Unavailable, UnknownName, UsageError, unknown_among
 from optest.generators.fills import FILLS, parameters_of
 from optest.guests import run_hooks
 from optest.operators import operators
 from optest.operators.documentation import description_lines
 from optest.plan.select import matching_ids, parse_keyword
-from optest.registry import load_object
+from optest.process import fork_and_run
+from optest.registry import OPTIONAL, load_entry_points, load_object, version_of
 from optest.reporting.meanings import Meaning, named_meanings
-from optest.settings import OPTIONS, resolve
+from optest.reporting.typography import columns
+from optest.settings import OPTIONS, plugin_modules, resolve
 from optest.spec import Fault, OperatorDescriptor, Reason, Sample, TestCase, Tier, dtype_names, format_shape
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
+_GROUPS = ("optest.plugins", "optest.operators", "optest.backends", "optest.reporters")
+_LOADED_WITHIN_S = 120.0
+_CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")
 _SELECT_NOTHING = ("runs_dir", "untrusted", "verbose", "accept_config")
-_MOST_NAMES = 12
-"""Most known names that an error lists."""
 
 
 def listing(kind: str | None, options: Mapping[str, Any], *, as_json: bool = False) -> Iterator[str]:
@@ -103,14 +110,10 @@ def _cases_of_run(options: Mapping[str, Any]) -> list[TestCase]:
 _ROWS = {"operators": _operator_rows, "backends": _backend_rows, "fills": _fill_rows, "cases": _case_rows}
 
 
-def columns_of(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield rows, which have the same keys, as lines of left-aligned columns."""
-    if not rows:
-        return
-    texts = [{name: str(value) for name, value in row.items()} for row in rows]
-    widths = {name: max(len(row[name]) for row in texts) for name in texts[0]}
-    for row in texts:
-        yield "  ".join(value.ljust(widths[name]) for name, value in row.items()).rstrip()
+def columns_of(rows: list[dict[str, Any]]) -> list[str]:
+    """Return rows, which have the same keys, as lines of left-aligned columns; [] for no rows."""
+    texts = [[str(value) for value in row.values()] for row in rows]
+    return columns(texts, left=frozenset(range(len(texts[0]))), indent="") if texts else []
 
 
 def explain(case_id: str | None, options: Mapping[str, Any]) -> Iterator[str]:
@@ -135,7 +138,7 @@ def explain(case_id: str | None, options: Mapping[str, Any]) -> Iterator[str]:
                 for name in operators.meanings(case_id):
                     yield from _explain_operator(operators.get(name))
                 return
-            from optest.api.replaying import selected_results  # imports the engine
+            from optest.api.earlier_runs import selected_results  # reads journals, which a list need not
             from optest.core.wire import case_from_wire
             from optest.reporting.explain import explain as explain_result
 
@@ -243,14 +246,6 @@ def _named_cases(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
     return named
 
 
-def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) -> UsageError:
-    """Return the error for a name that is not ``known``; of many known names it only names the nearest."""
-    if len(known) <= _MOST_NAMES:
-        return UnknownName(kind, name, known)
-    hint = did_you_mean(name, known, text="; did you mean {!r}?")
-    return UsageError(f"unknown {kind} {name!r}{hint}\n  {listed_by} shows all {len(known)}")
-
-
 def _rules(case: TestCase) -> list[tuple[str, str]]:
     """Return one rule for all outputs, or a rule for each output if they differ, with labels."""
     from optest.compare.policy import describe_rule
@@ -297,3 +292,62 @@ _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "case_set": _case_sets,
     **dict.fromkeys(("run", "resume", "rerun_failed", "failed_first"), _run_names),
 }
+
+
+def doctor(backend: str | None = None) -> Iterator[str]:
+    """Yield a description of the machine and of all backends, or of ``backend`` only.
+
+    A broken backend is reported in a line.
+
+    Raises:
+        UnknownName: if ``backend`` is not registered.
+    """
+    bootstrap()
+    if backend is None:
+        yield f"optest {__version__}, Python {platform.python_version()}, {platform.platform()}"
+        for package in (*_CORE, *OPTIONAL):
+            version = version_of(package)
+            yield f"  {package} {version}" if version else f"  {package} is not installed: pip install {package}"
+        yield f"plug-ins: {', '.join(plugin_modules()) or 'none (OPTEST_PLUGINS is empty)'}"
+        for group in _GROUPS:
+            installed = ", ".join(f"{name} ({path})" for name, path in load_entry_points(group))
+            if installed:
+                yield f"  installed, {group}: {installed}"
+        yield f"C++ compiler: {shutil.which('g++') or shutil.which('c++') or 'none found'}"
+    yield "backends:"
+    if backend is not None:
+        yield from _describe_backend(backend)
+        return
+    for name in backend_manager.names():
+        yield from _describe_in_fork(name)
+
+
+def _describe_in_fork(name: str) -> Iterator[str]:
+    """Yield the lines of :func:`_describe_backend`, or one line if loading the backend crashes or takes too long."""
+    # Frameworks have threads and settings that disturb each other in one process.
+    fork = fork_and_run(lambda: "\n".join(_describe_backend(name)).encode())
+    try:
+        text = fork.read(_LOADED_WITHIN_S).decode()
+    except TimeoutError:
+        text = f"  {name}: not loaded within {_LOADED_WITHIN_S:g} s"
+    status, signal = fork.end()
+    ending = f"signal {signal}" if signal else f"status {status}"
+    yield from text.splitlines() or [f"  {name}: the process that loaded it ended with {ending}"]
+
+
+def _describe_backend(name: str) -> Iterator[str]:
+    try:
+        driver = backend_manager.get(name)
+        facts = list(driver.doctor()) if isinstance(driver, ExplainsItself) else []
+    except Unavailable as error:
+        yield f"  {name}: unavailable: {error.remedy}"
+        return
+    except UnknownName:
+        raise
+    except UsageError as error:
+        yield f"  {name}: {error}"
+        return
+    chips = f", chips {', '.join(driver.chips)}" if driver.chips else ""
+    yield f"  {name}: kind {driver.kind}{chips}"
+    for fact in facts:
+        yield f"    {fact}"

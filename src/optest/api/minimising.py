@@ -7,34 +7,28 @@ or fails with another reason is not taken.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from optest.api import bootstrap
-from optest.api.lanes import worker_slots
-from optest.api.replaying import replay_request, selected_results
-from optest.api.report import Report
-from optest.api.run_request import RunRequest, without_usual_deadline
-from optest.api.running import repro_line, run_cases
+from optest.api.run_request import RunRequest
+from optest.api.worker_slots import worker_slots
 from optest.core.interruption import Interruption
 from optest.core.runner import why_not_run
 from optest.core.trusted_files import configuration_watched
-from optest.errors import OptestError, UsageError, plural
+from optest.errors import OptestError, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, PlanHost, build_cases, case_plan
+from optest.plan import CaseRequest, PlanHost, build_cases
 from optest.plan.from_samples import plan_of_entries
 from optest.plan.reductions import REDUCTIONS, reducible_entry
 from optest.reporting.failure_groups import skeleton
-from optest.settings import resolve
 from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status, TestCase
-from optest.store import RunDirectory, check_writable, write_atomically
+from optest.store import RunDirectory
 
 _MOST_ATTEMPTS = 400
 # The messages of these reasons contain values, which differ between cases of one fault.
@@ -43,60 +37,26 @@ _SHRINK_S = 20.0
 """Time limit of ``--shrink`` for each failure."""
 
 
-def minimise(
-    selections: Sequence[str],
-    run: str,
-    options: Mapping[str, Any],
-    *,
-    most_s: float,
-    write: str | None = None,
-    stream: TextIO | None = None,
-) -> Report:
-    """Minimise the first failure of these results, run the smallest case and return its report.
-
-    Start no attempt after ``most_s`` seconds. Write the smallest case as a plan to the file ``write``.
-
-    Raises:
-        UsageError: if no selected result failed, the case does not fail again, or it cannot be reduced.
-    """
-    bootstrap()
-    if write is not None:
-        check_writable(Path(write))
-    results, before, notes = selected_results(Path(resolve(options)["runs_dir"]), run, selections)
-    failed = next((result for result in results if result.status in BAD_STATUSES), None)
-    if failed is None:
-        raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}; name a failure")
-    request = replay_request([failed], options, before)
-    smallest = _search(request, most_s, Interruption())
-    facts = {**request.facts, "command": "minimise"}
-    outcome = run_cases(dataclasses.replace(request, cases=[smallest.case], notes=notes, facts=facts), stream=stream)
-    sizes = f"from {_in_words(request.cases[0])} to {_in_words(smallest.case)}"
-    change = f"reduced {sizes}: {', '.join(smallest.reduced)}" if smallest.reduced else "cannot be reduced"
-    lines = [f"{change}; {plural(smallest.attempts, 'attempt')}{smallest.ended}"]
-    if write is not None:
-        write_atomically(Path(write), case_plan(without_usual_deadline(smallest.case, request.settings)).encode())
-        lines.append(f"plan: {write}")
-    print(*lines, sep="\n", file=stream or sys.stdout)
-    return outcome
-
-
-def smallest_line(request: RunRequest, directory: RunDirectory, interruption: Interruption, result: CaseResult) -> str:
+def smallest_line(
+    request: RunRequest, result: CaseResult, interruption: Interruption, command_of: Callable[[TestCase], str]
+) -> str:
     """Return the command of the smallest case that fails as ``result`` does, or why it was not reduced.
 
-    Raise ``KeyboardInterrupt`` if the run was interrupted.
+    ``command_of`` returns the command that runs a case, "" if there is none; the case is then described. Raise
+    ``KeyboardInterrupt`` if the run was interrupted.
     """
     if interruption.is_cancelled:
         raise KeyboardInterrupt
     cases = [case for case in request.cases if (case.id, case.key) == (result.id, result.key)]
     try:
-        smallest = _search(dataclasses.replace(request, cases=cases), _SHRINK_S, interruption)
+        smallest = smallest_failure(dataclasses.replace(request, cases=cases), _SHRINK_S, interruption)
     except OptestError as error:
         return "not reduced: " + str(error).partition("\n")[0]
-    return f"smallest: {repro_line(smallest.case, directory, request) or _in_words(smallest.case)}"
+    return f"smallest: {command_of(smallest.case) or case_in_words(smallest.case)}"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Smallest:
+class Smallest:
     """The result of a search: the case, the kinds of steps taken, and how the search was cut off, if it was."""
 
     case: TestCase
@@ -105,7 +65,7 @@ class _Smallest:
     ended: str = ""
 
 
-def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _Smallest:
+def smallest_failure(request: RunRequest, most_s: float, interruption: Interruption) -> Smallest:
     """Reduce the first case until no step succeeds, or a limit is reached.
 
     Raise ``UsageError`` if it does not fail now, cannot be reduced, or its backend schedules cases on devices.
@@ -114,11 +74,11 @@ def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _
     with ExitStack() as stack:
         stack.enter_context(configuration_watched())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="optest-"))
-        lanes = worker_slots(request, RunDirectory.begin(Path(folder)), interruption)
-        stack.callback(lanes.close)
-        if lanes.dispatcher is not None:
+        slots = worker_slots(request, RunDirectory.begin(Path(folder)), interruption)
+        stack.callback(slots.close)
+        if slots.dispatcher is not None:
             raise UsageError("cases of this backend are scheduled on devices, so they cannot be minimised")
-        executor = lanes.make(0)
+        executor = slots.make(0)
         stack.callback(executor.close)
 
         def failure_of(case: TestCase) -> tuple[Status, object, object]:
@@ -136,7 +96,7 @@ def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _
             raise UsageError(
                 f"{first.id} does not fail this time: it {failure[0].value}\n  to see how often it fails: --rounds N"
             )
-        smallest, known, until = _Smallest(case=case), {case.key}, time.monotonic() + most_s
+        smallest, known, until = Smallest(case=case), {case.key}, time.monotonic() + most_s
         stack.enter_context(interruption.watched())
         try:
             steps = _smaller_entries(case)
@@ -178,7 +138,7 @@ def _build_case(entry: Mapping[str, Any], first: TestCase, target: BackendTarget
     return dataclasses.replace(case, where="", **{name: getattr(first, name) for name in kept})
 
 
-def _in_words(case: TestCase) -> str:
+def case_in_words(case: TestCase) -> str:
     """Return the identifier of a case, with the layout and the fills of its inputs."""
     layout = ["not dense"] if any(not x.spec.is_plain for x in case.inputs) else []
     fills = list(dict.fromkeys(str(x.fill) for x in case.inputs)) if case.generator is None else [case.generator]

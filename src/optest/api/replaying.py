@@ -1,4 +1,4 @@
-"""``optest replay``: re-run cases of a journal exactly, save their tensors, write their failures as scripts."""
+"""``optest replay`` and ``optest minimise``: re-run cases of an earlier run, save their tensors, reduce a failure."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.api import bootstrap
-from optest.api.earlier_runs import is_check, is_run, latest_run
-from optest.api.listing import unknown_among
+from optest.api.earlier_runs import selected_results
+from optest.api.minimising import case_in_words, smallest_failure
 from optest.api.report import Report
-from optest.api.run_request import RunRequest, configure, driver_options
+from optest.api.run_request import RunRequest, configure, driver_options, without_usual_deadline
 from optest.api.running import run_cases
 from optest.api.saving import file_stem, save
 from optest.api.scripts import Replayed, script_for
+from optest.api.startup import bootstrap
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import StoresCaseOptions, options_of
+from optest.core.interruption import Interruption
 from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
-from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.errors import UnknownName, UsageError, plural
 from optest.operators import operators
-from optest.plan.select import matching_ids
+from optest.plan import case_plan
 from optest.reporting.tally import in_plan_order
 from optest.settings import Settings, plugin_modules, resolve
-from optest.spec import BAD_STATUSES, BackendTarget, CaseResult
-from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
-
-_HINT = "; replays are runs, too: name an earlier one by --run"
-_ALL_FAILURES = ("latest", "last")
+from optest.spec import BAD_STATUSES, CaseResult
+from optest.store import check_writable, create_folder, write_atomically
 
 
 def replay(
@@ -63,31 +61,41 @@ def replay(
     return outcome
 
 
-def selected_results(
-    root: Path, run: str, selections: Sequence[str]
-) -> tuple[list[CaseResult], Mapping[str, Any], tuple[str, ...]]:
-    """Return the selected results, the options of their run, and notes.
+def minimise(
+    selections: Sequence[str],
+    run: str,
+    options: Mapping[str, Any],
+    *,
+    most_s: float,
+    write: str | None = None,
+    stream: TextIO | None = None,
+) -> Report:
+    """Minimise the first failure of these results, run the smallest case and return its report.
 
-    If the latest run is a replay without them, search the latest run or check.
+    Start no attempt after ``most_s`` seconds. Write the smallest case as a plan to the file ``write``.
+
+    Raises:
+        UsageError: if no selected result failed, the case does not fail again, or it cannot be reduced.
     """
-    directory = RunDirectory.open(root, run)
-    if run == "latest":
-        directory = latest_run(root, lambda options: options.get("command") != "minimise") or directory
-    where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
-    journal = read_journal(directory.journal_path)
-    try:
-        return find_results(journal, selections, where), _options_of(journal), ()
-    except UsageError:
-        origin = latest_run(root, lambda options: is_run(options) or is_check(options)) if run == "latest" else None
-        if origin is None or origin.id == directory.id:
-            raise
-    journal = read_journal(origin.journal_path)
-    results = find_results(journal, selections, f"run {origin.id}{_HINT}")
-    return results, _options_of(journal), (f"cases of run {origin.id}, the latest that is no replay",)
-
-
-def _options_of(journal: Journal) -> Mapping[str, Any]:
-    return journal.info.options if journal.info is not None else {}
+    bootstrap()
+    if write is not None:
+        check_writable(Path(write))
+    results, before, notes = selected_results(Path(resolve(options)["runs_dir"]), run, selections)
+    failed = next((result for result in results if result.status in BAD_STATUSES), None)
+    if failed is None:
+        raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}; name a failure")
+    request = replay_request([failed], options, before)
+    smallest = smallest_failure(request, most_s, Interruption())
+    facts = {**request.facts, "command": "minimise"}
+    outcome = run_cases(dataclasses.replace(request, cases=[smallest.case], notes=notes, facts=facts), stream=stream)
+    sizes = f"from {case_in_words(request.cases[0])} to {case_in_words(smallest.case)}"
+    change = f"reduced {sizes}: {', '.join(smallest.reduced)}" if smallest.reduced else "cannot be reduced"
+    lines = [f"{change}; {plural(smallest.attempts, 'attempt')}{smallest.ended}"]
+    if write is not None:
+        write_atomically(Path(write), case_plan(without_usual_deadline(smallest.case, request.settings)).encode())
+        lines.append(f"plan: {write}")
+    print(*lines, sep="\n", file=stream or sys.stdout)
+    return outcome
 
 
 def replay_request(results: Sequence[CaseResult], options: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
@@ -103,21 +111,14 @@ def replay_request(results: Sequence[CaseResult], options: Mapping[str, Any], be
     configure(driver, settings)
     target = backend_manager.target(driver, settings["chip"] or first.chip, settings["variant"])
     timeout_s = settings["timeout"] if settings.is_set("timeout") else None
-    cases = [case_from_wire(result.case, operators.get) for result in results]
-    cases = [
-        dataclasses.replace(
-            case, backend=_with_variant(target, case.backend, settings), timeout_s=timeout_s or case.timeout_s
-        )
-        for case in cases
-    ]
+    cases = []
+    for case in (case_from_wire(result.case, operators.get) for result in results):
+        # The variant of the earlier run, unless backend or variant are others now.
+        is_other = settings["variant"] or settings["compile_backend"] or target.name != case.backend.name
+        variant = target.variant if is_other or case.backend.variant is None else case.backend.variant
+        backend = dataclasses.replace(target, variant=variant)
+        cases.append(dataclasses.replace(case, backend=backend, timeout_s=timeout_s or case.timeout_s))
     return RunRequest(settings=settings, document=None, driver=driver, target=target, cases=cases)
-
-
-def _with_variant(target: BackendTarget, before: BackendTarget, settings: Settings) -> BackendTarget:
-    """Return the target with the variant of the earlier run, unless backend or variant are now others."""
-    if settings["variant"] or settings["compile_backend"] or target.name != before.name or before.variant is None:
-        return target
-    return dataclasses.replace(target, variant=before.variant)
 
 
 def _driver_of(result: CaseResult, settings: Settings) -> BackendDriver:
@@ -141,46 +142,6 @@ def _with_earlier_options(
     return resolve({**options, **earlier}) if earlier else settings
 
 
-def find_results(journal: Journal, selections: Sequence[str], where: str = "") -> list[CaseResult]:
-    """Return the selected results without duplicates in the order of the plan, the last of several rounds.
-
-    A selection is an id, a number (counted from 1), the beginning of a case key or a glob of ids. Without one, return
-    every failure; ``latest`` and ``last`` as selections have no effect.
-
-    Raises:
-        UsageError: if a selection matches no result, or as the beginning of a key several cases.
-        NothingSelected: if there is no selection and no failure.
-    """
-    results: list[CaseResult] = []
-    named = [selection for selection in selections if selection not in _ALL_FAILURES]
-    for selection in named or _ALL_FAILURES[:1]:
-        results += _matching_results(journal, selection, where)
-    latest = {(result.id, result.key): result for result in results}
-    return in_plan_order(dataclasses.replace(result, round=0) for result in latest.values())
-
-
-def _matching_results(journal: Journal, selection: str, where: str) -> list[CaseResult]:
-    """Return the results that one selection of :func:`find_results` names."""
-    results = journal.results
-    if selection.isdigit() and 1 <= int(selection) <= len(results):
-        return [results[int(selection) - 1]]
-    if by_id := [result for result in results if result.id == selection]:
-        return by_id[-1:]
-    if selection in _ALL_FAILURES:
-        if bad := [result for result in results if result.status in BAD_STATUSES]:
-            return bad
-        raise NothingSelected(f"nothing to replay: no case failed\n  at {where}")
-    by_key = [result for result in results if len(selection) >= 4 and result.key.startswith(selection)]
-    if len({result.key for result in by_key}) > 1:
-        raise UsageError(f"result {selection!r} matches {len(by_key)} cases: {', '.join(x.id for x in by_key)}")
-    selected = matching_ids(selection, [result.id for result in results])
-    if matching := by_key[-1:] or [result for result in results if result.id in selected]:
-        return matching
-    run = journal.info.run_id if journal.info is not None else "latest"
-    error = unknown_among("result", selection, [result.id for result in results], f"`optest report {run} -v`")
-    raise UsageError(f"{error}\n  at {where}" if where else str(error))
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _OutputFiles:
     """Folders of tensors and scripts, None for neither; ``script`` is the file of the only result."""
@@ -192,14 +153,14 @@ class _OutputFiles:
     @classmethod
     def planned(cls, results: Sequence[CaseResult], save_to: str | None, script: str | None) -> _OutputFiles:
         """Create the folders; raise ``UsageError`` if a path cannot be written, or is one file for several scripts."""
-        tensors = None if save_to is None else _create_folder(Path(save_to))
+        tensors = None if save_to is None else _writable_folder(Path(save_to))
         if script is None:
             return cls(tensors=tensors, scripts=None)
         if not script:
             return cls(tensors=tensors, scripts=tensors or Path())
         path = Path(script)
         if path.is_dir() or path.suffix != ".py":
-            return cls(tensors=tensors, scripts=_create_folder(path))
+            return cls(tensors=tensors, scripts=_writable_folder(path))
         if len(results) > 1:
             raise UsageError(
                 f"--script is the file {script}, expected a folder for {len(results)} results\n"
@@ -209,13 +170,9 @@ class _OutputFiles:
         return cls(tensors=tensors, scripts=path.parent, script=path)
 
 
-def _create_folder(path: Path) -> Path:
+def _writable_folder(path: Path) -> Path:
     """Create a folder, check that files can be written there, and return its path."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"folder {path} cannot be created: {error.strerror or error}") from None
-    check_writable(path / "tensors.npz")
+    check_writable(create_folder(path) / "tensors.npz")
     return path
 
 

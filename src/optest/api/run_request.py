@@ -13,14 +13,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optest.api import bootstrap
 from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, requested_options, rerun_of, what_failed
 from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
+from optest.api.startup import bootstrap
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import KnowsDtypes, case_options_of, config_problems, options_of
 from optest.backends.command_abilities import configure as configure_driver
 from optest.core.trusted_files import refuse_changed_configuration
-from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError, plural
+from optest.errors import (
+    NothingSelected,
+    OptionNotTaken,
+    PlanError,
+    Problem,
+    Unavailable,
+    UnknownName,
+    UsageError,
+    plural,
+)
 from optest.generators.fills import check_fill
 from optest.guests import backends_of, run_hooks
 from optest.operators import operators
@@ -384,7 +393,7 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     for name in options:
         if name not in options_of(driver):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} is not for backend {driver.name}, which takes no such option; drop it")
+            raise OptionNotTaken(f"{flag} is not for backend {driver.name}, which takes no such option; drop it")
     configure_driver(driver, options)
 
 

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api.earlier_runs import as_the_resumed_run, requested_options
-from optest.api.lanes import WorkerSlots, bench_options, worker_slots
-from optest.api.report import Report
-from optest.api.reports import default_report_path, report_files
+from optest.api.report import Report, default_report_path, report_files
 from optest.api.run_request import (
     RunRequest,
     driver_flags,
@@ -26,6 +24,7 @@ from optest.api.run_request import (
     run_request,
     without_usual_deadline,
 )
+from optest.api.worker_slots import WorkerSlots, bench_options, worker_slots
 from optest.backends import backend_manager
 from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
 from optest.backends.worker_abilities import EndsRuns
@@ -166,9 +165,10 @@ def run_cases(
         )
         terminal = terminal or _terminal_reporter(request, stream or sys.stdout)
         if settings["shrink"] and isinstance(terminal, TerminalReporter):
-            from optest.api.minimising import smallest_line  # imports this module
+            from optest.api.minimising import smallest_line  # few runs need it
 
-            terminal.shrink = partial(smallest_line, request, directory, steering.interruption)
+            command_of = partial(repro_line, directory=directory, request=request)
+            terminal.shrink = lambda x: smallest_line(request, x, steering.interruption, command_of)
         try:
             manager = ReportManager((terminal, *file_reporters, *reporters))
             with configuration_watched(), closing(worker_slots(request, directory, steering.interruption)) as lanes:

@@ -65,7 +65,7 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     )
 
 
-def ask_again(
+def rerun_saved(
     path: str | os.PathLike[str],
     *,
     plugins: Sequence[str] | None = None,
@@ -79,7 +79,7 @@ def ask_again(
     Raises:
         Fault: if the backend fails.
     """
-    from optest.api import bootstrap
+    from optest.api.startup import bootstrap
     from optest.backends import backend_manager
     from optest.core.actual import actual_outputs
 
@@ -90,6 +90,9 @@ def ask_again(
     configure(driver, options or {})
     outputs, _ = actual_outputs(case, driver, list(saved.inputs.values()), None, lambda: True)
     return outputs
+
+
+ask_again = rerun_saved  # the name in scripts of earlier versions
 
 
 def save(result: CaseResult, case: TestCase, kept: Path, path: Path) -> list[str] | None:

@@ -18,7 +18,6 @@ from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import Schema, bind_arguments, convert_value, names_of
 from optest.backends.capabilities import Capability, layout_of
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
-from optest.guests import Guest, Option
 from optest.registry import is_installed, load_extension, load_object
 from optest.spec import Check, CheckState, OperatorDescriptor, TestCase, dtype
 
@@ -627,21 +626,3 @@ def outputs_of(returned: Any) -> list[tuple[Any, Any]]:
     if isinstance(returned, Mapping):
         return list(returned.items())
     return list(enumerate(returned if isinstance(returned, (tuple, list)) else (returned,)))
-
-
-GUEST = Guest(
-    options=(
-        Option(
-            name="function",
-            common=True,
-            repeat=True,
-            repro=True,
-            in_trends=True,
-            group="Backend",
-            metavar="[OP=]MODULE:NAME",
-            commands=("run", "list", "check"),
-            help="Function under test, of a module or a file.py, for the operator of its name or for OP. Repeatable.",
-        ),
-    ),
-    backend="function",
-)

@@ -70,7 +70,7 @@ def _click_command(declared: Declared, name: str) -> click.Command:
     """Return the command of click for a declared command."""
 
     def call(**options: Any) -> int:
-        from optest.api import bootstrap, configuration_watched
+        from optest.api.startup import bootstrap, configuration_watched
 
         bootstrap(accept_config=bool(options.get("accept_config")))
         with configuration_watched():

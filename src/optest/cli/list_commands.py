@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
 from optest.cli.options import Command, GroupedCommand, completer_of, echo_all, options_of
 
@@ -86,7 +85,7 @@ def report_command(
     --trend and --compare take two runs or more. The exit status is 0 if the report was written; with --exit-code it is
     that of the run.
     """
-    from optest.api import reports
+    from optest.api import report as reports
 
     if trend and compare:
         raise click.UsageError("--trend and --compare exclude each other")
@@ -107,7 +106,7 @@ def diff_command(runs: tuple[str, ...], form: str, output: str | None, exit_code
 
     By default the second RUN is the latest, and the first the one before it of the same plan and target.
     """
-    from optest.api.reports import diff
+    from optest.api.report import diff
 
     if len(runs) > 2:
         raise click.UsageError(f"{len(runs)} runs are named, expected two; `optest report --trend` takes more")
@@ -133,7 +132,7 @@ def history_command(cases: tuple[str, ...], keep: str | None, form: str, output:
     CASE is an id or a glob. -v also shows cases that pass. A table below shows, for each operator, the largest error of
     passing cases as a share of the tolerance.
     """
-    from optest.api.reports import history
+    from optest.api.report import history
 
     text, status = history(cases, keep, form, output, options)
     click.echo(text if output is None else "", nl=False)
@@ -162,7 +161,7 @@ def runs_command(keep: int | None, **options: Any) -> int:
 @click.argument("kind", type=click.Choice(["plan", "report", "journal", "model-cases"]))
 def schema_command(kind: str) -> int:
     """Print the JSON Schema of plans or model cases (for editors), reports or journal lines."""
-    from optest.api.reports import schema
+    from optest.api.report import schema
 
     click.echo(schema(kind))
     return 0
@@ -172,7 +171,7 @@ def schema_command(kind: str) -> int:
 @click.option("--backend", metavar="NAME", shell_complete=completer_of("backend"), help="This backend only.")
 def doctor_command(backend: str | None) -> int:
     """Show versions, backends, their devices, and why a backend is unavailable."""
-    from optest.api.doctor import doctor
+    from optest.api.listing import doctor
 
     echo_all(doctor(backend))
     return 0
@@ -189,6 +188,8 @@ def completion_command(ctx: click.Context, shell: str) -> None:
     zsh:  optest completion zsh > ~/.zfunc/_optest      (with fpath+=~/.zfunc before compinit)
     fish: optest completion fish > ~/.config/fish/completions/optest.fish
     """
+    from click.shell_completion import get_completion_class
+
     root = ctx.find_root().command
     kind = get_completion_class(shell)
     assert kind is not None, f"click completes no {shell}"

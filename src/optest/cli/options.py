@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from optest.guests import guests
 from optest.settings import OPTIONS, Option, split_values
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 Function = TypeVar("Function", bound=Callable[..., Any])
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 _TYPES: dict[str, Any] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
 _LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_against")
 _split: Callable[..., tuple[str, ...]] = lambda _context, _parameter, values: split_values(values)  # noqa: E731
+_PATHS = {"file": "file", "folder": "dir"}
 _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
@@ -118,19 +120,27 @@ class GroupedCommand(Command):
         """Parse as click does; suggest the option for a plan, function or operator that was given without one."""
         ctx.meta[_WORDS] = tuple(args)
         plans = [x for x in args if x.endswith((".yaml", ".yml"))]
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            extra = re.search(r"extra argument.*\((\S+)", error.message)
-            names = {x.name for x in self.params}
-            if extra is None or not (plans or "function" in names):
-                raise
-            word = extra[1].rstrip(")")
-            is_function = ":" in word or word.endswith(".py")
-            suggestion = f"--function {word}{'' if ':' in word else ':NAME'}" if is_function else f"--op {word}"
-            if plans:
-                suggestion = f"--plan {plans[0]}" if "plan" in names else f"optest run {plans[0]}"
-            raise click.UsageError(f"{error.message}. Did you mean {suggestion}?", ctx) from None
+        ctx.allow_extra_args = True  # they are reported below, with a suggestion
+        extra = super().parse_args(ctx, args)
+        if extra and not ctx.resilient_parsing:
+            suggestion = self._suggestion(extra[0], plans)
+            raise click.UsageError(
+                f"Got unexpected extra argument{'s' if len(extra) > 1 else ''} ({' '.join(extra)}){suggestion}", ctx
+            )
+        return extra
+
+    def _suggestion(self, word: str, plans: Sequence[str]) -> str:
+        """Return a question that names the option for an extra argument, "" if the command has no such option."""
+        names = {x.name for x in self.params}
+        if plans:
+            meant = f"--plan {plans[0]}" if "plan" in names else f"optest run {plans[0]}"
+        elif "function" not in names:
+            return ""
+        elif ":" in word or word.endswith(".py"):
+            meant = f"--function {word}{'' if ':' in word else ':NAME'}"
+        else:
+            meant = f"--op {word}"
+        return f". Did you mean {meant}?"
 
 
 def options_of(
@@ -191,18 +201,18 @@ def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...])
 
 def completer_of(option: str) -> Completer | None:
     """Return the completer of an option's values, or of ``file``, ``folder`` or ``run``; None for other options."""
-    if option == "file":
-        return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="file")]
-    if option == "folder":
-        return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="dir")]
 
-    def names(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if option in _PATHS:
+            return [CompletionItem(incomplete, type=_PATHS[option])]
         from optest.api.listing import names_for
 
         before, comma, last = incomplete.rpartition(",")
         return [CompletionItem(f"{before}{comma}{name}") for name in names_for(option) if name.startswith(last)]
 
-    return names if option in (*_LISTED, *_RUNS) else None
+    return complete if option in (*_PATHS, *_LISTED, *_RUNS) else None
 
 
 def echo_all(lines: Iterable[str]) -> None:

@@ -37,7 +37,7 @@ def run_command(plans: tuple[str, ...], collect_only: bool, watch: bool, **optio
 
         options["plan"] = one_plan([*([options["plan"]] if options["plan"] else []), *plans], options)
     if watch and not collect_only:
-        from optest.api.worker_server import worker_server
+        from optest.api.startup import worker_server
 
         with worker_server(options) as forks:  # before NumPy is imported
             from optest.api.running import run
@@ -54,7 +54,7 @@ def run_and_close(options: Mapping[str, Any], *, collect_only: bool = False) -> 
 
         echo_all(listing("cases", options))
         return 0
-    from optest.api.worker_server import worker_server
+    from optest.api.startup import worker_server
 
     with worker_server(options) as forks:  # before NumPy is imported
         from optest.api.running import closing_lines, run
@@ -100,7 +100,7 @@ def check_command(only_list: bool, write_to: str | None, watch: bool, baseline: 
     optest check --backend torch --op softmax --op sum --tier full
     optest check --backend torch --op sum --set layouts --write plan.yaml
     """
-    from optest.api.worker_server import worker_server
+    from optest.api.startup import worker_server
 
     if only_list and write_to is not None:
         raise click.UsageError("--list and --write exclude each other")
@@ -201,6 +201,6 @@ def minimise_command(results: tuple[str, ...], run_id: str, write: str | None, m
     optest minimise 'matmul*'
     optest minimise --run latest --write smallest.yaml
     """
-    from optest.api.minimising import minimise
+    from optest.api.replaying import minimise
 
     return minimise(results, run_id, options, most_s=most_s, write=write).exit_status

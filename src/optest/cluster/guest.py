@@ -14,5 +14,5 @@ GUEST = Guest(
             help="Run on the Ray cluster at this address (auto detects it), or on one started here (local).",
         ),
     ),
-    machines="optest.cluster.lanes:connect",
+    machines="optest.cluster.connection:connect",
 )

@@ -25,7 +25,7 @@ from optest.spec import (
     RuleClass,
     TestCase,
 )
-from optest.store.paths import path_of
+from optest.store import path_of
 
 PREFIX = "model."
 _MODEL = ("model", "config", "preset", "weights", "file", "inputs", "sizes")

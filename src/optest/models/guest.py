@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from optest.guests import Argument, Command, Guest, Option, RunHooks, Values
-from optest.spec import BAD_STATUSES, CaseResult, Status
+
+if TYPE_CHECKING:
+    from optest.spec import CaseResult
 
 _FILE = "FILE.safetensors"
 _MODES = ("isolated", "accumulated")
@@ -71,6 +74,8 @@ class ModelRunHooks(RunHooks):
     """Closing notes of a trace: the first value that differs, and the number of differing values."""
 
     def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:  # noqa: ARG002
+        from optest.spec import BAD_STATUSES, Status  # too slow for --help, which imports this module
+
         traced = [result for result in results if result.attributes.get("part") in _MODES]
         wrong = [result for result in traced if result.status in BAD_STATUSES]
         if wrong:

@@ -17,12 +17,12 @@ import pytest
 from _pytest.junitxml import xml_key
 
 from optest.api import bootstrap, collecting
+from optest.api.worker_slots import torch_device_held
 from optest.errors import OptestError, UsageError, did_you_mean
-from optest.pytest_plugin import files, listing, sharing
+from optest.pytest_plugin import files, sharing
 from optest.pytest_plugin.logs import LOGS, Logs
-from optest.pytest_plugin.nodes import WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile, SuiteNode
+from optest.pytest_plugin.nodes import RESULTS, WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile, Results, SuiteNode
 from optest.pytest_plugin.options import add_options, add_options_of_scenes, scene_option, without_values
-from optest.pytest_plugin.results import RESULTS, Results
 from optest.pytest_plugin.scenes import (
     nodes_of,
     parametrize_platforms,
@@ -32,7 +32,6 @@ from optest.pytest_plugin.scenes import (
     unselected_scenes,
     why_not_here,
 )
-from optest.pytest_plugin.selecting import of_other_models, with_longer_ids
 from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
 from optest.settings import find_modules_here, plugin_modules, variables_set
 from optest.settings.platforms import PLATFORMS, Platform, register_platform, why_skipped
@@ -90,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.reportchars = f"{config.option.reportchars or ''}s"
     files.add_ini_files(config)
     if config.getoption("markers"):
-        listing.register_marks(config)
+        files.register_marks(config)
     config.addinivalue_line("markers", _HARDWARE)
     config.stash[VERIFIED] = Verified()
     config.pluginmanager.register(_Counting(config), "optest-counting")
@@ -128,9 +127,9 @@ class _Counting:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Hold the device and report shared executions under ``pytest -n``; raise for a model that no file has."""
     if session.config.pluginmanager.hasplugin("dsession"):
-        listing.require_known_in_files(session.config)
+        files.require_known_in_files(session.config)
         held = ExitStack()  # the workers, which start later, share the device of this process
-        held.enter_context(collecting.torch_device_held(session.config.getoption("torch_device")))
+        held.enter_context(torch_device_held(session.config.getoption("torch_device")))
         session.config.add_cleanup(held.close)
         session.config.pluginmanager.register(sharing.Controller(session), "optest-shared")
 
@@ -138,7 +137,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Print the list of ``--list-models`` or ``--list-cases`` and return its exit status; else None."""
     if config.getoption("list_models") or config.getoption("list_cases"):
-        return listing.listed(config)
+        return files.listed(config)
     return None
 
 
@@ -194,8 +193,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     if wrong and not hasattr(config, "workerinput"):  # xdist takes a worker that raises for a crashed one
         raise pytest.UsageError(wrong)
     is_complete = not session.testsfailed and not hasattr(config, "workerinput")
-    deselected = of_other_models(config.getoption("model"), items, is_complete=is_complete)
-    deselected += with_longer_ids(files.named(config), items)
+    deselected = files.of_other_models(config.getoption("model"), items, is_complete=is_complete)
+    deselected += files.with_longer_ids(files.named(config), items)
     try:
         deselected += unselected_scenes(items, config)
     except OptestError as error:

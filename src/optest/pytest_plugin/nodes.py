@@ -1,4 +1,4 @@
-"""Files, models and cases as the nodes of pytest."""
+"""Files, models and cases as the nodes of pytest, and the runs that give the cases their results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import pytest
 
 from optest.api import collecting
-from optest.errors import OptestError, PlanError, UsageError
+from optest.api.run_request import run_request
+from optest.errors import OptestError, OptionNotTaken, PlanError, UsageError
 from optest.pytest_plugin.options import options_of_a_run, without_torch_options
-from optest.pytest_plugin.results import RESULTS
 from optest.suites import BackendTests
 
 WRONG_FILES = pytest.StashKey[int]()
@@ -29,6 +29,7 @@ _MARKS = pytest.StashKey[set[str]]()
 _DONE_BY_OPTEST = ("skip", "xfail", "skipif")
 # pytest accepts no other name of a mark; such tags are known only to -k.
 _MARK_NAME = re.compile(r"[^_:(][^:(]*")
+_MOST_FOLLOWING = 32
 
 
 class CaseCollector(pytest.Collector):
@@ -67,7 +68,7 @@ class SuiteNode(CaseCollector):
         tier = self.config.getoption("optest_tier") or self.config.getini("optest_tier") or self._suite.tier
         options = {"tier": tier, **without_torch_options(options_of_a_run(self.config))}
         try:
-            request = collecting.suite_request(self._suite.name, self._suite.module, options)
+            request = collecting.suite_request(self._suite, options)
         except OptestError as error:
             self._fail_collection(str(error))
         return _child_nodes(self, [(_parts_in_suite(case), request, case) for case in request.cases])
@@ -95,13 +96,12 @@ class PlanFile(pytest.File, CaseCollector):
 
 
 def _file_request(path: Path, options: dict[str, Any]) -> Any:
-    """Return the request of a file, without torch's options if the backend of its plan takes none."""
+    """Return the request of a file, without torch's options if the backend of its plan does not take them."""
+    options = {**options, "plan": str(path)}
     try:
-        return collecting.file_request(path, options)
-    except UsageError as error:
-        if "takes no such option" not in str(error):
-            raise
-        return collecting.file_request(path, without_torch_options(options))
+        return run_request(options)
+    except OptionNotTaken:
+        return run_request(without_torch_options(options))
 
 
 class GroupNode(pytest.Collector):
@@ -198,10 +198,11 @@ class CaseItem(pytest.Item):
         if is_unexpected and not self._is_strict():
             self.xpassed = result.verdict.message
             return
-        if collecting.is_bad(result):
-            raise CaseFailed(collecting.failure_text(result), collecting.gist(result))
-        self.unchecked = collecting.ran_unchecked(result, self.case)
-        if collecting.is_inconclusive(result) and not self.unchecked:
+        if failure := collecting.failure_text(result):
+            raise CaseFailed(*failure)
+        # A scene that ran with --skip-golden neither passes nor is skipped.
+        self.unchecked = result.status.value == "unchecked" and self.case.attributes.get("golden") is False
+        if result.status.value in ("skipped", "unchecked") and not self.unchecked:
             pytest.skip(result.verdict.message)
         if result.status.value == "xfailed":
             pytest.xfail(result.verdict.message)
@@ -238,3 +239,65 @@ class CaseItem(pytest.Item):
         line = self.case.where.rpartition(":")[2]
         # The operator follows the name, since pytest writes "::" for the dots of a name that ends a node id.
         return self.path, int(line) - 1 if line.isdigit() else 0, f"{self.case.id} ({self.case.descriptor.name})"
+
+
+class Results:
+    """The results of items, from one run of optest for each backend."""
+
+    def __init__(self, items: Sequence[CaseItem]) -> None:
+        self._items = {id(item.case): item for item in items}
+        # Worker gwK of pytest-xdist uses the K-th part of the devices.
+        worker = getattr(items[0].config, "workerinput", None) if items else None
+        share = None if worker is None else (int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]))
+        self._streams = collecting.streams([(item.request, item.case) for item in items], share)
+        self._stream_of: dict[int, Any] = {id(case): stream for stream, cases in self._streams for case in cases}
+        self._in_order = items
+        self._index_of = {id(item): index for index, item in enumerate(items)}
+
+    def require_devices(self) -> None:
+        """Raise ``OptestError`` if a scene cannot have its devices."""
+        for stream, _ in self._streams:
+            stream.require_devices()
+
+    def of(self, item: CaseItem) -> Any:
+        """Return the result of an item; execute its case unless a result of the same execution is known."""
+        stream = self._stream_of[id(item.case)]
+        return stream.result(item.case, lambda: [x.case for x in self.following(item)])
+
+    def following(self, item: CaseItem) -> list[CaseItem]:
+        """Return the items that certainly run next in the same run, at most 32."""
+        ends_at_failure = item.config.getoption("maxfail") or item.config.getoption("stepwise", False)
+        if item.following is None or ends_at_failure:
+            return []
+        start = self._index_of[id(item)] + 1
+        following = self._in_order[start : start + _MOST_FOLLOWING]
+        # A worker of xdist runs a part of the list, and plug-ins may change the order: then only the next is known.
+        is_part = hasattr(item.config, "workerinput")
+        if is_part or not following or following[0] is not item.following:
+            following = [item.following]
+        stream = self._stream_of[id(item.case)]
+        of_run = [x for x in following if self._stream_of.get(id(x.case)) is stream]
+        may_be_skipped = [any(mark.name in ("skip", "skipif") for mark in x.own_markers) for x in of_run]
+        return of_run[: [*may_be_skipped, True].index(True)]
+
+    def sharing(self) -> Iterator[list[CaseItem]]:
+        """Yield the items of each execution."""
+        for stream, _ in self._streams:
+            for cases in stream.groups():
+                yield [self._items[id(case)] for case in cases]
+
+    def directories(self) -> list[Path]:
+        """Return the folders of the runs that have started."""
+        return [Path(stream.info.directory) for stream, _ in self._streams if stream.info is not None]
+
+    def expected(self) -> dict[str, bool]:
+        """Return the labels of the expectations for these items, each with whether it covers one of them."""
+        return collecting.lines_expected([(item.request, item.case) for item in self._in_order])
+
+    def close(self, *, at_once: bool) -> None:
+        """End every run; with ``at_once`` interrupt the execution in progress."""
+        for stream, _ in self._streams:
+            stream.close(at_once=at_once)
+
+
+RESULTS = pytest.StashKey[Results]()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from optest.api.collecting import PLAN_NAMES, runs_of_workers
-from optest.settings import OPTIONS, Option, environment
+from optest.api.collecting import PLAN_NAMES
+from optest.settings import OPTIONS, Option, environment, resolve
 from optest.suites import TIER_NAMES
 
 
@@ -144,6 +145,7 @@ def options_of_a_run(config: pytest.Config, *, compiles: bool = False) -> dict[s
         "no_dedupe": not config.getoption("dedupe"),
         "jobs": 1,  # pytest runs one case after the other; `pytest -n` runs several
         "expectations": tuple(map(str, (*config.getini("optest_expectations"), *config.getoption("expectations")))),
-        "runs_dir": hasattr(config, "workerinput") and str(runs_of_workers()),
+        # A subfolder, so that the runs of xdist's workers are not listed as runs.
+        "runs_dir": hasattr(config, "workerinput") and str(Path(resolve({})["runs_dir"], "workers")),
     }
     return {name: value for name, value in options.items() if value}

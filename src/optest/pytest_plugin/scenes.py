@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from optest.api import bootstrap, collecting
+from optest.api.run_request import run_request
 from optest.pytest_plugin.files import named
 from optest.pytest_plugin.nodes import CaseCollector, CaseItem
 from optest.pytest_plugin.options import options_of_scenes, scene_option
@@ -45,12 +47,17 @@ class SceneNode(CaseCollector):
         assert self.parent is not None
         request = self.parent.stash.get(_REQUEST, None)
         if request is None:
-            request = self._create_request(collecting.scene_request, options_of_scenes(self.config))
+            request = self._create_request(_scene_request, options_of_scenes(self.config))
             self.parent.stash[_REQUEST] = request
         for case in request.cases:
             if f"{case.id}::".startswith(f"{self.name}::") and case.id not in self._siblings:
                 name = case.id if case.id == self.name else case.id.rpartition("::")[2]
                 yield CaseItem.from_parent(self, name=name, request=request, case=case)
+
+
+def _scene_request(path: Path, options: dict[str, Any]) -> Any:
+    """Return all cases of the scenes of a file; the session selects among them."""
+    return run_request({**options, "source": (f"scene:{path}",), "manual": "include"})
 
 
 def unselected_scenes(items: Sequence[pytest.Item], config: pytest.Config) -> list[pytest.Item]:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from optest.api import collecting
-from optest.pytest_plugin.nodes import WRONG_REQUEST
-
-if TYPE_CHECKING:
-    from optest.pytest_plugin.nodes import CaseItem
-    from optest.pytest_plugin.results import Results
+from optest.pytest_plugin.nodes import WRONG_REQUEST, CaseItem, Results
 
 DIRECTORIES = pytest.StashKey[list[Path]]()
 EXPECTED = pytest.StashKey[Mapping[str, bool]]()

@@ -13,11 +13,6 @@ from typing import Any
 
 from optest.errors import OptestError, UsageError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
@@ -98,6 +93,10 @@ def table_in(file: Path) -> Mapping[str, Any] | None:
 
 @lru_cache(maxsize=8)
 def _parse_toml(file: Path, *_change_times: int) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -11,7 +11,9 @@ from optest.errors import UnknownName, UsageError
 from optest.guests import Option, guests
 
 _FLAG: dict[str, Any] = {"type": "bool", "default": False}
-_source = partial(Option, group="What to run", commands=("run", "list"))
+_FILE: dict[str, Any] = {"metavar": "FILE", "completes": "file"}
+_COUNT: dict[str, Any] = {"type": "int", "minimum": 0, "default": 0}
+_source = partial(Option, group="What to run", commands=("run", "list", "check"))
 _backend = partial(Option, group="Backend", commands=("run", "list", "check", "replay"))
 _selection = partial(Option, group="Selection", commands=("run", "list", "check"))
 _check = partial(Option, group="Which cases", commands=("check",))
@@ -44,7 +46,7 @@ _CONFIG = "File with the commands of a backend that runs programs, by operator; 
 _KEYWORD = "Run only cases whose id, operator or tags match EXPR: words joined by and, or, not."
 _CASE = "Run only cases whose id matches GLOB (* ? [12]); scenes also match Foo, ClassA::Foo, ClassA::. Repeatable."
 _PRIORITY_MAX = "Run only cases of priority N or less (smaller is more urgent); the default priority is 100."
-_SHARD = "Run only the I-th of N parts; a case is in the same part whatever else is selected."
+_SHARD = "Run only the I-th of N parts; the part of a case does not depend on other selections."
 _RERUN_FAILED = "Re-run the failures of the last run, or of RUN; as the only option, also with the options of that run."
 _FAILED_FIRST = "Run the failures of the last run, or of RUN, first, then the other cases."
 _TIER = "Number of cases: each tier includes the tiers before it. [parity]"
@@ -75,41 +77,23 @@ _VERBOSE = "Print more details."
 _QUIET = "Print fewer details."
 
 _CORE: tuple[Option, ...] = (
-    _source(name="plan", common=True, flags=("--plan", "--config"), metavar="FILE", completes="file", help=_PLAN),
-    _source(name="source", repeat=True, metavar="SOURCE:OP,OP", in_trends=True, help=_SOURCE),
-    _source(
-        name="op",
-        common=True,
-        flags=("-o", "--op"),
-        repeat=True,
-        splits=True,
-        metavar="NAME",
-        commands=("run", "list", "check"),
-        help=_OP,
-    ),
-    _source(name="dtype", common=True, metavar="D0,D1", commands=("run", "list", "check"), help=_DTYPE),
-    _source(
-        name="shape", common=True, repeat=True, metavar="TENSOR=2x3x4", commands=("run", "list", "check"), help=_SHAPE
-    ),
-    _source(name="attr", common=True, repeat=True, metavar="KEY=VALUE", commands=("run", "list", "check"), help=_ATTR),
-    _source(name="generator", metavar="FILL|MODULE:NAME", help=_GENERATOR),
-    _source(name="reference", metavar="MODULE:NAME", commands=("run", "list", "check"), help=_REFERENCE),
-    _source(name="tolerance", common=True, metavar="rtol=R,atol=A", commands=("run", "list", "check"), help=_TOLERANCE),
-    _source(
-        name="tolerances",
-        metavar="FILE",
-        completes="file",
-        commands=("run", "list", "check"),
-        in_trends=True,
-        help=_TOLERANCES,
-    ),
-    _source(name="signed_zeros", **_FLAG, commands=("run", "list", "check"), help=_SIGNED_ZEROS),
+    _source(name="plan", common=True, flags=("--plan", "--config"), **_FILE, commands=("run", "list"), help=_PLAN),
+    _source(name="source", repeat=True, metavar="SOURCE:OP,OP", commands=("run", "list"), in_trends=True, help=_SOURCE),
+    _source(name="op", common=True, flags=("-o", "--op"), repeat=True, splits=True, metavar="NAME", help=_OP),
+    _source(name="dtype", common=True, metavar="D0,D1", help=_DTYPE),
+    _source(name="shape", common=True, repeat=True, metavar="TENSOR=2x3x4", help=_SHAPE),
+    _source(name="attr", common=True, repeat=True, metavar="KEY=VALUE", help=_ATTR),
+    _source(name="generator", metavar="FILL|MODULE:NAME", commands=("run", "list"), help=_GENERATOR),
+    _source(name="reference", metavar="MODULE:NAME", help=_REFERENCE),
+    _source(name="tolerance", common=True, metavar="rtol=R,atol=A", help=_TOLERANCE),
+    _source(name="tolerances", **_FILE, in_trends=True, help=_TOLERANCES),
+    _source(name="signed_zeros", **_FLAG, help=_SIGNED_ZEROS),
     _source(name="seed", common=True, type="int", plan="seed", commands=("run", "list", "check", "scene"), help=_SEED),
     _backend(name="backend", common=True, plan="backend", metavar="NAME|KIND", help=_BACKEND),
     _backend(name="plugins", repeat=True, commands=(), help=_PLUGINS),
     _backend(name="chip", plan="chip", help="Chip that the backend compiles for or runs on."),
     _backend(name="variant", in_trends=True, metavar="NAME", help=_VARIANT),
-    _backend(name="config", common=True, metavar="FILE", completes="file", commands=("check",), help=_CONFIG),
+    _backend(name="config", common=True, **_FILE, commands=("check",), help=_CONFIG),
     _selection(
         name="keyword",
         common=True,
@@ -151,15 +135,7 @@ _CORE: tuple[Option, ...] = (
     _check(name="tier", common=True, type="choice", choices=("smoke", "parity", "full"), default="parity", help=_TIER),
     _check(name="group", type="choice", choices=("validation",), in_trends=True, help=_GROUP),
     _check(name="case_set", common=True, flags=("--set",), repeat=True, splits=True, metavar="SET", help=_CASE_SET),
-    _backend(
-        name="expectations",
-        common=True,
-        repeat=True,
-        metavar="FILE",
-        completes="file",
-        commands=("run", "check"),
-        help=_EXPECTATIONS,
-    ),
+    _backend(name="expectations", common=True, repeat=True, **_FILE, commands=("run", "check"), help=_EXPECTATIONS),
     _run(
         name="isolate",
         type="choice",
@@ -186,7 +162,7 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "list", "check", "replay", "scene", "model"),
         help=_TIMEOUT,
     ),
-    _run(name="retries", type="int", minimum=0, default=0, commands=("run", "list", "check"), help=_RETRIES),
+    _run(name="retries", **_COUNT, commands=("run", "list", "check"), help=_RETRIES),
     _run(name="rounds", type="int", minimum=1, default=1, commands=("run", "scene", "pytest"), help=_ROUNDS),
     _run(name="no_dedupe", type="bool", commands=("run",), help=_NO_DEDUPE),
     _run(
@@ -198,7 +174,7 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "check", "scene", "model"),
         help=_EXITFIRST,
     ),
-    _run(name="maxfail", type="int", minimum=0, default=0, help="Stop after N failures; 0: no limit. [0]"),
+    _run(name="maxfail", **_COUNT, help="Stop after N failures; 0: no limit. [0]"),
     _run(
         name="resume",
         common=True,
@@ -214,9 +190,7 @@ _CORE: tuple[Option, ...] = (
     _timing(name="bench_against", metavar="BACKEND", commands=("run",), help=_BENCH_AGAINST),
     _report(name="report", common=True, repeat=True, splits=True, metavar="NAME", help=_REPORT),
     _report(name="report_path", common=True, metavar="FILE|DIR", completes="file", help=_REPORT_PATH),
-    _report(
-        name="timeline", metavar="FILE", completes="file", commands=("run", "check", "scene", "pytest"), help=_TIMELINE
-    ),
+    _report(name="timeline", **_FILE, commands=("run", "check", "scene", "pytest"), help=_TIMELINE),
     _report(
         name="runs_dir",
         default=".optest/runs",
@@ -225,15 +199,7 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "list", "check", "replay", "report", "runs", "scene", "ctest", "model"),
         help=_RUNS_DIR,
     ),
-    _report(
-        name="durations",
-        type="int",
-        minimum=0,
-        default=0,
-        metavar="N",
-        commands=("run", "check", "ctest", "model"),
-        help=_DURATIONS,
-    ),
+    _report(name="durations", **_COUNT, metavar="N", commands=("run", "check", "ctest", "model"), help=_DURATIONS),
     _report(name="shrink", common=True, **_FLAG, commands=("run", "check"), help=_SHRINK),
     _report(name="no_color", **_FLAG, commands=("run", "check", "replay", "report", "ctest", "model"), help=_NO_COLOR),
     _report(
@@ -288,11 +254,14 @@ class RunOptions(Mapping[str, Any]):
         for name in options:
             if name not in by_name:
                 raise UnknownName("option", name, by_name)
-        self._values = {
-            name: _require_type(by_name[name], _command_line_value(by_name[name], value))
-            for name, value in options.items()
-            if value is not None
-        }
+        self._values: dict[str, Any] = {}
+        for name, value in options.items():
+            if value is not None:
+                option = by_name[name]
+                converted = _to_texts(value) if option.repeat else _to_text(value)
+                if option.splits and all(isinstance(text, str) for text in converted):
+                    converted = split_values(converted)
+                self._values[name] = _require_type(option, converted)
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -330,14 +299,6 @@ def _require_type(option: Option, value: Any) -> Any:
         if option.choices and element not in option.choices:
             raise UnknownName(option.name, element, option.choices)
     return value
-
-
-def _command_line_value(option: Option, value: Any) -> Any:
-    """Convert a Python value to the command-line form of ``option``: a tuple if it is repeatable, else one value."""
-    if not option.repeat:
-        return _to_text(value)
-    values = _to_texts(value)
-    return split_values(values) if option.splits and all(isinstance(text, str) for text in values) else values
 
 
 def _to_texts(value: Any) -> tuple[Any, ...]:

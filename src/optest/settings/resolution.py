@@ -43,6 +43,12 @@ class Value:
     where: str = ""
 
 
+_BY_NAME = {option.name: option for option in OPTIONS}
+_BY_VARIABLE = {option.env: option for option in OPTIONS}
+_OF_PLANS = tuple(option for option in OPTIONS if option.plan)
+_DEFAULTS = {option.name: Value(() if option.repeat else option.default) for option in OPTIONS}
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Values and origins of all options; ``settings["jobs"]`` is the value."""
@@ -75,28 +81,44 @@ def resolve(
         UnknownName: for an unknown key of the file.
     """
     variables = environment() if variables is None else variables
-    below = _read_config(config_file() if config is None else config)
-    known = {option.env for option in OPTIONS} | set(_OTHER_VARIABLES)
-    for name in variables:
-        if name.startswith("OPTEST_") and name not in known:
-            hint = did_you_mean(name, known, text="; did you mean {}?")
+    explicit = _read_config(config_file() if config is None else config)
+    for option in _OF_PLANS if plan else ():
+        if plan and plan.get(option.plan) is not None:
+            explicit[option.name] = Value(plan[option.plan], Origin.PLAN, plan_name)
+    # A flag that is False or counted zero times was not typed.
+    typed = {
+        name: value
+        for name, value in (command_line or {}).items()
+        if name in _BY_NAME and value not in (None, (), []) and (value or _BY_NAME[name].type not in ("bool", "count"))
+    }
+    for name, text in variables.items():
+        if not name.startswith("OPTEST_") or name in _OTHER_VARIABLES:
+            continue
+        if name not in _BY_VARIABLE:
+            hint = did_you_mean(name, (*_BY_VARIABLE, *_OTHER_VARIABLES), text="; did you mean {}?")
             raise UsageError(f"environment variable {name} is unknown{hint}")
-    for option in OPTIONS:
-        if option.plan and plan and plan.get(option.plan) is not None:
-            below[option.name] = Value(plan[option.plan], Origin.PLAN, plan_name)
-    return Settings(
-        {
-            option.name: _require_valid(option, _resolve_one(option, command_line or {}, variables, below))
-            for option in OPTIONS
-        }
-    )
+        option = _BY_VARIABLE[name]
+        if option.name not in typed:
+            explicit[option.name] = _of_variable(option, text)
+    for name, value in typed.items():
+        explicit[name] = Value(value, Origin.COMMAND_LINE, _BY_NAME[name].flags[-1])
+    for name, resolved in explicit.items():
+        _require_valid(_BY_NAME[name], resolved)
+    return Settings({**_DEFAULTS, **explicit})
 
 
 def plugin_modules() -> tuple[str, ...]:
     """Return the plug-in modules that ``OPTEST_PLUGINS`` names, or else the configuration file, in order."""
-    option = next(x for x in OPTIONS if x.name == "plugins")
-    modules: tuple[str, ...] = _resolve_one(option, {}, environment(), _read_config(config_file())).value
+    option, text = _BY_NAME["plugins"], environment().get("OPTEST_PLUGINS")
+    config = _read_config(config_file()) if text is None else {}
+    value = config.get("plugins", _DEFAULTS["plugins"]) if text is None else _of_variable(option, text)
+    modules: tuple[str, ...] = value.value
     return modules
+
+
+def _of_variable(option: Option, text: str) -> Value:
+    """Return the value of an option's environment variable; raise ``UsageError`` if it has the wrong type."""
+    return Value(_parse(option, text, f"environment variable {option.env}"), Origin.ENVIRONMENT, option.env)
 
 
 def _read_config(file: ConfigFile) -> dict[str, Value]:
@@ -106,12 +128,11 @@ def _read_config(file: ConfigFile) -> dict[str, Value]:
         UnknownName: for a key that is no option.
         UsageError: for a value of the wrong type, or a list for an option that takes one value and vice versa.
     """
-    options = {option.name: option for option in OPTIONS}
     values = {}
     for key, raw in file.values.items():
-        option = options.get(key.replace("-", "_"))
+        option = _BY_NAME.get(key.replace("-", "_"))
         if option is None:
-            raise UnknownName("option", key, options, where=file.path)
+            raise UnknownName("option", key, _BY_NAME, where=file.path)
         where = f"{key} in {file.path}"
         if option.repeat != isinstance(raw, list) and not (option.repeat and isinstance(raw, str)):
             raise UsageError(f"{where} is {raw!r}, expected {'a list' if option.repeat else 'one value'}")
@@ -129,22 +150,8 @@ def _read_config(file: ConfigFile) -> dict[str, Value]:
     return values
 
 
-def _resolve_one(
-    option: Option, command_line: Mapping[str, Any], variables: Mapping[str, str], below: Mapping[str, Value]
-) -> Value:
-    """Return the value of ``option`` with its origin; ``below`` holds the values of plan and configuration file."""
-    typed = command_line.get(option.name)
-    # A flag that is False or counted zero times was not typed.
-    if typed not in (None, (), []) and not (option.type in ("bool", "count") and not typed):
-        return Value(typed, Origin.COMMAND_LINE, option.flags[-1])
-    text = variables.get(option.env)
-    if text is not None:
-        return Value(_parse(option, text, f"environment variable {option.env}"), Origin.ENVIRONMENT, option.env)
-    return below.get(option.name) or Value(() if option.repeat else option.default)
-
-
-def _require_valid(option: Option, value: Value) -> Value:
-    """Return ``value`` unchanged; raise UsageError if it is empty text or below the option's minimum."""
+def _require_valid(option: Option, value: Value) -> None:
+    """Raise ``UsageError`` if a value is empty text or below the option's minimum."""
     texts = value.value if option.repeat else (value.value,)
     # Empty text usually comes from an unset shell variable; the default would replace it silently.
     if "" in texts and option.name not in _MAY_BE_EMPTY:
@@ -154,7 +161,6 @@ def _require_valid(option: Option, value: Value) -> Value:
     if option.minimum is not None and value.value is not None and value.value < option.minimum:
         where = value.where or option.flags[-1]
         raise UsageError(f"{where} is {value.value}, expected {option.minimum} or more")
-    return value
 
 
 def _parse(option: Option, text: str, where: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,5 +60,9 @@ def leases_folder(variables: Mapping[str, str] | None = None) -> Path:
     if folder:
         return Path(folder)
     # Not TMPDIR: a shell and a cron job have to agree on the folder.
-    shared = "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()
+    shared = "/tmp"
+    if not os.path.isdir(shared):
+        import tempfile
+
+        shared = tempfile.gettempdir()
     return Path(shared) / f"optest-{os.getuid() if hasattr(os, 'getuid') else 'leases'}"

@@ -1,6 +1,15 @@
 """Storage of runs: run directories, journals with one writer each, history files, and paths of plans."""
 
-from optest.store.files import check_writable, write_atomically
+from optest.store.files import (
+    PathError,
+    check_writable,
+    create_folder,
+    path_of,
+    read_regular,
+    require_regular,
+    resolve_path,
+    write_atomically,
+)
 from optest.store.history_file import KeptResult, KeptRun, kept_runs
 from optest.store.journal import (
     SCHEMA_VERSION,
@@ -10,7 +19,6 @@ from optest.store.journal import (
     journal_schema,
     read_journal,
 )
-from optest.store.paths import PathError, path_of, read_regular, require_regular, resolve_path
 from optest.store.run_directory import RunDirectory
 
 __all__ = [
@@ -23,6 +31,7 @@ __all__ = [
     "PathError",
     "RunDirectory",
     "check_writable",
+    "create_folder",
     "journal_schema",
     "kept_runs",
     "path_of",

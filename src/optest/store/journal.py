@@ -299,7 +299,7 @@ _CHECKSUM = re.compile(rb',"crc32":(\d{1,10})\}$')
 
 
 def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, bool, int]:
-    """Return the content of a line, whether it has a checksum, and its recorded number, 0 if it has none.
+    """Return the content of a line, whether it has a checksum, and its recorded number, 0 without one.
 
     Raises:
         ValueError: for a wrong checksum or type, or a missing body.

@@ -15,7 +15,7 @@ import msgspec
 from optest.errors import UnknownName, UsageError
 from optest.spec import RunInfo
 from optest.store import codec
-from optest.store.files import write_atomically
+from optest.store.files import create_folder, write_atomically
 from optest.store.journal import JournalWriter
 
 _LISTED = 10
@@ -128,7 +128,7 @@ class RunDirectory:
         Raises:
             UsageError: if it cannot be created.
         """
-        return _create_folder(self.path / "artifacts" / (_UNSAFE.sub("-", case_key).lstrip(".") or "case"))
+        return create_folder(self.path / "artifacts" / (_UNSAFE.sub("-", case_key).lstrip(".") or "case"))
 
     def tensors_dir(self) -> Path:
         """Create and return the folder for tensors that a replay saves.
@@ -136,7 +136,7 @@ class RunDirectory:
         Raises:
             UsageError: if it cannot be created.
         """
-        return _create_folder(self.path / "tensors")
+        return create_folder(self.path / "tensors")
 
     def write_info(self, info: RunInfo) -> None:
         write_atomically(self.info_path, msgspec.json.format(codec.encode(info), indent=2) + b"\n")
@@ -153,14 +153,6 @@ class RunDirectory:
             raise UsageError(f"{self.info_path} cannot be read: {error.strerror or error}") from None
         except msgspec.DecodeError as error:
             raise UsageError(f"{self.info_path} is garbled: {error}") from None
-
-
-def _create_folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"folder {path} cannot be created: {error.strerror or error}") from None
-    return path
 
 
 def _add_gitignore(root: Path, *, is_new_root: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optest.api.lanes import bench_notes, bench_options
+from optest.api.worker_slots import bench_notes, bench_options
 from optest.errors import OptestError
 from optest.settings import resolve
 

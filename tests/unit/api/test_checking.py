@@ -298,7 +298,7 @@ def test_unsupported_cases_are_one_result_for_each_reason(backend: str, message:
 
 def test_a_damaged_run_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from optest.api.earlier_runs import runs
-    from optest.api.reports import diff, history, trend
+    from optest.api.report import diff, history, trend
 
     *_, damaged = [asked(tmp_path, "wrong")[0].directory for _ in range(3)]
     lines = damaged.journal_path.read_bytes().splitlines(keepends=True)

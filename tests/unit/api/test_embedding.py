@@ -48,7 +48,7 @@ def test_public_names_can_be_completed() -> None:
     assert all(hasattr(optest, name) for name in dir(optest))
 
 
-def test_a_seed_of_the_runner_changes_the_inputs_and_the_key() -> None:
+def test_seed_changes_inputs_and_key() -> None:
     one, other = (TestRunner(seed=seed).run(cases(**MATMUL))[0] for seed in (1, 2))
     assert one.key != other.key
 

@@ -72,7 +72,7 @@ def printed(*cases: TestCase) -> str:
     return fingerprint(plans=(), cases=cases, plugins=(), driver=backend_manager.get("numpy"), options={})[NAME]
 
 
-def test_every_field_of_a_case_counts_or_is_a_place() -> None:
+def test_fields_of_cases_are_fingerprinted_or_locations() -> None:
     assert {each.name for each in fields(TestCase) if each.init} == CHANGED.keys() | PLACES.keys()
 
 

@@ -37,7 +37,7 @@ def write(path: Path, content: bytes, at: float) -> None:
     os.utime(path, (at, at))
 
 
-def test_the_tensors_of_a_case_are_no_files_of_its_command(tmp_path: Path) -> None:
+def test_tensor_files_are_not_in_the_fingerprint(tmp_path: Path) -> None:
     config = {
         "command": ["./run", "input/input0.bin", "./input/../b.bin", "out/z.bin"],
         "inputs": {"input1": "b.bin"},
@@ -50,7 +50,7 @@ def test_the_tensors_of_a_case_are_no_files_of_its_command(tmp_path: Path) -> No
     assert changed(before, prints(tmp_path, **config)) == []
 
 
-def test_the_options_of_a_backend_belong_to_its_run() -> None:
+def test_backend_options_are_in_the_fingerprint() -> None:
     numpy = backend_manager.get("numpy")
     one, other = (
         fingerprint(plans=[], cases=[], plugins=[], driver=numpy, options={"compile_backend": name})
@@ -60,7 +60,7 @@ def test_the_options_of_a_backend_belong_to_its_run() -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_program_that_the_run_built_has_not_changed(tmp_path: Path, there: bool) -> None:
+def test_program_built_by_the_run_is_unchanged(tmp_path: Path, there: bool) -> None:
     config = {"build": ["make"], "command": ["./kernel", "{input0}"]}
     if there:
         write(tmp_path / "kernel", PROGRAM, at=500)
@@ -70,7 +70,7 @@ def test_a_program_that_the_run_built_has_not_changed(tmp_path: Path, there: boo
     assert changed(prints(tmp_path, **config), prints(tmp_path, **config), until=1001) == []
 
 
-def test_a_program_that_was_built_after_the_last_result_has_changed(tmp_path: Path) -> None:
+def test_program_built_after_the_run_has_changed(tmp_path: Path) -> None:
     config = {"build": ["make"], "command": ["./kernel", "{input0}"]}
     write(tmp_path / "kernel", PROGRAM, at=500)
     before = prints(tmp_path, **config)
@@ -86,7 +86,7 @@ def test_a_program_that_was_built_after_the_last_result_has_changed(tmp_path: Pa
         ({"build": ["./kernel"], "command": ["./run"]}, PROGRAM),  # the compiler itself
     ],
 )
-def test_what_no_build_makes_has_changed_whenever_it_was_written(tmp_path: Path, config: Any, content: bytes) -> None:
+def test_files_outside_the_build_have_changed(tmp_path: Path, config: Any, content: bytes) -> None:
     write(tmp_path / "kernel", content, at=500)
     before = prints(tmp_path, **config)
     write(tmp_path / "kernel", content + b"more", at=1000)

@@ -57,7 +57,7 @@ def _values(context: Any, **values: Any) -> int:
     return 3
 
 
-def test_a_command_fills_in_defaults_and_refuses_what_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_applies_defaults_and_minimums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.guests.load_object", lambda _: _values)
     size = Option(name="size", flags=("--size",), type="int", minimum=8, default=16)
     command = Command(name="shrink", function="x:y", short="", text="", options=(size,))

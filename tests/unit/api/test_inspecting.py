@@ -105,11 +105,6 @@ def _mapping(folder: Path, text: str) -> str:
     return str(path)
 
 
-def _text(folder: Path, mapping: str = "") -> str:
-    report = inspect([str(folder / "libmine.so")], [str(folder / "include")], mapping)
-    return "\n".join(as_text(report))
-
-
 def test_a_library_without_a_mapping(mine: Path) -> None:
     """Its constructor calls exit(0), so this test would end with the process if the library were loaded."""
     report = inspect([str(mine / "libmine.so")], [str(mine / "include")])
@@ -178,7 +173,7 @@ def test_what_drifted_is_not_counted_as_callable(mine: Path, tmp_path: Path) -> 
     assert [each["drifted"] for each in found["operators"][:2]] == [[], ["myCreateReluDescriptor"]]
 
 
-def test_a_drift_of_what_all_need_leaves_none_to_be_called(mine: Path, tmp_path: Path) -> None:
+def test_shared_drift_blocks_all_operators(mine: Path, tmp_path: Path) -> None:
     mapping = MAPPING.replace("arguments: [slot, ndim, shape, strides, dtype]", "arguments: [slot, ndim, shape, dtype]")
     report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, mapping))
     text = "\n".join(as_text(report))

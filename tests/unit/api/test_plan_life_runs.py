@@ -54,7 +54,7 @@ def case_ids(**options: Any) -> list[str]:
     return [case.id for case in cases(**options)]
 
 
-def test_the_urgent_come_first_and_every_combination_has_a_result() -> None:
+def test_cases_run_in_order_of_priority() -> None:
     assert ids(run(plan=write(MIXED))) == ["last", "good", "bad[m=2]", "bad[m=3]"]
 
 
@@ -74,7 +74,13 @@ def test_a_product_is_resumed() -> None:
         run(resume="latest")
 
 
-def test_a_changed_included_plan_keeps_a_run_from_being_resumed() -> None:
+def test_resume_runs_past_the_first_failure() -> None:
+    case = "{op: add, product: {m: [3, 4, 5]}, shapes: {input0: [$m]}, expects_error: {type: ValueError}}"
+    assert len(run(plan=write(f"cases: [{case}]"), exitfirst=True).results) == 1
+    assert len(run(resume="latest").results) == 3
+
+
+def test_resume_refuses_a_changed_included_plan() -> None:
     write("cases: [{op: relu, shapes: {input0: 4}}]", "inner.yaml")
     path = write("include: inner.yaml")
     assert run(plan=path).exit_status == 0
@@ -83,7 +89,7 @@ def test_a_changed_included_plan_keeps_a_run_from_being_resumed() -> None:
         run(resume="latest")
 
 
-def test_what_failed_is_run_again_as_it_was_asked() -> None:
+def test_rerun_failed_uses_the_earlier_options() -> None:
     path = write(MIXED)
     first = run(plan=path, seed=3)
     again = run(rerun_failed="latest")
@@ -158,7 +164,7 @@ def test_every_output_has_its_rule_explained() -> None:
     assert ("rtol=0.5," in rules[0], "move:" in rules[1]) == (True, True)
 
 
-def test_the_latest_run_of_the_plan_that_is_named() -> None:
+def test_rerun_failed_selects_the_run_by_plan() -> None:
     path = write(MIXED)
     run(plan=path)
     run(plan=write("cases: [{op: relu, shapes: {input0: 4}}]", "other.yaml"))
@@ -167,7 +173,7 @@ def test_the_latest_run_of_the_plan_that_is_named() -> None:
     assert ids(run(rerun_failed="latest", plan=path)) == ["bad[m=2]", "bad[m=3]"]
 
 
-def test_a_renamed_case_is_found_by_what_it_computes() -> None:
+def test_rerun_failed_finds_renamed_cases_by_key() -> None:
     path = write(MIXED)
     run(plan=path)
     write(MIXED.replace("name: bad", "name: worse").replace("m: [2, 3]", "m: [2, 9]"))
@@ -176,7 +182,7 @@ def test_a_renamed_case_is_found_by_what_it_computes() -> None:
     assert says(notes(again), "api.case_that_is_not")
 
 
-def test_a_case_with_another_seed_is_found_by_its_name() -> None:
+def test_rerun_failed_finds_cases_with_another_seed() -> None:
     path = write(MIXED)
     run(plan=path)
     assert ids(run(rerun_failed="latest", plan=path, seed=8)) == ["bad[m=2]", "bad[m=3]"]
@@ -217,13 +223,13 @@ def test_priority_max() -> None:
     assert len(case_ids(plan="plan.yaml", priority_max=100)) == 4
 
 
-def test_the_deadline_that_nobody_states_is_that_of_the_options() -> None:
+def test_deadline_defaults_to_the_timeout_option() -> None:
     path = write("cases: [{op: relu, shapes: {input0: 4}}, {op: relu, shapes: {input0: 5}, timeout: 7}]")
     assert [case.timeout_s for case in cases(plan=path)] == [300.0, 7.0]
     assert [case.timeout_s for case in cases(plan=path, timeout=5.0)] == [5.0, 5.0]
 
 
-def test_an_untrusted_plan_opens_nothing_outside_of_its_folder() -> None:
+def test_untrusted_plan_includes_no_file_outside() -> None:
     Path("sub").mkdir()
     write("hunter2: [", "secret.yaml")
     with pytest.raises(UsageError) as raised:
@@ -273,7 +279,7 @@ def test_a_matrix_over_backends_runs_each_by_name(name: str) -> None:
     assert "not used" not in notes(outcome)
 
 
-def test_options_of_a_backend_that_does_not_run_are_noted() -> None:
+def test_unused_backend_options_are_noted() -> None:
     outcome = run(plan=write(f"{{backend: numpy, cases: [{ONE}, {BOTH}]}}"))
     assert says(notes(outcome), "api.backend_config_command_is")
     assert says(notes(outcome), "api.backend_config_ascend_is")
@@ -284,9 +290,7 @@ def test_options_of_a_backend_that_does_not_run_are_noted() -> None:
 
 @pytest.mark.parametrize("path", ["no_such_module:f", "optest.spec:no_such_name", "optest.spec:__name__", "raises:f"])
 @pytest.mark.parametrize("key", ["reference", "generator"])
-def test_an_import_path_that_leads_nowhere_ends_the_run_before_it_begins(
-    path: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_import_path_prevents_the_run(path: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write("1 / 0", "raises.py")
     monkeypatch.syspath_prepend(".")
     plan = write(
@@ -300,7 +304,7 @@ def test_an_import_path_that_leads_nowhere_ends_the_run_before_it_begins(
         run(op=("relu",), shape=("input0=4",), **{key: path})
 
 
-def test_an_untrusted_plan_is_refused_before_its_import_paths_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrusted_plan_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     write("from pathlib import Path; Path('imported').touch()", "touches.py")
     monkeypatch.syspath_prepend(".")
     with pytest.raises(PlanError):
@@ -355,7 +359,7 @@ def test_an_untrusted_plan_reaches_nothing_else(options: str, top: str, link: st
     assert Path("victim").read_text() == "precious"
 
 
-def test_a_link_in_place_of_the_file_beside_a_golden_file_is_not_followed() -> None:
+def test_link_next_to_golden_file_is_not_followed() -> None:
     Path("own").mkdir()
     Path("own/g.bin.key").symlink_to("../victim")
     outcome = untrusted("golden: {dump: {output0: g.bin}}")
@@ -363,7 +367,7 @@ def test_a_link_in_place_of_the_file_beside_a_golden_file_is_not_followed() -> N
     assert Path("victim").read_text() == "precious"
 
 
-def test_a_link_that_appears_after_the_check_is_not_followed() -> None:
+def test_link_created_during_the_run_is_not_followed() -> None:
     """The first case's command makes it; the second case's output lies behind it."""
     Path("own").mkdir()
     Path("victim").write_text("precious")
@@ -427,7 +431,7 @@ def test_a_plans_report_overwrites_its_own(form: str) -> None:
         assert Path("r.txt").stat().st_size
 
 
-def test_an_untrusted_report_follows_no_link_in_a_folder() -> None:
+def test_untrusted_report_follows_no_link() -> None:
     Path("own/folder").mkdir(parents=True)
     Path("own/folder/report.json").symlink_to("../../elsewhere.json")
     text = "{report: {format: json, path: folder}, cases: [{op: relu, shapes: {input0: 4}}]}"

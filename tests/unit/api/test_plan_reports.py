@@ -48,16 +48,14 @@ def test_a_report_of_a_package(plan: Path) -> None:
     assert (plan.parent / "out.txt").read_text() == "mine: 1"
 
 
-def test_an_unknown_report_is_said_with_its_place_before_anything_runs(plan: Path) -> None:
+def test_unknown_report_of_a_plan_shows_its_line(plan: Path) -> None:
     plan.write_text(PLAN.format(form="jnit"))
     with refusal(UnknownName, "api.unknown_report_jnit_did") as caught:
         run_request({"plan": "plan.yaml"})
     assert says(str(caught.value), "api.at_plan_yaml_report")
 
 
-def test_a_package_that_a_report_lacks_is_told_before_the_run_begins(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_package_of_report_prevents_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.delitem(sys.modules, "optest.reporting.html_report", raising=False)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from optest.api.replaying import _driver_of, find_results
+from optest.api.earlier_runs import find_results
+from optest.api.replaying import _driver_of
 from optest.errors import NothingSelected, UsageError
 from optest.settings import resolve
 from optest.spec import CaseResult, Evidence, Reason, Status, Verdict
@@ -50,7 +51,7 @@ def test_all_failures_in_the_order_of_the_plan(wanted: tuple[str, ...]) -> None:
     assert names(*wanted) == ["mat/1", "mat/2", "b"]
 
 
-def test_latest_beside_a_result_is_the_run_that_is_asked() -> None:
+def test_latest_next_to_a_result_is_ignored() -> None:
     assert names("latest", "a") == ["a"]
     assert names("mat/*", "last") == ["mat/1", "mat/2"]
 
@@ -64,7 +65,7 @@ def test_what_is_not_there_is_said() -> None:
         find_results(Journal(results=JOURNAL.results[1:2]), (), "run r1")
 
 
-def test_a_backend_that_only_another_program_has_is_that_program_s() -> None:
+def test_foreign_backend_names_its_program() -> None:
     failed = result("a", "k1:aa01", Status.FAILED, backend="mine", repro="python mine.py --only 3")
     with pytest.raises(
         UsageError, match=r"unknown backend 'mine'(.|\n)*the program that ran the case has this backend: python mine"

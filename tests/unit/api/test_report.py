@@ -56,7 +56,7 @@ def test_a_local_function_is_checked(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == ""
 
 
-def test_a_report_as_text_is_what_the_terminal_shows() -> None:
+def test_report_text_equals_the_terminal() -> None:
     stream = io.StringIO()
     report = optest.check(lambda x: x, op="relu", case="relu/ordinary/1*", stream=stream, **ASKED)
     text = str(report)
@@ -71,7 +71,7 @@ def test_a_report_as_text_is_what_the_terminal_shows() -> None:
 
 
 @pytest.mark.usefixtures("forks")
-def test_a_crash_and_a_change_of_the_process_end_one_case() -> None:
+def test_crash_in_a_fork_ends_one_case() -> None:
     calls, here = [], os.getpid()
 
     def dies(x: Any) -> Any:
@@ -118,7 +118,7 @@ def test_without_forks_functions_run_here(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.heavy
 @pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")
-def test_a_fork_does_not_wait_for_threads_of_torch_that_it_has_not() -> None:
+def test_fork_does_not_wait_for_torch_threads() -> None:
     script = """
 import torch, optest
 a = torch.randn(1000, 1000)

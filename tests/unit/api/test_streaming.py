@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from optest.api import streaming
-from optest.api.collecting import file_request
-from optest.api.streaming import CaseStream
+from optest.api import collecting
+from optest.api.collecting import CaseStream
+from optest.api.run_request import run_request
 from optest.backends import BackendDriver, backend_manager
 from optest.errors import OptestError
 from optest.spec import RunSummary, Status, TestCase
@@ -51,7 +51,7 @@ def stream(tmp_path: Path, driver: Waiting) -> Iterator[CaseStream]:
     lines = [f"  - {{op: abs, name: c{number}, shapes: {{input0: [{number + 2}]}}}}\n" for number in range(6)]
     (tmp_path / "plan.yaml").write_text("cases:\n" + "".join(lines))
     options = {"runs_dir": str(tmp_path / "runs"), "isolate": "none", "backend": driver.name}
-    made = CaseStream(file_request(tmp_path / "plan.yaml", options))
+    made = CaseStream(run_request({**options, "plan": str(tmp_path / "plan.yaml")}))
     yield made
     proceed.set()
     made.close()
@@ -64,7 +64,7 @@ def cases_of(stream: CaseStream) -> Sequence[TestCase]:
 def test_quick_cases_that_follow_are_run_at_once(
     stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "_TOGETHER_S", 600.0)  # so that all are quick on any machine
+    monkeypatch.setattr(collecting, "_TOGETHER_S", 600.0)  # so that all are quick on any machine
     proceed.set()
     cases = cases_of(stream)
     assert stream.result(cases[0], lambda: cases[1:5]).status is Status.PASSED
@@ -74,21 +74,21 @@ def test_quick_cases_that_follow_are_run_at_once(
 
 
 def test_no_more_than_a_few(stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "_TOGETHER_S", 600.0)
-    monkeypatch.setattr(streaming, "_MOST_TOGETHER", 2)
+    monkeypatch.setattr(collecting, "_TOGETHER_S", 600.0)
+    monkeypatch.setattr(collecting, "_MOST_TOGETHER", 2)
     cases = cases_of(stream)
     stream.result(cases[0], lambda: cases[1:])
     assert driver.asked == ["c0", "c1"]
 
 
 def test_what_takes_its_time_is_run_alone(stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "_TOGETHER_S", 0.0)
+    monkeypatch.setattr(collecting, "_TOGETHER_S", 0.0)
     cases = cases_of(stream)
     stream.result(cases[0], lambda: cases[1:])
     assert driver.asked == ["c0"]
 
 
-def test_a_result_does_not_wait_for_a_slow_case_behind_it(stream: CaseStream, driver: Waiting) -> None:
+def test_result_does_not_wait_for_following_cases(stream: CaseStream, driver: Waiting) -> None:
     cases = cases_of(stream)
     for place, case in enumerate(cases[:2]):
         stream.result(case, lambda place=place: cases[place + 1 :])  # type: ignore[misc]
@@ -116,7 +116,7 @@ def summary_of(stream: CaseStream) -> RunSummary:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_run_that_ctrl_c_ends_between_two_cases_was_interrupted(stream: CaseStream, at_once: bool) -> None:
+def test_ctrl_c_between_cases_interrupts_the_run(stream: CaseStream, at_once: bool) -> None:
     """Not one that ends since nobody asks for the others, as after a failure."""
     stream.result(cases_of(stream)[0])
     stream.close(at_once=at_once)
@@ -125,7 +125,7 @@ def test_a_run_that_ctrl_c_ends_between_two_cases_was_interrupted(stream: CaseSt
     assert summary.exit_status == (130 if at_once else 0)
 
 
-def test_a_run_that_was_over_before_ctrl_c_was_not_interrupted(stream: CaseStream) -> None:
+def test_ctrl_c_after_the_end_changes_nothing(stream: CaseStream) -> None:
     proceed.set()
     for case in cases_of(stream):
         stream.result(case)
@@ -152,13 +152,13 @@ backend_manager.register(Slow(), replace=True)
 """
 
 
-def test_ctrl_c_does_not_wait_for_a_framework_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_interrupts_a_loading_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "loads_slowly.py").write_text(LOADS_SLOWLY)
     (tmp_path / "plan.yaml").write_text("cases:\n  - {op: abs, shapes: {input0: [3]}}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("OPTEST_PLUGINS", "loads_slowly")
     options = {"runs_dir": str(tmp_path / "runs"), "backend": "loads_slowly"}
-    stream = CaseStream(file_request(tmp_path / "plan.yaml", options))
+    stream = CaseStream(run_request({**options, "plan": str(tmp_path / "plan.yaml")}))
     told: list[BaseException] = []
 
     def ask() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from optest.api.run_request import run_request
+from optest.errors import OptionNotTaken, UsageError
+from optest.pytest_plugin.nodes import _file_request
 from optest.pytest_plugin.options import add_options, options_of_a_run, options_of_scenes
 
 
@@ -80,3 +84,14 @@ def test_scenes_keep_their_own_backend() -> None:
     config: Any = Config(optest_backend="one")
     assert options_of_a_run(config)["backend"] == "one"
     assert "backend" not in options_of_scenes(config)
+
+
+def test_torch_options_are_dropped_for_other_backends(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("backend: numpy\ncases: [{op: relu, shapes: {input0: 4}}]\n")
+    options = {"torch_device": "cpu"}
+    with pytest.raises(OptionNotTaken):
+        run_request({**options, "plan": str(plan)})
+    assert len(_file_request(plan, options).cases) == 1
+    with pytest.raises(UsageError):
+        _file_request(plan, {**options, "case": ("no such case",), "jobs": 0})

@@ -30,7 +30,7 @@ def test_one_item_of_each_execution_is_offered() -> None:
 @pytest.mark.parametrize(
     "mark", [pytest.mark.skip, pytest.mark.xfail(strict=True), pytest.mark.skipif(True, reason="")]
 )
-def test_an_item_that_somebody_marked_stands_for_no_other(mark: Any) -> None:
+def test_marked_items_are_not_shared(mark: Any) -> None:
     """What a conftest.py says of it is said of no other, and what becomes of others is not what it says."""
     second = item("b", pytest.mark.slow)
     assert offered([item("a", mark), second, item("c"), item("d", mark)]) == ["a", "b", "d"]

@@ -63,7 +63,7 @@ def outcomes(done: subprocess.CompletedProcess[str]) -> set[tuple[str, str]]:
     return set(re.findall(r"^(\S+::.*?) (PASSED|FAILED|SKIPPED|ERROR)", done.stdout, re.MULTILINE))
 
 
-def test_plans_are_collected_by_their_names_and_no_other_files(project: Path) -> None:
+def test_plans_are_collected_by_name(project: Path) -> None:
     done = run(project, "-v")
     assert outcomes(done) == {
         ("tests/plan.yaml::matmul[float16](3x4, 4x5)", "PASSED"),
@@ -76,7 +76,7 @@ def test_plans_are_collected_by_their_names_and_no_other_files(project: Path) ->
 
 
 @pytest.mark.heavy
-def test_a_backend_is_named_by_the_ini_the_environment_and_an_option(project: Path) -> None:
+def test_backend_comes_from_ini_environment_or_option(project: Path) -> None:
     ini = project / "pytest.ini"
     ini.write_text(f"{INI}optest_plugins = device\noptest_backend = one\n")
     for arguments, variables, name in (
@@ -97,7 +97,7 @@ def test_a_backend_is_named_by_the_ini_the_environment_and_an_option(project: Pa
     assert "unknown backend 'one'" in done.stdout
 
 
-def test_an_assertion_fails_at_the_line_of_the_test(project: Path) -> None:
+def test_assertion_fails_at_its_line(project: Path) -> None:
     (project / "tests" / "test_x.py").write_text(TEST)
     done = run(project, "-k", "relu", "-n", "2", "--junitxml", "j.xml")
     assert "1 failed, 3 passed" in done.stdout
@@ -111,7 +111,7 @@ def test_an_assertion_fails_at_the_line_of_the_test(project: Path) -> None:
     assert sorted(map(str, names)) == ["r", "relu[float16](3)", "test_relu[1]", "test_relu[2]"]
 
 
-def test_a_plan_names_modules_of_the_folder_that_pytest_is_started_in(tmp_path: Path) -> None:
+def test_plan_finds_modules_of_the_start_folder(tmp_path: Path) -> None:
     (tmp_path / "own_kernels.py").write_text("import numpy as np\ndef relu(x):\n    return np.maximum(x, 0)\n")
     stated = "backend_config: {function: {relu: own_kernels:relu}}, op: relu, dtypes: float32, shapes: {input0: 8}"
     (tmp_path / "plan.yaml").write_text(f"backend: function\ncases: [{{{stated}}}]\n")

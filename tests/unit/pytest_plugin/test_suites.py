@@ -66,7 +66,7 @@ def test_smoke_is_the_default_and_names_are_stable(project: Path) -> None:
     assert "2 passed" in ended.stdout
 
 
-def test_a_fault_of_parity_is_found_and_can_be_run_again(project: Path) -> None:
+def test_parity_tier_failure_is_reproducible(project: Path) -> None:
     ended = run(project, "-q", "--optest-tier", "parity", "-k", "sum_matches_torch", "--junitxml", "report.xml")
     assert ended.returncode == 1
     assert "sum of" in ended.stdout or "elements are off" in ended.stdout
@@ -164,7 +164,7 @@ def test_two_drivers_of_one_name_are_no_guess(tmp_path: Path, more: str, said: s
 
 
 @pytest.mark.heavy
-def test_the_command_of_a_file_in_a_folder_finds_it(tmp_path: Path) -> None:
+def test_repro_line_finds_a_suite_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "test_below.py").write_text(SUITE)
@@ -173,7 +173,7 @@ def test_the_command_of_a_file_in_a_folder_finds_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_shipped_driver_has_a_suite_and_layers_have_the_names_of_the_seed(tmp_path: Path) -> None:
+def test_suites_of_shipped_drivers_and_layers(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "test_suite.py").write_text(
         "from optest.backends.numpy_reference import NumpyBackend\nfrom optest.suites import define_backend_tests\n"

@@ -1,11 +1,44 @@
-"""Nothing but skips is no success."""
+"""Only a pass passes in pytest, and nothing but skips is no success."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from texts import says_exactly
 
+from optest.pytest_plugin.nodes import RESULTS, CaseFailed, CaseItem
 from optest.pytest_plugin.summary import Verified
+from optest.spec import CaseResult, Evidence, Measure, Reason, Status, Verdict
+
+MEASURE = Measure(output="out", dtype="float32", shape=(2,), compared=2)
+VERDICTS = {
+    "passed": (Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=(MEASURE,)), None),
+    "failed": (Verdict(status=Status.FAILED, reason=Reason.VALUE, message="off"), CaseFailed),
+    "suspect": (Verdict(status=Status.SUSPECT, message="zeros pass too"), CaseFailed),
+    "skipped": (Verdict(status=Status.SKIPPED, message="left out"), pytest.skip.Exception),
+    "unchecked": (Verdict(status=Status.UNCHECKED, message="nothing was compared"), pytest.skip.Exception),
+    "xfailed": (Verdict(status=Status.XFAILED, message="known"), pytest.xfail.Exception),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_only_a_pass_passes_as_an_item(name: str) -> None:
+    verdict, error = VERDICTS[name]
+    result = CaseResult(
+        id="a", key="k", operator="add", target="torch", reference="torch", mode="forward", verdict=verdict,
+        seed=0, dtypes=(), shapes={}, backend="torch", kind="cpu",
+    )  # fmt: skip
+    stash = {RESULTS: SimpleNamespace(of=lambda _: result)}
+    item: Any = SimpleNamespace(
+        session=SimpleNamespace(stash=stash), case=SimpleNamespace(xfail=None, attributes={}), xpassed=""
+    )
+    if error is None:
+        CaseItem.runtest(item)
+    else:
+        with pytest.raises(error):
+            CaseItem.runtest(item)
 
 
 def report(outcome: str, when: str = "call", *, is_case: bool = True, xfail: bool = False) -> pytest.TestReport:

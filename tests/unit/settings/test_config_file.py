@@ -22,7 +22,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_nearest_file_up_to_the_root_of_the_repository(project: Path) -> None:
+def test_nearest_file_below_the_repository_root(project: Path) -> None:
     (project.parent / "optest.toml").write_text("jobs = 9\n")
     try:
         assert config_file().values == {}
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said(project: Path, text: str, said: str) -> None:
     assert issubclass(UnknownName, UsageError)
 
 
-def test_every_option_is_a_key_and_paths_start_at_the_file(project: Path) -> None:
+def test_options_are_keys_with_relative_paths(project: Path) -> None:
     (project / "kernels.yaml").write_text("")
     values = {"int": "1", "float": "1.0", "bool": "true", "count": "1"}
     lines = {
@@ -88,7 +88,7 @@ def test_every_option_is_a_key_and_paths_start_at_the_file(project: Path) -> Non
     assert plugin_modules() == ("plugins",)
 
 
-def test_a_plan_wins_over_the_file_and_the_file_over_the_operator(project: Path) -> None:
+def test_plan_overrides_the_configuration_file(project: Path) -> None:
     (project / "optest.toml").write_text("seed = 5\nretries = 2\ntolerance = 'rtol=0.5'\ndtype = 'float16'\n")
     below = Path.cwd()
     (below / "a.yaml").write_text(

@@ -176,11 +176,11 @@ def test_nan_is_spelled_and_never_null() -> None:
         ((1, 2), [1, 2]),
     ],
 )
-def test_what_a_driver_puts_into_its_details_never_ends_the_run(value: Any, kept: Any) -> None:
+def test_any_details_of_a_driver_are_encoded(value: Any, kept: Any) -> None:
     assert strict(codec.encode(a_result(details={"x": value})))["verdict"]["details"]["x"] == kept
 
 
-def test_booleans_as_values_of_a_measure_can_be_read_back() -> None:
+def test_bool_values_of_measures_are_decoded() -> None:
     measure = Measure(output="out", dtype="bool", shape=(), compared=1, worst_actual=True, worst_expected=False)
     verdict = Verdict(status=Status.FAILED, reason=Reason.VALUE, measures=(measure,))
     back = codec.decode(codec.encode(a_result(verdict=verdict)), CaseResult).verdict.measures[0]

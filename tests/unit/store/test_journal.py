@@ -69,7 +69,7 @@ def test_every_line_is_on_disk_before_the_next(tmp_path: Path) -> None:
             assert len(read_journal(tmp_path / "j").results) == count
 
 
-def test_cut_at_every_byte_nothing_whole_is_lost_and_writing_goes_on(tmp_path: Path) -> None:
+def test_journal_cut_at_any_byte_is_repaired(tmp_path: Path) -> None:
     data = write(tmp_path / "whole")
     ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
     for cut in range(len(data) + 1):
@@ -89,7 +89,7 @@ def test_cut_at_every_byte_nothing_whole_is_lost_and_writing_goes_on(tmp_path: P
 
 @given(noise=st.binary(min_size=1, max_size=40))
 @settings(max_examples=60, deadline=None)
-def test_a_last_line_of_noise_is_torn_and_cut_off(noise: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_garbled_last_line_is_removed(noise: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("noise") / "j"
     write(path)
     with path.open("ab") as file:
@@ -101,7 +101,7 @@ def test_a_last_line_of_noise_is_torn_and_cut_off(noise: bytes, tmp_path_factory
     assert read_journal(path) == Journal(info=INFO, results=RESULTS, summary=None, starts=2)
 
 
-def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:
+def test_long_torn_line_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with JournalWriter(path) as writer:
         writer.result(RESULTS[0])
@@ -125,7 +125,7 @@ def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_garbled_line_before_the_last_is_an_error_with_its_number(garbled: bytes, tmp_path: Path) -> None:
+def test_garbled_inner_line_is_refused_with_its_number(garbled: bytes, tmp_path: Path) -> None:
     lines = write(tmp_path / "j").split(b"\n")
     lines[2] = garbled
     (tmp_path / "j").write_bytes(b"\n".join(lines))
@@ -158,7 +158,7 @@ def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
     assert b'"schema_version":2' in path.read_bytes()
 
 
-def test_fields_of_a_later_version_of_the_same_schema_are_passed_over(tmp_path: Path) -> None:
+def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "j"
     path.write_bytes(summed(write(path).replace(b'"key":"k1:0"', b'"key":"k1:0","news":[1]')))
     assert read_journal(path).results == RESULTS
@@ -201,7 +201,7 @@ def test_corrupt_bytes_never_change_a_result(data: st.DataObject, tmp_path_facto
     assert found.summary in (SUMMARY, None)
 
 
-def test_a_resumed_run_has_not_ended_until_it_ends_again(tmp_path: Path) -> None:
+def test_resumed_run_has_no_summary_yet(tmp_path: Path) -> None:
     write(tmp_path / "j")
     with JournalWriter(tmp_path / "j") as writer:
         writer.start(INFO)
@@ -246,7 +246,7 @@ def test_a_full_disk_is_said_in_one_sentence() -> None:
             writer.result(RESULTS[0])
 
 
-def test_a_piece_of_a_line_is_taken_back_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_line_is_removed_from_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j"
     with JournalWriter(path) as writer:
         writer.start(INFO)
@@ -277,7 +277,7 @@ def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert read_journal(tmp_path / "j").results == RESULTS
 
 
-def test_a_journal_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
+def test_unopenable_journal_is_refused(tmp_path: Path) -> None:
     with refusal(UsageError, "store.cannot_be_written_no"):
         JournalWriter(tmp_path / "no" / "j")
     with pytest.raises(UsageError, match="cannot be read"):

@@ -20,7 +20,7 @@ def make(root: Path, token: str, seconds: int = 0) -> RunDirectory:
     return RunDirectory.create(root, now=NOW + timedelta(seconds=seconds), token=token)
 
 
-def test_a_run_has_its_time_and_token_in_its_name(tmp_path: Path) -> None:
+def test_run_name_has_time_and_token(tmp_path: Path) -> None:
     run = make(tmp_path / ".optest" / "runs", "ab12")
     assert run.path == tmp_path / ".optest" / "runs" / "20260131T235958Z-ab12"
     assert (run.path / "artifacts").is_dir()
@@ -44,7 +44,7 @@ def test_git_ignores_runs_and_nothing_of_the_user(tmp_path: Path) -> None:
     assert (tmp_path / ".optest" / ".gitignore").read_text() == "mine\n"
 
 
-def test_a_root_of_the_users_choice_is_ignored_only_if_it_is_new(tmp_path: Path) -> None:
+def test_existing_root_gets_no_gitignore(tmp_path: Path) -> None:
     make(tmp_path / "new", "a")
     assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"
     assert not (tmp_path / ".gitignore").exists()
@@ -53,7 +53,7 @@ def test_a_root_of_the_users_choice_is_ignored_only_if_it_is_new(tmp_path: Path)
     assert not (tmp_path / "mine" / ".gitignore").exists()
 
 
-def test_runs_are_found_by_id_beginning_path_and_latest(tmp_path: Path) -> None:
+def test_runs_are_opened_by_id_prefix_or_path(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     old, new = make(root, "zz"), make(root, "aa", seconds=1)
     new.journal_path.touch()
@@ -72,7 +72,7 @@ def test_latest_tells_runs_of_one_second_apart(tmp_path: Path) -> None:
     assert RunDirectory.open(tmp_path, "latest") == second
 
 
-def test_an_unknown_or_ambiguous_run_lists_what_there_is(tmp_path: Path) -> None:
+def test_unknown_or_ambiguous_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="unknown run 'latest'"):
         RunDirectory.open(tmp_path / "none", "latest")
     made = [make(tmp_path, token) for token in ("a", "b")]
@@ -109,7 +109,7 @@ def test_artifacts_stay_inside_the_run(key: str, tmp_path: Path) -> None:
     assert run.artifact_dir(key).resolve().parent == (run.path / "artifacts").resolve()
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path) -> None:
+def test_atomic_write_keeps_permissions(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text("old")
     path.chmod(0o640)
@@ -119,7 +119,7 @@ def test_a_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["report.json"]
 
 
-def test_old_runs_are_listed_and_deleted_but_none_in_use(tmp_path: Path) -> None:
+def test_prune_keeps_runs_in_use(tmp_path: Path) -> None:
     made = [make(tmp_path, f"ab{seconds}", seconds) for seconds in range(4)]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "run.json").write_text("{}")

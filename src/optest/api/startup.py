@@ -1,8 +1,4 @@
-"""A process with imported frameworks from which the workers of a run are forked.
-
-Otherwise each worker would import torch, which takes longer than a usual check of one function. User modules are not
-imported there: each worker imports them with its own files and threads, and in their present version.
-"""
+"""Start of a command: loading of plug-ins, and a process with imported frameworks from which workers are forked."""
 
 from __future__ import annotations
 
@@ -10,22 +6,49 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from optest.process import ForkServer
 from optest.registry import file_of_module, is_installed, load_object
 from optest.settings import environment, resolve, variables_set
 from optest.settings.variables import worker_environment
 
+if TYPE_CHECKING:
+    from optest.process import ForkServer
+
 _IMPORTS_TORCH = re.compile(r"^\s*(?:from|import)\s+torch\b", re.MULTILINE)
+
+
+def bootstrap(plugins: Iterable[str] | None = None, *, accept_config: bool = False) -> None:
+    """Load built-in operators, the modules of ``OPTEST_PLUGINS`` (or ``plugins``) and entry points; idempotent.
+
+    Raises:
+        UsageError: if a plug-in cannot be imported; or, without ``accept_config``, if code under test changed a
+            plug-in or the configuration in an earlier run.
+    """
+    from optest.core.extensions import load_extensions
+    from optest.core.trusted_files import refuse_changed_configuration
+
+    refuse_changed_configuration(accept=accept_config)
+    load_extensions(plugins)
+
+
+def configuration_watched() -> AbstractContextManager[None]:
+    """Return a context that prints changes of the configuration in its block; :func:`bootstrap` refuses them."""
+    from optest.core.trusted_files import configuration_watched as watched
+
+    return watched()
 
 
 @contextmanager
 def worker_server(options: Mapping[str, Any], default_jobs: int = 1) -> Iterator[ForkServer | None]:
-    """Yield a server for the workers of a run; None if it runs neither functions nor torch, or cannot fork workers."""
+    """Yield a server for the workers of a run; None if it runs neither functions nor torch, or cannot fork workers.
+
+    Without it each worker would import torch, which takes longer than a usual check of one function. The server imports
+    no user modules: each worker does, with its own files and threads, and in their present version.
+    """
     settings = resolve(options)
     functions = settings["function"] or ()
     is_torch = settings["backend"] == "torch" or any(map(_imports_torch, functions))
@@ -44,6 +67,8 @@ def worker_server(options: Mapping[str, Any], default_jobs: int = 1) -> Iterator
             load_object("optest.torch.driver:TensorCalls")
         server = None
         if len(os.listdir("/proc/self/task")) == 1:
+            from optest.process import ForkServer  # slow, and `import optest` does not need it
+
             server = ForkServer(_prepare, lambda argv: run(argv[4:]), variables)  # python -c CODE optest.core.worker …
     try:
         yield server

@@ -1,37 +1,47 @@
-"""Executors of a run: this process, warm workers, a fresh process for each case, or machines of a cluster."""
+"""Worker slots of a run: this process, warm workers, a fresh process for each case, devices, or a cluster."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import shutil
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import median
 from typing import Any
 
-from optest.api.dispatching import FINISH_S, Devices, device_requests, devices_of, explicit_parallel, listed
+from optest.api.earlier_runs import durations
 from optest.api.run_request import RunRequest, driver_options
 from optest.backends.worker_abilities import DeviceRequest, NeedsDevices, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
-from optest.core.devices import devices_held
+from optest.core.devices import Leases, command_of_this_process, devices_held
 from optest.core.dispatcher import Dispatcher
 from optest.core.executors import Executor, HasExecutor, InProcess
 from optest.core.interruption import Interruption
 from optest.core.messages import NotInWorker
+from optest.core.schedule import ScheduleRules, Unit
 from optest.core.session import Execution
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable, UsageError, plural
 from optest.guests import Guest, guests, run_hooks
 from optest.registry import load_object
 from optest.settings import Settings, environment, plugin_modules
-from optest.settings.platforms import PLATFORMS, Platform, get_platform, is_device
-from optest.settings.variables import worker_environment
+from optest.settings.platforms import PLATFORMS, Platform, device_ids, get_platform, is_device, share_of_devices
+from optest.settings.variables import leases_folder, worker_environment
 from optest.spec import TestCase
 from optest.store import RunDirectory
 
 _TIME = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>us|µs|ms|s|min|)")
+_FINISH_S = 10.0
+"""Time limit of a runtime for releasing its devices, in seconds."""
+_MOST_NAMED = 10
 _UNITS_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 
 
@@ -69,15 +79,15 @@ def worker_slots(request: RunRequest, directory: RunDirectory, interruption: Int
         return WorkerSlots(make=lambda _: executor, isolation="case", jobs=1)
     for guest in guests():
         if guest.machines and request.settings[guest.options[0].name]:
-            return _cluster_lanes(guest, request, directory)
+            return _cluster_slots(guest, request, directory)
     devices, requested = devices_of(request), request.settings["torch_device"]
     with ExitStack() as lease:
         if devices is None and request.device_share is None:
             lease.enter_context(
                 torch_device_held(requested, request.driver.device(), lambda: interruption.is_cancelled)
             )
-        lanes = _local_lanes(request, directory, interruption, devices)
-        return dataclasses.replace(lanes, close=lease.pop_all().close)
+        slots = _local_slots(request, directory, interruption, devices)
+        return dataclasses.replace(slots, close=lease.pop_all().close)
 
 
 def torch_device_held(
@@ -92,7 +102,7 @@ def torch_device_held(
     return devices_held(platform, [int(index) if index.isdecimal() else 0], is_closed)
 
 
-def _local_lanes(
+def _local_slots(
     request: RunRequest, directory: RunDirectory, interruption: Interruption, devices: Devices | None
 ) -> WorkerSlots:
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
@@ -101,7 +111,7 @@ def _local_lanes(
     elif isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
         if jobs > 1:
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
-        return _in_process_lane(request, directory, interruption)
+        return _in_process_slot(request, directory, interruption)
     options = _worker_options(request, directory, jobs)
     # A worker without a case would only cost its start.
     jobs = min(jobs, max(1, len(request.cases) * request.settings["rounds"]))
@@ -113,11 +123,11 @@ def _local_lanes(
         except NotInWorker as error:
             if isolation != "auto" or (jobs > 1 and request.settings.is_set("jobs")):
                 raise
-            lanes = _in_process_lane(request, directory, interruption)
+            slots = _in_process_slot(request, directory, interruption)
             note = f"in-process run: {str(error).splitlines()[0]}"
-            return dataclasses.replace(lanes, notes=(note, *lanes.notes))
+            return dataclasses.replace(slots, notes=(note, *slots.notes))
     return WorkerSlots(
-        make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}", request.forks),
+        make=lambda index: first if index == 0 else WorkerProcess(options, f"worker-{index}", request.forks),
         dispatcher=None if devices is None else partial(devices.dispatcher, request, options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
@@ -125,7 +135,7 @@ def _local_lanes(
     )
 
 
-def _cluster_lanes(guest: Guest, request: RunRequest, directory: RunDirectory) -> WorkerSlots:
+def _cluster_slots(guest: Guest, request: RunRequest, directory: RunDirectory) -> WorkerSlots:
     """Return worker slots on the cluster of an integration: as many as it has, unless an option limits them."""
     settings, requests, option = request.settings, _cluster_requests(request), guest.options[0]
     flag, where = option.flags[0], settings[option.name]
@@ -144,20 +154,27 @@ def _cluster_lanes(guest: Guest, request: RunRequest, directory: RunDirectory) -
         kinds = {case.id: requests.get(id(case)) for case in request.cases}
         lacks = {kind: lack for kind in set(kinds.values()) if (lack := cluster.lack(kind))}
         if lines := [f"{name} needs {lacks[kind]}" for name, kind in kinds.items() if kind in lacks]:
-            raise UsageError(f"no node of the cluster has the devices that cases need{listed(lines)}")
+            raise UsageError(f"no node of the cluster has the devices that cases need{_listed(lines)}")
         slots = cluster.slots(set(kinds.values()))
-        jobs = min(slots, explicit_parallel(settings) or slots, settings["jobs"] if settings.is_set("jobs") else slots)
-        options = dataclasses.replace(_worker_options(request, directory, jobs), finish_s=FINISH_S if requests else 0.0)
+        jobs = min(slots, _explicit_parallel(settings) or slots, settings["jobs"] if settings.is_set("jobs") else slots)
+        options = dataclasses.replace(
+            _worker_options(request, directory, jobs), finish_s=_FINISH_S if requests else 0.0
+        )
     except BaseException:
         cluster.close()
         raise
+
+    def widest_first(case: TestCase) -> tuple[Any, ...]:
+        needed = requests.get(id(case))
+        return () if needed is None else (-needed.count, needed.platform, needed.runtime)
+
     return WorkerSlots(
         make=lambda _: cluster.executor(options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
         notes=(f"on {plural(len(cluster.nodes()), 'node')} of a Ray cluster ({where})",),
-        # A worker keeps its devices for the next case of the same need; the widest first.
-        cases=sorted(request.cases, key=lambda case: _device_order(requests.get(id(case)))),
+        # A worker keeps its devices for the next case of the same need.
+        cases=sorted(request.cases, key=widest_first),
         notes_at_end=cluster.notes,
         close=cluster.close,
     )
@@ -167,16 +184,12 @@ def _cluster_requests(request: RunRequest) -> dict[int, DeviceRequest]:
     """Return the requests for devices by ``id(case)``: the driver's, else one for its own device if it is hardware."""
     if isinstance(request.driver, NeedsDevices):
         # Level and file do not matter for the choice of a node.
-        return {key: dataclasses.replace(x, level=2, file="") for key, x in device_requests(request).items()}
+        return {key: dataclasses.replace(x, level=2, file="") for key, x in _device_requests(request).items()}
     kind = (request.driver.device() or "").partition(":")[0]
     kind = "cuda" if kind == "gpu" else kind  # the name in JAX
     if kind not in PLATFORMS or not is_device(kind):
         return {}
     return {id(case): DeviceRequest(platform=kind, runtime="") for case in request.cases if case.skip is None}
-
-
-def _device_order(request: DeviceRequest | None) -> tuple[Any, ...]:
-    return () if request is None else (-request.count, request.platform, request.runtime)
 
 
 def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> WorkerOptions:
@@ -201,7 +214,7 @@ def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> 
     )
 
 
-def _in_process_lane(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> WorkerSlots:
+def _in_process_slot(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> WorkerSlots:
     executor = InProcess(
         request.driver,
         request.wants_every_measure,
@@ -274,3 +287,149 @@ def bench_notes(options: BenchOptions | None, jobs: int) -> tuple[str, ...]:
     """Return the note that parallel workers disturb timings, if they do."""
     note = f"timed while {jobs} workers share this machine: they disturb each other, so --jobs 1 is more exact"
     return () if options is None or jobs == 1 else (note,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """The devices of a run, the requests of cases by ``id(case)``, and the rules of the schedule."""
+
+    ids: tuple[int, ...]
+    requests: Mapping[int, DeviceRequest]
+    platforms: Sequence[Platform]
+    rules: ScheduleRules
+
+    def dispatcher(self, request: RunRequest, options: WorkerOptions, executions: Sequence[Execution]) -> Dispatcher:
+        """Return the dispatcher that assigns devices to executions; it starts workers with ``options``."""
+        numbers = count()
+
+        def make_worker(platform: Platform, ids: tuple[int, ...]) -> WorkerProcess:
+            mask = {platform.device_mask: ",".join(map(str, ids))} if platform.device_mask else {}
+            worker_options = dataclasses.replace(
+                options,
+                options={**options.options, "device_ids": list(ids)},
+                finish_s=_FINISH_S,
+                environment={**options.environment, **mask},
+            )
+            return WorkerProcess(worker_options, f"worker-{next(numbers)}")
+
+        return Dispatcher(
+            units=self._units(executions, request),
+            driver=request.driver,
+            ids=self.ids,
+            rules=self.rules,
+            leases=Leases(leases_folder(), self.platforms, command_of_this_process()),
+            make_worker=make_worker,
+        )
+
+    def _units(
+        self, executions: Sequence[Execution], request: RunRequest
+    ) -> dict[Unit, tuple[DeviceRequest, deque[Execution]]]:
+        """Return a unit for each case with its request and all of its rounds."""
+        rounds: dict[int, deque[Execution]] = {}
+        for execution in executions:
+            rounds.setdefault(id(execution.first), deque()).append(execution)
+        # On a single device units run in the order of the plan.
+        has_choice = len(self.ids) > 1
+        known = durations(Path(request.settings["runs_dir"]), request.cases) if has_choice else {}
+        usual_s = median(known.values()) if known else 1.0
+        units = {}
+        for index, repeated in enumerate(rounds.values()):
+            case = repeated[0].first
+            needed = self.requests.get(id(case)) or DeviceRequest(platform=self.platforms[0].name, runtime="")
+            unit = Unit(
+                index=index,
+                runtime=needed.runtime,
+                count=needed.count,
+                exclusive=needed.level > 2 or needed.count > 1,
+                file=needed.file if has_choice else "",
+                expected_s=len(repeated) * known.get(case.id, usual_s) if has_choice else 1.0,
+            )
+            units[unit] = needed, repeated
+        return units
+
+
+def is_scheduled(request: RunRequest) -> bool:
+    """Return whether a schedule of devices decides the order of cases: they need devices that no process shares."""
+    in_workers = request.settings["isolate"] != "none"
+    return request.device_share is None and in_workers and bool(_device_requests(request))
+
+
+def devices_of(request: RunRequest) -> Devices | None:
+    """Return the devices of a run; None if no case needs any, or simulations run in this process (for debuggers).
+
+    Raises:
+        UsageError: for contradictory options, a missing tool, or a case that needs more devices than there are.
+        UnknownName: for a platform that is not registered.
+    """
+    requests, settings = _device_requests(request), request.settings
+    if not requests:
+        return None
+    platforms = [get_platform(name) for name in dict.fromkeys(x.platform for x in requests.values())]
+    has_hardware, wrong = any(x.is_device for x in platforms), "is not for cases that need devices"
+    if settings["isolate"] == "none":
+        if not has_hardware:
+            return None
+        raise UsageError(f"--isolate none {wrong}, which run in workers; drop --isolate none")
+    if settings["jobs"] > 1:
+        raise UsageError(f"--jobs {wrong}; drop it, or limit their processes by --max-parallel")
+    all_ids = ids = device_ids(settings["device"])
+    if request.device_share is not None:
+        ids = share_of_devices(ids, *request.device_share)
+    for platform in platforms:
+        missing = [words[0] for words in (platform.probe, platform.reset) if words and not shutil.which(words[0])]
+        if missing:
+            raise UsageError(f"platform {platform.name} needs the program {missing[0]}, which is not found; install it")
+    needs = {case.id: requests[id(case)].count for case in request.cases if id(case) in requests}
+    too_wide = [f"{name} needs {needed}" for name, needed in needs.items() if needed > len(ids)]
+    if request.device_share is not None:
+        # The shares of workers may differ by one, but all workers must refuse the same cases.
+        workers, least = request.device_share[1], max(1, len(all_ids) // request.device_share[1])
+        too_wide = [f"{name} needs {needed}" for name, needed in needs.items() if needed > least]
+        if too_wide or (has_hardware and workers > len(all_ids)):
+            lack = "" if too_wide else "; two workers on hardware would wait for each other for ever"
+            raise UsageError(
+                f"pytest -n {workers} leaves each worker {least} of the {len(all_ids)} devices of --device"
+                f"{lack}{_listed(too_wide)}\n  drop -n: scenes run in parallel without it, too; or widen --device"
+            )
+    if too_wide:
+        by_default = "" if settings["device"] else " (the default)"
+        raise UsageError(
+            f"--device lists {plural(len(ids), 'device')}{by_default}, but cases need more: {','.join(map(str, ids))}"
+            f"{_listed(too_wide)}\n"
+            "  widen --device, or reduce the device_count of these cases"
+        )
+    # Timed cases must not share a processor, nor simulations outnumber the processors.
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usual = len(ids) if has_hardware else max(1, min(processors, len(ids)))
+    max_parallel = _explicit_parallel(settings) or usual
+    rules = ScheduleRules(
+        max_parallel=1 if settings["bench"] and not has_hardware else max_parallel,
+        backfill=settings["schedule"] == "backfill",
+        one_runtime=any(x.one_runtime_per_process for x in platforms),
+    )
+    return Devices(ids=ids, requests=requests, platforms=platforms, rules=rules)
+
+
+def _device_requests(request: RunRequest) -> dict[int, DeviceRequest]:
+    """Return the requests for devices by ``id(case)``, without skipped cases."""
+    driver = request.driver
+    if not isinstance(driver, NeedsDevices):
+        return {}
+    requests = {id(case): driver.devices_of(case) for case in request.cases if case.skip is None}
+    return {key: needed for key, needed in requests.items() if needed is not None}
+
+
+def _listed(lines: Sequence[str]) -> str:
+    """Return up to ten lines, indented for the end of a message, and the number of the others."""
+    more = [f"and {len(lines) - _MOST_NAMED} others"] if len(lines) > _MOST_NAMED else []
+    return "".join(f"\n  {line}" for line in [*lines[:_MOST_NAMED], *more])
+
+
+def _explicit_parallel(settings: Settings) -> int | None:
+    """Return the number of ``--max-parallel``, None for ``auto``; raise ``UsageError`` for any other text and for 0."""
+    text = settings["max_parallel"]
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--max-parallel is {text!r}, expected auto, or a number of processes from 1 on")
+    return int(text)
