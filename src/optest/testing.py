@@ -30,8 +30,9 @@ from optest.core.verdicts import verdict_of
 from optest.errors import InternalError, PlanError, UnknownName, UsageError
 from optest.numerics import Array, dtype_of, is_known, widen
 from optest.operators import operators
-from optest.plan import CaseRequest, PlanHost, build_cases
-from optest.plan.from_samples import plan_of_entries
+from optest.plan.layers import PlanHost
+from optest.plan.make_case import build_case
+from optest.plan.values import GeneratorChoice, Layout, Misfit, read_tolerances
 from optest.registry import load_object
 from optest.reporting.explain import explain
 from optest.spec import (
@@ -39,6 +40,7 @@ from optest.spec import (
     BackendTarget,
     DType,
     Fault,
+    Fill,
     Layer,
     Numerics,
     OperatorDescriptor,
@@ -208,8 +210,9 @@ def _read_tensor(name: str, value: Any) -> _Tensor:
         device = "cpu"
     if not array.size:
         return _Tensor(name, array, device)
-    reaches = [(size - 1) * step for size, step in zip(array.shape, strides, strict=True)]
-    low, high = sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches)
+    low = high = 0
+    for size, step in zip(array.shape, strides, strict=True):
+        low, high = low + min((size - 1) * step, 0), high + max((size - 1) * step, 0)
     return _Tensor(name, array, device, (address + low, address + high + array.itemsize), is_copy=address != start)
 
 
@@ -427,14 +430,16 @@ def _build_case(
     tolerance: Mapping[str, Any] | None,
     driver: _FinishedDriver,
 ) -> TestCase:
-    """Build the case of ``op`` as from a plan; the fill of each argument holds its index in ``inputs`` as ``place``.
+    """Build the case of ``op``; the fill of each argument holds its index in ``inputs`` as ``place``.
 
     Raises:
         UsageError: with all faults of operator, inputs, attributes and tolerance.
     """
     if not isinstance(op, str):
         raise UsageError(f"op is {op!r}, expected the name of an operator: 'softmax'")
-    load_extensions()
+    # The user's extensions may define it.
+    if op not in operators and operators.spelling(op) is None:
+        load_extensions()
     try:
         operator = operators.spelling(op) or operators.get(op)
     except UnknownName as error:
@@ -444,38 +449,37 @@ def _build_case(
     known = [parameter.name for parameter in operator.tensors.inputs]
     if len(inputs) > len(known) and not operator.tensors.is_variadic:
         raise UsageError(f"{op} has {len(inputs)} inputs, expected at most {len(known)}: {', '.join(known)}")
+    fills = {x.name: Fill(kind="argument", parameters={"place": index}) for index, x in enumerate(inputs)}
     entry: dict[str, Any] = {
         "op": op,
-        "shapes": {x.name: _plan_shape(x.array) for x in inputs},
-        "dtypes": {x.name: dtype_of(x.array.dtype).name for x in inputs},
-        "generator": {x.name: {"fill": "argument", "place": index} for index, x in enumerate(inputs)},
+        "shapes": {x.name: _layout_of(x.array) for x in inputs},
+        "dtypes": {x.name: dtype_of(x.array.dtype) for x in inputs},
+        "generator": GeneratorChoice(by_tensor=fills),
         "attributes": {name: _plan_value(value) for name, value in attributes.items()},
-        "tolerance": tolerance,
     }
-    document = plan_of_entries([{key: value for key, value in entry.items() if value}], "assert_right")
     host = PlanHost(operators=operators, target=driver.target(), check_fill=lambda _: None)
     try:
-        (case,) = build_cases(document, CaseRequest(), host)
+        if tolerance:
+            entry["tolerance"] = read_tolerances(tolerance)
+        return build_case(entry, host)
     except PlanError as error:
-        lines = ["\n  ".join(filter(None, (f"{op}: {x.message}", x.hint))) for x in error.problems]
-        raise UsageError("\n".join(dict.fromkeys(lines))) from None
-    return case
+        problems = [(x.message, x.hint) for x in error.problems]
+    except Misfit as error:
+        problems = [(x.message, x.hint) for x in error.all_below()]
+    lines = ["\n  ".join(filter(None, (f"{op}: {message}", hint))) for message, hint in problems]
+    raise UsageError("\n".join(dict.fromkeys(lines)))
 
 
-def _plan_shape(array: Array) -> Any:
-    """Return the shape as a list; for an array that is not row-major, with its strides and offset in elements.
+def _layout_of(array: Array) -> Layout:
+    """Return the shape; for an array that is not row-major, with its strides and offset in elements.
 
-    Strides that are no multiple of the element size cannot be written in a plan: the shape only is returned.
+    Strides that are no multiple of the element size are left out, as no case can have them.
     """
-    steps = [step // array.itemsize for step in array.strides]
-    shape = list(array.shape)
     if array.flags.c_contiguous or any(step % array.itemsize for step in array.strides):
-        return shape
-    return {
-        "shape": shape,
-        "strides": steps,
-        "offset": sum((size - 1) * -step for size, step in zip(shape, steps, strict=True) if step < 0 < size),
-    }
+        return Layout(array.shape)
+    steps = tuple(step // array.itemsize for step in array.strides)
+    offset = sum((size - 1) * -step for size, step in zip(array.shape, steps, strict=True) if step < 0 < size)
+    return Layout(array.shape, steps, offset)
 
 
 def _plan_value(value: Any) -> Any:
@@ -565,18 +569,17 @@ def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendResul
     if verdict.status is Status.PASSED and not any(measure.compared for measure in verdict.measures):
         reason = Reason.NOTHING_COMPARED
         verdict = replace(verdict, status=Status.FAILED, reason=reason, evidence=None, message=_NOTHING)
+    if verdict.reason in _OF_THE_CALLER or verdict.status is Status.UNCHECKED:
+        raise UsageError(f"{case.descriptor.name}: {verdict.message}")
+    if verdict.status not in BAD_STATUSES:
+        return
     result = result_of(case, verdict)
     if driver.wanted is not None:
         words = [f"{spec.dtype}[{format_shape(spec.shape)}]" for spec in case.outputs]
         words = words if len(words) <= _SHOWN else [*words[: _SHOWN - 1], f"{len(words) - _SHOWN + 1} more"]
         result = replace(result, id=f"assert_close({', '.join(words)})", reference="expected")
     text = "\n".join(explain(result))
-    if verdict.reason is Reason.INTERNAL:
-        raise InternalError(text)
-    if verdict.reason in _OF_THE_CALLER or verdict.status is Status.UNCHECKED:
-        raise UsageError(f"{case.descriptor.name}: {verdict.message}")
-    if verdict.status in BAD_STATUSES:
-        raise AssertionError(text)
+    raise InternalError(text) if verdict.reason is Reason.INTERNAL else AssertionError(text)
 
 
 def _order_outputs(case: TestCase, outputs: Sequence[_Tensor], fault: Fault | None = None) -> BackendResult:

@@ -9,11 +9,11 @@ import sys
 import tracemalloc
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from optest.core.border import Border
 from optest.core.reference_functions import CHANGES_NOTHING
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.operators.signature_samples import SignatureSamples, Trial, signature_samples
+from optest.plan.select import glob_filter
 from optest.registry import load_object
 from optest.spec import TIERS, Fault, OperatorDescriptor, Reason, Sample, TensorSpec, Tier, UnfitArguments
 from optest.spec.case import GRAPH
@@ -39,6 +40,29 @@ _LIBRARY_FOLDERS = "|".join(
 _MOST_REFUSED = 8_000
 # Graphs depend on attributes and dtypes more than on sizes; so many calls are captured for each of the two.
 _GRAPHS = 6
+
+WantedSample: TypeAlias = Callable[[Sample, str], bool]
+
+
+def sample_filter(globs: Sequence[str], case_sets: Collection[str], dtypes: Collection[str]) -> WantedSample | None:
+    """Return a function of a sample and the beginning of its case's id that is false only if a filter drops the case.
+
+    Return None if no filter is set.
+    """
+    by_id = glob_filter(globs)
+    if by_id is None and not case_sets and not dtypes:
+        return None
+
+    def may_be_selected(sample: Sample, head: str) -> bool:
+        if case_sets and sample.case_set not in case_sets:
+            return False
+        named = sample.case.get("dtypes")
+        # Inputs without a named dtype get theirs when the case is built.
+        if dtypes and isinstance(named, Mapping) and named.keys() >= sample.case.get("shapes", {}).keys():
+            return not {*dtypes}.isdisjoint(named.values()) and (by_id is None or by_id(head, False))
+        return by_id is None or by_id(head, False)
+
+    return may_be_selected
 
 
 def selection(driver: BackendDriver) -> Callable[[Sample], bool]:

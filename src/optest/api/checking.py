@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api.baseline import offered_promises, offers, require_new
-from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
+from optest.api.case_sets import WantedSample, by_signature, graph_samples, sample_filter, selection, smoke_samples
 from optest.api.compared_functions import as_compared_functions, shape_options, with_case_sets
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of, samples_of
@@ -24,6 +24,8 @@ from optest.api.run_request import (
     RunRequest,
     configure,
     driver_named,
+    expectations_of,
+    first_selection,
     nothing_selected,
     selected,
     with_backend_of_options,
@@ -60,7 +62,6 @@ from optest.guests import guests
 from optest.operators import operators
 from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest, PlanHost, request_from
-from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.plan.programs import Programs, read_programs
 from optest.plan.tolerance_files import TORCH_PARITY
@@ -80,6 +81,7 @@ from optest.spec import (
     CaseResult,
     OperatorDescriptor,
     RunSummary,
+    Sample,
     Status,
     TestCase,
     Tier,
@@ -140,9 +142,12 @@ def check(
         run, by_id = request.run, {case.id: case for case in request.run.cases}
         promises = offered_promises(results, by_id, run.driver)
         accepted = (*promises, *offers(results, run.driver.name), *_suggestions(results), *sorted(learned))
-        notes = [
-            (note, "dim") for note in (*accepted, *_notes(request, results), *_other_references(settings, results))
+        counts = Counter(x.detail for result in results for x in result.verdict.checks if x.name == BY_BACKEND.name)
+        others = [
+            f"expected outputs of {plural(count, 'case')}: from {detail}" for detail, count in counts.most_common()
         ]
+        of_other_references = others if settings["reference"] else []
+        notes = [(note, "dim") for note in (*accepted, *_notes(request, results), *of_other_references)]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())
             table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
@@ -171,14 +176,6 @@ def check(
     with with_second_opinion(dataclasses.replace(request.run, forks=forks)) as revised:
         outcome = run_cases(revised, stream=out, terminal=reporter)
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
-
-
-def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list[str]:
-    """Return for each reason how many expected outputs come from another source than ``--reference``."""
-    if not settings["reference"]:
-        return []
-    counts = Counter(check.detail for x in results for check in x.verdict.checks if check.name == BY_BACKEND.name)
-    return [f"expected outputs of {plural(count, 'case')}: from {detail}" for detail, count in counts.most_common()]
 
 
 def _suggestions(results: Sequence[CaseResult]) -> Iterator[str]:
@@ -263,7 +260,8 @@ def check_request(options: Mapping[str, Any], driver: BackendDriver | None = Non
         configure(driver, settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
-    expectations = _expectations(settings, driver)
+    shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
+    expectations = expectations_of(settings, driver, () if shipped is None else [(shipped, None)])
     capabilities: Any = driver.capabilities if isinstance(driver, DeclaresCapabilities) else {}
     if not isinstance(capabilities, Mapping) or not all(isinstance(x, Capability) for x in capabilities.values()):
         raise UsageError(
@@ -282,9 +280,17 @@ def check_request(options: Mapping[str, Any], driver: BackendDriver | None = Non
             raise UsageError("\n  ".join([message, *_remedies(name, function)]))
     chosen, lacking = _supported(driver, _chosen_operators(settings["op"] or [*named]), programs)
     chosen, compared = with_case_sets(chosen, _case_request(settings), settings["function"] or ())
-    built = _built_cases(chosen, settings, target, driver, programs)
-    every = [case for operator in built for case in operator.cases]
-    cases, notes = _selected_cases([*every, *_baselines(every, driver, settings)], settings)
+
+    def built_and_selected(wanted: WantedSample | None) -> tuple[list[CasesOfSamples], list[TestCase], tuple[str, ...]]:
+        """Return the built cases, those that the options select, and notes about the choice."""
+        built = _built_cases(chosen, settings, target, driver, programs, wanted)
+        every = [case for operator in built for case in operator.cases]
+        return built, *_selected_cases([*every, *_baselines(every, driver, settings)], settings)
+
+    dtypes = {x.name for x in _case_request(settings).dtypes}
+    built, cases, notes = first_selection(
+        built_and_selected, settings, sample_filter(settings["case"], settings["case_set"], dtypes)
+    )
     kept = {case.id for case in cases}
     if group := settings["group"]:
         cases = [dataclasses.replace(case, mode=GRAPH if f"{SET_TAG}{GRAPH}" in case.tags else group) for case in cases]
@@ -396,8 +402,9 @@ def _built_cases(
     target: BackendTarget,
     driver: BackendDriver,
     programs: Programs,
+    wanted: WantedSample | None = None,
 ) -> list[CasesOfSamples]:
-    """Build the cases of all operators that have samples or a signature that implies some.
+    """Build the `wanted` cases of all operators that have samples or a signature that implies some.
 
     Raises:
         NothingSelected: if no operator has samples.
@@ -410,7 +417,8 @@ def _built_cases(
             f"  none follow from the signature: {'; '.join(dict.fromkeys(by_signature(op).how for op in chosen))}\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
-    built = [_cases_of(x, settings, target, driver, programs.options_by_operator.get(x.name)) for x in with_samples]
+    sections = programs.options_by_operator
+    built = [_cases_of(x, settings, target, driver, sections.get(x.name), wanted) for x in with_samples]
     cases = [case for operator in built for case in operator.cases]
     problems = [(case.descriptor.name, x) for case in cases for x in config_problems(driver, case)]
     if programs.source:
@@ -465,15 +473,6 @@ def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[s
     return pairs
 
 
-def _expectations(settings: Settings, driver: BackendDriver) -> Expectations:
-    """Read the driver's expectations and the user's; a line of the user replaces one of the same name."""
-    shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
-    paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
-    return Expectations.merge(
-        read_expectations(path, operators=operators, versions=driver.versions()) for path in paths
-    )
-
-
 def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
     """Return the operators of these names or aliases, by default all, in the order of the catalogue."""
     if not names:
@@ -490,8 +489,9 @@ def _cases_of(
     target: BackendTarget,
     driver: BackendDriver,
     section: Mapping[str, Any] | None = None,
+    wanted: WantedSample | None = None,
 ) -> CasesOfSamples:
-    """Build the cases of an operator; ``section`` is the config of the program that the driver runs for it."""
+    """Build the ``wanted`` cases of an operator; ``section`` is the config of the program that runs it."""
     explicit, reference = _case_request(settings), _reference_path(descriptor, settings["reference"])
     of_all = CaseRequest(
         seed=explicit.seed,
@@ -510,9 +510,15 @@ def _cases_of(
     samples = [*samples, *graph_samples(driver, samples)] if settings["group"] == VALIDATION else samples
     tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
     smoke = smoke_samples(samples, [x.name for x in explicit.dtypes]) if tiers == (Tier.SMOKE,) else []
-    kept = {id(x) for x in (*smoke, *(x for x in samples if x.tier in tiers))}
-    is_selected = selection(driver) if settings["group"] == VALIDATION else lambda _: True
-    return cases_of_samples(descriptor, samples, request, host, wanted=lambda x: id(x) in kept and is_selected(x))
+    kept = {id(x) for x in smoke} | {id(x) for x in samples if x.tier in tiers}
+    is_in_group = selection(driver) if settings["group"] == VALIDATION else None
+
+    def is_built(sample: Sample, head: str) -> bool:
+        if id(sample) not in kept or (is_in_group is not None and not is_in_group(sample)):
+            return False
+        return wanted is None or wanted(sample, head)
+
+    return cases_of_samples(descriptor, samples, request, host, wanted=is_built)
 
 
 def _reference_path(descriptor: OperatorDescriptor, reference: str | None) -> str | None:

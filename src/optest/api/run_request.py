@@ -8,10 +8,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, requested_options, rerun_of, what_failed
 from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
@@ -38,9 +39,8 @@ from optest.plan.backend_options import configured_backends, unused_options
 from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.request import OF_CASES
-from optest.plan.select import parse_shard, select, sorted_by_priority
-from optest.plan.tolerance_files import read_tolerances
-from optest.plan.tolerances import with_signed_zeros
+from optest.plan.select import Wanted, glob_filter, parse_shard, select, sorted_by_priority
+from optest.plan.tolerance_files import read_tolerances, with_signed_zeros
 from optest.process import ForkServer
 from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, config_file, environment, plugin_modules, resolve
@@ -48,6 +48,7 @@ from optest.spec import BackendTarget, TestCase, Verdict
 from optest.store import write_atomically
 
 Revise = Callable[[TestCase, Verdict], Verdict]
+_Selection = TypeVar("_Selection", bound="tuple[Any, ...]")
 
 
 def _unchanged(_: TestCase, verdict: Verdict) -> Verdict:
@@ -120,13 +121,14 @@ def run_request(
     accept = bool(options.get("accept_config"))
     refuse_changed_configuration(accept=accept)
     options = as_in_the_earlier_run(options)
-    if sources := resolve(options)["source"]:
+    without_plan = resolve(options)
+    if without_plan["source"]:
         from optest.scenes.cases import find_modules_beside
 
-        find_modules_beside(sources)
+        find_modules_beside(without_plan["source"])
     bootstrap(accept_config=accept)
-    files = _read_plans(resolve(options))
-    settings, backend_notes = _settings_with_backend(options, files)
+    files = _read_plans(without_plan)
+    settings, backend_notes = _settings_with_backend(options, without_plan, files)
     _require_a_selection(files, settings)
     chip: str | None = settings["chip"]
     if files.document is not None and settings.origin("chip").origin <= Origin.PLAN < settings.origin("backend").origin:
@@ -144,13 +146,19 @@ def run_request(
     target = backend_manager.target(driver, chip, settings["variant"])
     request = with_driver_options(driver, _case_request(settings))
     host = _host(settings, driver, target, imports_hooks=imports_hooks)
-    build = partial(build_cases, request=request, host=host)
-    every, files = _cases_of_files(build, files, leaves_wrong_files_out)
-    for hooks in run_hooks():
-        every = hooks.apply_options(every, settings)
-    chosen, order_notes = _after_earlier_run(sorted_by_priority(selected(every, settings)), every, settings)
+
+    def built_and_selected(wanted: Wanted | None) -> tuple[list[TestCase], list[TestCase], _CaseFiles]:
+        """Return the built cases, those that the options select, and their files."""
+        build = partial(build_cases, request=request, host=host, wanted=wanted)
+        every, kept_files = _cases_of_files(build, files, leaves_wrong_files_out)
+        for hooks in run_hooks():
+            every = hooks.apply_options(every, settings)
+        return every, sorted_by_priority(selected(every, settings)), kept_files
+
+    every, chosen, files = first_selection(built_and_selected, settings, glob_filter(settings["case"]))
+    chosen, order_notes = _after_earlier_run(chosen, every, settings)
     chosen, tolerance_notes = with_tolerances(chosen, settings)
-    expectations = _expectations(settings, files.document, driver)
+    expectations = expectations_of(settings, driver, files.document.expectations() if files.document else ())
     known = known_differences(driver) if files.sources else _unchanged
     sources = files.sources if leaves_wrong_files_out else ()
     for_pytest = [note for document in sources for note in document.collected.notes_of_runs]
@@ -202,7 +210,9 @@ def _require_a_selection(files: _CaseFiles, settings: Settings) -> None:
         )
 
 
-def _settings_with_backend(options: Mapping[str, Any], files: _CaseFiles) -> tuple[Settings, tuple[str, ...]]:
+def _settings_with_backend(
+    options: Mapping[str, Any], without_plan: Settings, files: _CaseFiles
+) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings including the plan's, and notes; without a named backend, select the configured one.
 
     Raise ``UsageError`` if several backends are configured and none is named.
@@ -211,7 +221,7 @@ def _settings_with_backend(options: Mapping[str, Any], files: _CaseFiles) -> tup
     names = {document.collected.backend for document in files.sources}
     of_sources = {"backend": names.pop()} if len(names) == 1 else {}
     of_plan = document.options() if document is not None else of_sources
-    configured = configured_backends(document, _case_request(resolve(options))) if "backend" not in of_plan else {}
+    configured = configured_backends(document, _case_request(without_plan)) if "backend" not in of_plan else {}
     known = {name: where for name, where in configured.items() if name in backend_manager.names()}
     if len(known) == 1:
         of_plan["backend"] = next(iter(known))
@@ -310,12 +320,31 @@ def selected(cases: Sequence[TestCase], settings: Settings) -> list[TestCase]:
     )
 
 
-def _expectations(settings: Settings, document: PlanDocument | None, driver: BackendDriver) -> Expectations:
-    """Read the expectations of the command line for all cases, and of each plan for the files that it includes."""
+def first_selection(
+    built_and_selected: Callable[[Any], _Selection], settings: Settings, wanted: Callable[..., bool] | None
+) -> _Selection:
+    """Return the built and the selected cases; build only cases that are `wanted`, all if none of these is selected.
+
+    Errors are always those about all cases, and ``--rerun-failed`` compares with all.
+    """
+    if wanted is not None and not settings["rerun_failed"]:
+        with suppress(UsageError, NothingSelected):
+            if (selection := built_and_selected(wanted))[1]:
+                return selection
+    return built_and_selected(None)
+
+
+def expectations_of(
+    settings: Settings, driver: BackendDriver, files: Sequence[tuple[str, frozenset[str] | None]]
+) -> Expectations:
+    """Read expectation files and then those of ``--expectations``, whose lines replace others of the same name.
+
+    Each of ``files`` is for the cases of some plans; None is for all cases, as those of the command line are.
+    """
     read = partial(read_expectations, operators=operators, versions=driver.versions())
-    of_plans = document.expectations() if document is not None else ()
+    of_command_line = [(file, None) for file in settings["expectations"] or ()]
     return Expectations.merge(
-        [*(read(file).of_files(plans) for file, plans in of_plans), *map(read, settings["expectations"] or ())]
+        read(file) if plans is None else read(file).of_files(plans) for file, plans in (*files, *of_command_line)
     )
 
 

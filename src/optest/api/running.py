@@ -44,7 +44,7 @@ from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.reporting.terminal import TerminalReporter
-from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
+from optest.settings import Origin, environment, plugin_modules, resolve, variables_set
 from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
@@ -323,7 +323,12 @@ def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> 
         return ""
     settings, options = request.settings, case_options_of(request.driver)
     case = without_usual_deadline(case, settings)
-    arguments = of_driver or _group_arguments(case, settings) or command_line(_without_options(case, options))
+    of_group: list[str] = []
+    if case.mode != FORWARD:
+        # A case of `--group` computes no values.
+        of_group = ["check", "--backend", case.backend.name, "--group", VALIDATION, "--op", case.descriptor.name]
+        of_group += ["--case", case.id, "--tier", settings["tier"], "--seed", str(case.seed)]
+    arguments = of_driver or of_group or command_line(_without_options(case, options))
     flags = driver_flags(settings)
     if arguments is None:
         flags = [] if options else flags
@@ -347,14 +352,6 @@ def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> 
     search = os.pathsep.join(dict.fromkeys([*entries, *_import_folders(request.plugins)]))
     variable = f"PYTHONPATH={shlex.quote(search)} " if search else ""
     return f"{variable}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
-
-
-def _group_arguments(case: TestCase, settings: Settings) -> list[str]:
-    """Return the arguments of ``check`` for a case of ``--group``, which computes no values; [] for other cases."""
-    if case.mode == FORWARD:
-        return []
-    names = ["--op", case.descriptor.name, "--case", case.id, "--tier", settings["tier"], "--seed", str(case.seed)]
-    return ["check", "--backend", case.backend.name, "--group", VALIDATION, *names]
 
 
 def _without_options(case: TestCase, options: Mapping[str, Any]) -> TestCase:

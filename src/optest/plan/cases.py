@@ -9,29 +9,35 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optest.errors import UnknownName, UsageError
 from optest.plan.backend_options import check_backend_names, config_place, foreign_options_hint
 from optest.plan.expansion import Expansion
-from optest.plan.fills import FillCheck
-from optest.plan.layers import Entry, PlanContext, PlanHost, Statement, contexts_of
+from optest.plan.layers import FLAGS, Entry, FillCheck, PlanContext, PlanHost, Statement, merge_deeply
 from optest.plan.make_case import applicable, make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators
-from optest.plan.problems import Ledger
+from optest.plan.problems import Ledger, Place
 from optest.plan.product import Product, report_progress
 from optest.plan.request import CaseRequest
-from optest.plan.untrusted import refuse_untrusted
+from optest.plan.select import Wanted
+from optest.plan.untrusted import allowed_folders, refuse_untrusted
+from optest.plan.values import Layout, ToleranceChoice, read_generator
 from optest.plan.yaml_source import Path
-from optest.spec import TestCase
+from optest.spec import BackendTarget, TestCase
 from optest.spec.construct import collection_paused
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
 
 
-def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanHost) -> list[TestCase]:
+def build_cases(
+    document: PlanDocument | None, request: CaseRequest, host: PlanHost, wanted: Wanted | None = None
+) -> list[TestCase]:
     """Return the cases of a plan with the command line's overrides, and one for each `--op` that it does not cover.
+
+    Cases that are not `wanted` are not built, and problems that only building shows are not reported for them;
+    the ids of the others are the same as without this filter.
 
     Raises:
         PlanError: with all problems of the files, their cases and the flags, in the order of lines.
@@ -43,10 +49,10 @@ def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanH
     documents = document.family() if document is not None else []
     # A large plan allocates millions of objects that live on.
     with collection_paused():
-        contexts = contexts_of(document, request, FillCheck(host, ledger))
+        contexts = _contexts_of(document, request, FillCheck(host, ledger))
         known = KnownOperators(host.operators, ledger)
         selection = _Selection(request, known)
-        gathering = _Gathering(known, selection)
+        gathering = _Gathering(known, selection, wanted)
         for context in contexts:
             with ledger.reading(context.source):
                 gathering.take_plan(context)
@@ -98,12 +104,15 @@ class _Selection:
 class _Gathering:
     """Collector of the cases of all plans in order, with the name of each."""
 
-    def __init__(self, known: KnownOperators, selection: _Selection) -> None:
+    def __init__(self, known: KnownOperators, selection: _Selection, wanted: Wanted | None) -> None:
         self._known = known
         self._selection = selection
+        self._wanted = wanted
         self._cases: list[TestCase] = []
         # The name of each case; "" if the user wrote it.
         self._names: list[str] = []
+        # Names that the user wrote for cases that are not built.
+        self._unbuilt: set[str] = set()
 
     def take_plan(self, context: PlanContext) -> None:
         """Add the cases of one plan. A case with a problem is checked as far as possible and may be left out."""
@@ -117,8 +126,13 @@ class _Gathering:
                 self._take_product(context, document.products[index], entry["op"], path)
             else:
                 operator = self._known.get(entry["op"], (*path, "op"))
-                if operator is not None and self._selection.takes(operator):
-                    self._take_statement(Statement(operator, path, context, entry))
+                if operator is None or not self._selection.takes(operator):
+                    continue
+                name = entry.get("name", "")
+                if self._wanted is not None and not self._wanted(name or operator.id_head, bool(name)):
+                    self._unbuilt.update([name] if name else ())
+                    continue
+                self._take_statement(Statement(operator, path, context, entry))
 
     def take_flags(self, context: PlanContext) -> None:
         """Add one case for each operator of `--op` that no plan covers."""
@@ -135,7 +149,7 @@ class _Gathering:
             self._known.get(op, (*path, "op"))
             return
         combinations = math.prod(len(axis.rows) for axis in product.axes)
-        expansion = Expansion(product, context, self._known, self._selection.takes)
+        expansion = Expansion(product, context, self._known, self._selection.takes, self._wanted)
         where = context.document.where(path) if context.document is not None else ""
         unit = f"of {combinations:,} combinations"
         # The entry of a combination is assembled only for a problem.
@@ -160,10 +174,11 @@ class _Gathering:
     def with_unique_ids(self) -> list[TestCase]:
         """Return the cases; a repeated generated name gets the suffix `#2`, `#3` and so on."""
         unique = self._cases
-        if len(set(self._names)) == len(unique) and all(self._names):
+        if len(set(self._names)) == len(unique) and all(self._names) and not self._unbuilt:
             return unique
         # Names that users wrote are never changed.
         taken = {case.name: 1 for case, name in zip(unique, self._names, strict=True) if not name}
+        taken |= dict.fromkeys(self._unbuilt, 1)
         for index, name in enumerate(self._names):
             if not name:
                 continue
@@ -202,3 +217,97 @@ def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledg
                     ledger.unknown(
                         ("defaults", "tolerance", name), UnknownName("output of any operator in the plan", name, names)
                     )
+
+
+def _contexts_of(document: PlanDocument | None, request: CaseRequest, fills: FillCheck) -> list[PlanContext]:
+    """Return the context of each plan, included ones first; note problems of flags and backends."""
+    host, ledger = fills.host, fills.ledger
+    flags = _flags_of(request, ledger)
+    config = _flags_of(request.below, ledger) if request.below is not None else {}
+    config_keys = [*config, *(key for key in ("backend", "chip") if getattr(request.below, key, None))]
+    with ledger.reading(document.source if document is not None else None):
+        target = _target(document, request, host, ledger)
+    for plan in document.family()[:-1] if document is not None else ():
+        assert document is not None
+        # A run has one backend: an included plan may name it, but no other.
+        for key in ("backend", "chip"):
+            named, required = getattr(plan, key), getattr(document, key) or ("numpy" if key == "backend" else "")
+            if key in plan.model_fields_set and named != required and not getattr(request, key):
+                with ledger.reading(plan.source):
+                    used = f"is {required!r}" if required else "is not set"
+                    message = f"{key} is {named!r}, but {used} in {document.path}, and a run has one {key}"
+                    ledger.problem((key,), message, f"write {key}: {named} in {document.path}, or add --{key}")
+    folders = allowed_folders(document, flags) if request.untrusted else ()
+    return [
+        PlanContext(
+            document=plan,
+            request=request,
+            host=host,
+            target=target or BackendTarget(name="unknown"),
+            is_target_known=target is not None,
+            flags=flags,
+            allowed_folders=folders,
+            config=config,
+            origins={**dict.fromkeys(config_keys, request.where_below), **_default_origins(plan, document)},
+            ledger=ledger,
+            fills=fills,
+        )
+        for plan in (document.family() if document is not None else [None])
+    ]
+
+
+def _flags_of(request: CaseRequest, ledger: Ledger) -> dict[str, Any]:
+    """Return the flags in the form of a case; note a problem for an incomplete backend_config key."""
+    attributes: dict[str, Any] = {}
+    config: dict[str, Any] = dict(request.backend_config)
+    for key, value in request.attributes.items():
+        head, *steps = key.split(".")
+        if head != "backend_config":
+            attributes[key] = value
+        elif len(steps) < 2 or not all(steps):
+            hint = "for example --attr backend_config.ascend.workdir=build"
+            ledger.problem("--attr", f"{key} names no option, expected backend_config.BACKEND.OPTION", hint)
+        else:
+            nested = value
+            for step in reversed(steps):
+                nested = {step: nested}
+            config = merge_deeply(config, nested)
+    generator, tolerance = request.generator, request.tolerance
+    values = {
+        "dtypes": request.dtypes or None,
+        "shapes": {name: Layout(shape) for name, shape in request.shapes.items()} or None,
+        "attributes": attributes or None,
+        "backend_config": config or None,
+        "generator": read_generator(generator) if generator else None,
+        "reference": request.reference,
+        "tolerance": ToleranceChoice(every=tolerance) if tolerance is not None else None,
+        "seed": request.seed,
+        "timeout": request.timeout_s,
+        "retries": request.retries,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _target(
+    document: PlanDocument | None, request: CaseRequest, host: PlanHost, ledger: Ledger
+) -> BackendTarget | None:
+    """Return the backend of the run; None if it is unknown, which the ledger or the plan's problems report."""
+    if document is not None and not request.backend and not {"backend", "chip"}.isdisjoint(document.unread(())):
+        return None
+    if isinstance(host.target, BackendTarget):
+        return host.target
+    error = host.target
+    key = "chip" if isinstance(error, UnknownName) and error.kind.startswith("chip") else "backend"
+    place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
+    ledger.error(place, error)
+    return None
+
+
+def _default_origins(plan: PlanDocument | None, main: PlanDocument | None) -> dict[str, str]:
+    """Return the positions of the plan's seed and defaults, and of the main plan's backend."""
+    if plan is None or main is None:
+        return {}
+    origins: dict[str, str] = {key: main.where((key,)) for key in ("backend", "chip") if key in main.model_fields_set}
+    if "seed" in plan.model_fields_set:
+        origins["seed"] = plan.where(("seed",))
+    return origins | {key: f"{plan.where(('defaults', key))} defaults" for key in plan.defaults}

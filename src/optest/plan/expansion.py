@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from operator import itemgetter
-from typing import Any, TypeAlias, TypeVar
 
-from optest.plan.layers import PlanContext, Statement
+from optest.plan.layers import CommonParts, PlanContext, Statement
 from optest.plan.make_case import make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators
 from optest.plan.product import Product, Rows, Unit
+from optest.plan.select import Wanted
 from optest.plan.values import Layout
 from optest.spec import TestCase
 
-_T = TypeVar("_T")
 # Keys that a case's identifier shows.
 _ShownKeys = ("op", "dtypes", "shapes", "attributes")
-# A selector of the rows that a part depends on, None if no two combinations share it; and the parts by these rows.
-_Part: TypeAlias = "tuple[Callable[[Rows], Any] | None, dict[Any, Any]]"
 
 # Faulty combinations after which a product stops: enough to explain the mistake; a product may have a million.
 MAX_FAULTS = 1000
-
-
-class CommonParts:
-    """Cache of case parts that combinations of one operator share, by the rows of the axes that a part depends on."""
-
-    def __init__(self, product: Product) -> None:
-        self._product = product
-        self._parts: dict[Hashable, _Part] = {}
-        self._varying = {index for index, axis in enumerate(product.axes) if len(axis.rows) > 1}
-
-    def part(self, statement: Statement, name: Hashable, keys: Collection[str], make: Callable[[Statement], _T]) -> _T:
-        """Return the part `name`, cached by the keys of the case that it depends on; compute it with `make`."""
-        rows_of, parts = self._parts.get(name) or self._new(name, keys)
-        if rows_of is None:
-            return make(statement)
-        rows = rows_of(statement.rows)
-        if rows in parts:
-            cached: _T = parts[rows]
-            return cached
-        before = statement.ledger.noted
-        value = make(statement)
-        # A part with a problem is computed for each combination, so that each reports it.
-        if statement.ledger.noted == before and not statement.doubtful:
-            parts[rows] = value
-        return value
-
-    def _new(self, name: Hashable, keys: Collection[str]) -> _Part:
-        axes = {axis for unit in self._product.units if unit.target[0] in keys for axis in unit.axes} & self._varying
-        rows_of: Callable[[Rows], Any] | None = itemgetter(*sorted(axes)) if axes else lambda _: ()
-        part = self._parts[name] = (rows_of if axes != self._varying else None, {})
-        return part
 
 
 class Expansion:
@@ -65,11 +30,13 @@ class Expansion:
         context: PlanContext,
         known: KnownOperators,
         takes: Callable[[KnownOperator], bool],
+        wanted: Wanted | None = None,
     ) -> None:
         self.product = product
         self.context = context
         self.known = known
         self.takes = takes
+        self.wanted = wanted
         self._operators: dict[str, tuple[KnownOperator, CommonParts] | None] = {}
         self._op = next((unit for unit in product.units if unit.target == ("op",)), None)
 
@@ -88,6 +55,9 @@ class Expansion:
             if operator_of_case is None:
                 continue
             operator, common = operator_of_case
+            # Not the whole id: marks and numbers may follow.
+            if self.wanted is not None and not self.wanted(names.name_of(rows) or operator.id_head, False):
+                continue
             statement = Statement(operator, product.path, self.context, partial(product.entry, rows), common, rows)
             case = make_case(statement)
             if case is None:
@@ -145,6 +115,12 @@ class _Names:
     def axes(self) -> frozenset[int]:
         """Axes that a suffix may mention."""
         return self.hidden.union(*[unit.axes for unit in self.strided])
+
+    def name_of(self, rows: Rows) -> str:
+        """Return the value of `name` in a combination, "" if the case has none."""
+        unit = next((unit for unit in self.product.units if unit.target == ("name",)), None)
+        name: str = self.product.fixed.get("name", "") if unit is None else unit.values[unit.rows_of(rows)]
+        return name
 
     def mark(self, rows: Rows) -> str:
         """Return the suffix of a name, as in `square[m=64]` or `add[float32](2x3, 2x3) {seed=1}`; "" if none."""

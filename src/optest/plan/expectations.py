@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -280,15 +280,13 @@ def read_expectations(
     """Read an expectations file, with the backend's installed ``versions``; raise PlanError with all its problems."""
     document, source = read_document(path, "the expectations", _Document, _known_keys)
     lines = _Lines(source, operators, document.written_for, versions or {})
-    read = [lines.read(line, index) for index, entry in enumerate(document.expected) for line in _split_line(entry)]
+    read = []
+    for index, entry in enumerate(document.expected):
+        # A copy for each pair of its operators and dtypes.
+        several = [[(key, word) for word in _as_words(entry[key])] for key in ("op", "dtype") if key in entry]
+        read += [lines.read({**entry, **dict(pair)}, index) for pair in product(*several)]
     lines.ledger.refuse()
     return Expectations(lines=tuple(line for line in read if line is not None))
-
-
-def _split_line(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a copy of the line for each pair of its operators and dtypes."""
-    several = [[(key, word) for word in _as_words(entry[key])] for key in ("op", "dtype") if key in entry]
-    return ({**entry, **dict(pair)} for pair in product(*several))
 
 
 def _known_keys(path: Path) -> Collection[str]:

@@ -4,53 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from optest.errors import UsageError
-from optest.plan.layers import PlanHost, Statement
+from optest.plan.layers import Statement
 from optest.plan.operator_lookup import DEFAULT_FILL, in_call_order
-from optest.plan.problems import Ledger, Place
+from optest.plan.problems import Place
 from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
 from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase, UnfitArguments
-
-
-@dataclass(slots=True)
-class FillCheck:
-    """Cached checks that fills and import paths exist; problems are noted in the ledger."""
-
-    host: PlanHost
-    ledger: Ledger
-    good: set[str] = field(default_factory=set)
-    # The error of each import path, None if it can be imported.
-    hooks: dict[str, UsageError | None] = field(default_factory=dict)
-
-    def require_hook(self, path: str, place: Place, *, untrusted: bool) -> None:
-        """Note a problem if `path` cannot be imported. A path from an untrusted plan is not imported at all."""
-        # A place that is text is a flag, which the user typed.
-        if untrusted and not isinstance(place, str):
-            return
-        if path not in self.hooks:
-            try:
-                self.host.check_hook(path)
-                self.hooks[path] = None
-            except UsageError as error:
-                self.hooks[path] = error
-        if (problem := self.hooks[path]) is not None:
-            self.ledger.error(place, problem)
-
-    def require(self, fill: Fill, place: Place) -> None:
-        """Note a problem if the fill does not exist or does not accept its parameters."""
-        if not fill.parameters and fill.kind in self.good:
-            return
-        try:
-            self.host.check_fill(fill)
-        except UsageError as error:
-            self.ledger.error(place, error)
-        else:
-            if not fill.parameters:
-                self.good.add(fill.kind)
 
 
 def with_sum_lengths(

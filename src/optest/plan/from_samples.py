@@ -43,9 +43,9 @@ def cases_of_samples(
     request: CaseRequest,
     host: PlanHost,
     *,
-    wanted: Callable[[Sample], bool] = lambda _: True,
+    wanted: Callable[[Sample, str], bool] = lambda *_: True,
 ) -> CasesOfSamples:
-    """Build the cases of one operator's samples for which `wanted` is true.
+    """Build the cases of one operator's samples for which `wanted` is true; it gets the beginning of the id as well.
 
     A name has the operator, the set and the index in the set, independent of the filter, as in
     ``sum/layouts/3[float32](4x37, dim=1)``; the tags are ``set:layouts`` and ``tier:parity``.
@@ -54,16 +54,20 @@ def cases_of_samples(
         PlanError: with the problems of all samples, each under its case's name.
         UsageError: if a sample sets `op` or `name`, or does not build exactly one case.
     """
-    source = _source_of_samples(descriptor)
+    # The import path of the function with the samples.
+    source = descriptor.samples or f"the signature of {descriptor.name}"
+    if not isinstance(source, str):
+        source = f"{getattr(source, '__module__', '?')}:{getattr(source, '__qualname__', '?')}"
     entries, names = [], []
     counts: Counter[str] = Counter()
     with collection_paused():
         for sample in samples:
             # Counted before the filter, which must not change names.
             counts[sample.case_set] += 1
-            if not wanted(sample):
+            name = f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}"
+            if not wanted(sample, f"{name}["):
                 continue
-            names.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
+            names.append(name)
             entries.append(_entry(descriptor, sample))
         document = plan_of_entries(entries, f"samples of {descriptor.name}")
         try:
@@ -147,11 +151,3 @@ def _locate_in_sample(problem: Problem, names: Sequence[str], source: str) -> Pr
         return problem
     path = f"${problem.path[index.end() :]}"
     return dataclasses.replace(problem, file=f"sample {names[int(index[1])]} of {source}", line=0, path=path)
-
-
-def _source_of_samples(descriptor: OperatorDescriptor) -> str:
-    """Return the import path of the function with the samples."""
-    samples = descriptor.samples
-    if samples is None or isinstance(samples, str):
-        return samples or f"the signature of {descriptor.name}"
-    return f"{getattr(samples, '__module__', '?')}:{getattr(samples, '__qualname__', '?')}"

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from optest.errors import UnknownName, UsageError
+from optest.errors import UsageError
 from optest.plan.operator_lookup import KnownOperator, Operators
 from optest.plan.problems import Ledger, Place
-from optest.plan.request import CaseRequest
-from optest.plan.untrusted import allowed_folders
-from optest.plan.values import Layout, ToleranceChoice, read_generator
+from optest.plan.product import Product, Rows
+from optest.plan.request import COMMAND_LINE, CaseRequest
 from optest.plan.yaml_source import Path, Source
 from optest.spec import BackendTarget, Fill, TestCase
 
 if TYPE_CHECKING:
-    from optest.plan.expansion import CommonParts
-    from optest.plan.fills import FillCheck
-    from optest.plan.product import Rows
     from optest.plan.schema import PlanDocument
 
 _T = TypeVar("_T")
+# A selector of the rows that a part depends on, None if no two combinations share it; and the parts by these rows.
+_Part: TypeAlias = "tuple[Callable[[Rows], Any] | None, dict[Any, Any]]"
 # The values that one layer sets, by the keys of a case.
 Entry: TypeAlias = Mapping[str, Any]
 
@@ -70,22 +70,22 @@ class PlanHost:
 class PlanContext:
     """Data that all cases of one plan share, or all cases of flags without a plan."""
 
-    # None for cases built from flags only.
-    document: PlanDocument | None
-    request: CaseRequest
     host: PlanHost
     target: BackendTarget
-    is_target_known: bool
-    # Values of the command line, in the form of a case.
-    flags: Entry
-    # Folders that paths of an untrusted plan may be in; () for all.
-    allowed_folders: tuple[str, ...]
-    # Where defaults, seed and backend are written.
-    origins: Mapping[str, str]
     ledger: Ledger
     fills: FillCheck
+    # None for cases built without a plan.
+    document: PlanDocument | None = None
+    request: CaseRequest = field(default_factory=CaseRequest)
+    is_target_known: bool = True
+    # Values of the command line, in the form of a case.
+    flags: Entry = field(default_factory=dict)
+    # Folders that paths of an untrusted plan may be in; () for all.
+    allowed_folders: tuple[str, ...] = ()
+    # Where defaults, seed and backend are written.
+    origins: Mapping[str, str] = field(default_factory=dict)
     # Values of the configuration file, in the form of a plan's defaults.
-    config: Entry
+    config: Entry = field(default_factory=dict)
     defaults: Entry = field(init=False)
     base_dir: str = field(init=False)
     source: Source | None = field(init=False)
@@ -98,21 +98,60 @@ class PlanContext:
         set_keys = document.model_fields_set if document is not None else ()
         # A top-level key of the plan, such as seed, is not in its defaults, but still overrides the configuration.
         config = {key: value for key, value in self.config.items() if key not in set_keys}
-        self.defaults = _merge_deeply(config, document.defaults if document is not None else {})
+        self.defaults = merge_deeply(config, document.defaults if document is not None else {})
         self.base_dir = document.folder() if document is not None else ""
         self.source = document.source if document is not None else None
         self.seed = document.seed if document is not None else 0
         self.has_unread = document is not None and document.has_unread
 
 
+@dataclass(slots=True)
+class FillCheck:
+    """Cached checks that fills and import paths exist; problems are noted in the ledger."""
+
+    host: PlanHost
+    ledger: Ledger
+    good: set[str] = field(default_factory=set)
+    # The error of each import path, None if it can be imported.
+    hooks: dict[str, UsageError | None] = field(default_factory=dict)
+
+    def require_hook(self, path: str, place: Place, *, untrusted: bool) -> None:
+        """Note a problem if `path` cannot be imported. A path from an untrusted plan is not imported at all."""
+        # A place that is text is a flag, which the user typed.
+        if untrusted and not isinstance(place, str):
+            return
+        if path not in self.hooks:
+            try:
+                self.host.check_hook(path)
+                self.hooks[path] = None
+            except UsageError as error:
+                self.hooks[path] = error
+        if (problem := self.hooks[path]) is not None:
+            self.ledger.error(place, problem)
+
+    def require(self, fill: Fill, place: Place) -> None:
+        """Note a problem if the fill does not exist or does not accept its parameters."""
+        if not fill.parameters and fill.kind in self.good:
+            return
+        try:
+            self.host.check_fill(fill)
+        except UsageError as error:
+            self.ledger.error(place, error)
+        else:
+            if not fill.parameters:
+                self.good.add(fill.kind)
+
+
 def below(place: Place, key: str) -> Place:
+    """Return the position of a key of the value at ``place``; a flag has no parts."""
     return place if isinstance(place, str) else (*place, key)
 
 
 class Statement:
-    """All layers of one case; ``path`` is () for a case built from flags."""
+    """All layers of one case; ``path`` is () for a case built from flags.
 
-    __slots__ = ("_entry", "_make_entry", "common", "context", "doubtful", "ledger", "operator", "path", "rows")
+    ``entry`` holds the values of the case itself; a function that returns them is called on first access.
+    """
 
     def __init__(
         self,
@@ -124,10 +163,13 @@ class Statement:
         rows: Rows = (),
     ) -> None:
         self.operator, self.path, self.context, self.ledger = operator, path, context, context.ledger
+        self.flags = context.flags
         # A cache of parts that combinations of a product share, by their rows.
         self.common, self.rows = common, rows
-        self._make_entry = entry if callable(entry) else None
-        self._entry = None if callable(entry) else entry
+        if callable(entry):
+            self._make_entry = entry
+        else:
+            self.entry = entry
         # Keys that are unreadable or wrong, which must not cause further problems.
         self.doubtful: set[str] = set()
         if context.document is not None and context.has_unread:
@@ -136,17 +178,14 @@ class Statement:
             self.doubtful |= {key for key in of_defaults if key in _MERGED_KEYS or key not in self.entry}
             self.doubtful.update(context.document.unread(path) if path else ())
 
-    @property
+    @cached_property
     def entry(self) -> Entry:
-        """The values of the case itself; those of a product's combination are assembled on first access."""
-        if self._entry is None:
-            assert self._make_entry is not None
-            self._entry = self._make_entry()
-        return self._entry
+        return self._make_entry()
 
-    @property
-    def flags(self) -> Entry:
-        return self.context.flags
+    @cached_property
+    def values(self) -> Entry:
+        """The value of the highest layer that sets a key, by key; not for keys whose layers are merged."""
+        return {**self.context.defaults, **self.entry, **self.flags}
 
     def shared(self, part: Hashable, keys: Collection[str], make: Callable[[Statement], _T]) -> _T:
         """Return ``make(self)``, cached for combinations of a product in which these keys have the same values."""
@@ -163,24 +202,35 @@ class Statement:
             layers.append((FLAGS[key], self.flags[key]))
         return layers
 
-    def value_and_place(self, key: str, *, with_flags: bool = True) -> tuple[Any, Place]:
-        """Return value and position of the highest layer that sets ``key``; None and the case's if none does."""
-        for place, value in reversed(self.layers(key, with_flags=with_flags)):
-            return value, place
-        return None, self.place(key)
-
-    def value(self, key: str, default: Any = None) -> Any:
-        """Return the value of the highest layer that sets ``key``, else ``default``."""
-        value, _ = self.value_and_place(key)
-        return default if value is None else value
-
     def place(self, key: str) -> Place:
         """Return the position of ``key`` in the case, whether it is set or not; its flag without a plan."""
         return (*self.path, key) if self.path else FLAGS.get(key, "")
 
+    def place_of_value(self, key: str) -> Place:
+        """Return the position of the highest layer that sets ``key``, in the case if none does."""
+        layers = self.layers(key)
+        return layers[-1][0] if layers else self.place(key)
+
+    def planned_dtypes(self) -> tuple[Any, Place]:
+        """Return ``dtypes`` of the plan, without those of the command line, and their position; None if not set."""
+        layers = self.layers("dtypes", with_flags=False)
+        return (layers[-1][1], layers[-1][0]) if layers else (None, self.place("dtypes"))
+
     def locate(self, name: str, place: Place) -> tuple[str, int] | None:
         """Return side and index of a tensor; note a problem and return None for an unknown name."""
         return self.ledger.attempt(place, self.operator.locate, name)
+
+    @property
+    def where(self) -> str:
+        """FILE:LINE of the case, or "command line"."""
+        source = self.context.source
+        return f"{source.file}:{source.case_lines[int(self.path[1])]}" if source and self.path else COMMAND_LINE
+
+    def where_of(self, key: str) -> str:
+        """Return FILE:LINE of a key of the case; a key from a YAML merge (``<<``) has the line of the case."""
+        source = self.context.source
+        line = source.key_lines[self.path].get(key) if source and self.path else None
+        return f"{source.file}:{line}" if source and line is not None else self.where
 
     def by_tensor(
         self, by_name: Mapping[str, _T], place: Place, what: str, *, side: str = ""
@@ -206,7 +256,7 @@ class Statement:
         for backend, options in self.entry.get("backend_config", {}).items():
             merged[backend] = {**merged.get(backend, {}), **options}
         for backend, options in self.flags.get("backend_config", {}).items():
-            merged[backend] = _merge_deeply(merged.get(backend, {}), options)
+            merged[backend] = merge_deeply(merged.get(backend, {}), options)
         return merged
 
     def implied_dtypes(self) -> Mapping[str, str]:
@@ -217,103 +267,41 @@ class Statement:
         return self.context.host.dtypes_of(options) if options else {}
 
 
-def _merge_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+class CommonParts:
+    """Cache of case parts that combinations of one operator share, by the rows of the axes that a part depends on."""
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+        self._parts: dict[Hashable, _Part] = {}
+        self._varying = {index for index, axis in enumerate(product.axes) if len(axis.rows) > 1}
+
+    def part(self, statement: Statement, name: Hashable, keys: Collection[str], make: Callable[[Statement], _T]) -> _T:
+        """Return the part `name`, cached by the keys of the case that it depends on; compute it with `make`."""
+        rows_of, parts = self._parts.get(name) or self._new(name, keys)
+        if rows_of is None:
+            return make(statement)
+        rows = rows_of(statement.rows)
+        if rows in parts:
+            cached: _T = parts[rows]
+            return cached
+        before = statement.ledger.noted
+        value = make(statement)
+        # A part with a problem is computed for each combination, so that each reports it.
+        if statement.ledger.noted == before and not statement.doubtful:
+            parts[rows] = value
+        return value
+
+    def _new(self, name: Hashable, keys: Collection[str]) -> _Part:
+        axes = {axis for unit in self._product.units if unit.target[0] in keys for axis in unit.axes} & self._varying
+        rows_of: Callable[[Rows], Any] | None = itemgetter(*sorted(axes)) if axes else lambda _: ()
+        part = self._parts[name] = (rows_of if axes != self._varying else None, {})
+        return part
+
+
+def merge_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both mappings, ``over`` where both have a key; two mappings at one key are merged as well."""
     merged = dict(under)
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge_deeply(merged[key], value) if both else value
+        merged[key] = merge_deeply(merged[key], value) if both else value
     return merged
-
-
-def contexts_of(document: PlanDocument | None, request: CaseRequest, fills: FillCheck) -> list[PlanContext]:
-    """Return the context of each plan, included ones first; note problems of flags and backends."""
-    host, ledger = fills.host, fills.ledger
-    flags = _flags_of(request, ledger)
-    config = _flags_of(request.below, ledger) if request.below is not None else {}
-    config_keys = [*config, *(key for key in ("backend", "chip") if getattr(request.below, key, None))]
-    with ledger.reading(document.source if document is not None else None):
-        target = _target(document, request, host, ledger)
-    for plan in document.family()[:-1] if document is not None else ():
-        assert document is not None
-        # A run has one backend: an included plan may name it, but no other.
-        for key in ("backend", "chip"):
-            named, required = getattr(plan, key), getattr(document, key) or ("numpy" if key == "backend" else "")
-            if key in plan.model_fields_set and named != required and not getattr(request, key):
-                with ledger.reading(plan.source):
-                    used = f"is {required!r}" if required else "is not set"
-                    message = f"{key} is {named!r}, but {used} in {document.path}, and a run has one {key}"
-                    ledger.problem((key,), message, f"write {key}: {named} in {document.path}, or add --{key}")
-    folders = allowed_folders(document, flags) if request.untrusted else ()
-    return [
-        PlanContext(
-            document=plan,
-            request=request,
-            host=host,
-            target=target or BackendTarget(name="unknown"),
-            is_target_known=target is not None,
-            flags=flags,
-            allowed_folders=folders,
-            config=config,
-            origins={**dict.fromkeys(config_keys, request.where_below), **_default_origins(plan, document)},
-            ledger=ledger,
-            fills=fills,
-        )
-        for plan in (document.family() if document is not None else [None])
-    ]
-
-
-def _flags_of(request: CaseRequest, ledger: Ledger) -> dict[str, Any]:
-    """Return the flags in the form of a case; note a problem for an incomplete backend_config key."""
-    attributes: dict[str, Any] = {}
-    config: dict[str, Any] = dict(request.backend_config)
-    for key, value in request.attributes.items():
-        head, *steps = key.split(".")
-        if head != "backend_config":
-            attributes[key] = value
-        elif len(steps) < 2 or not all(steps):
-            hint = "for example --attr backend_config.ascend.workdir=build"
-            ledger.problem("--attr", f"{key} names no option, expected backend_config.BACKEND.OPTION", hint)
-        else:
-            nested = value
-            for step in reversed(steps):
-                nested = {step: nested}
-            config = _merge_deeply(config, nested)
-    generator, tolerance = request.generator, request.tolerance
-    values = {
-        "dtypes": request.dtypes or None,
-        "shapes": {name: Layout(shape) for name, shape in request.shapes.items()} or None,
-        "attributes": attributes or None,
-        "backend_config": config or None,
-        "generator": read_generator(generator) if generator else None,
-        "reference": request.reference,
-        "tolerance": ToleranceChoice(every=tolerance) if tolerance is not None else None,
-        "seed": request.seed,
-        "timeout": request.timeout_s,
-        "retries": request.retries,
-    }
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _target(
-    document: PlanDocument | None, request: CaseRequest, host: PlanHost, ledger: Ledger
-) -> BackendTarget | None:
-    """Return the backend of the run; None if it is unknown, which the ledger or the plan's problems report."""
-    if document is not None and not request.backend and not {"backend", "chip"}.isdisjoint(document.unread(())):
-        return None
-    if isinstance(host.target, BackendTarget):
-        return host.target
-    error = host.target
-    key = "chip" if isinstance(error, UnknownName) and error.kind.startswith("chip") else "backend"
-    place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
-    ledger.error(place, error)
-    return None
-
-
-def _default_origins(plan: PlanDocument | None, main: PlanDocument | None) -> dict[str, str]:
-    """Return the positions of the plan's seed and defaults, and of the main plan's backend."""
-    if plan is None or main is None:
-        return {}
-    origins: dict[str, str] = {key: main.where((key,)) for key in ("backend", "chip") if key in main.model_fields_set}
-    if "seed" in plan.model_fields_set:
-        origins["seed"] = plan.where(("seed",))
-    return origins | {key: f"{plan.where(('defaults', key))} defaults" for key in plan.defaults}

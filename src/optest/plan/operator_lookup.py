@@ -112,6 +112,11 @@ class KnownOperator:
     def name(self) -> str:
         return self.descriptor.name
 
+    @property
+    def id_head(self) -> str:
+        """Beginning of the ids of its cases without a name; "" for a spelling, whose inputs decide the operator."""
+        return f"{self.name}[" if self.spelled is None else ""
+
     def locate(self, name: str) -> tuple[str, int]:
         """Return side and index of a tensor, by the operator's or its alias's names; raise UnknownName."""
         if name not in self._tensors:

@@ -79,16 +79,17 @@ class Product:
         """Return the combinations with readable values that are not excluded, the last axis varying fastest."""
         everything: Iterable[Rows] = itertools.product(*[range(len(axis.rows)) for axis in self.axes])
         if self.excluded:
-            everything = itertools.filterfalse(self._is_excluded, everything)
+            everything = (
+                rows
+                for rows in everything
+                if not any(all(rows[axis] in values for axis, values in x.items()) for x in self.excluded)
+            )
         broken = [
             unit for unit in self.units if len(unit.values) < math.prod(len(self.axes[axis].rows) for axis in unit.axes)
         ]
         if broken:
             everything = (rows for rows in everything if all(unit.rows_of(rows) in unit.values for unit in broken))
         return iter(everything)
-
-    def _is_excluded(self, rows: Rows) -> bool:
-        return any(all(rows[axis] in excluded for axis, excluded in entry.items()) for entry in self.excluded)
 
     def entry(self, rows: Rows) -> dict[str, Any]:
         """Return the case of one combination, as if it were written without a product."""

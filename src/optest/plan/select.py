@@ -12,6 +12,8 @@ from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.spec import TestCase
 
 Predicate: TypeAlias = Callable[[str], bool]
+# Whether a case may be selected, by the beginning of its id, which is the whole id if the second argument is true.
+Wanted: TypeAlias = Callable[[str, bool], bool]
 # Longest list of ids in a message.
 _MOST_NAMED = 12
 
@@ -68,6 +70,42 @@ def select(
     return kept
 
 
+def glob_filter(globs: Sequence[str]) -> Wanted | None:
+    """Return a function that is false only for ids that no glob matches, in any reading; None without globs."""
+    if not globs:
+        return None
+    patterns = [[_pattern_of(part) for part in re.findall(r"\[[^\]]+\]|.", glob, re.DOTALL)] for glob in globs]
+    whole = re.compile("|".join(map("".join, patterns)), re.DOTALL)
+    begun = re.compile("|".join(map(_begun, patterns)), re.DOTALL)
+
+    def may_match(head: str, is_whole: bool) -> bool:
+        # The parts of a scene's id are its short names.
+        return "::" in head or (whole if is_whole else begun).fullmatch(head) is not None
+
+    return may_match
+
+
+def _pattern_of(part: str) -> str:
+    """Return the pattern of one character of a glob, or of a pair of brackets, which is a set or text."""
+    if len(part) > 1:
+        as_set = translate(part).removeprefix("(?s:").rpartition(")")[0]
+        return f"(?:{as_set}|{''.join(map(_pattern_of, part))})"
+    return {"*": ".*", "?": "."}.get(part) or re.escape(part)
+
+
+# Nested groups of a pattern; the compiler of `re` recurses.
+_MOST_NESTED = 60
+
+
+def _begun(patterns: Sequence[str]) -> str:
+    """Return a pattern of the texts with which a match of the joined patterns may begin, and of a few others."""
+    pattern = ".*" if len(patterns) > _MOST_NESTED else ""
+    for part in reversed(patterns[:_MOST_NESTED]):
+        # A text may end within brackets that are read as text.
+        pattern = rf"(?:{part}{pattern}|\[.*)?" if part.startswith("(?:") else f"(?:{part}{pattern})?"
+    return pattern
+
+
 def parse_shard(text: str) -> tuple[int, int]:
     """Return index and count of ``2/5``, the second of five parts; raise UsageError for any other form."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
@@ -108,7 +146,8 @@ def _ids_of_globs(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
 
 # Readings of a glob: eight pairs of brackets, each as text and as a set. More would make the pattern too long.
 _MOST_READINGS = 256
-_SCENE = re.compile(r"(?:.*::)?(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTALL)
+# Name and case of the id of a scene.
+_SCENE = re.compile(r"(?:.*::)?(\w+)\[[^\]]*\]::(.*)", re.DOTALL)
 
 
 def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
@@ -117,7 +156,11 @@ def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
     The id ``Foo[cpusim]::case`` of a scene also matches as ``case``, ``::case``, ``Foo::case`` or ``Foo::``.
     """
     # Ids contain brackets, so they are text first; if no id matches, each pair may also be a set of characters.
-    names = {x: (x, *_short_names(x)) for x in ids}
+    names: dict[str, tuple[str, ...]] = {}
+    for x in ids:
+        match = _SCENE.fullmatch(x)
+        scene, case = match.groups() if match else ("", "")
+        names[x] = (x, case, f"::{case}", f"{scene}::{case}", f"{scene}::") if match else (x,)
     parts = re.split(r"(\[[^\]]+\])", glob)
     choices = [dict.fromkeys((part.replace("[", "[[]"), part)[: 1 + index % 2]) for index, part in enumerate(parts)]
     readings = islice(product(*choices), _MOST_READINGS)
@@ -126,13 +169,6 @@ def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
         if selected := {x for x, spellings in names.items() if any(map(pattern.fullmatch, spellings))}:
             return selected
     return set()
-
-
-def _short_names(name: str) -> tuple[str, ...]:
-    if (match := _SCENE.fullmatch(name)) is None:
-        return ()
-    scene, case = match["scene"], match["case"]
-    return case, f"::{case}", f"{scene}::{case}", f"{scene}::"
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:

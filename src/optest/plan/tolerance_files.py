@@ -133,3 +133,14 @@ def _read_rule(entry: Any, place: Path, source: Source, ledger: Ledger) -> _Tole
 def _known_keys(path: Path) -> Collection[str]:
     levels = {"default": _Default, "rules": _Rule}
     return list(levels[path[0]].__annotations__ if path and path[0] in levels else _Document.model_fields)
+
+
+def with_signed_zeros(cases: Iterable[TestCase]) -> list[TestCase]:
+    """Return the cases with strict signs of zeros (``--signed-zeros``) for operators that define these signs."""
+    strict = ToleranceLayer(
+        layer=Layer.COMMAND_LINE, tolerance=Tolerance(signed_zeros="strict"), where="--signed-zeros"
+    )
+    return [
+        dataclasses.replace(case, tolerances=(*case.tolerances, strict)) if case.descriptor.signed_zeros else case
+        for case in cases
+    ]

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from optest.plan.layers import Entry, PlanContext
+from optest.plan.problems import Place
 from optest.plan.values import shown
 from optest.plan.yaml_source import Path
 from optest.store import PathError, resolve_path
 
 if TYPE_CHECKING:
-    from optest.plan.layers import Entry, PlanContext
-    from optest.plan.problems import Place
     from optest.plan.schema import PlanDocument
 
 # Backend options that start programs, change what these do, or choose the C code that is loaded and its signatures.

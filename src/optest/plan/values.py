@@ -184,11 +184,11 @@ def read_shape(value: Any) -> Layout:
 
 
 def _sizes(value: list[Any]) -> tuple[int, ...]:
-    if value and all(isinstance(size, (list, dict)) for size in value):
-        raise _misfit("shape", value, "one list of sizes", hint=hint_for_list("shapes.TENSOR", value))
     # A quick check for the many right shapes; only a wrong one needs a message for each size.
     for size in value:
         if type(size) is not int or not 0 <= size <= MAX_SIZE:
+            if all(isinstance(x, (list, dict)) for x in value):
+                raise _misfit("shape", value, "one list of sizes", hint=hint_for_list("shapes.TENSOR", value))
             return tuple(_read_all(_size, ((index, (index, x)) for index, x in enumerate(value))))
     return tuple(value)
 
@@ -229,14 +229,13 @@ def _sizes_of_text(text: str) -> tuple[int, ...]:
     inner = text.strip()
     if inner[:1] + inner[-1:] in ("[]", "()"):
         inner = inner[1:-1].strip().removesuffix(",")
-    parts = re.split(r"\s*[xX,]\s*", inner)
     # 18 digits always fit into 64 bits.
-    if not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
+    if re.fullmatch(r"[0-9]{1,18}(\s*[xX,]\s*[0-9]{1,18})*", inner) is None:
         sizes = re.findall(r"[0-9]{1,18}", text)
         hint = f"if it is a list of sizes, write [{', '.join(sizes)}]" if len(sizes) > 1 else ""
         hint = _NO_AXIS if "$" in text else hint
         raise _misfit("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions", hint=hint)
-    return tuple(map(int, parts))
+    return tuple(map(int, re.split(r"[xX,]", inner)))
 
 
 def read_dtypes(value: Any) -> tuple[DType, ...] | dict[str, DType]:

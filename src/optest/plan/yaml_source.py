@@ -66,10 +66,14 @@ class Source:
     def settle(self) -> None:
         """Store the lines that every run needs, and drop the nodes."""
         cases = self.data.get("cases")
-        paths = [("cases", index) for index in range(len(cases) if isinstance(cases, list) else 0)]
-        items = [self._find(path) for path in paths]
-        self.case_lines = [line for line, _, _ in items]
-        self.key_lines = {path: _key_lines(item) for path, (_, item, _) in zip(paths, items, strict=True)}
+        _, node, is_exact = self._find(("cases",))
+        if is_exact and not self.origins and isinstance(node, SequenceNode):
+            items: list[tuple[int, Node]] = [(item.start_mark.line + 1, item) for item in node.value]
+        else:
+            count = len(cases) if isinstance(cases, list) else 0
+            items = [self._find(("cases", index))[:2] for index in range(count)]
+        self.case_lines = [line for line, _ in items]
+        self.key_lines = {("cases", index): _key_lines(item) for index, (_, item) in enumerate(items)}
         for path in ((), ("defaults",)):
             _, node, is_exact = self._find(path)
             self.key_lines[path] = _key_lines(node) if is_exact else {}
@@ -106,10 +110,10 @@ class Source:
 
 
 def _key_lines(node: Node) -> dict[str | int, int]:
-    if not isinstance(node, MappingNode):
-        return {}
-    scalars = [key for key, _ in node.value if isinstance(key, ScalarNode)]
-    return {key.value: key.start_mark.line + 1 for key in scalars if _tag(key) is not MERGE}
+    pairs: Any = node.value if isinstance(node, MappingNode) else ()
+    return {
+        key.value: key.start_mark.line + 1 for key, _ in pairs if key.tag is not MERGE and isinstance(key, ScalarNode)
+    }
 
 
 def _child(node: Node, step: str | int) -> tuple[int, Node] | None:
@@ -199,7 +203,7 @@ class _Reader:
         self.faults[path] = self._known.setdefault((id(node), message), problem)
 
     def value(self, node: Node, path: Path) -> Any:
-        tag = _tag(node)
+        tag: Any = node.tag
         if isinstance(tag, str):
             shown = tag.replace("tag:yaml.org,2002:", "!!")
             hint = "write the value itself, in quotes if it is text"
@@ -222,8 +226,8 @@ class _Reader:
         first_lines: dict[str, int] = {}
         merges: list[Node] = []
         for key, value in node.value:
-            line = key.start_mark.line + 1
-            if _tag(key) is MERGE:
+            line, tag = key.start_mark.line + 1, key.tag
+            if tag is MERGE:
                 if not all(isinstance(source, MappingNode) for source in _merge_sources(value)):
                     self._fault(key, path, "<< merges a value that is neither a mapping nor a list of mappings")
                 if merges:
@@ -232,9 +236,16 @@ class _Reader:
                 merges.append(value)
             elif isinstance(key, ScalarNode):
                 here = (*path, key.value)
-                self._check_key(key, value, here, first_lines.get(key.value))
+                is_plain = type(tag) is tuple and len(tag) == 1
+                is_typed = self._typed_keys and is_plain and tag[0] is not None
+                if (
+                    key.value in first_lines
+                    or "\0" in key.value
+                    or not (is_typed or (is_plain and tag[0] == key.value))
+                ):
+                    self._check_key(key, value, here, first_lines.get(key.value), is_typed=is_typed)
                 first_lines.setdefault(key.value, line)
-                pairs[_tag(key)[0] if self._is_typed(key) else key.value] = self.value(value, here)
+                pairs[tag[0] if is_typed else key.value] = self.value(value, here)
             else:
                 self._fault(key, (*path, "[...]"), "a key is a list or mapping, expected a word")
                 # Faults within such a key do not matter, since the key is one.
@@ -244,17 +255,13 @@ class _Reader:
             inherited = self._merged(merged, path, first_lines)
         return {**inherited, **pairs} if merges else pairs
 
-    def _is_typed(self, key: Node) -> bool:
-        tag = _tag(key)
-        return self._typed_keys and type(tag) is tuple and len(tag) == 1 and tag[0] is not None
-
-    def _check_key(self, key: Node, value: Node, path: Path, first_line: int | None) -> None:
+    def _check_key(self, key: Node, value: Node, path: Path, first_line: int | None, *, is_typed: bool) -> None:
         """Note a fault for a key with NUL, one that is no text, and one that the mapping has already."""
         name = key.value
         if "\0" in name:
             self._fault(key, path[:-1], "a key has a NUL character, which is not allowed", _NO_NUL)
         tag = _tag(key)
-        if not (self._is_typed(key) or (type(tag) is tuple and len(tag) == 1 and type(tag[0]) is str)):
+        if not (is_typed or (type(tag) is tuple and len(tag) == 1 and type(tag[0]) is str)):
             # {shape: 2, 3} is a mapping with the key 3.
             if name and isinstance(value, ScalarNode) and value.value == "":
                 hint = "write sizes in brackets, such as [2, 3], or as 2x3"

@@ -7,6 +7,7 @@ import io
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from texts import refusal, says, says_exactly
 
-from optest.api import bootstrap, check
+from optest.api import bootstrap, cases, check
 from optest.api.baseline import offered_promises
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
 from optest.api.earlier_runs import what_failed
@@ -25,6 +26,7 @@ from optest.backends import BackendDriver, Capability, Fault, Reason, backend_ma
 from optest.backends.function import FunctionBackend
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators
+from optest.plan.from_samples import cases_of_samples
 from optest.reporting.history import kept_run
 from optest.spec import (
     Attribute,
@@ -378,6 +380,44 @@ def test_a_refusal_that_is_a_fault_of_another_kind_is_none(tmp_path: Path) -> No
 def test_what_is_asked(options: dict[str, Any], numbers: list[str]) -> None:
     found = check_request({"op": ("doubled",), "backend": "right", **options}).run.cases
     assert [case.id.partition("[")[0] for case in found] == [f"doubled/{number}" for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"case": ("doubled/ordinary/2[*",)}, 1),
+        ({"case_set": ("layouts",)}, 1),
+        ({"case": ("doubled/layouts/[12][[]*", "doubled/refused/*")}, 2),
+        # Only after the search among all cases it is known that nothing matches.
+        ({"case": ("nothing*",)}, 4),
+        ({"case": ("doubled/refused/*",), "tag": ("tier:smoke",)}, 4),
+    ],
+)
+def test_check_builds_only_cases_that_filters_may_keep(
+    options: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        made = cases_of_samples(*given, **more)
+        built.append(len(made.cases))
+        return made
+
+    monkeypatch.setattr("optest.api.checking.cases_of_samples", counted)
+    with suppress(UsageError, NothingSelected):
+        check_request({"op": ("doubled",), "backend": "right", **options})
+    assert built[-1] == count
+
+
+def test_run_reports_wrong_cases_only_of_the_selection(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    wrong = "{op: add, shapes: {input0: [2], input1: [3]}}"
+    plan.write_text(f"cases: [{{op: relu, name: good, shapes: {{input0: 4}}}}, {wrong}]")
+    assert [case.id for case in cases(plan, case="goo?")] == ["good"]
+    for glob in ("*", "add*", "god", None):
+        with pytest.raises(PlanError) as caught:
+            cases(plan, case=glob)
+        assert [problem.path for problem in caught.value.problems] == ["$.cases[1].shapes"]
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("softmax", "float16"), ("relu", "int8"), ("index_select", "bfloat16")])

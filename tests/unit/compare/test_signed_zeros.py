@@ -13,7 +13,7 @@ from optest.compare.verdict import compare_outputs
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.numerics import round_to
 from optest.operators import operators
-from optest.plan.tolerances import with_signed_zeros
+from optest.plan.tolerance_files import with_signed_zeros
 from optest.registry import load_object
 from optest.spec import (
     CheckState,

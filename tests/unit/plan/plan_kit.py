@@ -10,6 +10,7 @@ from typing import Any
 from optest.errors import UnknownName, UsageError
 from optest.operators import OperatorRegistry
 from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, parse_plan
+from optest.plan.select import Wanted
 from optest.spec import (
     Attribute,
     BackendTarget,
@@ -176,7 +177,12 @@ def plan(text: str, file: str = "plan.yaml") -> PlanDocument:
     return parse_plan(textwrap.dedent(text).encode(), file)
 
 
-def build(document: PlanDocument | None, request: CaseRequest | None = None, **more: Any) -> list[TestCase]:
+def build(
+    document: PlanDocument | None,
+    request: CaseRequest | None = None,
+    wanted: Wanted | None = None,
+    **more: Any,
+) -> list[TestCase]:
     request = request or CaseRequest()
     arguments: dict[str, Any] = {
         "operators": OPERATORS,
@@ -185,7 +191,7 @@ def build(document: PlanDocument | None, request: CaseRequest | None = None, **m
         "check_backend": check_backend,
         "backend_names": BACKENDS,
     }
-    return build_cases(document, request, PlanHost(**{**arguments, **more}))
+    return build_cases(document, request, PlanHost(**{**arguments, **more}), wanted)
 
 
 def _target_of(document: PlanDocument | None, request: CaseRequest) -> BackendTarget | UsageError:

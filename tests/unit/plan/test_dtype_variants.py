@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optest.api.run_request import run_request
 from optest.errors import PlanError
 from optest.operators import operators
-from optest.plan.dtypes import variants_in_words
+from optest.plan.tensors import variants_in_words
 
 _NAMES = st.sampled_from(("float32", "float16", "int8", "int64"))
 _VARIANTS = st.lists(st.lists(_NAMES, max_size=3).map(tuple), unique=True)

@@ -71,10 +71,12 @@ def test_sample_cases_have_names_and_tags() -> None:
 
 
 def test_a_tier_leaves_names_as_they_are() -> None:
-    some = [case.id for case in built(wanted=lambda each: each.tier is not Tier.FULL).cases]
+    some = [case.id for case in built(wanted=lambda sample, _: sample.tier is not Tier.FULL).cases]
     assert some == [case.id for case in built().cases if "tier:full" not in case.tags]
     assert "twice/ordinary/4[float32](6)" in some
-    assert [case.tags[1] for case in built(wanted=lambda each: each.tier is Tier.SMOKE).cases] == ["tier:smoke"]
+    (last,) = built(wanted=lambda _, head: head == "twice/ordinary/4[").cases
+    assert last.id == "twice/ordinary/4[float32](6)"
+    assert [case.tags[1] for case in built(wanted=lambda sample, _: sample.tier is Tier.SMOKE).cases] == ["tier:smoke"]
 
 
 def test_the_written_plan_holds_the_same_cases() -> None:

@@ -13,8 +13,7 @@ from texts import says, says_exactly
 
 from optest.errors import PlanError
 from optest.plan import CaseRequest, case_plan, expansion, explain_case, parse_plan
-from optest.plan.expansion import CommonParts
-from optest.plan.layers import Statement
+from optest.plan.layers import CommonParts, Statement
 from optest.plan.make_case import make_case
 from optest.plan.product import MAX_COMBINATIONS
 from optest.spec import TensorSpec, TestCase, Tolerance, dtype
@@ -421,10 +420,14 @@ def test_backends_named_by_axes_are_checked() -> None:
     assert fault(text)[1:] == ("$.cases[0].product.backend_config[0].ascent", "unknown backend 'ascent'")
 
 
-def test_backend_checks_every_combination() -> None:
-    def check(case: TestCase) -> list[str]:
-        return ["x is 2"] if case.backend_config["ascend"]["x"] == 2 else []
-
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ("x is 2", "backend_config.ascend"),
+        ("backend_config.ascend.x is 2", "product['backend_config.ascend.x'][1]"),
+    ],
+)
+def test_backend_checks_every_combination(message: str, path: str) -> None:
     document = plan(
         """\
         backend: ascend
@@ -432,9 +435,10 @@ def test_backend_checks_every_combination() -> None:
         """
     )
     with pytest.raises(PlanError) as raised:
-        build(document, check_backend=check)
+        build(document, check_backend=lambda case: [message] if case.backend_config["ascend"]["x"] == 2 else [])
     (problem,) = raised.value.problems
-    assert problem.path == "$.cases[0].product['backend_config.ascend.x'][1]" or problem.path.startswith("$.cases[0]")
+    assert problem.path == f"$.cases[0].{path}"
+    assert problem.hint == "with backend_config.ascend.x=2, seed=1"
 
 
 # What combinations share

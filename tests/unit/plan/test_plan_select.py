@@ -7,11 +7,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_kit import cases_of
+from plan_kit import build, cases_of, plan
 from texts import says_exactly
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.select import matching_ids, parse_keyword, select
+from optest.plan.select import glob_filter, matching_ids, parse_keyword, select
 
 CASES = cases_of(
     """\
@@ -166,3 +166,48 @@ EXPRESSIONS = st.recursive(
 def test_expressions_mean_what_they_mean_in_python(expression: str, holding: set[str]) -> None:
     wanted = eval(expression, {word: word in holding for word in "abcd"})
     assert parse_keyword(expression)(" ".join(sorted(holding))) is wanted
+
+
+_PLAN = plan(
+    """\
+    defaults: {tags: [every]}
+    cases:
+      - {op: relu, name: "add[float32](3, 3)", shapes: {input0: 2}, tags: [named]}
+      - {op: add, shapes: {input0: 3}}
+      - {op: add, shapes: {input0: 3}, tags: [second]}
+      - {op: add, product: {m: [1, 11], n: [1]}, name: "x${m}", shapes: {input0: [$m, $n]}}
+      - {op: relu, product: {m: [1, 3], seed: [0, 1]}, shapes: {input0: [$m]}}
+      - {op: relu, name: "Foo[cpusim]::one", shapes: {input0: 2}}
+    """
+)
+_IDS = [case.id for case in build(_PLAN)]
+
+
+@given(st.sampled_from([*_IDS, "one", "Foo::"]), st.data())
+def test_glob_filter_never_changes_a_selection(text: str, data: st.DataObject) -> None:
+    start, end = sorted(data.draw(st.lists(st.integers(0, len(text)), min_size=2, max_size=2)))
+    glob = text[:start] + data.draw(st.sampled_from(["*", "?", "[a-z1]", "[!x]", "[", text[start:end]])) + text[end:]
+    selected = matching_ids(glob, _IDS)
+    built = [case.id for case in build(_PLAN, wanted=glob_filter([glob]))]
+    assert [x for x in built if x in matching_ids(glob, built)] == [x for x in _IDS if x in selected]
+
+
+@pytest.mark.parametrize(
+    ("glob", "built"),
+    [
+        ("add[float32](3, 3)#2", [_IDS[1], _IDS[2], _IDS[9]]),
+        ("x11*", [_IDS[3], _IDS[4], _IDS[9]]),
+        ("*[3[]*", _IDS),
+        ("[!x]elu*", _IDS[5:]),
+    ],
+)
+def test_unwanted_cases_are_not_built(glob: str, built: list[str]) -> None:
+    assert [case.id for case in build(_PLAN, wanted=glob_filter([glob]))] == built
+
+
+def test_long_globs_are_matched_at_their_beginning() -> None:
+    wanted = glob_filter(["ab" * 500 + "*"])
+    assert wanted is not None
+    assert wanted("ab" * 499, False)
+    assert not wanted("ba", False)
+    assert glob_filter([]) is None
