@@ -40,13 +40,13 @@ from overhead import Kept, add_case, run_session
 from optest.backends import BackendDriver, backend_manager
 from optest.clib.library.config import read_ffi_config
 from optest.clib.library.driver import FfiBackend
-from optest.clib.library.places import BufferPlacement, Filling
 from optest.compare.verdict import compare_outputs
 from optest.core.actual import outputs_in_order
 from optest.core.executors import InProcess
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.memory.buffer_sets import BufferPlacement, Filling
 from optest.settings import environment
 from optest.spec import Status, TestCase
 from optest.timing import Subject, measure
@@ -79,9 +79,9 @@ def _times_us(case: TestCase, target_s: float) -> list[float]:
     brief = replace(case, backend_config={"ffi": {**case.backend_config["ffi"], "probes": "guards"}})
     config, _ = read_ffi_config(case)
     assert config is not None
-    session, _ = driver._library(config)
+    session, _ = driver._session_and_probe(config)
     with ExitStack() as stack:
-        _, memory, subject = stack.enter_context(driver._called(case, config, session, inputs))
+        _, memory, subject = stack.enter_context(driver._bound_call(case, config, session, inputs))
         place = memory.place(BufferPlacement())
         pointers = memory.pointers(place)
 

@@ -121,7 +121,7 @@ def checks(of: Verdict) -> dict[str, CheckState]:
 
 
 @pytest.mark.parametrize("guard", [None, "heap", "pages"])
-def test_the_right_function_passes_and_every_check_is_done(objects: list[str], fault: Any, guard: str | None) -> None:
+def test_correct_function_passes_every_check(objects: list[str], fault: Any, guard: str | None) -> None:
     fault("right")
     config = {} if guard is None else {"guard": guard}
     found = verdict(objects, threads=[1, 2, 7], **config)
@@ -195,7 +195,7 @@ def test_between_guards_a_case_is_called_once(objects: list[str], fault: Any, ca
         ("writes_late", Reason.UNWRITTEN),
     ],
 )
-def test_between_guards_a_fault_that_shows_has_its_reason(
+def test_guards_only_visible_fault_has_its_reason(
     objects: list[str], fault: Any, calls: Any, name: str, reason: Reason
 ) -> None:
     """An answer that leaves the rule is asked for again, under all circumstances."""
@@ -209,14 +209,14 @@ def test_between_guards_a_fault_that_shows_has_its_reason(
         assert calls.value > before + 3
 
 
-def test_between_guards_what_was_printed_once_is_a_note(objects: list[str], fault: Any) -> None:
+def test_guards_only_single_print_is_a_note(objects: list[str], fault: Any) -> None:
     fault("prints_once")
     found = verdict(objects, probes="guards")
     assert found.status is Status.PASSED, found.message
     assert checks(found)["standard output"] is CheckState.NOTE
 
 
-def test_a_leak_that_malloc_hides_is_found_by_counting(objects: list[str], fault: Any) -> None:
+def test_hidden_leak_is_found_by_counting(objects: list[str], fault: Any) -> None:
     """Of a few small pieces the heap does not grow; in one of sixteen cases more calls are made to see."""
     fault("leaks_little")
     seeded = [replace(asked("tanh", (4, 5), objects=objects), seed=seed) for seed in range(3)]
@@ -230,9 +230,7 @@ def test_a_leak_that_malloc_hides_is_found_by_counting(objects: list[str], fault
     ("name", "what"),
     [pytest.param("leaves_files_open", "open files", marks=pytest.mark.heavy), ("leaves_threads", "threads")],
 )
-def test_files_and_threads_that_every_call_leaves_are_a_leak(
-    objects: list[str], fault: Any, name: str, what: str
-) -> None:
+def test_remaining_files_and_threads_are_a_leak(objects: list[str], fault: Any, name: str, what: str) -> None:
     fault("right")
     count_resources = replace(asked("tanh", (4, 5), objects=objects), seed=2)
     assert execute([count_resources], DRIVER).verdicts[0].status is Status.PASSED
@@ -250,7 +248,7 @@ def test_files_and_threads_that_every_call_leaves_are_a_leak(
         pytest.param("blocks_signals", "the thread's signal mask: it blocks SIGHUP, ", marks=pytest.mark.heavy),
     ],
 )
-def test_what_the_process_has_one_of_is_left_alone(objects: list[str], fault: Any, name: str, what: str) -> None:
+def test_changed_process_state_is_a_fault(objects: list[str], fault: Any, name: str, what: str) -> None:
     fault(name)
     folder = Path.cwd()
     count_resources = replace(asked("tanh", (4, 5), objects=objects), seed=2)
@@ -281,7 +279,7 @@ BY_WHEN, BY_COUNT = "in the first call of all", "of 300 equal calls"
         *(pytest.param(each, marks=pytest.mark.heavy) for each in ("wrong_in_second_call", "wrong_in_fifth_call")),
     ],
 )
-def test_an_answer_that_is_wrong_now_and_then_is_found(objects: list[str], fault: Any, name: str) -> None:
+def test_occasional_wrong_output_is_detected(objects: list[str], fault: Any, name: str) -> None:
     """Whichever of several calls it is, and though the first answer may be right."""
     fault(name)
     found = [verdict(objects) for _ in range(12)]
@@ -303,7 +301,7 @@ def test_what_happens_once_is_no_failure(objects: list[str], fault: Any, name: s
 @pytest.mark.parametrize(
     ("name", "config"), [("one_ulp_by_alignment", {}), ("one_ulp_by_threads", {"threads": [1, 7]})]
 )
-def test_other_bits_inside_the_rule_are_a_note_unless_the_library_is_invariant(
+def test_other_bits_fail_only_invariant_library(
     objects: list[str], fault: Any, name: str, config: dict[str, Any]
 ) -> None:
     fault(name)
@@ -317,7 +315,7 @@ def test_other_bits_inside_the_rule_are_a_note_unless_the_library_is_invariant(
     assert "declared invariant" in strict.message
 
 
-def test_an_answer_that_leaves_the_rule_with_more_threads_is_a_failure(objects: list[str], fault: Any) -> None:
+def test_wrong_output_with_more_threads_fails(objects: list[str], fault: Any) -> None:
     fault("wrong_by_threads")
     assert verdict(objects, threads=[1, 2]).status is Status.PASSED
     found = verdict(objects, threads=[1, 7])
@@ -374,7 +372,7 @@ def test_a_crash_says_what_it_touched(
 
 
 @pytest.mark.heavy
-def test_a_first_call_that_is_wrong_by_its_place_is_said_to_be_so(
+def test_first_call_wrong_by_address_names_address(
     objects: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first call of all finds its tensors elsewhere than the second, and another one finds them there, too."""
@@ -405,7 +403,7 @@ def test_a_large_input_may_be_read_alone(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("alignment", [1, 64])
-def test_a_mapping_says_what_pointers_have_to_be_multiples_of(tmp_path: Path, alignment: int) -> None:
+def test_mapping_alignment_places_pointers(tmp_path: Path, alignment: int) -> None:
     source = """
     #include <stddef.h>
     #include <stdint.h>
@@ -442,7 +440,7 @@ def test_a_wrong_call_that_is_refused_passes(objects: list[str], call: dict[str,
     assert found.message.startswith("refused: StatusError")
 
 
-def test_a_wrong_call_that_is_accepted_is_not_refused(objects: list[str]) -> None:
+def test_accepted_wrong_call_is_not_refused(objects: list[str]) -> None:
     """The library lets an output be its input, and is told that it should not."""
     case_in_place = asked("relu", (4, 5), objects=objects, call={"in_place": {"output:out": "input:input"}})
     refused = replace(case_in_place, expects_error=ExpectedError(type="StatusError"))
@@ -454,7 +452,7 @@ def test_a_short_workspace_is_one_byte_too_short(objects: list[str]) -> None:
     assert found.message.startswith("refused: StatusError: infiniopSoftmax returned 13"), found.message
 
 
-def test_a_call_in_place_is_judged_by_the_values_that_the_input_had(objects: list[str], fault: Any) -> None:
+def test_in_place_call_uses_original_input_values(objects: list[str], fault: Any) -> None:
     fault("right")
     in_place = {"in_place": {"output:out": "input:input"}}
     assert verdict(objects, call=in_place).status is Status.PASSED
@@ -462,9 +460,7 @@ def test_a_call_in_place_is_judged_by_the_values_that_the_input_had(objects: lis
     assert verdict(objects, call=in_place).reason is Reason.STATE
 
 
-def test_on_a_machine_that_has_no_time_a_few_calls_are_repeated_all_the_same(
-    objects: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_are_repeated_at_any_load(objects: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("_REPEATS_S", "_MIN_REPEATS_S", "_CONCURRENT_S"):
         monkeypatch.setattr(case_probe, limit, 0.0)
     found = execute([asked("relu", (64, 65), objects=objects)], DRIVER).verdicts[0]

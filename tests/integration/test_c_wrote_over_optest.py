@@ -53,7 +53,7 @@ def test_a_spoilt_process_is_no_fault_of_optest(tmp_path: Path, fault: str) -> N
     assert after.verdict.message.startswith("passed at attempt 2, after "), after.verdict.message
 
 
-def test_a_case_that_spoils_the_comparison_by_itself_is_the_backends_fault(tmp_path: Path) -> None:
+def test_case_that_breaks_its_comparison_is_blamed(tmp_path: Path) -> None:
     first, _ = results(tmp_path, SPOILS.replace("wrote && n == 4", "n == 3") % DIES_IN_THE_COMPARISON)
     assert (first.status, first.reason) == (Status.CRASHED, Reason.SIGNAL)
     assert says(first.verdict.message, "integration.the_backend_corrupted_memory")
@@ -68,14 +68,12 @@ def test_a_case_that_spoils_the_comparison_by_itself_is_the_backends_fault(tmp_p
         (True, None, Reason.INTERNAL),
     ],
 )
-def test_only_a_fault_of_memory_after_native_code_is_its_fault(
-    native: bool, signal: int | None, reason: Reason
-) -> None:
+def test_only_memory_fault_blames_native_code(native: bool, signal: int | None, reason: Reason) -> None:
     verdict = death(Phase.COMPARE, None if signal else 1, signal, "", native=native)
     assert verdict.reason is reason
 
 
-def test_values_after_a_write_of_another_operator_are_judged_in_a_new_process(tmp_path: Path) -> None:
+def test_values_after_foreign_write_use_new_process(tmp_path: Path) -> None:
     """A write of relu breaks what tanh reads later; by itself, tanh is right."""
     source = """
 #include <stddef.h>

@@ -108,7 +108,7 @@ PARTS: dict[str, dict[str, object]] = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("part", "least"), [("called often", 21), ("called once", len(ONE_OF_EACH_LOOP))])
-def test_there_is_nothing_to_say_of_the_right_library(c_library: Path, tmp_path: Path, part: str, least: int) -> None:
+def test_correct_library_has_no_findings(c_library: Path, tmp_path: Path, part: str, least: int) -> None:
     stream = io.StringIO()
     outcome = check({**options(c_library, tmp_path), **PARTS[part]}, stream=stream)
     assert told(outcome) == []
@@ -129,7 +129,7 @@ def test_a_library_needs_no_headers(c_library: Path, tmp_path: Path) -> None:
     assert {each.operator for each in outcome.results if each.status.value == "passed"} == {"relu", "gemm", "conv2d"}
 
 
-def test_the_header_of_the_mapping_is_that_of_the_library(c_library: Path) -> None:
+def test_mapping_header_matches_library(c_library: Path) -> None:
     own = read_headers([mapping_path("infiniop", "").with_suffix(".h")])
     library = read_headers([headers_of(c_library)])
     both = own.prototypes.keys() & library.prototypes.keys()
@@ -187,7 +187,7 @@ def pasted(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return warm_python.run(program, *words, cwd=folder, env=os.environ)
 
 
-def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
+def test_reproduction_command_works_when_pasted(
     c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFINIOP_FAULT", "relu_nan_becomes_0")
@@ -203,9 +203,7 @@ def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
 
 
 @pytest.mark.heavy
-def test_a_layout_of_a_failure_is_in_the_plan_that_runs_it_again(
-    c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reproduction_plan_has_the_layout(c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFINIOP_FAULT", "mul_ignores_strides_of_output")
     monkeypatch.chdir(tmp_path)
     given = {**options(c_library / "broken", tmp_path, "mul"), "case_set": ("output-layouts",), "exitfirst": True}

@@ -39,7 +39,7 @@ def test_gemm(root: Path) -> None:
     assert done.stdout.count(" library time: ") == done.stdout.count(" torch time: ") == 3
 
 
-def test_without_a_library_the_script_ends_with_a_sentence(tmp_path: Path) -> None:
+def test_script_without_library_ends_with_message(tmp_path: Path) -> None:
     done = ran("gemm.py", root=tmp_path)
     assert done.returncode == 5
     assert done.stderr.startswith("library infiniop is unavailable: not found at")

@@ -79,7 +79,7 @@ GAPS = {
 }
 
 
-def test_what_a_function_cannot_be_told_is_a_gap_in_words(tmp_path: Path) -> None:
+def test_unpassable_argument_is_skipped_with_reason(tmp_path: Path) -> None:
     results = asked(tmp_path, *({"dtypes": ["float32"], **each} for each in GAPS.values()))
     assert [each.status for each in results] == [Status.SKIPPED] * len(GAPS)
     assert {each.verdict.reason for each in results} == {Reason.UNSUPPORTED}
@@ -156,7 +156,7 @@ def test_the_same_mapping_written_rightly_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("liquid")
-def test_a_function_that_writes_into_its_input_is_caught(tmp_path: Path) -> None:
+def test_written_input_is_detected(tmp_path: Path) -> None:
     """liquid_vectorf_abs of 1.5.0 (Debian 12) does: why the built-in mapping does not have it."""
     liquid = ctypes.CDLL("libliquid.so")
     liquid.liquid_libversion.restype = ctypes.c_char_p

@@ -417,7 +417,7 @@ if __name__ == "__main__":
 
 @pytest.mark.heavy
 @pytest.mark.torch
-def test_a_scene_of_simpler_is_loaded_as_it_is(tmp_path: Path) -> None:
+def test_scene_of_simpler_runs_unchanged(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "pytest.ini").write_text(INI)
     (tmp_path / "test_my_kernel.py").write_text(SEED)
@@ -542,7 +542,7 @@ def test_a_mark_of_the_class_counts(project: Path) -> None:
     assert "1 xfailed" in done.stdout, done.stdout
 
 
-def test_a_file_that_cannot_be_imported_is_told_once(project: Path) -> None:
+def test_failing_import_is_reported_once(project: Path) -> None:
     (project / "test_more.py").write_text("import nothing_of_this_name\n" + MORE)
     done = run(project, "test_more.py")
     assert done.returncode == pytest.ExitCode.INTERRUPTED
@@ -553,7 +553,7 @@ def of_command(command: str) -> list[Option]:
     return [option for option in OPTIONS if command in option.commands]
 
 
-def test_shorts_are_three_and_pytest_has_none_of_ours(project: Path) -> None:
+def test_pytest_has_no_short_options_of_ours(project: Path) -> None:
     text = standalone(project, "test_more.py", "--help").stdout
     assert set(re.findall(r"(?<![\w-])-\w(?=[, ])", text)) == {"-p", "-d", "-x", "-h"}
     help_of_pytest = run(project, "--help").stdout.partition("scenes and devices (optest):")[2].partition("\n\n")[0]
@@ -561,7 +561,7 @@ def test_shorts_are_three_and_pytest_has_none_of_ours(project: Path) -> None:
     assert sorted(each.partition("=")[0] for each in flags) == sorted(each.flags[0] for each in of_command("pytest"))
 
 
-def test_a_file_lists_its_cases_and_goes_on_with_a_run(project: Path) -> None:
+def test_script_lists_cases_and_resumes(project: Path) -> None:
     listed = standalone(project, "test_more.py", "--co", "--case", "TestSum::")
     assert (listed.returncode, listed.stdout.split()[0]) == (0, "TestSum[a2a3sim]::default")
     assert not (project / ".optest").exists()
@@ -587,5 +587,5 @@ def test_one_table_serves_three_faces() -> None:
     ("text", "level"),
     [(None, None), ("DEBUG", "debug"), ("info", "info"), ("WARNING", "warn"), ("25", "warn"), ("CRITICAL", "error")],
 )
-def test_the_level_of_pytest_is_that_of_the_runtime(text: str | None, level: str | None) -> None:
+def test_pytest_log_level_reaches_runtime(text: str | None, level: str | None) -> None:
     assert level_of_a_runtime(text) == level

@@ -33,7 +33,7 @@ _file_option = partial(Option, completes="file")
 _COMPARED_MAPPING = "Mapping to compare with both: infiniop, cblas, FILE."
 _INSPECT = Command(
     name="ffi inspect",
-    function="optest.clib.inspect_command:inspect_command",
+    function="optest.clib.library_report:inspect_command",
     group="Look at a C library.",
     after="schema",
     short="Compare a library with its headers and a mapping.",

@@ -1,10 +1,12 @@
-"""Compare a C library, its headers and a mapping; the report is also available as JSON."""
+"""The command ``optest ffi inspect``: compare a C library, its headers and a mapping; report as text or JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,11 @@ from optest.clib.library.drift import Difference, drift_of_mapping, functions_of
 from optest.clib.library.mapping import LibraryMapping, Protocol
 from optest.clib.library.mapping_file import mapping_path, named_place, read_mapping
 from optest.clib.library.session import header_of
-from optest.errors import Unavailable, UsageError
+from optest.errors import Unavailable, UsageError, nearest
+from optest.guests import CommandContext
+
+_SHOWN, _FEW = 20, 3
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +94,8 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         raise UsageError(str(error)) from None
     header = header_of(headers)
     declared = (*header.prototypes, *header.refused)
-    missing = _difference(declared, exported or ()) if loaded is None else loaded.missing(declared)
-    callable_ = {name: header.prototypes[name] for name in _difference(header.prototypes, missing)}
+    missing = _names_without(declared, exported or ()) if loaded is None else loaded.missing(declared)
+    callable_ = {name: header.prototypes[name] for name in _names_without(header.prototypes, missing)}
     drift = () if library_mapping is None else drift_of_mapping(library_mapping, header)
     operators, unmapped = _operator_entries(callable_, library_mapping, drift)
     return LibraryReport(
@@ -97,7 +103,7 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         header=header,
         callable=callable_,
         missing=missing,
-        undeclared=None if exported is None else _difference(sorted(exported), declared),
+        undeclared=None if exported is None else _names_without(sorted(exported), declared),
         mapping=library_mapping,
         mapping_file=str(file or ""),
         operators=operators,
@@ -106,7 +112,7 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
     )
 
 
-def _difference(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
+def _names_without(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
     left_out = frozenset(others)
     return tuple(name for name in names if name not in left_out)
 
@@ -161,7 +167,7 @@ def _entry_in_c(name: str, functions: Protocol) -> OperatorEntry:
     return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, msgspec.structs.astuple(functions))))
 
 
-def as_json(report: LibraryReport) -> str:
+def report_as_json(report: LibraryReport) -> str:
     """Return the report as JSON, with the signature of every callable function."""
     header, mapping = report.header, report.mapping
     data: dict[str, Any] = {
@@ -226,3 +232,153 @@ def find_operators(functions: Collection[str], patterns: Mapping[str, str] | Non
         if related["run"] and related["destroy"]:
             operators[match["name"]] = Protocol(create=function, **related)
     return operators
+
+
+def inspect_command(
+    context: CommandContext,
+    *,
+    library: Sequence[str],
+    headers: Sequence[str],
+    mapping: str,
+    as_json: bool,
+    signatures: bool,
+    write: str,
+) -> int:
+    """Print the report on a C library as text or JSON; return the exit status.
+
+    Raises:
+        UsageError: for the removed option ``--write``, and as :func:`inspect`.
+        Unavailable: as :func:`inspect`.
+    """
+    if write:
+        raise UsageError("--write was removed; write the mapping by hand; docs/c-libraries/mapping.md has an example")
+    report = inspect(library, headers, mapping)
+    if as_json:
+        context.echo(report_as_json(report))
+    else:
+        for line in as_text(report, signatures=signatures):
+            context.echo(line)
+    return report.exit_status
+
+
+def as_text(report: LibraryReport, *, signatures: bool = False) -> Iterator[str]:
+    """Yield the report's lines: drift and operators first, then other functions, then signatures on request."""
+    header = report.header
+    yield f"library    {report.paths[0]}"
+    yield from (f"           {path}" for path in report.paths[1:])
+    few_files = len(header.files) < 4
+    folder = Path(os.path.commonpath([Path(path).parent for path in header.files]))
+    files = ", ".join(header.files) if few_files else f"{len(header.files)} files in {folder}"
+    yield f"headers    {files}"
+    declared = len(header.prototypes) + len(header.refused)
+    parts = [f"{declared} declared", f"{len(report.callable)} can be called", f"{len(report.missing)} missing"]
+    if header.refused or header.problems:
+        parts.append(f"{len(header.refused) + len(header.problems)} cannot be read or called")
+    if report.undeclared is not None:
+        parts.append(f"{len(report.undeclared)} exported but not declared")
+    yield f"functions  {', '.join(parts)}"
+    drift = "drift: the mapping differs from the headers or from optest's operators"
+    yield from _section(drift, list(report.drift), shown=None)
+    if report.mapping is not None:
+        yield from _mapped_operators(report, report.mapping)
+    # With a mapping, a large header has a thousand functions that no operator needs.
+    limit = _SHOWN if report.mapping is None else _FEW
+    missing = []
+    for name in report.missing:
+        path, _, line = declared_at(header, name).rpartition(":")
+        is_below = Path(path).is_relative_to(folder)
+        missing.append(f"{name}  ({Path(path).relative_to(folder) if is_below else path}:{line})")
+    yield from _section("missing: declared, but not exported by any of these files", missing, shown=limit)
+    unread = [*header.refused.values(), *header.problems]
+    yield from _section("cannot be read or called", [str(x) for x in unread], shown=limit)
+    # Names with an underscore are mostly internal, so they come last.
+    undeclared = sorted(report.undeclared or (), key=lambda name: name.startswith("_"))
+    yield from _name_section("exported but not declared", undeclared, lines=_FEW)
+    yield from _unmapped_operators(report, limit)
+    if signatures or (report.mapping is None and not report.operators):
+        yield from _section("signatures", [str(function) for function in report.callable.values()], shown=None)
+
+
+def _mapped_operators(report: LibraryReport, mapping: LibraryMapping) -> Iterator[str]:
+    """Yield sections on the mapping's operators: callable, incomplete, drifted, absent, similar names."""
+    mapped = [entry for entry in report.operators if entry.operator]
+    here = [entry for entry in mapped if entry.can_be_called]
+    drifted = [entry for entry in mapped if entry.is_here and not entry.missing and entry.drifted]
+    broken = [f"{x.operator}: without {', '.join(x.missing)}" for x in mapped if x.is_here and x.missing]
+    absent = [entry for entry in mapped if not entry.is_here]
+    name = f"mapping {mapping.name}"
+    yield from _name_section(f"{name}: {len(here)} operators can be called", map(_both_names, here))
+    yield from _section(f"{name}: {len(broken)} lack a function", broken)
+    yield from _drifted_operators(name, drifted)
+    yield from _name_section(f"{name}: {len(absent)} are not in this library", [entry.operator for entry in absent])
+    similar = []
+    for entry in absent:
+        lacking = entry.missing[0] if entry.missing else ""
+        if near := nearest(lacking, report.unmapped) if lacking else "":
+            similar.append(f"{entry.operator}: {lacking} is missing; did you mean {near}?")
+    yield from _section(f"{name}: perhaps under another name", similar)
+
+
+def _unmapped_operators(report: LibraryReport, lines: int) -> Iterator[str]:
+    """Yield library operators that the mapping lacks (all operators without a mapping), then other functions."""
+    others = [entry for entry in report.operators if not entry.operator]
+    functions = {function for entry in others for function in entry.functions}
+    if report.mapping is not None:
+        title = f"{len(others)} operators of the library are not in the mapping"
+        yield from _name_section(title, [x.in_c for x in others])
+        rest = [function for function in report.unmapped if function not in functions]
+        title = f"{len(rest)} other functions can be called, and the mapping does not use them"
+        yield from _name_section(title, rest, lines=lines)
+    elif others:
+        example = f"each with functions such as {', '.join(others[0].functions)}"
+        titled = f"{len(others)} operators, by the names of their functions"
+        yield from _section(titled, [*_wrap_names(entry.in_c for entry in others), example])
+        rest = [function for function in report.callable if function not in functions]
+        yield from _name_section(f"{len(rest)} other functions", rest)
+
+
+def _drifted_operators(name: str, operators: Sequence[OperatorEntry]) -> Iterator[str]:
+    """Yield the operators that drift makes uncallable, on one line if all have the same reason."""
+    shared = {entry.drifted for entry in operators}
+    if len(operators) > 1 and len(shared) == 1:
+        lines = [", ".join(map(_both_names, operators)), f"for {', '.join(next(iter(shared)))}"]
+    else:
+        lines = [f"{_both_names(entry)}: {', '.join(entry.drifted)}" for entry in operators]
+    yield from _section(f"{name}: {len(operators)} cannot be called until the drift is repaired", lines)
+
+
+def _both_names(entry: OperatorEntry) -> str:
+    if not entry.in_c or entry.in_c.lower().replace("_", "") == entry.operator.replace("_", ""):
+        return entry.operator
+    return f"{entry.operator} ({entry.in_c})"
+
+
+def _section(title: str, lines: Sequence[str], *, shown: int | None = _SHOWN) -> Iterator[str]:
+    """Yield a titled section of at most ``shown`` lines and a count of the rest; nothing without lines."""
+    if not lines:
+        return
+    yield ""
+    yield title
+    for line in lines[:shown]:
+        first, *rest = line.split("\n")
+        yield f"  {first}"
+        yield from (f"  {line}" for line in rest)
+    if shown is not None and len(lines) > shown:
+        yield f"  and {len(lines) - shown} more: --json has all of them"
+
+
+def _name_section(title: str, names: Iterable[str], *, lines: int = _SHOWN) -> Iterator[str]:
+    """Yield a section of comma-separated names in at most ``lines`` lines, and a count of the rest."""
+    listed = list(names)
+    packed = _wrap_names(listed)
+    left = len(listed) - sum(line.rstrip(",").count(",") + 1 for line in packed[:lines])
+    more = [f"and {left} more: --json has all of them"] if left else []
+    yield from _section(title, [*packed[:lines], *more], shown=None)
+
+
+def _wrap_names(names: Iterable[str]) -> list[str]:
+    """Join names with commas into lines of at most 97 characters."""
+    # A no-break space keeps wrap from splitting a name that contains a space.
+    unbroken = ", ".join(name.replace(" ", _NO_BREAK) for name in names)
+    lines = textwrap.wrap(unbroken, width=97, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_NO_BREAK, " ") for line in lines]

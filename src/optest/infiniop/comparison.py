@@ -91,7 +91,7 @@ def debug_all(
     for number, (actual, desired) in enumerate(zip(actual_vals, desired_vals, strict=True), 1):
         verdicts.append(compare_tensors(actual, desired, atol, rtol, equal_nan))
         if verbose:
-            _write(f"pair {number} of {len(actual_vals)}, joined by {condition!r}:")
+            _print_lines(f"pair {number} of {len(actual_vals)}, joined by {condition!r}:")
             print_discrepancy(actual, desired, atol, rtol, equal_nan)
     wrong = [verdict for verdict in verdicts if verdict.reason is not None]
     if wrong and (condition == "and" or len(wrong) == len(verdicts)):
@@ -100,7 +100,7 @@ def debug_all(
 
 def compare_tensors(actual: Any, desired: Any, atol: float, rtol: float, equal_nan: bool) -> Verdict:
     """Return the verdict on a pair of tensors with this tolerance; NaNs on both sides fail unless ``equal_nan``."""
-    output, expected, case = _build_case(actual, desired, atol, rtol)
+    output, expected, case = _comparison_case(actual, desired, atol, rtol)
     # for the message, also of measures that pass
     verdict = compare_outputs(case, [output], [expected], numerics=_NUMERICS, every_measure=True)
     if equal_nan or output.shape != expected.shape:
@@ -115,27 +115,33 @@ def compare_tensors(actual: Any, desired: Any, atol: float, rtol: float, equal_n
 
 @contextmanager
 def failures_of_allclose() -> Iterator[list[Verdict]]:
-    """Replace ``torch.allclose`` within the block; yield a list with the verdict of its latest call if that failed."""
+    """Watch ``torch.allclose`` within the block; yield a list with the verdict of its latest call if that failed.
+
+    Nothing is watched if torch is not imported before the block, and within :func:`optest.infiniop.scope.timed`.
+    """
     # An assertion of torch.allclose does not show the values; the verdict does.
     verdicts: list[Verdict] = []
     torch: Any = sys.modules.get("torch")
     if torch is None:
         yield verdicts
         return
-    allclose = torch.allclose
+    watched = (torch.allclose, torch.Tensor.allclose)
 
-    def watched(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:  # noqa: A002 - torch's names
-        verdicts.clear()  # a later assertion is about the latest call
-        is_close: bool = allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
-        if not is_close and (verdict := compare_tensors(input, other, atol, rtol, equal_nan)).reason is not None:
-            verdicts.append(verdict)
-        return is_close
+    def compare(left: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Verdict:
+        return compare_tensors(left, other, atol, rtol, equal_nan)
 
-    torch.allclose = watched
-    try:
+    class Watch(torch.overrides.TorchFunctionMode):  # type: ignore[misc]  # torch leaves it without types
+        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            result = function(*arguments, **(named or {}))
+            if function in watched:
+                verdicts.clear()  # a later assertion is about the latest call
+                keywords = {{"input": "left"}.get(key, key): value for key, value in (named or {}).items()}
+                if not result and (verdict := compare(*arguments, **keywords)).reason is not None:
+                    verdicts.append(verdict)
+            return result
+
+    with Watch():
         yield verdicts
-    finally:
-        torch.allclose = allclose
 
 
 def print_discrepancy(
@@ -145,7 +151,7 @@ def print_discrepancy(
 
     Raise UsageError for tensors of different shapes or of dtypes that cannot be compared.
     """
-    output, reference, case = _build_case(actual, expected, atol, rtol)
+    output, reference, case = _comparison_case(actual, expected, atol, rtol)
     if output.shape != reference.shape:
         shapes = f"{format_shape(output.shape)} and {format_shape(reference.shape)}"
         raise UsageError(f"shapes are {shapes}, expected equal ones")
@@ -155,9 +161,9 @@ def print_discrepancy(
     wrong = wrong_elements(output, reference.value, reference.dtype, resolve(case, reference, 0, _NUMERICS, None))
     indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(output) & _is_nan(reference.value)))
     if verbose:
-        _write(*_table_lines(output, reference.value, indices))
+        _print_lines(*_table_lines(output, reference.value, indices))
         share = f" ({len(indices) / output.size:.4%})" if output.size else ""
-        _write(
+        _print_lines(
             f"   actual {output.dtype}, expected {reference.value.dtype}, atol {atol}, rtol {rtol}",
             f"   wrong: {len(indices)} of {output.size} elements{share}",
             f"   actual   {_describe_range(output)}",
@@ -179,7 +185,7 @@ def get_tolerance(
     return (0.0, 0.0) if is_exact else (default_atol, default_rtol)
 
 
-def _build_case(actual: Any, desired: Any, atol: float, rtol: float) -> tuple[Array, Expected, TestCase]:
+def _comparison_case(actual: Any, desired: Any, atol: float, rtol: float) -> tuple[Array, Expected, TestCase]:
     """Return the output, the expected output and a case with this tolerance."""
     output, reference = _as_array(actual), _as_array(desired)
     dtype, value = dtype_of(output.dtype), reference
@@ -245,5 +251,5 @@ def _colored(text: str, code: int) -> str:
     return f"\033[{code}m{text}\033[0m" if sys.stdout.isatty() else text
 
 
-def _write(*lines: str) -> None:
+def _print_lines(*lines: str) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -108,7 +108,12 @@ class TestFunction(BackendDriver):
         LIBINFINIOP.take_unseen()  # drop statuses of calls before this case
         with case_scope(call.seed) as scope:
             try:
-                verdict = _add_guard_check(_catch_faults(lambda: self._call_function(call, scope)), scope)
+                try:
+                    with Border("the test", Reason.RAISED):
+                        verdict = self._call_function(call, scope)
+                except Fault as fault:
+                    verdict = fault_verdict(fault)
+                verdict = _add_guard_check(verdict, scope)
             finally:
                 for tensor in scope.tensors:
                     tensor.destroy_desc()
@@ -147,15 +152,6 @@ class TestFunction(BackendDriver):
         if not scope.calls:
             return Verdict(status=Status.SKIPPED, message="the test returned without calling an operator")
         return Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
-
-
-def _catch_faults(run: Callable[[], Verdict]) -> Verdict:
-    """Return the verdict of `run`, or of the Fault that it raises."""
-    try:
-        with Border("the test", Reason.RAISED):
-            return run()
-    except Fault as fault:
-        return fault_verdict(fault)
 
 
 def _add_guard_check(verdict: Verdict, scope: CaseScope) -> Verdict:

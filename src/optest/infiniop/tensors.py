@@ -14,8 +14,7 @@ from optest.clib.ffi.handles import Handle
 from optest.errors import UsageError
 from optest.infiniop.datatypes import InfiniDtype, element_of, from_codes, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
-from optest.infiniop.functions import check_error
-from optest.infiniop.liboperators import LIBINFINIOP
+from optest.infiniop.liboperators import LIBINFINIOP, check_error
 from optest.infiniop.scope import current_scope
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
@@ -204,19 +203,15 @@ class TestTensor(CTensor):
 
     def check_guards(self) -> None:
         """Raise OUT_OF_BOUNDS (of a workspace WORKSPACE) if memory outside the elements was written."""
-        change = self._memory.fetch().outside()
-        if change is not None:
-            change = replace(change, buffer=f"{self.role} ({change.buffer})" if self.role else change.buffer)
-            raise change.fault(self.guard_reason)
+        buffer = self._memory.fetch()
+        named = replace(buffer, name=f"{self.role} ({buffer.name})") if self.role else buffer
+        named.require_clean(reason=self.guard_reason)
 
     def check_unchanged(self) -> None:
         """Raise INPUT_MUTATED unless every element equals its logical value bit for bit; check the guards, too."""
         self.check_guards()
-        if self._logical is None:
-            return
-        change = self.mutated(self._logical)
-        if change is not None:
-            raise change.fault(Reason.INPUT_MUTATED)
+        if self._logical is not None:
+            self._memory.buffer.require_clean(self._logical)
 
     def check_written(self) -> None:
         """Raise UNWRITTEN if an element of a tensor of mode ``empty`` still holds the poison."""

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,8 +22,7 @@ from optest.errors import NothingSelected, OptestError, Unavailable, UsageError
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, infini_device, prepare_device
 from optest.infiniop.driver import TestFunction, name_of
-from optest.infiniop.functions import check_error
-from optest.infiniop.liboperators import LIBINFINIOP, create_handle, destroy_handle
+from optest.infiniop.liboperators import LIBINFINIOP, check_error, create_handle, destroy_handle
 from optest.reporting.explain import explain, headline
 from optest.reporting.tally import Tally, skip_text
 from optest.settings import resolve
@@ -30,8 +30,8 @@ from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, T
 from optest.store import JournalWriter, RunDirectory
 
 
-@dataclass(slots=True)
-class Chosen:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptOptions:
     """Options of the command line; ``script`` is empty if none was read, ``only_of`` if ``only`` is for every test."""
 
     script: str = ""
@@ -40,8 +40,8 @@ class Chosen:
     only_of: str = ""
 
 
-# Set by the latest get_args; test_operator takes its defaults from here.
-chosen = Chosen()
+# Set by get_args; test_operator, which the scripts call without options, takes its defaults from here.
+script_options: ContextVar[ScriptOptions] = ContextVar("optest_infiniop_script", default=ScriptOptions())  # noqa: B039
 
 
 @contextmanager
@@ -51,11 +51,11 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if not chosen.script:
+        if not script_options.get().script:
             raise
         raise SystemExit(130) from None
     except OptestError as error:
-        if not chosen.script:
+        if not script_options.get().script:
             raise
         sys.stderr.write(f"{error}\n")
         raise SystemExit(error.exit_status) from None
@@ -73,9 +73,9 @@ def get_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for device in InfiniDeviceEnum:
         parser.add_argument(f"--{device.name.lower()}", action="store_true", help=f"run on {InfiniDeviceNames[device]}")
     options = parser.parse_args(arguments)
-    chosen.script = sys.argv[0] if arguments is None else ""
-    chosen.seed = options.seed
-    chosen.only_of, chosen.only = options.only or ("", None)
+    only_of, only = options.only or ("", None)
+    script = sys.argv[0] if arguments is None else ""
+    script_options.set(ScriptOptions(script=script, seed=options.seed, only=only, only_of=only_of))
     return options
 
 
@@ -173,6 +173,7 @@ def test_operator(
         StatusError: if the device cannot be selected.
         UsageError: if the run's directory cannot be created.
     """
+    chosen = script_options.get()
     if only is None and chosen.only_of not in ("", name_of(test_func)):
         sys.stdout.write(f"{name_of(test_func)}: not run because of --only {chosen.only_of}:{chosen.only}\n")
         return OperatorReport(results=())
@@ -182,7 +183,10 @@ def test_operator(
         name = "test_cases" if not test_cases else "tensor_dtypes"
         why = f"{name} is empty" if not (test_cases and tensor_dtypes) else "the device supports none of the dtypes"
         printer = _ResultPrinter(driver, f"{_title(driver)}: no cases; {why}")
-        cases = _select_cases(driver.cases, chosen.only if only is None else only)
+        cases, number = driver.cases, chosen.only if only is None else only
+        if number is not None and not 0 <= number < len(cases):
+            raise UsageError(f"only is {number}, expected from 0 to {len(cases) - 1}")
+        cases = cases if number is None else cases[number : number + 1]
         _run_on_device(driver, cases, printer, maxfail=int(stop_at_first))
         if raise_at_end and printer.exit_status == _NOTHING_RAN:
             raise NothingSelected(f"no case ran to a verdict: {printer.summary}")
@@ -202,14 +206,6 @@ def filter_tensor_dtypes_by_device(device: Any, tensor_dtypes: Sequence[Any]) ->
     return [dtype for dtype in tensor_dtypes if not (lacks_bf16 and infini_dtype(dtype) is InfiniDtype.BF16)]
 
 
-def _select_cases(cases: Sequence[TestCase], only: int | None) -> Sequence[TestCase]:
-    if only is None:
-        return cases
-    if not 0 <= only < len(cases):
-        raise UsageError(f"only is {only}, expected from 0 to {len(cases) - 1}")
-    return cases[only : only + 1]
-
-
 def _run_on_device(driver: TestFunction, cases: Sequence[TestCase], printer: _ResultPrinter, maxfail: int) -> None:
     """Select the device, create the handle and run the cases; results are journaled and printed as they arrive."""
     check_error(LIBINFINIOP.infinirtSetDevice(int(driver.on), 0))
@@ -225,11 +221,11 @@ def _run_on_device(driver: TestFunction, cases: Sequence[TestCase], printer: _Re
 
 def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], printer: _ResultPrinter, maxfail: int) -> None:
     """Run the cases in a journaled session; a script's cases on the CPU run in forks. Raise its failure."""
-    interruption = Interruption()
+    interruption, script = Interruption(), script_options.get().script
     executor: Executor = InProcess(driver, interrupted=interruption)
     isolation = "none"
     # A device's context does not survive a fork, and a test that is part of a program may need its process's state.
-    if chosen.script and driver.on is InfiniDeviceEnum.CPU:
+    if script and driver.on is InfiniDeviceEnum.CPU:
         executor, isolation = InForks(InProcess(driver, interrupted=interruption)), "case"
     directory = RunDirectory.begin(Path(resolve({})["runs_dir"]))
     info = run_info(
@@ -238,7 +234,7 @@ def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], printer: _R
         total=len(cases),
         target=cases[0].backend.label(),
         seed=driver.seed,
-        plan=chosen.script,
+        plan=script,
         isolation=isolation,
     )
     directory.write_info(info)
@@ -299,11 +295,11 @@ class _ResultPrinter:
 
 
 def _reproduction_command(driver: TestFunction, case: TestCase) -> str:
-    number = case.attributes["only"]
-    if not chosen.script:
+    number, script = case.attributes["only"], script_options.get().script
+    if not script:
         return f"test_operator(…, seed={case.seed}, only={number})"
     device, name = driver.on.name.lower(), case.descriptor.name
-    return f"python {chosen.script} --{device} --seed {case.seed} --only {name}:{number} --debug"
+    return f"python {script} --{device} --seed {case.seed} --only {name}:{number} --debug"
 
 
 def _title(driver: TestFunction) -> str:

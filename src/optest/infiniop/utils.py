@@ -13,8 +13,7 @@ from optest.errors import UsageError
 from optest.infiniop.comparison import debug, debug_all, get_tolerance, print_discrepancy
 from optest.infiniop.datatypes import to_numpy_dtype, to_torch_dtype
 from optest.infiniop.devices import get_sync_func, synchronize_device
-from optest.infiniop.functions import check_error
-from optest.infiniop.liboperators import create_handle, destroy_handle
+from optest.infiniop.liboperators import check_error, create_handle, destroy_handle
 from optest.infiniop.scope import set_seed, timed
 from optest.infiniop.tensors import CTensor, TestTensor, TestWorkspace
 from optest.infiniop.testing import filter_tensor_dtypes_by_device, get_args, get_test_devices, test_operator

@@ -38,10 +38,10 @@ def tensor_values(mode: str, dt: InfiniDtype, spec: TensorSpec, values: Any, **d
         return codes_of(values, dt, spec.shape)
     if values is not None:
         raise UsageError(f"mode is {mode}, expected manual or binary for the values of set_tensor")
-    return view(_draw(mode, dt, spec.storage_elements, **drawn), spec)
+    return view(_draw_elements(mode, dt, spec.storage_elements, **drawn), spec)
 
 
-def _draw(
+def _draw_elements(
     mode: str, dt: InfiniDtype, count: int, *, seed: int, path: str, low: int | None = None, high: int | None = None
 ) -> Array:
     """Return ``count`` stored elements, one-dimensional, the same on every machine for the same arguments.
@@ -53,14 +53,14 @@ def _draw(
         return _draw_float8_values(dt, count, seed, path)
     component = COMPONENTS.get(dt)
     if component is not None:
-        parts = _generate(_fill(mode, dtype_called(component), low, high), component, 2 * count, seed, path)
+        parts = _generate(_fill_of_mode(mode, dtype_called(component), low, high), component, 2 * count, seed, path)
         codes: Array = parts.view(numpy_dtype(element_of(dt)))
         return codes
     element = element_of(dt)
-    return _generate(_fill(mode, element, low, high), element.name, count, seed, path)
+    return _generate(_fill_of_mode(mode, element, low, high), element.name, count, seed, path)
 
 
-def _fill(mode: str, element: DType, low: int | None, high: int | None) -> Fill:
+def _fill_of_mode(mode: str, element: DType, low: int | None, high: int | None) -> Fill:
     """Return the generator's fill for a mode; integers are drawn with ``low`` and ``high`` if one is given."""
     is_integer_draw = mode == "randint" or (mode == "random" and not element.is_inexact)
     if is_integer_draw and (low is not None or high is not None):
@@ -86,15 +86,15 @@ def _draw_float8_values(dt: InfiniDtype, count: int, seed: int, path: str) -> Ar
     """Return values that float8_e4m3fn holds: its bits in bytes, whole numbers in integers, else its numbers."""
     element = element_of(dt)
     if dt is InfiniDtype.BOOL:
-        return _draw("random", dt, count, seed=seed, path=path)
+        return _draw_elements("random", dt, count, seed=seed, path=path)
     if dt in (InfiniDtype.BYTE, InfiniDtype.U8, InfiniDtype.I8):
-        bits: Array = _draw("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
+        bits: Array = _draw_elements("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
         return bits
     if element.is_integer and dt not in COMPONENTS:
         # float8_e4m3fn holds whole numbers up to 16 exactly.
-        return _draw("randint", dt, count, seed=seed, path=path, low=max(-16, element.min_int), high=17)
+        return _draw_elements("randint", dt, count, seed=seed, path=path, low=max(-16, element.min_int), high=17)
     is_real = element.is_float
-    numbers = widen(_draw("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
+    numbers = widen(_draw_elements("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
     return _encode(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
 
 

@@ -16,7 +16,7 @@ from optest.memory.regions import Placement, Region, heap_region, page_region
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides, format_shape
 
-_GUARD_BYTES = 256
+GUARD_BYTES = 256
 _ALIGNMENT_BYTES = 64
 _CACHED_ELEMENTS = 1 << 20
 _SMALL_BYTES = 1 << 14
@@ -59,10 +59,6 @@ class Change:
                 where = f"{plural(self.distance, 'byte')} behind the end{of}{self._nearest_element('behind')}"
         return f"memory was written {where}: {self.was.hex(' ')} became {self.became.hex(' ')}{more}"
 
-    def in_plain_bytes(self) -> Change:
-        """Return the change without an element index, for memory without elements such as a workspace."""
-        return replace(self, index=None)
-
     def fault(self, reason: Reason) -> Fault:
         """Return a fault with this change as message and details."""
         return Fault(reason, str(self), details={"buffer": self.buffer, "place": self.place, "byte": self.byte})
@@ -98,7 +94,7 @@ class Buffer:
         placement: Placement = Placement.HEAP,
         alignment: int = _ALIGNMENT_BYTES,
         shift: int = 0,
-        guard_bytes: int = _GUARD_BYTES,
+        guard_bytes: int = GUARD_BYTES,
         page_alignment: int = 1,
         poisoned: bool = True,
     ) -> Buffer:
@@ -125,7 +121,7 @@ class Buffer:
         else:
             region = page_region(nbytes, at_end=placement is Placement.PAGES_END, alignment=page_alignment)
         if poisoned:
-            _fill(region.memory, poison.pattern(spec.dtype))
+            _fill_memory(region.memory, poison.pattern(spec.dtype))
         storage = region.memory[region.start : region.end].view(numpy_dtype(spec.dtype))
         address = region.address + region.start + spec.offset * size
         return cls(name=name, spec=spec, poison=poison, address=address, region=region, array=view(storage, spec))
@@ -150,10 +146,10 @@ class Buffer:
         """
         pattern = poison.pattern(self.spec.dtype)
         if elements or not _is_solid(self.spec):
-            _fill(self.region.memory, pattern)
+            _fill_memory(self.region.memory, pattern)
             return
-        _fill(self.region.memory[: self.region.start], pattern)
-        _fill(self.region.memory[self.region.end :], pattern)
+        _fill_memory(self.region.memory[: self.region.start], pattern)
+        _fill_memory(self.region.memory[self.region.end :], pattern)
 
     def put(self, values: Array) -> None:
         """Copy values of the same shape and dtype into the elements; the gaps keep the poison.
@@ -202,6 +198,18 @@ class Buffer:
         byte = slot * size + next(n for n in range(size) if was[n] != became[n])
         count = int(changed.sum())
         return Change(buffer=self.name, place="element", byte=byte, slots=count, index=index, was=was, became=became)
+
+    def require_clean(self, values: Array | None = None, *, reason: Reason = Reason.OUT_OF_BOUNDS) -> None:
+        """Raise INPUT_MUTATED if an element differs from ``values``, and ``reason`` for a write to any other byte.
+
+        Without ``values`` the elements may have changed. For WORKSPACE the message names no element.
+        """
+        change = self.outside() if values is None else self.mutated(values)
+        if change is None:
+            return
+        if reason is Reason.WORKSPACE:
+            change = replace(change, index=None)
+        raise change.fault(Reason.INPUT_MUTATED if change.place == "element" else reason)
 
     def _packed(self, values: Array) -> Array:
         """Return the bytes of the elements of a tensor in row-major order; a view if that is their order in memory."""
@@ -358,7 +366,7 @@ def _differs(first: Array, second: Array, size: int) -> Array:
     return np.asarray((first.reshape(-1, size) != second.reshape(-1, size)).any(axis=1))
 
 
-def _fill(memory: Array, pattern: bytes) -> None:
+def _fill_memory(memory: Array, pattern: bytes) -> None:
     """Repeat ``pattern`` throughout ``memory``, whose size is a multiple of its length."""
     if len(set(pattern)) == 1:
         # memset is faster on fresh pages

@@ -33,7 +33,7 @@ class Poison(Enum):
 
     def pattern(self, dtype: DType) -> bytes:
         """Return the bytes of one element of ``dtype``."""
-        return _pattern(self, dtype)
+        return _poison_bytes(self, dtype)
 
 
 # A result that is the same, bit for bit, under all three does not depend on memory that it must not read. Two are not
@@ -46,7 +46,7 @@ WRITE_POISONS = (Poison.X5A, Poison.A5)
 
 
 @cache
-def _pattern(poison: Poison, dtype: DType) -> bytes:
+def _poison_bytes(poison: Poison, dtype: DType) -> bytes:
     """Return the bytes of one element; NAN of integers is the pattern of A5."""
     size = dtype.itemsize_bytes
     if poison is Poison.A5 or (poison is Poison.NAN and not dtype.is_inexact):

@@ -33,12 +33,12 @@ def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
     yield Pattern("gaps", tuple(2 * stride for stride in dense))
     yield Pattern("gaps and an offset", tuple(3 * stride for stride in dense), 5)
     if rank > 1:
-        yield Pattern("padded rows", _padded(sizes, rank - 1, 3))
-        yield Pattern("padded rows and an offset", _padded(sizes, rank - 1, 5), 7)
+        yield Pattern("padded rows", _padded_strides(sizes, rank - 1, 3))
+        yield Pattern("padded rows and an offset", _padded_strides(sizes, rank - 1, 5), 7)
         yield Pattern("transposed", _permuted(sizes, range(rank)[::-1]))
         yield Pattern("transposed, padded", _permuted(sizes, range(rank)[::-1], gap=3))
     if rank > 2:
-        yield Pattern("matrices apart, rows dense", _padded(sizes, 1, 7))
+        yield Pattern("matrices apart, rows dense", _padded_strides(sizes, 1, 7))
         for order in _orders(rank):
             yield Pattern(f"order {','.join(map(str, order))}", _permuted(sizes, order))
         channels_last = (0, *range(2, rank), 1)
@@ -48,7 +48,7 @@ def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
     yield _backwards("gaps, backwards", sizes, tuple(2 * stride for stride in dense), (rank - 1,))
     if rank > 1:
         yield _backwards("backwards in every dimension", sizes, dense, range(rank))
-        padded = _padded(sizes, rank - 1, 2)
+        padded = _padded_strides(sizes, rank - 1, 2)
         yield _backwards("padded rows, backwards", sizes, padded, (rank - 1,))
         yield _backwards("transposed, backwards", sizes, _permuted(sizes, range(rank)[::-1]), (0,))
     if 1 in sizes:
@@ -79,7 +79,7 @@ def overlapping_patterns(shape: Sequence[int]) -> Iterator[Pattern]:
         yield Pattern("a window that slides by one", (*dense[:-2], 1, 1))
 
 
-def _padded(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
+def _padded_strides(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
     """Return dense strides, except for ``gap`` elements behind each block of the dimensions from ``axis`` on."""
     strides = list(contiguous_strides(sizes))
     step = max(sizes[axis], 1) * strides[axis] + gap
@@ -91,7 +91,7 @@ def _padded(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
 
 def _permuted(sizes: tuple[int, ...], order: Sequence[int], *, gap: int = 0) -> tuple[int, ...]:
     """Return strides with the dimensions in ``order``, the innermost last, and ``gap`` elements behind each row."""
-    packed = _padded(tuple(sizes[axis] for axis in order), len(sizes) - 1, gap)
+    packed = _padded_strides(tuple(sizes[axis] for axis in order), len(sizes) - 1, gap)
     strides = [0] * len(sizes)
     for axis, stride in zip(order, packed, strict=True):
         strides[axis] = stride

@@ -63,7 +63,7 @@ def collect(request: SourceRequest) -> Collected:
         for case in scene._scene_cases
         for platform in platforms_of_a_run(case.platforms, options["platform"])
     ]
-    entries = [_entry(*x, options) for x in compress(every, selected_by_options(every, options))]
+    entries = [_plan_entry(*x, options) for x in compress(every, selected_by_options(every, options))]
     names = Counter(entry["name"] for entry in entries)
     common = os.path.commonpath([file.parent for file in files])
     for entry in entries:
@@ -194,7 +194,7 @@ def _case_name(scene: type[SceneTestCase], case: SceneCase, platform: str) -> st
     return f"{scene.__name__}[{platform or '-'}]::{case.name}"
 
 
-def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: Values) -> dict[str, Any]:
+def _plan_entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: Values) -> dict[str, Any]:
     """Return the plan entry of a case on a platform; it is skipped if the platform or runtime is not available."""
     here, file = Path.cwd(), scene._scene_file
     entry: dict[str, Any] = {

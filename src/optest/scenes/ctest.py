@@ -86,14 +86,14 @@ class CtestDriver(BackendDriver):
         """Return all tests as cases, in CTest's order; skip those for other platforms. Raises as `ctest_command`."""
         require_regular(Path(self.test_dir, "CTestTestfile.cmake"))
         listing = self._list_tests([])
-        labels = [label for test in listing["tests"] for label in _property(test, "LABELS", ())]
+        labels = [label for test in listing["tests"] for label in _test_property(test, "LABELS", ())]
         known = (*PLATFORMS, *(match[1] for match in map(_LABEL.fullmatch, labels) if match and match[1]))
         if self.platform is not None and self.platform not in known:
             raise UnknownName("platform", self.platform, known)
         if not listing["tests"]:
             how = f" whose name matches {self.regex}" if self.regex else "; does its CMakeLists.txt enable_testing()?"
             raise NothingSelected(f"there is no test in {self.test_dir}{how}")
-        selected = list(map(_identity, self._list_tests(label_arguments(self.platform))["tests"]))
+        selected = list(map(_test_identity, self._list_tests(label_arguments(self.platform))["tests"]))
         target = BackendTarget(name=self.name, kind=self.kind, device=self.platform)
         return [
             TestCase(
@@ -103,16 +103,16 @@ class CtestDriver(BackendDriver):
                 attributes={"test": test["name"]},
                 backend=target,
                 backend_config={self.name: {"command": test.get("command", [])}},
-                tags=tuple(_property(test, "LABELS", ())),
+                tags=tuple(_test_property(test, "LABELS", ())),
                 where=_source_line(test, listing["backtraceGraph"]),
-                skip=None if _identity(test) in selected else Skip(reason=self._skip_reason(test)),
+                skip=None if _test_identity(test) in selected else Skip(reason=self._skip_reason(test)),
             )
             for test in listing["tests"]
         ]
 
     def _skip_reason(self, test: Mapping[str, Any]) -> str:
         """Return why CTest does not run a test on this platform; raise UsageError for labels that contradict."""
-        labels = [match[1] for match in map(_LABEL.fullmatch, _property(test, "LABELS", ())) if match]
+        labels = [match[1] for match in map(_LABEL.fullmatch, _test_property(test, "LABELS", ())) if match]
         try:
             reasons = [why_skipped((label,) if label else (), self.platform) for label in labels]
         except UsageError as error:
@@ -200,13 +200,13 @@ class CtestDriver(BackendDriver):
         return {"ctest": first.removeprefix("ctest version ")}
 
 
-def _property(test: Mapping[str, Any], name: str, default: Any) -> Any:
+def _test_property(test: Mapping[str, Any], name: str, default: Any) -> Any:
     return next((entry["value"] for entry in test["properties"] if entry["name"] == name), default)
 
 
 # Folders of one project may have tests of the same name.
-def _identity(test: Mapping[str, Any]) -> tuple[str, str]:
-    return test["name"], _property(test, "WORKING_DIRECTORY", "")
+def _test_identity(test: Mapping[str, Any]) -> tuple[str, str]:
+    return test["name"], _test_property(test, "WORKING_DIRECTORY", "")
 
 
 def _source_line(test: Mapping[str, Any], graph: Mapping[str, Any]) -> str:

@@ -6,12 +6,12 @@ import atexit
 import copy
 import itertools
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from optest.backends import BackendDriver
 from optest.backends.worker_abilities import DeviceRequest
 from optest.errors import OptestError, Unavailable
 from optest.generators.resolve import seed_global_state
-from optest.memory.buffers import Buffer, require_written
+from optest.memory.buffer_sets import BufferPlacement, BufferSet, Filling
+from optest.memory.buffers import require_written
+from optest.memory.poisons import Poison
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
 from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
@@ -28,7 +30,18 @@ from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs, ten
 from optest.scenes.runtimes import RUNTIMES, Recording, RunOptions, SceneWorker, absolute_sources
 from optest.scenes.runtimes.callables import directions_in
 from optest.settings import variables_set
-from optest.spec import Check, CheckState, Fault, NamedOutput, Reason, Rule, RuleClass, TensorSpec, TestCase
+from optest.spec import (
+    Check,
+    CheckState,
+    Fault,
+    NamedOutput,
+    Reason,
+    ReferenceNote,
+    Rule,
+    RuleClass,
+    TensorSpec,
+    TestCase,
+)
 
 _OPTIONS = ("device", "device_ids", "enable_profiling", "dump_tensor", "build", "log_level")
 _CHECKS = (
@@ -42,31 +55,59 @@ _WRITTEN = Check(
 _GUARD_BYTES = 1 << 16
 _PATHS = ("_DIR", "_PATH")
 _SOURCES = frozenset([".py", ".c", ".cc", ".cpp", ".cu", ".cl", ".h", ".hh", ".hpp", ".cuh", ".inc"])
-# By the key of the case: the arguments generated for the next run, and the outputs whose expected elements are equal.
-_generated: dict[str, TaskArgs] = {}
-_constant: dict[str, list[str]] = {}
 
 
 class SceneArguments:
     """Generator of a scene's arguments and golden outputs."""
 
-    def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[NamedOutput] | None]:  # noqa: ARG002
-        """Return no inputs (the driver has the arguments) and the golden outputs; raise Fault if one is invalid."""
-        scene, params = scene_of(case), copy.deepcopy(case_of(case).params)
-        seed_global_state(case)
-        built = _method(scene, "generate_args", "generate_inputs")(params)
-        if not isinstance(built, TaskArgs):
-            raise Fault(Reason.BAD_CASE, f"generate_args returned {type(built).__name__}, expected TaskArgs")
-        arrays = _arrays(built)
-        for one, two in itertools.combinations(arrays, 2):  # a runtime gets separate buffers, so writes would not alias
-            if np.may_share_memory(arrays[one], arrays[two]):
-                raise Fault(Reason.BAD_CASE, f"tensors {one} and {two} share memory; copy one of them")
-        args = built.clone({name: np.array(array, order="C") for name, array in arrays.items()})
-        directions_of(scene, args)
-        _generated.clear()
-        _constant.clear()
-        _generated[case.key] = args
-        return (), (_golden(case, params, built, args) if case.attributes["golden"] else None)
+    def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[Any] | None]:  # noqa: ARG002
+        """Return no inputs, since the driver has the arguments, and the golden outputs; raise Fault if one is invalid.
+
+        A case declares its tensors before they are known, so they cannot be its inputs.
+        """
+        return (), (_golden(case, arguments_of(case)) if case.attributes["golden"] else None)
+
+
+class Arguments(NamedTuple):
+    """Arguments of a case as the scene built them from ``params``, and the same with dense NumPy arrays."""
+
+    params: Mapping[str, Any]
+    built: TaskArgs
+    args: TaskArgs
+    directions: Mapping[str, ArgDirection]
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """A case that equals every other case with its key."""
+
+    key: str
+    case: TestCase = field(compare=False)
+
+
+def arguments_of(case: TestCase) -> Arguments:
+    """Return the arguments of a case, which depend only on its key; the generator and the driver share those of the
+    latest case.
+
+    Raises:
+        Fault: BAD_CASE for a result that is no TaskArgs, tensors that share memory, and a signature that does not fit.
+    """
+    return _build_arguments(_Keyed(case.key, case))
+
+
+@lru_cache(maxsize=1)
+def _build_arguments(keyed: _Keyed) -> Arguments:
+    scene, params = scene_of(keyed.case), copy.deepcopy(case_of(keyed.case).params)
+    seed_global_state(keyed.case)
+    built = _method(scene, "generate_args", "generate_inputs")(params)
+    if not isinstance(built, TaskArgs):
+        raise Fault(Reason.BAD_CASE, f"generate_args returned {type(built).__name__}, expected TaskArgs")
+    arrays = _arrays(built)
+    for one, two in itertools.combinations(arrays, 2):  # a runtime gets separate buffers, so writes would not alias
+        if np.may_share_memory(arrays[one], arrays[two]):
+            raise Fault(Reason.BAD_CASE, f"tensors {one} and {two} share memory; copy one of them")
+    args = built.clone({name: np.array(array, order="C") for name, array in arrays.items()})
+    return Arguments(params, built, args, directions_of(scene, args))
 
 
 def _method(scene: SceneTestCase, name: str, name_in_file: str) -> Callable[..., Any]:
@@ -77,30 +118,28 @@ def _method(scene: SceneTestCase, name: str, name_in_file: str) -> Callable[...,
     return getattr(load_file(file, name=f"optest_golden_{file.stem}"), name_in_file)  # type: ignore[no-any-return]
 
 
-def _golden(case: TestCase, params: Mapping[str, Any], built: TaskArgs, before: TaskArgs) -> list[NamedOutput]:
-    """Return the golden outputs, which ``compute_golden`` writes into a copy of the arguments ``built``.
-
-    ``before`` are the same arguments as NumPy arrays.
+def _golden(case: TestCase, arguments: Arguments) -> list[NamedOutput | ReferenceNote]:
+    """Return the golden outputs, which ``compute_golden`` writes into a copy of the arguments, and a note on constants.
 
     Raises:
         Fault: REFERENCE_FAILED if it raises, changes a shape or dtype, or leaves an OUT or all outputs unchanged.
     """
-    scene, golden = scene_of(case), built.clone()
+    scene, golden, directions = scene_of(case), arguments.built.clone(), arguments.directions
     try:
-        _method(scene, "compute_golden", "compute_golden")(golden, params)
+        _method(scene, "compute_golden", "compute_golden")(golden, arguments.params)
     except Exception as error:
         raise Fault(Reason.REFERENCE_FAILED, f"compute_golden raised {type(error).__name__}: {error}") from error
-    expected, directions = _arrays(golden), directions_of(scene, before)
-    outputs, unchanged = [], list[str]()
+    expected = _arrays(golden)
+    outputs, unchanged, constant = [], list[str](), list[str]()
     for name in [name for name, direction in directions.items() if direction is not ArgDirection.IN]:
-        initial, value = getattr(before, name), expected[name]
+        initial, value = getattr(arguments.args, name), expected[name]
         if (value.shape, value.dtype) != (initial.shape, initial.dtype):
             actual, generated = (f"{array.dtype}{list(array.shape)}" for array in (value, initial))
             raise Fault(Reason.REFERENCE_FAILED, f"compute_golden set {name} to {actual}, expected {generated}")
         if value.size and np.all((initial == value) | ((initial != initial) & (value != value))):  # any NaN is equal
             unchanged.append(name)
         elif value.size > 1 and np.all((value == value.flat[0]) | (value != value)):
-            _constant.setdefault(case.key, []).append(name)
+            constant.append(name)
         outputs.append(NamedOutput(name, value, rule=_default_rule(case, value)))
     never_written = [name for name in unchanged if directions[name] is ArgDirection.OUT]
     if never_written or (unchanged and len(unchanged) == sum(bool(output.value.size) for output in outputs)):
@@ -109,7 +148,10 @@ def _golden(case: TestCase, params: Mapping[str, Any], built: TaskArgs, before: 
             f"compute_golden leaves {', '.join(never_written or unchanged)} as generate_args returns it, so that a "
             "kernel that does nothing would pass; use other initial values in generate_args",
         )
-    return outputs
+    detail = (
+        f"elements at wrong positions are not detected: every expected element is the same in {', '.join(constant)}"
+    )
+    return [*outputs, ReferenceNote(detail)] if constant else [*outputs]
 
 
 def _default_rule(case: TestCase, value: Array) -> Rule | None:
@@ -215,14 +257,14 @@ class SceneDriver(BackendDriver):
         except OptestError as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
 
-    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - see _generated
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - see arguments_of
         with _unchanged_sources(case):
             return self._run(case)
 
     def _run(self, case: TestCase) -> Sequence[Any]:
         """Run the case and return its outputs; raise Fault if it wrote outside of them or left elements unwritten."""
-        program, scene, args = self._program(case), scene_of(case), _generated[case.key]
-        directions, folder = directions_of(scene, args), folder_of(scene, case, self._ids(case))
+        program, scene, (*_, args, directions) = self._program(case), scene_of(case), arguments_of(case)
+        folder = folder_of(scene, case, self._ids(case))
         # Only the first repetition is profiled.
         profiles = bool(self._options.get("enable_profiling")) and case.id not in self._recorded
         self._recorded.add(case.id)
@@ -236,20 +278,24 @@ class SceneDriver(BackendDriver):
             variables[runtime.log_variable] = self._options["log_level"]
         if runtime.profile_variable and recorder.profiles:
             variables[runtime.profile_variable] = str(recorder.make_folder())
-        options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
-        guarded, buffers = _guarded_args(args)
-        with variables_set(variables):
-            self._worker(case).run(program, guarded, options)
-        recorder.write()
-        for name, buffer in buffers.items():
-            is_input = directions[name] is ArgDirection.IN
-            if change := buffer.mutated(getattr(args, name)) if is_input else buffer.outside():
-                raise change.fault(Reason.INPUT_MUTATED if change.place == "element" else Reason.OUT_OF_BOUNDS)
-        outputs = {
-            name: np.array(buffers[name].array)
+        roles = {
+            f"{'input' if direction is ArgDirection.IN else 'output'}:{name}": name
             for name, direction in directions.items()
-            if direction is not ArgDirection.IN
         }
+        values = {role: getattr(args, name) for role, name in roles.items()}
+        specs = ((role, TensorSpec(dtype=dtype_of(x.dtype), shape=x.shape)) for role, x in values.items())
+        memory = BufferSet((BufferPlacement(guard_bytes=_GUARD_BYTES), tuple(specs), 0))
+
+        def run_with(initial: Mapping[str, Array], recording: Recording) -> None:
+            memory.fill(Filling(inputs=Poison.A5), initial)
+            guarded = args.clone({name: memory.slots[role].buffer.array for role, name in roles.items()})
+            options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recording)
+            with variables_set(variables):
+                self._worker(case).run(program, guarded, options)
+
+        run_with(values, recorder)
+        recorder.write()
+        outputs = memory.collect()
         # A kernel that leaves elements out would pass if the golden has their initial values: poison reveals them.
         kept = {
             name: bits(getattr(args, name)) == bits(array)
@@ -257,10 +303,9 @@ class SceneDriver(BackendDriver):
             if directions[name] is ArgDirection.OUT and case.attributes["golden"]
         }
         if any(mask.any() for mask in kept.values()):
-            guarded, buffers = _guarded_args(args, poisoned=kept)
-            with variables_set(variables):
-                self._worker(case).run(program, guarded, replace(options, recording=Recording()))
-            require_written({name: (outputs[name], mask & buffers[name].untouched()) for name, mask in kept.items()})
+            run_with({role: values[role] for role, name in roles.items() if name not in kept}, Recording())
+            untouched = memory.untouched()
+            require_written({name: (outputs[name], mask & untouched[name]) for name, mask in kept.items()})
         return list(outputs.values())
 
     def _ids(self, case: TestCase) -> tuple[int, ...]:
@@ -293,13 +338,7 @@ class SceneDriver(BackendDriver):
         why = f"runtime {runtime} copies the tensors: its kernels write to other memory"
         copies = RUNTIMES.get(runtime)().copies
         checks = [replace(x, state=CheckState.NOT_POSSIBLE, detail=why) if copies else x for x in _CHECKS]
-        detail = "elements at wrong positions are not detected: every expected element is the same in "
-        notes = [
-            Check(name="constant outputs", state=CheckState.NOTE, detail=detail + ", ".join(names))
-            for key, names in _constant.items()
-            if key == case.key
-        ]
-        return [*checks, _WRITTEN, *notes]
+        return [*checks, _WRITTEN]
 
 
 @contextmanager
@@ -319,14 +358,3 @@ def _unchanged_sources(case: TestCase) -> Iterator[None]:
 def _build_program(scene: type[SceneTestCase], platform: str) -> Any:
     sources = absolute_sources(scene.CALLABLE, scene._scene_file.parent)
     return RUNTIMES.get(scene._scene_runtime)().build(sources, platform, level=scene._scene_level)
-
-
-def _guarded_args(args: TaskArgs, poisoned: Container[str] = ()) -> tuple[TaskArgs, dict[str, Buffer]]:
-    """Return arguments with every tensor between guard zones, and their buffers; ``poisoned`` ones have poison."""
-    buffers = {}
-    for name, array in tensors_of(args).items():
-        spec = TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
-        buffers[name] = Buffer.allocate(spec, name=name, guard_bytes=_GUARD_BYTES)
-        if name not in poisoned:
-            buffers[name].put(array)
-    return args.clone({name: buffer.array for name, buffer in buffers.items()}), buffers

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from texts import says
 
-from optest.clib.inspect_command import as_text
-from optest.clib.library_report import as_json, inspect
+from optest.clib.library_report import as_text, inspect
+from optest.clib.library_report import report_as_json as as_json
 from optest.errors import UsageError
 
 pytestmark = [

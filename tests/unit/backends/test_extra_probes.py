@@ -15,11 +15,10 @@ from optest.clib.ffi.calls import StatusError
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.places import BufferPlacement, BufferSet
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan
-from optest.clib.probing.policy import Policy
-from optest.clib.probing.results import CallOutputs
+from optest.clib.probing.policy import CallOutputs, Policy
+from optest.memory.buffer_sets import BufferPlacement, BufferSet
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
 

@@ -15,11 +15,10 @@ from texts import refusal
 
 from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
-from optest.clib.library.driver import _require_config
+from optest.clib.library.driver import _require_ffi_config
 from optest.clib.library.subject import PlainCall, PreparedObject, Subject
 from optest.clib.probing.library_probe import _policy
-from optest.clib.probing.policy import Policy
-from optest.clib.probing.results import ProbeResult
+from optest.clib.probing.policy import Policy, ProbeResult
 from optest.spec import Check, CheckState, Fault, Reason
 
 INT = CType(kind=CKind.INT, size=4, spelling="int")
@@ -146,7 +145,7 @@ def test_tensor_descriptors_end_after_operator_descriptor() -> None:
 
 def test_probe_policy_follows_configuration_and_case() -> None:
     for probes in ("all", "guards"):
-        config = _require_config(case_of(probes=probes))
+        config = _require_ffi_config(case_of(probes=probes))
         for key, often in product(("k1:a1", "k1:a0"), (False, True)):
             policy = _policy(key, config, often=often)
             assert policy.is_brief is (probes == "guards")

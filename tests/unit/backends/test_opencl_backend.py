@@ -82,7 +82,7 @@ def test_a_right_kernel_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_numbers_come_from_attributes_and_options_reach_the_compiler(tmp_path: Path) -> None:
+def test_attributes_and_compiler_options_reach_kernel(tmp_path: Path) -> None:
     arguments = ["{input0}", "{output0}", "float {attr:negative_slope}"]
     changes: dict[str, Any] = {"kernel": "scaled", "arguments": arguments, "local": [], "options": ["-DSIGN=-1"]}
     changes["sets"] = "ordinary attributes"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from optest.clib.probing.results import is_reproducible
+from optest.core.reproducible import is_reproducible
 
 
 def is_blamed(wrong: Callable[[int], bool]) -> bool:

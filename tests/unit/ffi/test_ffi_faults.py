@@ -12,7 +12,7 @@ import pytest
 from texts import says, says_exactly
 
 from optest.clib.ffi.faults import FaultReport, describe_fault
-from optest.clib.library.places import workspace_buffer
+from optest.memory.buffer_sets import workspace_buffer
 from optest.memory.buffers import Buffer
 from optest.spec import Reason, TensorSpec, dtype
 

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from optest.memory import heap_garbage
+from optest.memory.glibc import has_glibc_malloc
+from optest.memory.heap import end_scribbling, scribble
 
-pytestmark = pytest.mark.skipif(not heap_garbage.is_possible(), reason="needs glibc's malloc")
+pytestmark = pytest.mark.skipif(not has_glibc_malloc(), reason="needs glibc's malloc")
 
 process = ctypes.PyDLL(None)
 process.malloc.argtypes, process.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
@@ -25,7 +26,7 @@ def ended() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-    heap_garbage.end()
+    end_scribbling()
 
 
 def taken(*sizes: int) -> list[int]:
@@ -68,10 +69,10 @@ def free_blocks(size: int, seed: int) -> Iterator[None]:
 def test_next_blocks_hold_the_byte(byte: int, size: int, count: int) -> None:
     for seed in range(200):
         with free_blocks(size, seed):
-            heap_garbage.scribble(byte)
+            scribble(byte)
             blocks = taken(*[size] * count)
             contents = [held(block, size) for block in blocks]
-            heap_garbage.end()
+            end_scribbling()
         freed(blocks)
         assert [set(content) for content in contents] == [{byte}] * count, seed
 
@@ -79,17 +80,17 @@ def test_next_blocks_hold_the_byte(byte: int, size: int, count: int) -> None:
 @pytest.mark.parametrize("size", [1100, 5000, 200_000, 10_000_000])
 @pytest.mark.parametrize("byte", [0x5A, 0x00])
 def test_blocks_beyond_thread_cache_hold_the_byte(byte: int, size: int) -> None:
-    heap_garbage.scribble(byte)
+    scribble(byte)
     (block,) = taken(size)
     content = held(block, size)
-    heap_garbage.end()
+    end_scribbling()
     freed([block])
     assert set(content) == {byte}
 
 
 def test_fresh_blocks_are_clean_after_end() -> None:
-    heap_garbage.scribble(0xFF)
-    heap_garbage.end()
+    scribble(0xFF)
+    end_scribbling()
     blocks = taken(64_000_000)
     while not is_of_the_kernel(blocks[-1]):  # its store may hold as much, of which others wrote to
         assert len(blocks) < 50, "malloc asks the kernel for nothing (MALLOC_MMAP_MAX_?)"

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import refusal, says, says_exactly
 
-from optest.clib.library.places import BufferPlacement, BufferSet, workspace_buffer
+from optest.memory.buffer_sets import BufferPlacement, BufferSet, workspace_buffer
 from optest.memory.buffers import Buffer, never_written
 from optest.memory.poisons import READ_POISONS, WRITE_POISONS, Poison
 from optest.memory.regions import Placement, page_region
 from optest.numerics import numpy_dtype, widen
 from optest.process import fork_and_run
-from optest.spec import DTYPES, TensorSpec, contiguous_strides, dtype
+from optest.spec import DTYPES, Fault, Reason, TensorSpec, contiguous_strides, dtype
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are guarded with mprotect")
 
@@ -296,7 +296,10 @@ def test_workspace_has_requested_size_and_guards(size: int, placement: Placement
         change = workspace.outside()
         assert change is not None
         assert (change.place, change.distance, change.byte) == ("behind", 0, size)
-        assert change.in_plain_bytes().index is None, "its bytes are no elements"
+        with pytest.raises(Fault, match="0 bytes behind") as info:
+            workspace.require_clean(reason=Reason.WORKSPACE)
+        assert info.value.reason is Reason.WORKSPACE
+        assert "element" not in info.value.message
 
 
 @linux

@@ -33,14 +33,13 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No library, registration or command line of another test; none installed on this machine."""
     from optest.infiniop import liboperators
     from optest.infiniop.op_register import OpRegister
-    from optest.infiniop.testing import chosen
+    from optest.infiniop.testing import ScriptOptions, script_options
 
     monkeypatch.setattr(liboperators, "_default", [])
     monkeypatch.setattr(OpRegister, "registry", [])
     monkeypatch.setenv("INFINI_ROOT", str(tmp_path / "nothing"))
     monkeypatch.setenv("OPTEST_RUNS_DIR", str(tmp_path / "runs"))
-    for name, value in (("script", ""), ("seed", 0), ("only", None), ("only_of", "")):
-        monkeypatch.setattr(chosen, name, value)
+    script_options.set(ScriptOptions())
 
 
 @pytest.fixture(scope="session")

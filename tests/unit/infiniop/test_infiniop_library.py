@@ -30,7 +30,7 @@ from optest.infiniop import (
     infiniopTensorDescriptor_t,
     open_lib,
 )
-from optest.infiniop.functions import Status, UncheckedSignature
+from optest.infiniop.liboperators import Status, UncheckedSignature
 from optest.infiniop.op_register import Drift
 
 pytestmark = pytest.mark.cxx

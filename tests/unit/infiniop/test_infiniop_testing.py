@@ -33,7 +33,7 @@ from optest.infiniop import (
     profile_operation,
 )
 from optest.infiniop import test_operator as run_operator
-from optest.infiniop.testing import OperatorReport, OperatorTestFailed, chosen
+from optest.infiniop.testing import OperatorReport, OperatorTestFailed, ScriptOptions, script_options
 from optest.spec import Reason, Status
 from optest.store import RunDirectory, read_journal
 
@@ -313,7 +313,7 @@ def test_torch_assertion_has_measures(lib: InfiniLib) -> None:
 
 
 def test_crash_and_hang_in_script_end_one_case(lib: InfiniLib, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen, "script", "twice.py")
+    script_options.set(ScriptOptions(script="twice.py"))
     monkeypatch.setattr(driver, "_TIMEOUT_S", 3.0)
     twice = make_test("infiniopTwice")
 
@@ -335,7 +335,7 @@ def test_crash_and_hang_in_script_end_one_case(lib: InfiniLib, monkeypatch: pyte
 def test_interrupted_script_prints_summary(
     lib: InfiniLib, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(chosen, "script", "twice.py")
+    script_options.set(ScriptOptions(script="twice.py"))
 
     def test_stopped(handle, device, tensor_dtype, sync):
         time.sleep(0.2)  # exceptions in the hooks of the parent's fork are ignored

@@ -142,7 +142,7 @@ def test_folders_with_spaces(tmp_path: Path, calls: Path) -> None:
     assert count(calls) == 2
 
 
-def test_a_folder_that_cannot_be_written_has_a_substitute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_folder_has_substitute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file in the place of the folder keeps also root from writing there."""
     substitute = tmp_path / "temporary"
     substitute.mkdir()

@@ -178,7 +178,7 @@ def test_tasks_of_a_device_follow_each_other(run: Runner, blocks: int, threads: 
     assert run("chain", config={"block_dim": blocks, "aicpu_thread_num": threads}).y.tolist() == [*range(11, 19)]
 
 
-def test_a_task_waits_for_all_that_it_comes_after(run: Runner) -> None:
+def test_task_waits_for_all_its_predecessors(run: Runner) -> None:
     recorded = run("diamond", recorded=Recorded(profiles=True), config={"aicpu_thread_num": 3}).recorded
     spans = {each.name.partition(" block")[0]: each for each in recorded.spans}
     top, left, right, last = (spans[name] for name in sorted(spans))
@@ -201,7 +201,7 @@ def test_copies_lead_from_device_to_device(run: Runner, devices: int) -> None:
     assert run("around", level=3, devices=devices).y.tolist() == [*range(devices, devices + 8)]
 
 
-def test_a_copy_that_waits_for_too_little_is_found(run: Runner) -> None:
+def test_unordered_copy_is_detected(run: Runner) -> None:
     with pytest.raises(Fault) as caught:
         run("unordered")
     assert caught.value.reason is Reason.NONDETERMINISTIC
@@ -233,7 +233,7 @@ def test_what_cannot_be_is_said(run: Runner, function: str, level: int, message:
     assert message in str(caught.value)
 
 
-def test_a_device_of_level_2_has_the_memory_of_the_host(run: Runner) -> None:
+def test_level_2_device_uses_host_memory(run: Runner) -> None:
     assert run("of_the_host").y.tolist() == [*range(1, 9)]
 
 
@@ -266,7 +266,7 @@ def test_a_dump_has_the_tensors_of_every_task(run: Runner) -> None:
     assert recorded.tensors["task 1 kernel 3", "after", 1].tolist() == y.tolist()
 
 
-def test_a_dump_of_device_memory_has_the_dtype_of_the_tensor_that_it_is_like(run: Runner) -> None:
+def test_dumped_device_memory_has_its_tensors_dtype(run: Runner) -> None:
     tensors = run("diamond", recorded=Recorded(dumps=True)).recorded.tensors
     part = tensors["task 2 kernel 3", "before", 0]
     assert (part.dtype, part.tolist()) == (np.int32, [4, 5, 6, 7])

@@ -66,7 +66,7 @@ def declared(case: Any = None, *, cases: Any = None, **decorator: Any) -> type[S
     return scene_test(**{"platforms": ["cpusim", "cuda"], **decorator})(made)
 
 
-def test_platforms_of_class_and_case_are_those_that_both_have() -> None:
+def test_case_runs_on_platforms_of_both() -> None:
     assert declared({"platforms": ["cuda", "a2a3"]})._scene_cases[0].platforms == ("cuda",)
     assert declared({"platforms": ["a2a3"]}, platforms=None)._scene_platforms == ("a2a3",)
     assert declared()._scene_cases[0].platforms == declared()._scene_platforms == ("cpusim", "cuda")
@@ -77,7 +77,7 @@ def test_defaults_of_a_case() -> None:
     assert (case.config, case.params, case.manual, case.device_count, case.timeout) == ({}, {}, False, 1, None)
 
 
-def test_the_number_of_devices_may_be_part_of_config() -> None:
+def test_config_may_hold_device_count() -> None:
     assert declared({"config": {"device_count": 4}}, level=3)._scene_cases[0].device_count == 4
 
 
@@ -139,10 +139,10 @@ def test_wrong_lists_of_cases(cases: Any, message: str) -> None:
         declared(cases=cases)
 
 
-def test_without_the_plug_in_a_scene_is_a_test_that_fails() -> None:
+def test_scene_fails_without_plugin() -> None:
     with pytest.raises(AssertionError, match=r"add `addopts = -p optest\.pytest_plugin`"):
         getattr(declared(), GUARD)()
 
 
-def test_run_module_does_nothing_in_a_module_that_is_imported() -> None:
+def test_run_module_ignores_imported_module() -> None:
     SceneTestCase.run_module(__name__)

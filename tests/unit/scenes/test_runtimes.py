@@ -163,7 +163,7 @@ def test_one_device_is_level_2(runtime: CudaRuntime | TritonRuntime) -> None:
     assert caught.value.reason is Reason.BAD_CASE
 
 
-def test_a_device_is_counted_among_those_that_the_mask_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinal_counts_masked_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [ordinal("cuda", each) for each in (0, 5)] == [0, 5]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5")

@@ -80,7 +80,7 @@ def test_a_case_that_is_named_and_left_out(options: dict[str, Any], message: str
         left(**options)
 
 
-def test_an_unknown_runtime_is_told_with_those_that_there_are() -> None:
+def test_unknown_runtime_lists_known_ones() -> None:
     with refusal(UnknownName, "scenes.unknown_runtime_rang_did"):
         left(runtime="rang")
 
@@ -125,7 +125,7 @@ def test_platforms(declared: list[str], stated: str | None, platforms: list[str]
     assert given == [None] * len(platforms) if why is None else re.fullmatch(why, given[0] or "")
 
 
-def test_a_scene_is_a_class_under_the_decorator_itself() -> None:
+def test_subclass_without_decorator_is_no_scene() -> None:
     derived = type("Derived", (TestFoo,), {})
     assert [is_scene(each) for each in (TestFoo, derived, SceneTestCase, TestFoo(), None)] == [True, *[False] * 4]
 

@@ -96,7 +96,10 @@ class Function:
         # The caller keeps the memory behind the addresses alive.
         converters = self._converters
         if len(arguments) != len(converters):
-            raise BadCall(self._wrong_count(len(arguments)))
+            names = [x.name or f"argument {index + 1}" for index, x in enumerate(self.prototype.parameters)]
+            missing = f"; missing: {', '.join(names[len(arguments) :])}" if len(arguments) < len(names) else ""
+            counts = f"{len(arguments)} arguments, expected {len(names)}"
+            raise BadCall(f"{self.name} got {counts}{missing}{self.prototype.location_line}")
         converted: list[Any] = []
         append = converted.append
         try:
@@ -107,12 +110,6 @@ class Function:
             label = self.prototype.label(len(converted))
             raise BadCall(f"{self.name}: {label} {misfit}{self.prototype.location_line}") from None
         return converted
-
-    def _wrong_count(self, count: int) -> str:
-        parameters = self.prototype.parameters
-        names = [parameter.name or f"argument {index + 1}" for index, parameter in enumerate(parameters)]
-        missing = f"; missing: {', '.join(names[count:])}" if count < len(names) else ""
-        return f"{self.name} got {count} arguments, expected {len(names)}{missing}{self.prototype.location_line}"
 
     def __repr__(self) -> str:
         return f"<{self.prototype}>"

@@ -14,11 +14,9 @@ from functools import cache
 from types import TracebackType
 from typing import Any
 
+from optest.memory.buffer_sets import WORKSPACE
 from optest.memory.buffers import Buffer
 from optest.spec import Reason
-
-# Name of the buffer of every workspace.
-WORKSPACE = "workspace"
 
 _SIGNALS = _SIGSEGV, _SIGBUS = 11, 7
 _SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000  # NODEFER: a fault inside the handler must reach the previous handler, too.
@@ -49,7 +47,12 @@ def describe_fault(address: int, buffers: Iterable[Buffer], *, wrote: bool | Non
     ``wrote`` is unknown: SIGNAL.
     """
     access = {True: "written", False: "read", None: "accessed"}[wrote]
-    near = [(_distance(buffer, address), text, buffer.name) for buffer in buffers if (text := buffer.describe(address))]
+    near = []
+    for buffer in buffers:
+        if text := buffer.describe(address):
+            start = buffer.region.address + buffer.region.start
+            distance = max(start - address, address - (start + buffer.region.size) + 1, 0)  # 0 inside the buffer
+            near.append((distance, text, buffer.name))
     if not near:
         # Fields and elements behind a null pointer have small addresses, too.
         is_null = address < 1 << 16
@@ -65,11 +68,6 @@ def describe_fault(address: int, buffers: Iterable[Buffer], *, wrote: bool | Non
     else:
         reason = Reason.OUT_OF_BOUNDS if wrote else Reason.READ_OUT_OF_BOUNDS
     return reason, f"memory was {access} {text}"
-
-
-def _distance(buffer: Buffer, address: int) -> int:
-    start = buffer.region.address + buffer.region.start
-    return max(start - address, address - (start + buffer.region.size) + 1, 0)  # 0 inside the buffer
 
 
 class FaultReport:

@@ -29,12 +29,12 @@ class Library:
     objects: tuple[Any, ...] = field(repr=False)
 
     def has(self, name: str) -> bool:
-        return any(_lookup(loaded, name) is not None for loaded in self.objects)
+        return any(_find_symbol(loaded, name) is not None for loaded in self.objects)
 
     def symbol(self, name: str) -> Any:
         """Return a new ctypes function without a signature; raise Unavailable, with the nearest exported name."""
         for loaded in self.objects:
-            symbol = _lookup(loaded, name)
+            symbol = _find_symbol(loaded, name)
             if symbol is not None:
                 return symbol
         known = [exported for path in self.paths for exported in exported_names(path)]
@@ -55,7 +55,7 @@ def open_library(names: str | Path | Sequence[str | Path], *, root: str | Path |
     requested = [names] if isinstance(names, (str, Path)) else list(names)
     paths = [find_library(name, root=root) for name in requested]
     # The last is loaded first, so that a library finds the one that it needs: ("infiniop", "infinirt").
-    loaded = [_load(path) for path in reversed(paths)]
+    loaded = [_load_object(path) for path in reversed(paths)]
     return Library(paths=tuple(paths), objects=tuple(reversed(loaded)))
 
 
@@ -65,7 +65,7 @@ def find_library(name: str | Path, *, root: str | Path | None = None) -> str:
     Any other name is looked up in ``lib``, ``lib64`` (Windows: ``bin``) and the folder itself under ``root``; without
     ``root`` under ``INFINI_ROOT`` or ``~/.infini``, and then by the system's loader, by file name only.
     """
-    if _is_path(name):
+    if _is_file_path(name):
         return _existing_file(Path(name).expanduser())
     folder = Path(root).expanduser() if root is not None else infini_root()
     file = file_name(str(name))
@@ -91,7 +91,7 @@ def file_name(name: str) -> str:
     return f"{prefix}{name}{suffix}"
 
 
-def _is_path(name: str | Path) -> bool:
+def _is_file_path(name: str | Path) -> bool:
     text = str(name)
     # A version may follow the suffix: libm.so.6.
     return isinstance(name, Path) or "/" in text or "\\" in text or any(s in text for s in (".so", ".dylib", ".dll"))
@@ -119,14 +119,14 @@ def _loader_error(file: str) -> str:
     return ""
 
 
-def _load(path: str) -> Any:
+def _load_object(path: str) -> Any:
     try:
         return ctypes.CDLL(path)
     except OSError as error:
         raise Unavailable(f"library {path}", unfit_reason(path) or f"the loader reports: {error}") from None
 
 
-def _lookup(loaded: Any, name: str) -> Any:
+def _find_symbol(loaded: Any, name: str) -> Any:
     """Return a new function object, since users of a symbol must not share ``argtypes``; None if not exported."""
     try:
         return loaded[name]

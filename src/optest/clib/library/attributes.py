@@ -62,7 +62,7 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
     for name, values in entry.when.items():
         value = case.attributes.get(name)
         if not any(
-            _matches(value, required_value, first)
+            _equals_required(value, required_value, first)
             for required_value in (values if isinstance(values, list) else [values])
         ):
             raise Gap(f"{function} has no {name} of {value!r}")
@@ -92,7 +92,7 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
         if is_wide and argument.type == "float" and isinstance(value, (int, float)) and not _is_float(value):
             raise Gap(
                 f"the attribute {argument.name} is {value!r}, which C rounds to float, too coarse for float64; "
-                f"write {_narrow(value)!r}"
+                f"write {_as_c_float(value)!r}"
             )
     # A tensor made from an attribute must hold its number, and at least one such attribute must be set.
     as_tensors = entry.read.made_tensors
@@ -101,13 +101,13 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
         kind = (case.outputs[0] if case.outputs else case.inputs[0].spec).dtype  # outputs may not follow from inputs
         if not isinstance(value, (int, float)) and value not in BOUNDS:
             raise Gap(f"the attribute {name} is {value!r}, but C takes a tensor of a number")
-        if not kind.is_inexact and not isinstance(value, str) and not _is_held(value, kind):
+        if not kind.is_inexact and not isinstance(value, str) and not _fits_integer(value, kind):
             raise Gap(f"the attribute {name} is {value!r}, which {kind} cannot hold in a tensor")
     if as_tensors and all(case.attributes.get(name) is None for name in as_tensors):
         raise Gap(f"{' and '.join(as_tensors)} are None, expected a number for at least one")
 
 
-def _matches(value: Any, required: Any, first: TensorSpec | None) -> bool:
+def _equals_required(value: Any, required: Any, first: TensorSpec | None) -> bool:
     """Return whether the values are equal; ``last`` is the first input's last dimension, counted from either end."""
     if required != LAST or first is None:
         return bool(value == required)
@@ -153,7 +153,7 @@ def whole_limits(kind: DType) -> tuple[int, int]:
     return kind.min_int, kind.max_int if kind.is_integer else 1
 
 
-def _is_held(value: Any, kind: DType) -> bool:
+def _fits_integer(value: Any, kind: DType) -> bool:
     low, high = whole_limits(kind)
     return bool(low <= value <= high and value == value // 1)
 
@@ -170,7 +170,7 @@ def notes_of_attributes(entry: OperatorMapping, case: TestCase) -> list[Check]:
         for value in passed if isinstance(passed, (list, tuple)) else (passed,):
             if not _is_float(value):
                 detail = (
-                    f"{argument.name} is {float(value)!r}, but C takes a float: {_narrow(value)!r}; "
+                    f"{argument.name} is {float(value)!r}, but C takes a float: {_as_c_float(value)!r}; "
                     "the reference computes with the former"
                 )
                 notes.append(Check(name="attributes as stated", state=CheckState.NOTE, detail=detail))
@@ -179,10 +179,10 @@ def notes_of_attributes(entry: OperatorMapping, case: TestCase) -> list[Check]:
 
 def _is_float(value: Any) -> bool:
     """Return whether a C float holds the number exactly, or it is NaN."""
-    return bool(_narrow(value) == float(value)) or value != value
+    return bool(_as_c_float(value) == float(value)) or value != value
 
 
-def _narrow(value: Any) -> float:
+def _as_c_float(value: Any) -> float:
     return ctypes.c_float(float(value)).value
 
 
@@ -194,9 +194,9 @@ def as_c_takes_them(attributes: Mapping[str, Any], entry: OperatorMapping, descr
     for attribute in descriptor.attributes:
         default = attribute.default
         names = [name for name in (attribute.name, *attribute.aliases) if name in values]
-        if attribute.name in floats and not names and isinstance(default, float) and _narrow(default) != default:
-            values[attribute.name] = _narrow(default)
+        if attribute.name in floats and not names and isinstance(default, float) and _as_c_float(default) != default:
+            values[attribute.name] = _as_c_float(default)
         for name in names if attribute.name in floats else ():
             if isinstance(values[name], (int, float)):
-                values[name] = _narrow(values[name])
+                values[name] = _as_c_float(values[name])
     return values

@@ -16,7 +16,6 @@ from optest.clib.library.layouts import (
     Gap,
     Matrix,
     axes_of,
-    dense,
     increment_of,
     matrix_of,
     reaches,
@@ -27,6 +26,7 @@ from optest.clib.library.layouts import (
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import TensorSpec, TestCase, dtype
+from optest.spec.tensors import dense
 
 Specs = Mapping[str, TensorSpec | None]  # Tensors by role (input:a, output:out); None for an omitted input.
 
@@ -90,9 +90,9 @@ class _Binding:
         self._mapping = mapping
         self._is_wrong = case.expects_error is not None  # a wrong call need not keep the library's limits
         self._function, self._dtype = entry.any_function, ""
-        self._case_tensors = _by_name(specs)
+        self._case_tensors = _specs_by_name(specs)
         self._specs = broadcast_specs(entry, specs)
-        self._tensors = _by_name(self._specs)
+        self._tensors = _specs_by_name(self._specs)
         self._reordered: dict[str, TensorSpec] = {}
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._matrices: dict[str, Matrix] = {}
@@ -155,7 +155,9 @@ class _Binding:
             if tensor not in self._tensors:
                 continue
             spec = self._in_c_order(tensor)
-            axes = self._named(tensor, axes_of, dense(spec) if self._passes_strides(tensor) else spec, dims)
+            axes = self._named(
+                tensor, axes_of, dense(spec.dtype, spec.shape) if self._passes_strides(tensor) else spec, dims
+            )
             self._axes[tensor] = axes
             for name, axis in zip((x.removesuffix("...") for x in dims), axes, strict=True):
                 if name.isdecimal():
@@ -319,7 +321,7 @@ class _Binding:
         return Gap(f"{self._function} cannot take {tensor}, which {why}")
 
 
-def _by_name(specs: Specs) -> dict[str, TensorSpec]:
+def _specs_by_name(specs: Specs) -> dict[str, TensorSpec]:
     return {key.partition(":")[2]: spec for key, spec in specs.items() if spec is not None}
 
 

@@ -10,12 +10,13 @@ import msgspec
 import numpy as np
 
 from optest.clib.library.attributes import BOUNDS, always, value_with_defaults, whole_limits
-from optest.clib.library.layouts import Gap, dense, outputs_of
+from optest.clib.library.layouts import Gap, outputs_of
 from optest.clib.library.mapping_words import SAME, DtypeName
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.numerics import Array, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, TensorSpec, TestCase, dtype
+from optest.spec.tensors import dense
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +128,13 @@ def _outputs_of_c(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpe
 
 def _outputs_of_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
     """Return outputs for inputs without a result: like a started input, of the corrected call, or like the first."""
-    like = {argument.name: argument.spec for argument in case.inputs}
+    like = {argument.name: dense(argument.spec.dtype, argument.spec.shape) for argument in case.inputs}
     outputs = [role.name for role in entry.read.roles if role.kind == "output"]
-    like_first = {name: _with_fixed_dtype(name, dense(next(iter(like.values()))), entry) for name in outputs}
-    started = {start.output: dense(like[start.input]) for start in entry.starts if start.input in like}
+    like_first = {}
+    for name in outputs:
+        spec, dtypes = next(iter(like.values())), entry.dtypes_of.get(name, (SAME,))
+        like_first[name] = spec if SAME in dtypes else replace(spec, dtype=dtype(dtypes[0]))
+    started = {start.output: like[start.input] for start in entry.starts if start.input in like}
     if started:
         return {**like_first, **started}
     # The outputs must be valid, so they are inferred without the parts that may be at fault.
@@ -142,12 +146,6 @@ def _outputs_of_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str, 
             if inferred_outputs:
                 return inferred_outputs
     return like_first
-
-
-def _with_fixed_dtype(tensor: str, spec: TensorSpec, entry: OperatorMapping) -> TensorSpec:
-    """Return ``spec`` with the dtype that the mapping fixes for the tensor, if it does."""
-    dtypes = entry.dtypes_of.get(tensor, (SAME,))
-    return spec if SAME in dtypes else replace(spec, dtype=dtype(dtypes[0]))
 
 
 def _inferred_by_name(

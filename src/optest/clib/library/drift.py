@@ -81,7 +81,7 @@ def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[Differenc
             descriptor = operators.get(name)
             wrong = [(index, why) for index, x in enumerate(alternatives) for why in unknown_names(x, descriptor)]
         except UnknownName as error:
-            wrong = [(0, _first_line(error))]
+            wrong = [(0, _summary_line(error))]
         for index, why in wrong:
             why = f"mapping {mapping.name}, operators.{name}: {why}"
             differences.append(Difference(why=why, keys=("operators", name, index), function=name))
@@ -98,7 +98,7 @@ def _drift_of_names(mapping: LibraryMapping, header: Header) -> Iterator[Differe
         try:
             header.enum(mapping.status)
         except UsageError as error:
-            yield Difference(why=f"mapping {mapping.name}, status: {_first_line(error)}", keys=("status",))
+            yield Difference(why=f"mapping {mapping.name}, status: {_summary_line(error)}", keys=("status",))
     names: list[tuple[tuple[str, ...], str | int]] = [(("dtypes", x), name) for x, name in mapping.dtypes.items()]
     names += [(("status", "success"), x) for x in mapping.statuses.success]
     for keys, name in names:
@@ -171,12 +171,12 @@ def _why_uncallable(function: str, header: Header) -> str:
     if function in header.prototypes:
         return ""
     if function in header.refused:
-        return f"{function} cannot be called: {_first_line(header.refused[function])}"
+        return f"{function} cannot be called: {_summary_line(header.refused[function])}"
     hint = did_you_mean(function, header.prototypes, text="; did you mean {}?")
     return f"{function} is declared in no header{hint}"
 
 
-def _first_line(error: object) -> str:
+def _summary_line(error: object) -> str:
     return str(error).partition("\n")[0]
 
 

@@ -22,12 +22,12 @@ from optest.clib.library.config import (
 )
 from optest.clib.library.layouts import Gap
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.places import PlacePool
 from optest.clib.library.samples import session_sample, with_samples_of_c
 from optest.clib.library.sanitizer import environment_of, require_runtime
 from optest.clib.library.session import Session, header_of_config
 from optest.clib.library.subject import Subject, other_calls
 from optest.clib.probing.library_probe import LibraryProbe
+from optest.memory.buffer_sets import BufferPool
 from optest.registry import is_installed
 from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
 
@@ -42,7 +42,7 @@ class FfiBackend(BackendDriver):
 
     def __init__(self) -> None:
         self._libraries: dict[tuple[Any, ...], tuple[Session, LibraryProbe]] = {}
-        self._pool = PlacePool()
+        self._pool = BufferPool()
         self._checks: dict[str, tuple[Check, ...]] = {}
         self._extra_outputs: dict[str, Sequence[ExtraOutput]] = {}
         self._config: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class FfiBackend(BackendDriver):
 
     def before_fork(self, case: TestCase) -> None:
         """Read mapping and headers once in the parent; the process that runs the case loads the library."""
-        header_of_config(_require_config(case))
+        header_of_config(_require_ffi_config(case))
 
     def doctor(self) -> Sequence[str]:
         reads = "are read with pycparser" if is_installed("pycparser") else "cannot be read: pip install pycparser"
@@ -120,7 +120,7 @@ class FfiBackend(BackendDriver):
             Fault: RAISED for a refused call, UNSUPPORTED for a missing kernel, and faults that memory checks detect.
         """
         self._checks, self._extra_outputs = {}, {}  # only of the latest case
-        config = _require_config(case)
+        config = _require_ffi_config(case)
         try:
             return self._run_case(case, config, inputs)
         except StatusError as error:
@@ -147,7 +147,7 @@ class FfiBackend(BackendDriver):
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """Yield a prepared call on memory placed as in a test; between calls nothing is poisoned or checked."""
-        config = _require_config(case)
+        config = _require_ffi_config(case)
         session, _ = self._session_and_probe(config)
         with self._bound_call(case, config, session, inputs) as (_, memory, subject):
             placed: dict[str, Any] = {}
@@ -241,7 +241,7 @@ class FfiBackend(BackendDriver):
         return {name: result.outputs[name] for name in names}
 
 
-def _require_config(case: TestCase) -> FfiConfig:
+def _require_ffi_config(case: TestCase) -> FfiConfig:
     """Return the case's configuration; raise a BAD_CASE fault if it cannot be used."""
     config, problems = read_ffi_config(case)
     if config is None or problems:

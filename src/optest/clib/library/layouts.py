@@ -57,10 +57,6 @@ def reaches(shape: Sequence[int], reached: Sequence[int]) -> bool:
     return len(shape) <= len(reached) and all(size in (1, target) for size, target in sizes)
 
 
-def dense(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(dtype=spec.dtype, shape=spec.shape)
-
-
 def axes_of(spec: TensorSpec, dims: Sequence[str]) -> tuple[Axis, ...]:
     """Return the axes of a tensor by the mapping's names, ``n...`` merging all others; raise Gap if they do not fit."""
     shape, strides = spec.shape, strides_of(spec)

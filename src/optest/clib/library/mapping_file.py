@@ -60,7 +60,7 @@ def _read_with_base(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
     """Return the file's data merged over the mapping that it ``extends``; an operator set to null is removed."""
     if path in heirs:
         raise UsageError(f"mapping {path} extends itself")
-    source = _source(path, path.stat().st_mtime_ns)
+    source = _parse_mapping(path, path.stat().st_mtime_ns)
     if source.faults:
         raise PlanError(source.faults.values())
     data = dict(source.data)
@@ -124,11 +124,11 @@ def _convert(key: str, data: Any, kind: type[_T]) -> _T:
     except msgspec.ValidationError as error:
         why, _, inner = str(error).partition(" - at `$")
         where = (key + inner.rstrip("`")).lstrip(".")
-        hint = _known_keys(data, kind) if "unknown field" in why else ""
+        hint = _hint_of_keys(data, kind) if "unknown field" in why else ""
         raise _Misread(": ".join(filter(None, (where, why + hint)))) from None
 
 
-def _known_keys(data: Any, kind: Any) -> str:
+def _hint_of_keys(data: Any, kind: Any) -> str:
     fields = kind.__struct_fields__
     unknown = [key for key in data if key not in fields] if isinstance(data, dict) else []
     if not unknown:
@@ -159,20 +159,20 @@ def drift_fault(why: str, file: Path, *keys: str | int) -> Fault:
 
 def named_place(file: Path, *keys: str | int) -> str:
     """Return ``mine.yaml:12``, the line of the last of ``keys`` in the file; without a line for unknown keys."""
-    line = _line(file, keys)
-    return f"{_short_path(file)}:{line}" if line else _short_path(file)
+    line = _line_of_keys(file, keys)
+    return f"{_path_from_here(file)}:{line}" if line else _path_from_here(file)
 
 
-def _short_path(file: Path) -> str:
+def _path_from_here(file: Path) -> str:
     """Return the path relative to the working directory, if the file is below it."""
     here = Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
-def _line(file: Path, keys: tuple[str | int, ...]) -> int:
+def _line_of_keys(file: Path, keys: tuple[str | int, ...]) -> int:
     """Return the line of the last of these keys that the file has; 0 for unknown keys."""
     try:
-        source = _source(file, file.stat().st_mtime_ns)
+        source = _parse_mapping(file, file.stat().st_mtime_ns)
     except (OSError, UsageError):
         return 0
     node: Any = source.data
@@ -191,8 +191,8 @@ def _line(file: Path, keys: tuple[str | int, ...]) -> int:
 
 
 @lru_cache(maxsize=4)
-def _source(file: Path, _changed_ns: int) -> Source:  # the time of the change is part of the cache's key
+def _parse_mapping(file: Path, _changed_ns: int) -> Source:  # the time of the change is part of the cache's key
     try:
-        return parse_source(read_regular(str(file), MAX_BYTES), _short_path(file), typed_keys=True)
+        return parse_source(read_regular(str(file), MAX_BYTES), _path_from_here(file), typed_keys=True)
     except PathError as error:
         raise UsageError(f"mapping {file} cannot be read: {error}") from None

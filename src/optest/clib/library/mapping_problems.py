@@ -217,7 +217,7 @@ def unknown_names(entry: OperatorMapping, descriptor: OperatorDescriptor) -> lis
         "tensor": [*inputs, *outputs],
         "attribute": [attribute.name for attribute in descriptor.attributes],
     }
-    unknown = [pair for pair in dict.fromkeys(_names_of(entry)) if pair[1] not in known.get(pair[0], pair)]
+    unknown = [pair for pair in dict.fromkeys(_names_in_entry(entry)) if pair[1] not in known.get(pair[0], pair)]
     problems = []
     for kind, name in unknown:
         hint = did_you_mean(name, known[kind], text="did you mean {}? ")
@@ -237,7 +237,7 @@ _OF_TENSORS = ("elements", "ndim", "shape", "stride", "strides", "dtype", "descr
 _KIND_OF_NAME = {"scalar": "input", "count": "attribute", "tensor": "attribute", **dict.fromkeys(_OF_TENSORS, "tensor")}
 
 
-def _names_of(entry: OperatorMapping) -> Iterator[tuple[str, str]]:
+def _names_in_entry(entry: OperatorMapping) -> Iterator[tuple[str, str]]:
     """Yield the kind and name of every input, output, tensor and attribute that an entry names."""
     as_tensors = entry.read.made_tensors
     for arg in entry.read.passed:

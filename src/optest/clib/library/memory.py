@@ -12,9 +12,9 @@ from optest.clib.ffi.faults import FaultReport
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.layouts import reaches, strides_of
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.places import BufferPlacement, BufferSet, Filling, PlaceKey, PlacePool
 from optest.clib.library.subject import Pointer
 from optest.core.kept_tensors import spec_of
+from optest.memory.buffer_sets import BufferKey, BufferPlacement, BufferPool, BufferSet, Filling
 from optest.numerics import Array, dtype_of
 from optest.spec import Fault, Reason, TensorSpec
 
@@ -31,7 +31,7 @@ class CaseMemory:
         layouts: Mapping[str, TensorSpec],
         *,
         request: CallRequest = NO_REQUEST,
-        pool: PlacePool | None = None,
+        pool: BufferPool | None = None,
         alignment: int = 1,
     ) -> None:
         """Store the arguments; ``arrays`` are the input arrays by name, ``layouts`` the output specs."""
@@ -39,7 +39,7 @@ class CaseMemory:
         self._request = request
         self._entry = entry
         self._home = BufferPlacement(alignment=alignment)
-        self._pool = pool or PlacePool()
+        self._pool = pool or BufferPool()
         self._places: dict[tuple[BufferPlacement, int], BufferSet] = {}
         self._absent = {role.key for role in roles if role.is_input and role.name not in arrays}
         self._described: dict[str, TensorSpec | None] = {f"output:{name}": spec for name, spec in layouts.items()}
@@ -100,7 +100,7 @@ class CaseMemory:
     def place(self, where: BufferPlacement) -> BufferSet:
         """Return the buffers for ``where``, the same ones until they are released."""
         if (where, self.workspace_bytes) not in self._places:
-            key: PlaceKey = (where, tuple(self._stored.items()), self.workspace_bytes)
+            key: BufferKey = (where, tuple(self._stored.items()), self.workspace_bytes)
             self._places[where, self.workspace_bytes] = self._pool.take(key)
         return self._places[where, self.workspace_bytes]
 

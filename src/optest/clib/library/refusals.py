@@ -38,10 +38,17 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
     has_workspace = entry.workspace is not None and any(role.kind == "workspace" for role in entry.read.roles)
     pointers = (*roles, "descriptor", *(("workspace",) if has_workspace else ()))
     factories: dict[str, Callable[[], Iterable[SampleCall]]] = {
-        "dtype": lambda: (*_dtypes(call, entry), *_narrow_outputs(call, entry)),
-        "shape": lambda: (*_shapes(call, entry), *_attributes(call, entry)),
+        "dtype": lambda: (*_wrong_dtypes(call, entry), *_narrow_outputs(call, entry)),
+        "shape": lambda: (*_wrong_shapes(call, entry), *_wrong_attributes(call, entry)),
         "stride-0-output": lambda: (x for base in (call, *call.resized(1)) for x in _self_overlapping_outputs(base)),
-        "overlap": lambda: (*_overlaps(call, roles), *_same_address(call, roles)),
+        "overlap": lambda: (
+            *(
+                _requesting(call, alias={f"output:{output}": role}, **behind)
+                for output, role in _output_pairs(call, roles)
+                for behind in ({}, {"behind": -1})
+            ),
+            *_same_address(call, roles),
+        ),
         "null": lambda: [_requesting(call, null=[role]) for role in pointers],
         "null-descriptor": lambda: (
             *(_requesting(call, null_descriptor=[role]) for role in roles if role not in optional),
@@ -103,7 +110,7 @@ def _with_output_specs(call: SampleCall, **request: Mapping[str, Any]) -> Sample
     return _requesting(call, **{key: {f"output:{name}": x for name, x in of.items()} for key, of in request.items()})
 
 
-def _dtypes(call: SampleCall, entry: OperatorMapping) -> Calls:
+def _wrong_dtypes(call: SampleCall, entry: OperatorMapping) -> Calls:
     """Yield calls whose tensors all have an unsupported dtype, and calls with one tensor of a differing dtype."""
     shared = next(iter(call.dtypes_of_inputs.values()))
     for name in _OTHER_DTYPES:
@@ -112,13 +119,13 @@ def _dtypes(call: SampleCall, entry: OperatorMapping) -> Calls:
     for tensor in call.inputs if len(call.inputs) > 1 else ():
         current = call.dtypes_of_inputs[tensor]
         for name in _OTHER_DTYPES:
-            if name != current and _is_foreign(tensor, name, shared, entry) and _is_passed(tensor, entry):
+            if name != current and _is_foreign_dtype(tensor, name, shared, entry) and _is_passed(tensor, entry):
                 mixed = call.with_dtypes({tensor: name})
                 if not _is_taken(mixed, entry):
                     yield _without_fill(mixed)
     for tensor in call.outputs:
         for name in _OTHER_DTYPES:
-            if name != shared and _is_foreign(tensor, name, shared, entry):
+            if name != shared and _is_foreign_dtype(tensor, name, shared, entry):
                 yield _with_output_specs(call, dtypes={tensor: name})
 
 
@@ -143,7 +150,7 @@ def _narrow_outputs(call: SampleCall, entry: OperatorMapping) -> Calls:
                     yield _with_output_specs(larger, dtypes={tensor: name})
 
 
-def _is_foreign(tensor: str, name: str, shared: str, entry: OperatorMapping) -> bool:
+def _is_foreign_dtype(tensor: str, name: str, shared: str, entry: OperatorMapping) -> bool:
     """Return whether the entry does not allow the tensor to have dtype ``name``."""
     allowed = entry.dtypes_of.get(tensor, (SAME,))
     return name not in allowed and not (SAME in allowed and name == shared)
@@ -158,14 +165,14 @@ def _without_fill(call: SampleCall) -> SampleCall:
     return dataclasses.replace(call, sample={key: x for key, x in call.sample.items() if key != "generator"})
 
 
-def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
+def _wrong_shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
     """Yield calls with one wrong size or rank; for inputs only shapes that operator and mapping reject."""
     # C may accept more shapes of an input that optest generates.
     is_generated = any(name not in call.inputs for name in entry.arange)
     started = {start.output for start in entry.starts}  # their shape follows from the input
     legal = {name: list(call.shapes[name]) for name in call.outputs if name not in started}
     for tensor in () if is_generated else call.inputs:
-        for shape in _other_shapes(call.shapes[tensor]) if _is_passed(tensor, entry) else ():
+        for shape in _changed_shapes(call.shapes[tensor]) if _is_passed(tensor, entry) else ():
             reshaped = dataclasses.replace(_without_fill(call), shapes={**call.shapes, tensor: shape})
             if not reshaped.fits() and not any(
                 x.tensor == tensor and shape[x.axis : x.axis + 1 or None] == (1,) for x in entry.repeats
@@ -173,12 +180,12 @@ def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
                 yield reshaped
                 yield _with_output_specs(reshaped, shapes=legal)
     for tensor in call.outputs:
-        for shape in _other_shapes(call.shapes[tensor]):
+        for shape in _changed_shapes(call.shapes[tensor]):
             if not (entry.broadcasts and all(reaches(call.shapes[tensor], shape) for tensor in call.inputs)):
                 yield _with_output_specs(call, shapes={tensor: list(shape)})
 
 
-def _other_shapes(shape: Shape) -> Iterator[Shape]:
+def _changed_shapes(shape: Shape) -> Iterator[Shape]:
     """Yield changed shapes: each size +1, -1, 1 and 0, one dimension more or less, the last two swapped."""
     for axis, size in enumerate(shape):
         for other in dict.fromkeys((size + 1, size - 1, 1, 0)):
@@ -193,14 +200,19 @@ def _other_shapes(shape: Shape) -> Iterator[Shape]:
         yield (*shape[:-2], shape[-1], shape[-2])
 
 
-def _attributes(call: SampleCall, entry: OperatorMapping) -> Calls:
+def _wrong_attributes(call: SampleCall, entry: OperatorMapping) -> Calls:
     """Yield calls with attribute values that the operator rejects."""
     passed = {role.name for role in entry.read.roles if role.kind in ("attribute", "tensor")}
     for attribute in call.base.descriptor.attributes:
         name = attribute.name
         if name not in call.base.attributes or name not in passed:
             continue
-        for value in _unusual_values(attribute.type.partition("|")[0], call.base.attributes[name]):
+        kind, usual = attribute.type.partition("|")[0], call.base.attributes[name]
+        values: list[Any] = [*_UNUSUAL_NUMBERS.get(kind, ())]
+        if kind == "ints" and isinstance(usual, tuple):  # one number of the list at a time
+            indexes = range(len(usual))
+            values += [(*usual[:index], odd, *usual[index + 1 :]) for index in indexes for odd in _UNUSUAL_SIZES]
+        for value in values:
             if not _with_attribute(call, name, value).fits():
                 yield call.with_keys(attributes={**call.sample.get("attributes", {}), name: value})
 
@@ -208,14 +220,6 @@ def _attributes(call: SampleCall, entry: OperatorMapping) -> Calls:
 def _with_attribute(call: SampleCall, name: str, value: Any) -> SampleCall:
     base = dataclasses.replace(call.base, attributes={**call.base.attributes, name: value})
     return dataclasses.replace(call, base=base)
-
-
-def _unusual_values(kind: str, usual: Any) -> Iterator[Any]:
-    """Yield unusual values for an attribute type; in a list, one number at a time."""
-    yield from _UNUSUAL_NUMBERS.get(kind, ())
-    if kind == "ints" and isinstance(usual, tuple):
-        for place in range(len(usual)):
-            yield from ((*usual[:place], odd, *usual[place + 1 :]) for odd in _UNUSUAL_SIZES)
 
 
 def _indices(call: SampleCall, entry: OperatorMapping) -> Calls:
@@ -247,17 +251,9 @@ def _self_overlapping_outputs(call: SampleCall) -> Calls:
             yield call.laid({tensor: Pattern("rows that overlap (one element apart)", (*dense[:-2], 1, 1))})
 
 
-def _overlaps(call: SampleCall, roles: Sequence[str]) -> Calls:
-    """Yield calls with an output that partly overlaps an input or another output."""
-    for output, role in _pairs(call, roles):
-        alias = {f"output:{output}": role}
-        yield _requesting(call, alias=alias)
-        yield _requesting(call, alias=alias, behind=-1)
-
-
 def _same_address(call: SampleCall, roles: Sequence[str]) -> Calls:
     """Yield calls with an output at the address of another tensor, with a differing shape or layout."""
-    for output, role in _pairs(call, roles):
+    for output, role in _output_pairs(call, roles):
         shape, (kind, _, name) = call.shapes[output], role.partition(":")
         shared = _requesting(call, alias={f"output:{output}": role}, behind=0)
         if kind == "output" or call.shapes[name] != shape:
@@ -269,6 +265,6 @@ def _same_address(call: SampleCall, roles: Sequence[str]) -> Calls:
                     yield shared.laid({output: place})
 
 
-def _pairs(call: SampleCall, roles: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _output_pairs(call: SampleCall, roles: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Return each output with the role of each other tensor."""
     return ((output, role) for output in call.outputs for role in roles if role != f"output:{output}")

@@ -63,12 +63,12 @@ class SampleCall:
         }
 
     def _full_config(self) -> dict[str, Any]:
-        laid = {name: _layout(place) for name, place in self.layouts.items() if name in self.outputs}
+        laid = {name: _layout_keys(place) for name, place in self.layouts.items() if name in self.outputs}
         return {**self.config, **({"outputs": laid} if laid else {})}
 
     def _shape(self, name: str) -> Any:
         place, shape = self.layouts.get(name), list(self.shapes[name])
-        return shape if place is None else {"shape": shape, **_layout(place)}
+        return shape if place is None else {"shape": shape, **_layout_keys(place)}
 
     def planned(self) -> TestCase:
         """Return the test case that a plan creates; raise ValueError for invalid attributes or layouts."""
@@ -141,7 +141,7 @@ class SampleCall:
         if case is None:
             return None
         inputs = {name: self.shapes[name] for name in self.inputs}
-        return dataclasses.replace(self, shapes={**inputs, **_output_shapes(case)}, layouts={})
+        return dataclasses.replace(self, shapes={**inputs, **_shapes_of_outputs(case)}, layouts={})
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> SampleCall | None:
         """Return the dense call with other input shapes; None if they or explicit data do not fit."""
@@ -218,13 +218,13 @@ def calls_from(samples: Iterable[tuple[Sample, TestCase]], lack: Lack) -> list[S
     """Return up to 4 legal calls that differ in ranks or in optional tensors; prefer samples without a generator."""
     by_ranks: dict[Any, SampleCall] = {}
     for sample, case in samples:
-        if not _is_plain(case) or lack(case) is not None:
+        if not _suits_variation(case) or lack(case) is not None:
             continue
         call = SampleCall(
             sample=sample.case,
             base=case,
             lack=lack,
-            shapes={**{arg.name: arg.spec.shape for arg in case.inputs}, **_output_shapes(case)},
+            shapes={**{arg.name: arg.spec.shape for arg in case.inputs}, **_shapes_of_outputs(case)},
             dtypes_of_inputs={arg.name: arg.spec.dtype.name for arg in case.inputs},
         )
         ranks = tuple((name, len(shape)) for name, shape in call.shapes.items())
@@ -271,11 +271,11 @@ def all_but_one(shape: Sequence[int], usual: Any, other: Any, at: int = -1) -> A
     return values.tolist()
 
 
-def _layout(place: Pattern) -> dict[str, Any]:
+def _layout_keys(place: Pattern) -> dict[str, Any]:
     return {"strides": list(place.strides), "offset": place.offset}
 
 
-def _is_plain(case: TestCase) -> bool:
+def _suits_variation(case: TestCase) -> bool:
     """Return whether a case suits a sample call: no expected error, dense, small, and one input with sizes above 1."""
     shapes = [arg.spec.shape for arg in case.inputs]
     return (
@@ -292,7 +292,7 @@ def _most_elements(call: SampleCall) -> int:
     return max(map(prod, call.shapes.values()))
 
 
-def _output_shapes(case: TestCase) -> dict[str, Shape]:
+def _shapes_of_outputs(case: TestCase) -> dict[str, Shape]:
     return {name: spec.shape for name, spec in outputs_of(case).items()}
 
 

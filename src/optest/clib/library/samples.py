@@ -66,7 +66,7 @@ def with_samples_of_c(originals: Samples, mapping: LibraryMapping, lack: Lack) -
         for index, call in enumerate(calls_from(answered, lack)):
             derived_calls = [
                 *(_first_call_variants(call, entry, is_special=is_special) if index == 0 else ()),
-                *_variants(call, entry),
+                *_correct_variants(call, entry),
                 *_far_indices(call, entry),
                 *(refusals(call, entry, mapping.promised(entry)) if mapping.status else ()),
             ]
@@ -125,7 +125,12 @@ def _fills(call: SampleCall, entry: OperatorMapping, *, is_special: bool) -> Nam
         typed = call.of_dtype(name)
         yield "signs", _with_fill(typed, {"fill": "randn"})
         for exponent in _MAGNITUDES if name == "float32" else ():
-            yield "magnitudes", _of_magnitude(typed, 2.0**exponent)
+            value = 2.0**exponent
+            if value < 1:
+                yield "magnitudes", _with_fill(typed, {"fill": "full", "value": value})
+            else:  # With only huge values every result of a product would be infinite.
+                floats = [tensor for tensor, kind in typed.dtypes_of_inputs.items() if kind == "float32"]
+                yield "magnitudes", _with_last(typed, floats, value, 0.5)
         for sized in (typed, *typed.squared(1)):
             yield "signs", _with_fill(sized, dict(_BELOW_0))
         if is_special and dtype(name).is_float:
@@ -142,20 +147,12 @@ def _with_fill(call: SampleCall, fill: Mapping[str, Any]) -> SampleCall:
     return call.with_keys(generator={name: fill for name, kind in dtypes.items() if kind == shared})
 
 
-def _of_magnitude(call: SampleCall, value: float) -> SampleCall:
-    """Return the call with one value everywhere, except 0.5 at the end of tensors of a huge value."""
-    # With only huge values every result of a product would be infinite.
-    if value < 1:
-        return _with_fill(call, {"fill": "full", "value": value})
-    return _with_last(call, [name for name, kind in call.dtypes_of_inputs.items() if kind == "float32"], value, 0.5)
-
-
 def _with_last(call: SampleCall, names: Iterable[str], usual: Any, last: Any) -> SampleCall:
     filled = {name: {"fill": "data", "values": all_but_one(call.shapes[name], usual, last)} for name in names}
     return call.with_keys(generator=filled)
 
 
-def _variants(call: SampleCall, entry: OperatorMapping) -> Named:
+def _correct_variants(call: SampleCall, entry: OperatorMapping) -> Named:
     """Yield all derived calls except for wrong ones: attributes, ranks, layouts, shapes, in place, sizes."""
     yield from _attribute_values(call, entry, _VALUES)
     for flat in call.flattened():
@@ -163,7 +160,7 @@ def _variants(call: SampleCall, entry: OperatorMapping) -> Named:
         # An axis means another dimension at each rank.
         yield from _attribute_values(flat, entry, {"int": _VALUES["int"]})
     yield from _layout_variants(call, entry)
-    yield from _other_shapes(call, entry)
+    yield from _shape_variants(call, entry)
     yield from _in_place(call, entry)
     yield from _size_variants(call, entry)
 
@@ -200,7 +197,7 @@ def _layout_variants(call: SampleCall, entry: OperatorMapping) -> Named:
             yield "layouts-at-once", _laid_at_once(call, turn, step).of_dtype(next(dtypes))
 
 
-def _other_shapes(call: SampleCall, entry: OperatorMapping) -> Named:
+def _shape_variants(call: SampleCall, entry: OperatorMapping) -> Named:
     """Yield calls with sizes of 1, more dimensions and square matrices, also in the layouts that matter there."""
     for small in call.resized(1):
         yield "size-1", small
@@ -343,15 +340,11 @@ def _dtypes_in(case: TestCase, entry: OperatorMapping, shared: str) -> list[str]
     current = [arg.spec.dtype.name for arg in case.inputs]
     if any(arg.spec.dtype.name != _USUAL for arg in case.inputs if arg.name not in entry.dtypes_of):
         return None
-    dtypes = [_dtype_in_c(arg.spec.dtype.name, entry.dtypes_of.get(arg.name), shared) for arg in case.inputs]
+    dtypes = []
+    for arg, name in zip(case.inputs, current, strict=True):
+        allowed = [shared if x == SAME else x for x in entry.dtypes_of.get(arg.name, (SAME,))]
+        dtypes.append(name if name in allowed else allowed[0])
     return None if dtypes == current else dtypes
-
-
-def _dtype_in_c(name: str, allowed: Sequence[str] | None, shared: str) -> str:
-    if allowed is None:
-        return shared
-    resolved = [shared if x == SAME else x for x in allowed]
-    return name if name in resolved else resolved[0]
 
 
 def _samples_by_entry(samples: Samples, mapping: LibraryMapping, lack: Lack) -> list[tuple[OperatorMapping, Samples]]:

@@ -85,13 +85,13 @@ class Values:
         value = self.bound.values[argument]
         form = argument.array
         if form is not None and isinstance(value, tuple):
-            return _array(value, form)
+            return _c_array(value, form)
         return self.constant(value) if isinstance(value, str) and not _is_letter(value, type_) else value
 
     def _attribute(self, argument: Argument, type_: CType) -> Any:
         value, form = self.attributes[argument.name], argument.array
         if form is not None:
-            return _array(self._attribute_list(argument.name, form), form)
+            return _c_array(self._attribute_list(argument.name, form), form)
         if isinstance(value, (list, tuple)):
             value = value[argument.index or 0] if len(value) > 1 else value[0]
         if isinstance(value, str):
@@ -113,7 +113,7 @@ def _is_letter(text: str, type_: CType) -> bool:
     return len(text) == 1 and type_.is_pointer and pointee is not None and pointee.is_integer and pointee.size == 1
 
 
-def _array(numbers: Sequence[Any], form: ArrayForm) -> Any:
+def _c_array(numbers: Sequence[Any], form: ArrayForm) -> Any:
     return (ELEMENTS[form.element] * len(numbers))(*numbers)
 
 

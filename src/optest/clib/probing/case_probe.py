@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from time import perf_counter
+from typing import Any
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.library.places import BufferSet, Filling
-from optest.clib.probing.call_conditions import FIRST, SECOND, THIRD, Before, ConditionedCalls, DifferentAnswer, garbage
+from optest.clib.ffi.libraries import Library
+from optest.clib.probing.call_conditions import (
+    FIRST,
+    HEAP,
+    SECOND,
+    THIRD,
+    UNPRECEDED,
+    ConditionedCalls,
+    DifferentCall,
+    garbage,
+)
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
-from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_REQUESTED, ThreadCounts
-from optest.clib.probing.results import CallOutputs, ProbeResult
+from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_REQUESTED, CallOutputs, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
-from optest.memory import heap_garbage
+from optest.memory.buffer_sets import BufferSet, Filling
+from optest.memory.glibc import has_glibc_malloc
 from optest.memory.heap import heap_bytes
+from optest.settings import variables_set
 from optest.spec import Fault, Reason
 from optest.timing import no_collector
 
@@ -41,8 +51,48 @@ _REPEATED_COUNTS = 3
 
 _CONCURRENT = 30
 _CONCURRENT_S = 0.1
-# No other calls before.
-_UNPRECEDED = replace(FIRST, before=Before.SAME)
+
+
+# Functions of common runtimes: the setter of the number of threads and its getter.
+_KNOWN_FUNCTIONS = {
+    "openblas_set_num_threads": "openblas_get_num_threads",
+    "omp_set_num_threads": "omp_get_max_threads",
+    "MKL_Set_Num_Threads": "MKL_Get_Max_Threads",
+}
+
+
+class ThreadCounts:
+    """Sets a library's number of threads, by functions and by environment variables that it reads at each call."""
+
+    def __init__(self, functions: Sequence[str], variables: Sequence[str], library: Library) -> None:
+        """Find the setters: ``functions`` of the mapping, and those of known runtimes that the library exports."""
+
+        def symbol(name: str) -> Any:
+            return library.symbol(name) if name and library.has(name) else None
+
+        names = (*functions, *_KNOWN_FUNCTIONS)
+        self._functions = {name: function for name in names if (function := symbol(name)) is not None}
+        getters = {name: symbol(_KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
+        # 1 without a getter.
+        self._counts = {name: getters[name]() if getters[name] is not None else 1 for name in self._functions}
+        self._variables = tuple(variables)
+
+    @property
+    def setter_names(self) -> str:
+        """Names of the functions and variables that set the number; may be empty."""
+        return ", ".join((*self._functions, *self._variables))
+
+    @contextmanager
+    def set(self, count: int) -> Iterator[None]:
+        """Set the number of threads within the block; then reset functions to their initial number, or 1."""
+        with variables_set(dict.fromkeys(self._variables, str(count))):
+            for function in self._functions.values():
+                function(count)
+            try:
+                yield
+            finally:
+                for name, function in self._functions.items():
+                    function(self._counts[name])
 
 
 class CaseProbe:
@@ -68,21 +118,21 @@ class CaseProbe:
     def require_heap_independence(self) -> None:
         """Raise STATE if a small case, whose outputs were wrong, depends on the content of heap memory."""
         # The heap may have had the same content in every call before.
-        if self._memory.nbytes <= _SMALL_BYTES and heap_garbage.is_possible():
+        if self._memory.nbytes <= _SMALL_BYTES and has_glibc_malloc():
             home = self._memory.place(self._policy.places[0])
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
-                self._calls.require_heap_independence(home)
+                self._calls.require_independence(HEAP, home)
 
     def _probe_at(self, places: Sequence[BufferSet], *, is_small: bool) -> ProbeResult:
-        """Call once at each place, under different conditions, then run the probes that the size of the case allows."""
+        """Call once in each set of buffers, under different conditions; then run the probes that the size allows."""
         home = places[0]
         # A library may cache by address: the first call of all has the right values where later calls have others.
-        very_first = self._calls.call_under(_UNPRECEDED, places[-1]) if is_small and self._policy.calls_often else None
-        first = self._calls.call_under(FIRST if is_small else _UNPRECEDED, home)
+        very_first = self._calls.call(UNPRECEDED, places[-1]) if is_small and self._policy.calls_often else None
+        first = self._calls.call(FIRST if is_small else UNPRECEDED, home)
         result = ProbeResult(outputs=first.outputs)
         others, heap_grew = self._call_under_other_conditions(first, places[1:])
         if very_first is not None and not first.is_same(very_first):
-            at_place = [other.answer for other in others if other.place is places[-1]]
+            at_place = [other.outputs for other in others if other.place is places[-1]]
             # Otherwise the place makes the difference, not that it was the first call.
             if not any(very_first.is_same(answer) for answer in at_place):
                 result.add(very_first, "in the first call of all", Reason.STATE)
@@ -106,7 +156,7 @@ class CaseProbe:
 
     def _call_under_other_conditions(
         self, first: CallOutputs, places: Sequence[BufferSet]
-    ) -> tuple[list[DifferentAnswer], bool]:
+    ) -> tuple[list[DifferentCall], bool]:
         """Return outputs that differ from the first call's, and whether the heap grew during these calls."""
         # Python's own objects are created before the calls, and equal outputs are dropped at once, so that only the
         # library makes the heap grow.
@@ -124,7 +174,7 @@ class CaseProbe:
                         answer = self._calls.call_filled(place)
                     before = None if before is None else before + taken()
                     if not first.is_same(answer):
-                        others.append(DifferentAnswer(answer, conditions, place))
+                        others.append(DifferentCall(answer, conditions, place))
                     del answer  # the last one would count as growth of the heap
             after = heap_bytes()
         return others, before is not None and after is not None and after > before
@@ -134,7 +184,7 @@ class CaseProbe:
         place = self._memory.place(self._policy.place_of_one_call)
         with self._memory.watched(place):
             place.fill(Filling(), self._memory.values)
-            self._calls.call(self._memory.pointers(place))
+            self._calls.run(self._memory.pointers(place))
             is_written = not place.has_untouched(self._memory.values)
             # further calls would overwrite them
             outputs = place.collect(copied=not is_written or bool(self._policy.threads))
@@ -197,7 +247,7 @@ class CaseProbe:
             if values.tobytes() == self._memory.values[key].tobytes():  # nothing would change
                 continue
             try:
-                answer = self._calls.call_with(self._memory.values_with(key, values), home)
+                answer = self._calls.call(UNPRECEDED, home, self._memory.values_with(key, values))
             except StatusError as error:
                 result.impossible("other values", f"input {name}: the library refuses other values: {error}")
             else:
@@ -206,7 +256,7 @@ class CaseProbe:
     def _call_beside_other_caller(self, home: BufferSet) -> CallOutputs:
         """Call with the case's values; raise STATE if the library now refuses these accepted values."""
         try:
-            return self._calls.call_with(self._memory.values, home)
+            return self._calls.call(UNPRECEDED, home)
         except StatusError as error:
             message = f"the library refused a call only while another thread called it, too: {error}"
             raise Fault(Reason.STATE, message) from None
@@ -250,7 +300,7 @@ class CaseProbe:
                 self._memory.take_workspace(self._subject.workspace_bytes)
                 place = self._memory.place(home.key[0])
                 with self._memory.watched(place):
-                    answer = self._calls.call_under(_UNPRECEDED, place)
+                    answer = self._calls.call(UNPRECEDED, place)
                     how = f"with {count} thread{'' if count == 1 else 's'}"
                     if not first.is_same(answer):
                         if self._policy.invariant:
@@ -271,7 +321,7 @@ class CaseProbe:
         elif grew or self._policy.counts_leaks:
             home.fill(FIRST.filling, self._memory.values)
             pointers = self._memory.pointers(home)
-            require_no_leak(self._subject, lambda: self._calls.call(pointers))
+            require_no_leak(self._subject, lambda: self._calls.run(pointers))
             result.done("leaks", "calls were counted")
         else:
             result.done("leaks", "the heap did not grow in two calls")

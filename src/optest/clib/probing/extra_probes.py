@@ -11,11 +11,11 @@ from threading import Event, Thread
 import numpy as np
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.library.places import BufferSet
 from optest.clib.library.subject import Pointer
-from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
-from optest.clib.probing.results import CallOutputs, where_different, where_reproducibly_different
+from optest.clib.probing.call_conditions import FIRST, UNPRECEDED, ConditionedCalls
+from optest.clib.probing.policy import CallOutputs, where_different, where_reproducibly_different
 from optest.core.reproducible import is_reproducible
+from optest.memory.buffer_sets import BufferSet
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import Fault, Kind, Reason, TensorSpec
 
@@ -28,7 +28,7 @@ _CODES = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 class ExtraProbes:
-    """Probes one small case, of which the outputs ``first`` at the place ``home`` are known."""
+    """Probes one small case, whose outputs ``first`` in the buffers ``home`` are known."""
 
     def __init__(self, calls: ConditionedCalls, home: BufferSet, first: CallOutputs) -> None:
         self._calls = calls
@@ -49,7 +49,7 @@ class ExtraProbes:
         """Return whether a new descriptor gives the first outputs; ``forgets`` overwrites layout arrays."""
         try:
             with self._subject.renewed(forgets=forgets):
-                return self._first.is_same(self._calls.call_with(self._memory.values, self._home))
+                return self._first.is_same(self._calls.call(UNPRECEDED, self._home))
         except (StatusError, Fault):
             return False
 
@@ -62,8 +62,8 @@ class ExtraProbes:
             together = {**pointers, other: address}
             with suppress(StatusError):
                 where = where_reproducibly_different(
-                    partial(self._calls.call_with, values, self._home, pointers),
-                    partial(self._calls.call_with, values, self._home, together),
+                    partial(self._calls.call, UNPRECEDED, self._home, values, pointers),
+                    partial(self._calls.call, UNPRECEDED, self._home, values, together),
                 )
                 if where:
                     names = " and ".join(key.partition(":")[2] for key in (one, other))
@@ -77,7 +77,7 @@ class ExtraProbes:
         pointers = self._memory.pointers(self._home)
         empty = [key for key, spec in specs.items() if spec is not None and not spec.elements and key in pointers]
         try:
-            self._calls.call_with(self._memory.values, self._home, {**pointers, **dict.fromkeys(empty)})
+            self._calls.call(UNPRECEDED, self._home, pointers={**pointers, **dict.fromkeys(empty)})
         except StatusError as error:
             return f"NULL is refused for tensors without elements: {error}"
         return ""
@@ -86,7 +86,7 @@ class ExtraProbes:
         """Return the outputs for other NaN signs and payloads if they differ in more than NaN bits."""
         values = {key: _with_other_nans(array) for key, array in self._memory.values.items()}
         with suppress(StatusError):
-            answer = self._calls.call_with(values, self._home)
+            answer = self._calls.call(UNPRECEDED, self._home, values)
             if not _is_same_except_nans(self._first, answer):
                 return answer
         return None

@@ -12,9 +12,8 @@ from optest.clib.library.memory import CaseMemory
 from optest.clib.library.session import load_library
 from optest.clib.library.subject import Subject
 from optest.clib.probing.call_conditions import ConditionedCalls
-from optest.clib.probing.case_probe import CaseProbe
-from optest.clib.probing.policy import Policy, ThreadCounts
-from optest.clib.probing.results import ProbeResult
+from optest.clib.probing.case_probe import CaseProbe, ThreadCounts
+from optest.clib.probing.policy import Policy, ProbeResult
 from optest.clib.probing.side_effects import SideEffects, require_no_leak_of_refusals
 from optest.numerics import Array
 from optest.process.standard_output import Printed

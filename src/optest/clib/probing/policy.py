@@ -1,20 +1,24 @@
-"""Policy of a case's probes: placement of tensors, numbers of threads, extent, and the checks reported."""
+"""Extent of a case's probes: placement of tensors and numbers of threads; their outputs, compared bit by bit, and the
+checks reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from optest.clib.ffi.libraries import Library
+import numpy as np
+
+from optest.backends import ExtraOutput
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.places import BufferPlacement
-from optest.clib.probing.results import ProbeResult
-from optest.memory import heap_garbage
+from optest.core.reproducible import is_reproducible
+from optest.memory.buffer_sets import BufferPlacement
+from optest.memory.glibc import has_glibc_malloc
 from optest.memory.regions import Placement
-from optest.settings import variables_set
+from optest.numerics import Array
+from optest.spec import Check, CheckState, Reason
 
+_MAX_FURTHER = 8
 ANYWHERE = "same bits wherever the tensors lie"
 ONE_CALL_REQUESTED = "not run because of probes: guards"
 SAME_BITS = "same bits in a second call"
@@ -31,6 +35,83 @@ _PLACES = {
 
 _HEAP, _PAGES = "256 bytes on each side", "forbidden pages"
 _GUARD_TEXTS = {None: f"{_HEAP}, then {_PAGES}", "heap": _HEAP, "pages": _PAGES}
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutputs:
+    """Outputs of one call, by name."""
+
+    outputs: dict[str, Array]
+
+    def is_same(self, other: CallOutputs) -> bool:
+        return all(array.tobytes() == other.outputs[name].tobytes() for name, array in self.outputs.items())
+
+
+def where_different(first: CallOutputs, other: CallOutputs) -> str:
+    """Return which element has other bits first: ``element [0, 2] of output y``."""
+    for name, array in first.outputs.items():
+        if array.tobytes() != other.outputs[name].tobytes():
+            where = _bits_differ(array, other.outputs[name]).reshape(np.atleast_1d(array).shape)
+            # atleast_1d added a dimension to a scalar
+            index = [int(axis[0]) for axis in np.nonzero(where)][: array.ndim]
+            return f"element {index} of output {name}"
+    return "an output"
+
+
+def where_reproducibly_different(unchanged: Callable[[], CallOutputs], changed: Callable[[], CallOutputs]) -> str:
+    """Return which element differs between two ways to call; empty unless each way reproduces its own outputs."""
+    first, other = unchanged(), changed()
+    if first.is_same(other) or not is_reproducible(
+        lambda: first.is_same(unchanged()), lambda: other.is_same(changed())
+    ):
+        return ""
+    return where_different(first, other)
+
+
+def _bits_differ(first: Array, other: Array) -> Array:
+    """Return a one-dimensional mask of the elements with other bits."""
+    size = first.dtype.itemsize
+    left, right = (np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size) for array in (first, other))
+    different: Array = (left != right).any(axis=1)
+    return different
+
+
+@dataclass(slots=True, kw_only=True)
+class ProbeResult:
+    """Outputs of the first call, outputs with other bits, and the checks of the probe."""
+
+    outputs: dict[str, Array]
+    further: list[ExtraOutput] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def add(self, answer: CallOutputs, how: str, reason: Reason | None) -> None:
+        if len(self.further) < _MAX_FURTHER:  # each is compared with the reference
+            self.further.append(ExtraOutput(outputs=answer.outputs, how=how, reason=reason))
+
+    def add_of_other_values(self, answer: CallOutputs, name: str, values: Array, first: CallOutputs) -> None:
+        """Add outputs for other values of the input ``name``; as STATE if every element has the first call's bits."""
+        kept = sum(int((~_bits_differ(array, answer.outputs[name])).sum()) for name, array in first.outputs.items())
+        total = sum(array.size for array in answer.outputs.values())
+        how = f"with other values of input {name}" + f" ({kept} of {total} elements as in the first call)" * bool(kept)
+        reason = Reason.STATE if kept == total else None  # all as in the first call: the library cached them
+        self.further.append(
+            ExtraOutput(outputs=answer.outputs, how=how, reason=reason, inputs={name: np.array(values)})
+        )
+
+    def note(self, name: str, detail: str) -> None:
+        self.checks.append(_check(name, CheckState.NOTE, detail))
+
+    def done(self, name: str, detail: str = "") -> None:
+        self.checks.append(_check(name, CheckState.DONE, detail))
+
+    def impossible(self, name: str, detail: str) -> None:
+        self.checks.append(_check(name, CheckState.NOT_POSSIBLE, detail))
+
+
+# A case has nine checks, the same for most cases; building one takes 2 µs.
+@lru_cache(maxsize=512)
+def _check(name: str, state: CheckState, detail: str) -> Check:
+    return Check(name=name, state=state, detail=detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +144,7 @@ class Policy:
 
     @property
     def places(self) -> tuple[BufferPlacement, BufferPlacement, BufferPlacement]:
-        """Places of the tensors in the three calls of a small case: one call by alignment, one off it."""
+        """Placements of the buffers in the three calls of a small case: one call by alignment, one off it."""
         first, second, third = _PLACES[self.guard]
         return self.at(first), self.at(second), self.at(third)
 
@@ -84,7 +165,7 @@ class Policy:
         result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
         result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
         result.done("state", "after other calls, " * (calls > 2) + "with other descriptors alive")
-        if calls > 2 and heap_garbage.is_possible():
+        if calls > 2 and has_glibc_malloc():
             result.done("heap memory as it was found", "two contents")
 
     def report_single_call(self, result: ProbeResult, why: str) -> None:
@@ -92,45 +173,3 @@ class Policy:
         self._report_guards(result, _GUARD_TEXTS[self.guard or "pages"])
         for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
             result.impossible(name, why)
-
-
-# Functions of common runtimes: the setter of the number of threads and its getter.
-_KNOWN_FUNCTIONS = {
-    "openblas_set_num_threads": "openblas_get_num_threads",
-    "omp_set_num_threads": "omp_get_max_threads",
-    "MKL_Set_Num_Threads": "MKL_Get_Max_Threads",
-}
-
-
-class ThreadCounts:
-    """Sets a library's number of threads, by functions and by environment variables that it reads at each call."""
-
-    def __init__(self, functions: Sequence[str], variables: Sequence[str], library: Library) -> None:
-        """Find the setters: ``functions`` of the mapping, and those of known runtimes that the library exports."""
-
-        def symbol(name: str) -> Any:
-            return library.symbol(name) if name and library.has(name) else None
-
-        names = (*functions, *_KNOWN_FUNCTIONS)
-        self._functions = {name: function for name in names if (function := symbol(name)) is not None}
-        getters = {name: symbol(_KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
-        # 1 without a getter.
-        self._counts = {name: getters[name]() if getters[name] is not None else 1 for name in self._functions}
-        self._variables = tuple(variables)
-
-    @property
-    def setter_names(self) -> str:
-        """Names of the functions and variables that set the number; may be empty."""
-        return ", ".join((*self._functions, *self._variables))
-
-    @contextmanager
-    def set(self, count: int) -> Iterator[None]:
-        """Set the number of threads within the block; then reset functions to their initial number, or 1."""
-        with variables_set(dict.fromkeys(self._variables, str(count))):
-            for function in self._functions.values():
-                function(count)
-            try:
-                yield
-            finally:
-                for name, function in self._functions.items():
-                    function(self._counts[name])

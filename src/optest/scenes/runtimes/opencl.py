@@ -51,7 +51,8 @@ class Graph:
         self._tasks: list[tuple[str, Any]] = []
 
     def place(self, name: str, array: Any) -> Memory:
-        behind = _GUARD_BYTE - len(self._memory) % _GUARD_BYTE  # differs, so that a copied guard zone is detected
+        # Differs, so that a copied guard zone is detected; small as a float, so that it absorbs nothing added to it.
+        behind = _GUARD_BYTE - len(self._memory) % _GUARD_BYTE
         buffer = self._device.buffer(array, behind)
         self._memory.append(Memory(name=name, buffer=buffer, shape=array.shape, dtype=array.dtype, behind=behind))
         return self._memory[-1]

@@ -54,7 +54,14 @@ class CppRuntime(BaseRuntime):
         with ThreadPoolExecutor() as pool:  # the runtime, too, which `open` loads
             first, *rest, _ = pool.map(lambda source: compile_source(source, (_HERE,)), (*sources, _RUNTIME))
         names = [str(kernel.get("function_name", "kernel_entry")) for kernel in kernels]
-        writes = [_bits_of_written(kernel.get("signature")) for kernel in kernels]
+        # A bit for each tensor that a kernel may write; all without a signature.
+        signatures = [kernel.get("signature") for kernel in kernels]
+        writes = [
+            (1 << 64) - 1
+            if signature is None
+            else sum(1 << n for n, x in enumerate(directions_in(signature)) if x is not ArgDirection.IN)
+            for signature in signatures
+        ]
         functions = zip(rest, names, strict=True)
         name = required(orchestration, "function_name", str)
         return (first, name), list(zip(func_ids, functions, writes, strict=True))
@@ -66,13 +73,6 @@ class CppRuntime(BaseRuntime):
 def _thread_ids() -> set[str]:
     """Return the threads of this process, empty without /proc."""
     return set(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else set()
-
-
-def _bits_of_written(signature: Sequence[Any] | None) -> int:
-    """Return a bit mask of the tensors of a signature that a kernel may write; all without a signature."""
-    if signature is None:
-        return (1 << 64) - 1
-    return sum(1 << n for n, direction in enumerate(directions_in(signature)) if direction is not ArgDirection.IN)
 
 
 # These structures have the fields of optest_scene.h and optest_call.h.
