@@ -39,6 +39,10 @@ OTHER_WORDS = """
     Written
 """
 """First words of docstrings that ``ruff`` passes, because it knows verbs in a wrong form only."""
+# First words of a relative clause, which names nothing.
+RIDDLES = frozenset(
+    ["Whether", "What", "Whatever", "Whoever", "Those", "Of", "As", "Why", "Where", "When", "How", "If"]
+)
 NOT_VERBS = frozenset(OTHER_WORDS.split())
 
 
@@ -209,7 +213,8 @@ def docstrings_without_verb(root: Path, sources: Iterable[Source]) -> list[tuple
     for source in sources:
         for function in source.functions:
             first = (ast.get_docstring(function) or "").partition("\n")[0]
-            if first and not _begins_with_verb(first) and not _may_be_noun(function):
+            may_be_noun = _may_be_noun(function) and first.partition(" ")[0] not in RIDDLES
+            if first and not _begins_with_verb(first) and not may_be_noun:
                 firsts[source.path, function.body[0].lineno] = first
     return sorted((path, line, first) for (path, line), first in firsts.items())
 

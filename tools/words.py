@@ -76,15 +76,17 @@ KEPT = re.compile(
     # Definitions by cases, and elements of an array that fulfil a condition.
     r"|\b(NaN|True|true|False|0|1|x|input|accurate|zeros|numbers?|accepted|above|matches|negative|positive|infinit\w+"
     r"|max|there|[a-z]\w*\)|\d[\d.]*\)?|Return|values|elements?|mask|differs?|everywhere) where\b"
-    r"|, where (any|elements|exp|it|floor|no|scale|t|they|x|NaN|its|torch)\b|where (possible|they are|the mask)\b"
+    r"|, where (any|initial_states|elements|exp|it|floor|no|scale|t|they|x|NaN|its|torch)\b"
+    r"|where (possible|they are|the mask)\b"
     r"|\bof where\b|, where and\b|\(?Where[:(]|\bslice_scatter where\b|\brelu sigmoid where\b"
     # States of a scan or of a random generator.
     r"|\b(batch x dim x|dim,|over|with which|final|random|last|P\[batch, dim,|all|their) states\b"
-    r"|\bstates\]|\bstates: bool\b"
+    r"|\bstates\]|\bstates: bool\b|\bstates have no error\b|\bx states\b|\bover states\b"
     # Units in the last place, and a path that goes on.
     r"|[Uu]nits? in the last place|in its place|out of place|at random places|\bgoes on\b|\bcomes first\b"
-    r"|\bwhat (is wrong|changed|was|is|it|happens?)\b"
-    r"|\bown (calls|mask|infinite|code|process|dtype|samples|tests|checks)\b|\bPython's own\b"
+    r"|\bwhat (is wrong|changed|was|is|it|happens?|[\w ]*roundings?|cutting operands|(the )?header|batch elements)\b"
+    r"|\bown (calls|mask|infinite|code|process|dtype|samples|tests|checks)\b|\b(Python|torch|model)'s own\b"
+    r"|\bof your own\b|\bcalls made while\b|\} where negative\b|\} where the size\b"
     r"|\b(calls?|checks?|conversions?|copies) (was|were|that were) made\b|\bmade (no call|before|after)\b"
     r"|\bas it was found\b|\bfound (another|for operations)\b|no \w+( \w+)? (was )?found\b"
 )

@@ -1,4 +1,4 @@
-"""Test suite of all operators for a backend's own repository: one line in a pytest file.
+"""Test suite of all operators for the repository of a backend: one line in a pytest file.
 
     from optest.suites import define_backend_tests
 

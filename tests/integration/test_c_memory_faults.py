@@ -130,7 +130,7 @@ def test_correct_function_passes_every_check(objects: list[str], fault: Any, gua
     assert done == dict.fromkeys(done, CheckState.DONE)
     assert done.keys() >= {
         *("inputs unchanged", "outputs written", "guard zones", "nothing else read", "workspace", "state"),
-        *("same bits wherever the tensors lie", "threads", "leaks", "floating-point mode", "standard output"),
+        *("same bits at every address of the tensors", "threads", "leaks", "floating-point mode", "standard output"),
     }
 
 

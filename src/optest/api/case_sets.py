@@ -35,7 +35,7 @@ _LONG = 256
 _LIBRARY_FOLDERS = "|".join(
     map(re.escape, ("site-packages", str(Path(re.__file__).parents[1]), str(Path(__file__).parents[1])))
 )
-"""Pattern of files whose lines do not count as a reference's own."""
+"""Pattern of files whose lines do not count as lines of a reference."""
 # Refused calls before the search gives up: a minute for a function of torch.
 _MOST_REFUSED = 8_000
 # Graphs depend on attributes and dtypes more than on sizes; so many calls are captured for each of the two.

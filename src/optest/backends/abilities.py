@@ -66,7 +66,7 @@ class ScriptInput:
 
     @property
     def is_numpys(self) -> bool:
-        """Whether NumPy has the dtype; others need ml_dtypes for :attr:`array_source`."""
+        """Return whether NumPy has the dtype; others need ml_dtypes for :attr:`array_source`."""
         return bool(self.array.dtype.isbuiltin == 1)
 
     @property

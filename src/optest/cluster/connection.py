@@ -177,7 +177,7 @@ class ClusterExecutor:
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether executions may be sent ahead: only with an actor; while it waits for one, others can run them."""
+        """Return whether executions may be sent ahead: only with an actor; before that, others can run them."""
         return self._placement is not None
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:

@@ -105,5 +105,5 @@ class Drawing:
 
 
 def _cell_size(size: int) -> int:
-    """Return the number of elements per cell along an axis: a power of two, so that cells end where tiles do."""
+    """Return the number of elements per cell along an axis: a power of two, so that cells end at the ends of tiles."""
     return 1 << max(0, math.ceil(math.log2(max(size, 1) / _MOST_CELLS)))

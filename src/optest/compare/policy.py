@@ -41,7 +41,7 @@ from optest.spec import (
     dtype,
 )
 
-# Layers that name a case or an operator; only these relax what has one right answer.
+# Layers that name a case or an operator; only these relax what has one correct result.
 NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE})
 
 BUILT_IN = "operator"
@@ -65,7 +65,7 @@ class NoRule(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """Tolerance rule for one output, and where it comes from."""
+    """Tolerance rule for one output, and its origin."""
 
     used: RuleUsed
     method: Method
@@ -236,8 +236,8 @@ def _built_in(name: str, text: str, method: Method) -> Allowance:
 
 
 _MOVEMENT = _built_in("movement", "elements only move: the same bits, NaN for NaN", Method.BITS)
-_EXACT_INTEGERS = _built_in("exact", "one right answer", Method.EXACT)
-_EXACT_FLOATS = _built_in("exact", "one right answer: the exact result, rounded once", Method.EXACT)
+_EXACT_INTEGERS = _built_in("exact", "one correct result", Method.EXACT)
+_EXACT_FLOATS = _built_in("exact", "only one correct result: the exact one, rounded once", Method.EXACT)
 _INTEGER_EXACT = _built_in(
     "integer-exact", "integer-exact inputs: every order of summation gives the exact sum, rounded once", Method.EXACT
 )
@@ -267,7 +267,7 @@ def _with_formula(allowance: Allowance, formula: str) -> Allowance:
 
 
 def _is_too_wide(tolerance: Allowance, expected: Expected) -> bool:
-    """Return whether zeros pass by a user's tolerance for an output with the rule CLOSE of its own."""
+    """Return whether zeros pass by a user's tolerance for an output with its own rule CLOSE."""
     # Such an output is a gradient: a tolerance that was chosen for results ignores how small gradients may be.
     if expected.rule is None or expected.rule.kind is not _CLOSE or expected.value is None:
         return False

@@ -377,7 +377,7 @@ def _find_fault(
     if statistic is not None and statistic != statistic:
         return Reason.REFERENCE_FAILED, (
             f"{name}: the errors cannot be compared together, because the operator's terms or variance are not finite "
-            "where its result is; correct its `terms` hook"
+            "for a finite result; correct its `terms` hook"
         )
     if statistic is not None and ceiling is not None and not statistic <= ceiling:
         return Reason.VALUE, (

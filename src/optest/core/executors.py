@@ -27,7 +27,7 @@ class Executor(Protocol):
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether `execute` uses ``following``: the cases of the next calls, in this order, as far as certain."""
+        """Return whether `execute` uses ``following``: the cases of the next calls, in order, as far as certain."""
         ...
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult: ...

@@ -105,7 +105,7 @@ def expected_of_other_inputs(
         expected, notes = expected_outputs([case], inputs, None, driver, interrupted)
     except Fault as fault:
         return fault.message.partition("\n")[0]
-    return "the backend has expected outputs for the case's own inputs only" if BY_BACKEND in notes else expected
+    return "the backend has expected outputs for the inputs of the case only" if BY_BACKEND in notes else expected
 
 
 def expected_of_outputs(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Expected]:

@@ -191,7 +191,7 @@ def entry_name(name: str, spec: TensorSpec) -> str:
 
 
 def spec_of(tensor: Array, offset: int = 0) -> TensorSpec:
-    """Return dtype, shape and layout of an array; the offset is at least what negative strides need."""
+    """Return dtype, shape and layout of an array; the offset is at least the one that negative strides need."""
     entry = dtype_of(tensor.dtype)
     strides = tuple(stride // tensor.itemsize for stride in tensor.strides)
     if tensor.size == 0 or (not offset and strides == contiguous_strides(tensor.shape)):

@@ -90,7 +90,7 @@ def fingerprint(
 
 
 def _digest_of_cases(cases: Sequence[TestCase]) -> str:
-    """Return a digest of all fields of the cases except where they are written and what they are for."""
+    """Return a digest of all fields of the cases except their locations and purposes."""
     # Cases of a product share most values. Their text is cached by identity, which is safe: the cases keep the values.
     digest = hashlib.blake2b(digest_size=16)
     texts: dict[tuple[int, ...], str] = {}

@@ -10,7 +10,7 @@ new_result = constructor(CaseResult)
 
 
 def reference_name(case: TestCase) -> str:
-    """Return one word for the reference of the case: "none", "torch", the case's own import path, or "numpy"."""
+    """Return the reference of the case in one word: "none", "torch", its import path, or "numpy"."""
     reference = case.reference or case.descriptor.reference
     if reference is None:
         return "none"

@@ -178,7 +178,7 @@ class _Run:
             return fault
 
     def _with_further_calls(self, answer: BackendResult) -> BackendResult:
-        """Call the backend in other surroundings and for the invariants of the case; add the results to the answer."""
+        """Call the backend in other surroundings and for the invariants of the case; add the results to its result."""
         case, driver = self._cases[0], self._driver
         reported = extra_outputs(case, driver)  # before the next call of the driver discards them
         self._clock.enter(COMPARE)  # so that the time of further calls is not that of the case

@@ -104,12 +104,12 @@ class Schedule:
 
     @property
     def is_over(self) -> bool:
-        """Whether every unit is done."""
+        """Return whether every unit is done."""
         return not self._left.total()
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a unit is ready and not running."""
+        """Return whether a unit is ready and not running."""
         return any(queue.units for queue in self._queues())
 
     def restrict(self, ids: Sequence[int]) -> None:

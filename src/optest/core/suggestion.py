@@ -60,7 +60,7 @@ def _spread_from_constants(true: Array) -> tuple[float, float]:
 
 
 def _suggestion(comparison: Comparison) -> tuple[float, float, float, float] | str:
-    """Return rtol and atol that fit all outputs, with the spread and level of one; or why there are none."""
+    """Return rtol and atol that fit all outputs, with the spread and level of one; or the reason why none fit."""
     moved = []
     for draw in range(_DRAWS):
         inputs = [_moved_to_neighbours(comparison, index, draw) for index in range(len(comparison.inputs))]

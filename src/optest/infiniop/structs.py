@@ -25,7 +25,7 @@ _HandlePointer: Any = ctypes.POINTER(Handle)
 
 
 class _Tagged:
-    """Pointer with a ``tag``, by which a checked call refuses a descriptor where a handle is expected."""
+    """Pointer with a ``tag``, by which a checked call refuses a descriptor in place of a handle."""
 
     tag: str
 

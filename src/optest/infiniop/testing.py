@@ -132,7 +132,7 @@ class OperatorReport:
 
     @property
     def is_well(self) -> bool:
-        """Whether a case passed and no case is bad."""
+        """Return whether a case passed and no case is bad."""
         return self.count(Status.PASSED) > 0 and self.count(*BAD_STATUSES) == 0
 
 

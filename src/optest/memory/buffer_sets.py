@@ -171,7 +171,7 @@ class BufferSet:
 
     @property
     def is_restored(self) -> bool:
-        """Whether :meth:`collect` restores every output to its state before the call."""
+        """Return whether :meth:`collect` restores every output to its state before the call."""
         return all(slot.is_small for slot in self.outputs)
 
     def collect(self, *, copied: bool = True) -> dict[str, Array]:

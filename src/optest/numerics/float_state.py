@@ -86,7 +86,7 @@ def _libm() -> Any:
 
 
 def reset_float_mode() -> str:
-    """Restore the processor's floating-point mode on Linux; return what had been changed, "" if nothing had.
+    """Restore the processor's floating-point mode on Linux; describe the changes, "" without any.
 
     A second call returns "" if the first one succeeded. Elsewhere than on Linux the mode stays as it is.
     """

@@ -257,7 +257,7 @@ def summation_errors(total: Array, squares: Array, counts: Array, unit: float) -
 
 
 def _refuse_first(values: Array, is_wrong: Array, dtype: DType, expected: str) -> None:
-    """Raise ValueError for the first of ``values`` where ``is_wrong``."""
+    """Raise ValueError for the first of ``values`` that ``is_wrong`` marks."""
     index = np.unravel_index(int(np.argmax(is_wrong)), is_wrong.shape)
     position = [int(axis) for axis in index]
     raise ValueError(f"value at {position} is {values[index]}, expected {expected} to store as {dtype}")

@@ -119,7 +119,7 @@ def erfinv(x: Array) -> Array:
 
 
 def _erf_residual(y: Array, x: Array) -> Array:
-    """Return erf(y) − x. Round ``y`` in place to float64 where x is above 0.9, for the C library's erfc."""
+    """Return erf(y) − x. Round ``y`` in place to float64 if x is above 0.9, for the C library's erfc."""
     result, central = np.empty_like(x), x < _NEAR_1
     result[central] = (erf(y[central]) if x.dtype == np.float64 else _series_of_erf(y[central])) - x[central]
     tail = ~central

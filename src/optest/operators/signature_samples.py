@@ -1,4 +1,4 @@
-"""Samples for an operator that has none, in the usual case sets, from the sizes that its signature declares.
+"""Samples for an operator without samples, in the usual case sets, from the sizes that its signature declares.
 
 If the signature has only names, shapes of several forms are tried. The first forms that the operator accepts in two
 sets of sizes are used, with as many different sizes as possible.
@@ -324,7 +324,7 @@ class _Calls:
 
     @property
     def is_sought(self) -> bool:
-        """Whether the operator is a user's function, whose signature has only names."""
+        """Return whether the operator is a user's function, whose signature has only names."""
         return self.descriptor.category == "function"
 
     @property

@@ -117,7 +117,7 @@ class _Names:
         return self.hidden.union(*[unit.axes for unit in self.strided])
 
     def name_of(self, rows: Rows) -> str:
-        """Return the value of `name` in a combination, "" if the case has none."""
+        """Return the value of `name` in a combination, "" if the case has no such value."""
         unit = next((unit for unit in self.product.units if unit.target == ("name",)), None)
         name: str = self.product.fixed.get("name", "") if unit is None else unit.values[unit.rows_of(rows)]
         return name

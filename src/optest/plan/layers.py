@@ -299,7 +299,7 @@ class CommonParts:
 
 
 def merge_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both mappings, ``over`` where both have a key; two mappings at one key are merged as well."""
+    """Return both mappings merged; ``over`` wins if both have a key; two mappings at one key are merged as well."""
     merged = dict(under)
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)

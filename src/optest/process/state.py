@@ -79,7 +79,7 @@ class ProcessState:
         self._held = [part.read() for part in self._parts]
 
     def changes(self) -> list[Change]:
-        """Describe all differences from the snapshot, and restore what can be restored."""
+        """Describe all differences from the snapshot, and restore all that can be restored."""
         changes: list[Change] = []
         for part, held in zip(self._parts, self._held, strict=True):
             now = part.read()

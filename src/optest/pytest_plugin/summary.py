@@ -43,7 +43,7 @@ class Verified:
 
     @property
     def all_skipped(self) -> bool:
-        """Whether there were cases and all of them were skipped."""
+        """Return whether there were cases and all of them were skipped."""
         return self.cases > 0 and self.cases == self.cases_skipped
 
     def exit_status(self, status: int) -> int:

@@ -349,7 +349,7 @@ def _errors_text(measure: Measure) -> str:
 
 
 def rule_text(rule: RuleUsed) -> str:
-    """Return the text of a rule with its name in parentheses; the name alone if there is no text."""
+    """Return the text of a rule with its name in parentheses; only the name if there is no text."""
     name = "" if not rule.name or rule.name == rule.text else f" ({rule.name})"
     return printable(f"{rule.text or rule.name}{name}")
 
@@ -393,7 +393,7 @@ def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> l
 
 
 def _listed_details(details: Mapping[str, Any], message: str) -> list[tuple[str, str]]:
-    """Return names and texts of at most eight details that have no lines of their own and are not in ``message``."""
+    """Return names and texts of at most eight details that have no separate lines and are not in ``message``."""
     facts = []
     for name, value in details.items():
         # "run" is the usual phase: nothing to report.

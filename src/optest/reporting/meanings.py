@@ -269,7 +269,7 @@ SPECIFIC_REMEDIES = (
     SpecificRemedy(
         reason=Reason.STATE,
         applies=_has("view_of"),
-        remedy="return a view where the model does, since writes to one of the two must change the other; if the "
+        remedy="return a view if the model does, since writes to one of the two must change the other; if the "
         "compiler copies on purpose, mark the case with `mark: xfail`",
     ),
     SpecificRemedy(

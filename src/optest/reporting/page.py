@@ -71,7 +71,7 @@ class Page:
 
     @property
     def is_decorated(self) -> bool:
-        """Whether colours and block characters are wanted: on a terminal, or with colours enabled."""
+        """Return whether colours and block characters are wanted: on a terminal, or with colours enabled."""
         return self._terminal or self._color
 
     @property

@@ -72,7 +72,7 @@ UNNAMED, WRONG_DATA = "skipped", "known wrong data"
 
 
 def _not_run_kind(result: CaseResult) -> str:
-    """Return why a case shows nothing of the backend, "" if it does: for a skip the words before a colon."""
+    """Return why a case shows too little, "" if it is conclusive; for a skip the words before a colon."""
     if result.status is Status.XFAILED and result.reason is Reason.BAD_CASE:
         return WRONG_DATA
     if result.status is not Status.SKIPPED:

@@ -83,7 +83,7 @@ class Trend:
 
     @property
     def got_worse(self) -> bool:
-        """Whether a case newly fails, is flaky or is skipped now."""
+        """Return whether a case newly fails, is flaky or is skipped now."""
         return any(change.kind in (Kind.NEW_FAILURE, Kind.FLAKY, Kind.LEFT_OUT) for change in self.changes)
 
 

@@ -178,7 +178,7 @@ def parse_value(text: str) -> Any:
 
 
 def _parse_expression(text: str, read: Callable[[ast.expr], _T]) -> _T:
-    """Parse ``text`` and return what ``read`` makes of its syntax tree.
+    """Parse ``text``, pass its syntax tree to ``read`` and return the result.
 
     Raises:
         NotLiteral: for text that is too long, no Python expression, nested too deeply, or rejected by ``read``.

@@ -248,7 +248,7 @@ class OperatorDescriptor:
         return f"{'torch_' if self.parts else ''}{self.name}_matches_torch"
 
     def tensors_under(self, name: str) -> Signature | None:
-        """Return the signature that belongs to the alias ``name``, or None if it has no signature of its own."""
+        """Return the signature that belongs to the alias ``name``, or None if it uses the operator's signature."""
         return Signature.parse(self.alias_tensors[name]) if name in self.alias_tensors else None
 
     @property

@@ -43,7 +43,7 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
     ),
     (Reason.INPUT_MUTATED, {"by_reference": "cache"}, "the function of --reference changes only cache"),
     (Reason.OUT_OF_BOUNDS, {"refused_output": "y"}, "check all arguments before the first write"),
-    (Reason.STATE, {"view_of": "input0"}, "return a view where the model does"),
+    (Reason.STATE, {"view_of": "input0"}, "return a view if the model does"),
     (
         Reason.RAISED,
         {"backend": "triton", "exception": "Torch not compiled with CUDA enabled"},

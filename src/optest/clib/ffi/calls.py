@@ -31,7 +31,7 @@ class StatusError(OptestError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCodes:
-    """Names and success codes of a status enum; ``said`` returns the library's own error text for a code."""
+    """Names and success codes of a status enum; ``said`` returns the library's error text for a code."""
 
     names: Mapping[int, str]  # empty for plain integers
     success: frozenset[int] = frozenset({0})

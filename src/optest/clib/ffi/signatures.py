@@ -57,7 +57,7 @@ class CType:
 
     @property
     def is_callback(self) -> bool:
-        """Whether this is a pointer to a function."""
+        """Return whether this is a pointer to a function."""
         return self.pointee is not None and self.kind is CKind.POINTER and self.pointee.kind is CKind.FUNCTION
 
     @property
@@ -120,7 +120,7 @@ class Parameter:
 
     @property
     def is_const(self) -> bool:
-        """Whether this is a pointer to const: the function promises not to write through it."""
+        """Return whether this is a pointer to const: the function promises not to write through it."""
         return self.pointee is not None and self.pointee.is_const
 
     def __str__(self) -> str:

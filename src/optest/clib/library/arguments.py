@@ -135,22 +135,22 @@ class Argument:
 
     @property
     def is_input(self) -> bool:
-        """Whether C reads memory through this argument."""
+        """Return whether C reads memory through this argument."""
         return self.kind in ("input", "tensor")
 
     @property
     def as_tensor(self) -> bool:
-        """Whether the argument is an object built by the tensor template, with the pointer to the elements."""
+        """Return whether the argument is an object built by the tensor template, with the pointer to the elements."""
         return self.kind in ("input", "output") and self.type == TENSOR
 
     @property
     def as_descriptor(self) -> bool:
-        """Whether the argument is an object built by the tensor template, without the pointer to the elements."""
+        """Return whether the argument is an object of the tensor template, without the pointer to the elements."""
         return self.kind == "descriptor" or (self.kind in ("input", "output", "tensor") and self.type == DESCRIPTOR)
 
     @property
     def is_late(self) -> bool:
-        """Whether the value is known only when the case's memory is allocated."""
+        """Return whether the value is known only when the case's memory is allocated."""
         is_memory = self.kind in ("input", "output", "tensor") and self.type not in (TENSOR, DESCRIPTOR)
         return is_memory or self.kind in ("workspace", "workspace_size")
 

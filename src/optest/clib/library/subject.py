@@ -190,7 +190,7 @@ class Subject:
 
     @property
     def has_descriptors(self) -> bool:
-        """Whether objects are created before a call."""
+        """Return whether objects are created before a call."""
         return bool(self._c_objects)
 
     @contextmanager

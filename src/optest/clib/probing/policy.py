@@ -19,7 +19,7 @@ from optest.numerics import Array
 from optest.spec import Check, CheckState, Reason
 
 _MAX_FURTHER = 8
-ANYWHERE = "same bits wherever the tensors lie"
+ANYWHERE = "same bits at every address of the tensors"
 ONE_CALL_REQUESTED = "not run because of probes: guards"
 SAME_BITS = "same bits in a second call"
 
@@ -134,7 +134,7 @@ class Policy:
 
     @property
     def counts_leaks(self) -> bool:
-        """Whether leaks are counted even if the heap does not seem to grow."""
+        """Return whether leaks are counted even if the heap does not seem to grow."""
         # malloc takes small blocks from a store that counts as used.
         return self.has_extra_probes or self.calls_often
 

@@ -297,7 +297,7 @@ def conv3d_samples() -> Iterator[Sample]:
 
 
 def _volumes() -> Iterator[dict[str, Any]]:
-    """Yield calls of conv3d with depth, height and channels around tiles, and beyond what 16 bits count."""
+    """Yield calls of conv3d with depth, height and channels around tiles, and beyond the range of 16 bits."""
     for size in (15, 17, 33):
         yield call({"padding": 1}, input=(1, 2, size, 3, 4), weight=(2, 2, 3, 2, 3), bias=(2,))
         yield call({"padding": 1}, input=(1, 2, 3, size, 4), weight=(2, 2, 2, 3, 3), bias=(2,))
@@ -341,7 +341,7 @@ def _combinations(
     input: tuple[int, ...],  # noqa: A002
     weight: tuple[int, ...],
 ) -> Iterator[dict[str, Any]]:
-    """Yield a call for each combination of stride, padding and dilation, with one of ``groups`` in turn."""
+    """Yield a call for each combination of stride, padding and dilation, cycling through ``groups``."""
     for stride, padding, dilation in product(strides, paddings, dilations):
         count = groups[(len(stride) + sum(stride) + sum(padding) + sum(dilation)) % len(groups)]
         attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": count}

@@ -244,7 +244,7 @@ def _undefined_elements(inputs: Inputs, *, overflows: bool) -> Masks:
     mask = np.broadcast_to(is_undefined(a, b, overflows=overflows), np.broadcast_shapes(a.shape, b.shape))
     if not mask.any():
         return (None,)
-    doubt = "every element is an integer divided by 0, or the smallest one by -1, which has no right answer"
+    doubt = "every element is an integer divided by 0, or the smallest one by -1, which has no correct result"
     return (AsRight(mask, doubt if mask.all() else ""),)
 
 
@@ -262,7 +262,7 @@ def _reason_to_refuse(inputs: Inputs, *, overflows: bool) -> str:
     result, a, b = promote_inputs(inputs)
     if result.is_float or not is_undefined(a, b, overflows=overflows).any():
         return ""
-    return "an integer divided by 0 has no right answer" + (", nor has the smallest one by -1" if overflows else "")
+    return "an integer divided by 0 has no correct result" + (", nor has the smallest one by -1" if overflows else "")
 
 
 def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:

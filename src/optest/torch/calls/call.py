@@ -50,7 +50,7 @@ class TorchCall:
 
     @property
     def is_for_the_host(self) -> bool:
-        """Whether the call puts its result on the CPU: by a device argument, or without a device and tensors."""
+        """Return whether the call puts its result on the CPU: by a device argument, or without a device and tensors."""
         devices = [value for value in self.call.values() if isinstance(value, Device)]
         if not devices:
             return not self.call.tensors()

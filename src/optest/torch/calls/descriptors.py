@@ -116,7 +116,7 @@ class Alternatives:
 
     @property
     def tells(self) -> bool:
-        """Whether the formula of the operator's rule describes alternatives."""
+        """Return whether the formula of the operator's rule describes alternatives."""
         return self.known is not None
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:

@@ -267,7 +267,7 @@ def require_legal_positions(case: TestCase) -> None:
         if legal.high < max(legal.low, 0) and specs[legal.index].elements:
             raise Fault(
                 Reason.BAD_CASE,
-                f"input{legal.index} holds positions in {legal.target}, but there are none; give input{legal.index} "
+                f"input{legal.index} holds positions in {legal.target}, but it is empty; give input{legal.index} "
                 "no elements, or the indexed tensor some",
             )
         largest, smallest = _fill_bounds(case.inputs[legal.index], legal)

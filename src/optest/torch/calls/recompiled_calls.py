@@ -66,7 +66,7 @@ class FirstCall:
 
     @property
     def is_replayed(self) -> bool:
-        """Whether results may be overwritten by the next call."""
+        """Return whether results may be overwritten by the next call."""
         return _REPLAYS in str(self.target.compiler)
 
 
