@@ -67,7 +67,7 @@ class ModelProgram(Protocol):
 
     @property
     def is_shown(self) -> bool:
-        """Return whether :attr:`graph` is the optimised graph; else each of its nodes runs as the backend runs it singly."""
+        """Return whether :attr:`graph` is the optimised graph; else its nodes run as the backend runs each singly."""
 
     @property
     def regions(self) -> Sequence[Region]:
