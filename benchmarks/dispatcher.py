@@ -83,8 +83,8 @@ def seconds_of_run(folder: Path, configs: Sequence[dict[str, Any]], **options: A
 def microseconds_per_assignment(units: int, devices: int) -> float:
     from optest.core.devices import Leases
     from optest.core.dispatcher import Dispatcher
+    from optest.core.results import Execution
     from optest.core.schedule import ScheduleRules, Unit
-    from optest.core.session import Execution
     from optest.operators import operators
     from optest.spec import TestCase
 

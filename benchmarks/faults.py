@@ -33,8 +33,7 @@ from wrong_kernels.registry import Array
 from optest.api import bootstrap
 from optest.backends.numpy_reference import NumpyBackend
 from optest.compare.verdict import compare_outputs
-from optest.core.expected import expected_outputs
-from optest.core.inputs import make_inputs
+from optest.core.expected import expected_outputs, make_inputs
 from optest.numerics import ulp, widen
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS

@@ -43,8 +43,7 @@ from optest.clib.library.driver import FfiBackend
 from optest.compare.verdict import compare_outputs
 from optest.core.actual import outputs_in_order
 from optest.core.executors import InProcess
-from optest.core.expected import expected_outputs
-from optest.core.inputs import make_inputs
+from optest.core.expected import expected_outputs, make_inputs
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.memory.buffer_sets import BufferPlacement, Filling
 from optest.settings import environment

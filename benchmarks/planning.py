@@ -24,7 +24,7 @@ import yaml
 from optest.api.run_request import run_request
 from optest.backends import backend_manager
 from optest.core.provenance import fingerprint
-from optest.core.session import executions
+from optest.core.results import executions
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanHost, build_cases, parse_plan

@@ -87,7 +87,7 @@ INTEGERS = "cases:\n" + "\n".join(
 def test_09_and_21_integer_inputs_vary(optest: Shell, plan: Write, tmp_path: Path) -> None:
     ended = optest("run", "--plan", plan(INTEGERS))
     assert ended.status == 0, ended.text
-    from optest.core.inputs import make_inputs
+    from optest.core.expected import make_inputs
     from optest.core.wire import case_from_wire
     from optest.operators import operators
 

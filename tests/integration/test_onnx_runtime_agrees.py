@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from optest.api import cases
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.errors import PlanError
 from optest.numerics import round_to
 from optest.operators import operators

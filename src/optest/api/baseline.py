@@ -12,7 +12,6 @@ from typing import Any
 
 from optest.backends import BackendDriver, Capability
 from optest.backends.capabilities import layout_of
-from optest.backends.command_abilities import runs_programs
 from optest.backends.function import FunctionBackend
 from optest.core.operands import ELEMENTWISE
 from optest.core.reference_functions import PREFIX
@@ -107,7 +106,7 @@ def offered_promises(
     It excludes broadcasting, layouts, ranks, dtypes or mixed dtypes. Built-in backends get none.
     """
     is_function = isinstance(driver, FunctionBackend)
-    if type(driver).__module__.startswith("optest.") and not is_function and not runs_programs(driver):
+    if type(driver).__module__.startswith("optest.") and not is_function and not driver.runs_programs:
         return
     for operator, members in by_operator(results).items():
         compared = [x for x in members if x.id in cases and x.status in (Status.PASSED, *BAD_STATUSES)]
@@ -136,7 +135,7 @@ def offered_promises(
         if _is_slight([result for result in compared if result.status in BAD_STATUSES and lacking(cases[result.id])]):
             continue
         arguments = ", ".join(f"{name}={value!r}" for name, value in promised.items()).replace("'", '"')
-        if runs_programs(driver):
+        if driver.runs_programs:
             arguments = ", ".join(f"{name}: {json.dumps(value)}" for name, value in promised.items())
             paste = f"to the config of {operator}: promises: {{{arguments}}}"
         elif not is_function:

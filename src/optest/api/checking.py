@@ -40,15 +40,11 @@ from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
 from optest.backends.arguments import EMPTY, names_of
 from optest.backends.command_abilities import (
-    ChecksReadiness,
     DeclaresCapabilities,
-    KnowsExpectations,
-    NamesOperators,
     SelectsSamples,
     case_options_of,
     compared_variants,
     config_problems,
-    runs_programs,
 )
 from optest.backends.function import FunctionBackend, kernel_of
 from optest.core.expected import BY_BACKEND
@@ -254,13 +250,13 @@ def check_request(options: Mapping[str, Any], driver: BackendDriver | None = Non
             raise UsageError("no backend is named\n  for example: optest check --backend torch")
         driver = driver_named(settings, settings["chip"])
         configure(driver, settings)
-        if isinstance(driver, ChecksReadiness) and (why := driver.ready_for_check()) is not None:
+        if (why := driver.ready_for_check()) is not None:
             raise UsageError(why)
     else:
         configure(driver, settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
-    shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
+    shipped = driver.expectations()
     expectations = expectations_of(settings, driver, () if shipped is None else [(shipped, None)])
     capabilities: Any = driver.capabilities if isinstance(driver, DeclaresCapabilities) else {}
     if not isinstance(capabilities, Mapping) or not all(isinstance(x, Capability) for x in capabilities.values()):
@@ -273,7 +269,7 @@ def check_request(options: Mapping[str, Any], driver: BackendDriver | None = Non
     _require_config(driver, settings)
     _require_timings(driver, settings)
     programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else Programs()
-    named = driver.named_operators() if isinstance(driver, NamesOperators) and not settings["op"] else {}
+    named = driver.named_operators() if not settings["op"] else {}
     for name, function in named.items():
         if name not in operators:
             message = f"--function provides {name}, which is no operator (see optest list operators)"
@@ -371,7 +367,7 @@ def _takes_any(operator: str, function: str, cases: Iterable[TestCase]) -> bool:
 
 def _require_config(driver: BackendDriver, settings: Settings) -> None:
     """Raise ``UsageError`` if a backend that runs programs has no ``--config``, or another backend has one."""
-    if runs_programs(driver) == bool(settings["config"]):
+    if driver.runs_programs == bool(settings["config"]):
         return
     if settings["config"]:
         raise UsageError(f"--config is not for backend {driver.name}, which runs no programs; drop it")

@@ -17,7 +17,8 @@ from optest.api.checking import check_request
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
 from optest.api.worker_slots import devices_of, is_scheduled
-from optest.core.session import Execution, Step, executions
+from optest.core.results import Execution, executions
+from optest.core.session import Step
 from optest.errors import InternalError, OptestError, UsageError
 from optest.plan import read_plan
 from optest.plan.dialects import model_of as model_of

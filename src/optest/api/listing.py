@@ -14,7 +14,6 @@ from typing import Any
 from optest import __version__
 from optest.api.startup import bootstrap
 from optest.backends import backend_manager
-from optest.backends.command_abilities import ExplainsItself
 from optest.errors import NothingSelected, OptestError, Unavailable, UnknownName, UsageError, unknown_among
 from optest.generators.fills import FILLS, parameters_of
 from optest.guests import run_hooks
@@ -338,7 +337,7 @@ def _describe_in_fork(name: str) -> Iterator[str]:
 def _describe_backend(name: str) -> Iterator[str]:
     try:
         driver = backend_manager.get(name)
-        facts = list(driver.doctor()) if isinstance(driver, ExplainsItself) else []
+        facts = list(driver.doctor())
     except Unavailable as error:
         yield f"  {name}: unavailable: {error.remedy}"
         return

@@ -17,7 +17,7 @@ from optest.api.saving import file_stem, save
 from optest.api.scripts import Replayed, script_for
 from optest.api.startup import bootstrap
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.command_abilities import StoresCaseOptions, options_of
+from optest.backends.command_abilities import StoresCaseOptions
 from optest.core.interruption import Interruption
 from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
@@ -136,8 +136,8 @@ def _with_earlier_options(
     """Add the backend's options of the earlier run, unless they are explicit now or stored in the cases."""
     if driver.name != first.backend or isinstance(driver, StoresCaseOptions):
         return settings
-    earlier = {name: before[name] for name in options_of(driver) if name in before and not settings.is_set(name)}
-    if first.device and "torch_device" in options_of(driver) and not settings.is_set("torch_device"):
+    earlier = {name: before[name] for name in driver.options if name in before and not settings.is_set(name)}
+    if first.device and "torch_device" in driver.options and not settings.is_set("torch_device"):
         earlier["torch_device"] = first.device
     return resolve({**options, **earlier}) if earlier else settings
 

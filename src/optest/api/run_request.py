@@ -18,8 +18,7 @@ from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, request
 from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
 from optest.api.startup import bootstrap
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.command_abilities import KnowsDtypes, case_options_of, config_problems, options_of
-from optest.backends.command_abilities import configure as configure_driver
+from optest.backends.command_abilities import case_options_of, config_problems
 from optest.core.trusted_files import refuse_changed_configuration
 from optest.errors import (
     NothingSelected,
@@ -254,7 +253,7 @@ def with_backend_of_options(options: Mapping[str, Any], **plan: Any) -> Settings
     known = [*by_backend]
     if len(known) > 1:
         every = set().union(*by_backend.values())
-        known = [name for name in known if every.issubset(options_of(backend_manager.get(name)))]
+        known = [name for name in known if every.issubset(backend_manager.get(name).options)]
     return resolve({**options, "backend": known[0]}, **plan) if len(known) == 1 else settings
 
 
@@ -268,7 +267,7 @@ def _host(
         check_fill=check_fill,
         check_hook=_require_callable if imports_hooks else lambda _: None,
         check_backend=partial(config_problems, driver),
-        dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
+        dtypes_of=driver.dtypes_of if isinstance(driver, BackendDriver) else lambda _: {},
         backend_names=backend_manager.names(),
         default_timeout_s=settings["timeout"],
     )
@@ -420,16 +419,16 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     """Pass the driver its options; raise ``UsageError`` for an option that it does not take."""
     options = driver_options(settings, driver)
     for name in options:
-        if name not in options_of(driver):
+        if name not in driver.options:
             flag = f"--{name.replace('_', '-')}"
             raise OptionNotTaken(f"{flag} is not for backend {driver.name}, which takes no such option; drop it")
-    configure_driver(driver, options)
+    driver.configure(options)
 
 
 def driver_options(settings: Settings, driver: BackendDriver) -> dict[str, Any]:
     """Return the options for the driver by name, except options in the configuration file for other backends."""
     values = {x.name: settings.origin(x.name) for x in OPTIONS if x.repro and settings[x.name]}
-    taken = options_of(driver)
+    taken = driver.options
     return {name: x.value for name, x in values.items() if name in taken or x.origin is not Origin.CONFIG}
 
 

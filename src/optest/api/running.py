@@ -26,11 +26,11 @@ from optest.api.run_request import (
 )
 from optest.api.worker_slots import WorkerSlots, bench_options, worker_slots
 from optest.backends import backend_manager
-from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
-from optest.backends.worker_abilities import EndsRuns
+from optest.backends.command_abilities import HasVariants, case_options_of
 from optest.core.interruption import Interruption
 from optest.core.provenance import changed, fingerprint, run_info
-from optest.core.session import Execution, Policy, Session, Step
+from optest.core.results import Execution
+from optest.core.session import Policy, Session, Step
 from optest.core.trusted_files import configuration_watched
 from optest.errors import PlanError, UsageError, plural
 from optest.guests import run_hooks
@@ -208,8 +208,7 @@ def _run_in_lanes(begun: _BegunRun, lanes: WorkerSlots, manager: ReportManager, 
     )
     with variables_set(lanes.variables):
         summary = session.run()
-    if isinstance(request.driver, EndsRuns):
-        request.driver.end_run(directory.path)
+    request.driver.end_run(directory.path)
     status = summary.exit_status
     if session.failure is not None:
         print(f"optest: {session.failure}", file=sys.stderr)  # noqa: T201
@@ -307,7 +306,7 @@ def _files_not_run(request: RunRequest) -> str:
 def _supported_operators(request: RunRequest) -> dict[str, Any]:
     """Return the number of operators that the backend supports, for the coverage of model cases; {} for other cases."""
     is_of_models = any(tag.startswith("model_") for case in request.cases for tag in case.tags)
-    if not is_of_models or not isinstance(request.driver, CountsOperators):
+    if not is_of_models:
         return {}
     declared = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
     return {} if declared is None else {DECLARED: {"count": declared[0], "others": list(declared[1])}}
@@ -318,7 +317,7 @@ def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> 
 
     If flags cannot describe the case, write it to a plan, which also holds the driver's options for every case.
     """
-    of_driver = request.driver.command_line(case) if isinstance(request.driver, KnowsCommand) else None
+    of_driver = request.driver.command_line(case)
     if of_driver is None and request.driver.name not in backend_manager.names():
         return ""
     settings, options = request.settings, case_options_of(request.driver)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.backends.command_abilities import configure
 from optest.core.kept_tensors import (
     Archive,
     element_error,
@@ -87,7 +86,7 @@ def rerun_saved(
     saved = load_saved(path)
     case = case_from_wire(saved.facts["case"], operators.get)
     driver = backend_manager.get(case.backend.name)
-    configure(driver, options or {})
+    driver.configure(options or {})
     outputs, _ = actual_outputs(case, driver, list(saved.inputs.values()), None, lambda: True)
     return outputs
 

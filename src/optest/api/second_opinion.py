@@ -11,7 +11,6 @@ from pathlib import Path
 
 from optest.api.run_request import RunRequest, driver_options
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.command_abilities import KnowsExpectations
 from optest.backends.function import FunctionBackend
 from optest.core.expected import is_built_in
 from optest.core.reference_functions import PREFIX
@@ -97,7 +96,7 @@ def with_second_opinion(request: RunRequest) -> Iterator[RunRequest]:
             return dataclasses.replace(verdict, details=details)
         outcome = "passes this case"
         if is_wrong:
-            if not known and isinstance(peer, KnowsExpectations) and (path := peer.expectations()):
+            if not known and (path := peer.expectations()):
                 known.append(read_expectations(path, operators=operators, versions=peer.versions()))
             is_known = any(x.waive(peer_case, peer_verdict).status is Status.XFAILED for x in known)
             why = "expected difference of backend torch" if is_known else peer_verdict.reason or peer_verdict.status

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from optest.backends import BackendDriver
-from optest.backends.command_abilities import KnowsExpectationsOfSamples
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.plan import PlanDocument
@@ -74,7 +73,7 @@ def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Ve
     A line about ``torch.softmax`` applies to all of its forms, such as ``torch.Tensor.softmax`` and ``torch.softmax_``.
     Lines about results do not apply to gradients, nor lines about gradients to results.
     """
-    path = driver.expectations_of_samples() if isinstance(driver, KnowsExpectationsOfSamples) else None
+    path = driver.expectations_of_samples()
     if path is None:
         return lambda _, verdict: verdict
     known = read_expectations(path, operators=operators, versions=driver.versions())

@@ -18,7 +18,7 @@ from typing import Any
 
 from optest.api.earlier_runs import durations
 from optest.api.run_request import RunRequest, driver_options
-from optest.backends.worker_abilities import DeviceRequest, NeedsDevices, NeedsEnvironment, keeps_deadline
+from optest.backends.worker_abilities import DeviceRequest, NeedsDevices
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.devices import Leases, command_of_this_process, devices_held
@@ -26,8 +26,8 @@ from optest.core.dispatcher import Dispatcher
 from optest.core.executors import Executor, HasExecutor, InProcess
 from optest.core.interruption import Interruption
 from optest.core.messages import NotInWorker
+from optest.core.results import Execution
 from optest.core.schedule import ScheduleRules, Unit
-from optest.core.session import Execution
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable, UsageError, plural
 from optest.guests import Guest, guests, run_hooks
@@ -196,9 +196,9 @@ def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> 
     settings, driver = request.settings, request.driver
     bench = _bench(request)
     limits = PhaseLimits(bench_s=4 * bench.target_s if bench else 0.0, deadlines=_deadlines(request))
-    if keeps_deadline(driver):
+    if driver.keeps_deadline:
         limits = dataclasses.replace(limits, times=jobs, extra_s=60.0)
-    needed = driver.environment(request.cases) if isinstance(driver, NeedsEnvironment) else {}
+    needed = driver.environment(request.cases)
     variables = {**needed, **_environment(request, directory)}
     return WorkerOptions(
         driver=driver.name,
@@ -223,7 +223,7 @@ def _in_process_slot(request: RunRequest, directory: RunDirectory, interruption:
         _bench(request),
         _deadlines(request),
     )
-    is_unlimited = request.driver.isolated and not keeps_deadline(request.driver)
+    is_unlimited = request.driver.isolated and not request.driver.keeps_deadline
     notes = ("in-process run: no time limits, and a crash ends the run",) if is_unlimited else ()
     variables = dict(_environment(request, directory).items() - environment().items())
     return WorkerSlots(make=lambda _: executor, isolation="none", jobs=1, notes=notes, variables=variables)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from optest.backends.abilities import ExtraOutput, PreparedCall, Script, ScriptInput, WritesOutputs
@@ -13,7 +14,7 @@ from optest.backends.capabilities import Capability
 from optest.backends.command_abilities import HasVariants, compared_variants
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import Registry, load_extension
-from optest.spec import DTYPES, BackendTarget, Check, Fault, Numerics, Reason, TestCase
+from optest.spec import DTYPES, BackendTarget, Check, Fault, Numerics, Reason, TestCase, Verdict
 
 __all__ = [
     "BackendDriver",
@@ -38,8 +39,9 @@ class BackendDriver:
     """Executes one case on one kind of device.
 
     A driver sets ``kind`` (``cpu``, ``gpu``, ``npu`` …), ``name`` and ``chips``, and implements :meth:`run`
-    or ``run_into``. Empty ``chips`` accept no chip, ``("*",)`` any. :mod:`optest.backends.abilities` has the
-    optional methods (timed calls, scripts, options …).
+    or ``run_into``. Empty ``chips`` accept no chip, ``("*",)`` any. All other members have defaults.
+    :mod:`optest.backends.abilities` has the methods whose presence alone changes what optest does (timed calls,
+    scripts, variants …).
 
     If no outputs can be computed, raise :class:`Fault` with a :class:`Reason` (``UNSUPPORTED``, ``COMPILE``,
     ``OUT_OF_MEMORY``, ``DEVICE_LOST`` …). Any other exception becomes ``RAISED``.
@@ -54,6 +56,20 @@ class BackendDriver:
     """Run in a worker process by default."""
     is_reference: bool = False
     """The driver runs the references themselves, so its passes are no evidence about a kernel."""
+    guards_memory: bool = False
+    """The driver is part of optest, gets the inputs without a copy and leaves them unchanged. It copies and guards them
+    for foreign code, and returns arrays of its own."""
+    reads_inputs: bool = True
+    """Kernels may read outside of the arrays that :meth:`run` gets, so that a second call with other numbers there is
+    useful. False for a driver that copies its inputs elsewhere."""
+    margin_bytes: int = 1 << 12
+    """Bytes of guard memory on each side of an input and output."""
+    keeps_deadline: bool = False
+    """The driver ends :meth:`run` itself after ``case.timeout_s``."""
+    runs_programs: bool = False
+    """A check needs ``--config`` with the programs that the driver runs."""
+    options: Sequence[str] = ()
+    """Command-line options that :meth:`configure` accepts."""
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
         """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts.
@@ -88,6 +104,92 @@ class BackendDriver:
     def versions(self) -> Mapping[str, str]:
         """Return the versions of the software that computes the outputs, for the report."""
         return {}
+
+    # One execution
+
+    def runs_into(self, case: TestCase) -> bool:  # noqa: ARG002 - part of the protocol
+        """Return whether a driver with ``run_into`` writes the outputs of ``case`` into buffers of optest."""
+        return True
+
+    def writes_inputs(self, case: TestCase) -> Sequence[str]:  # noqa: ARG002 - part of the protocol
+        """Return the names of inputs that a call may change in addition to those that the operator mutates."""
+        return ()
+
+    def golden(self, case: TestCase) -> Sequence[Any] | None:  # noqa: ARG002 - part of the protocol
+        """Return the stored expected outputs for exactly this case, in order; None to run the reference.
+
+        They precede those of the generator and the reference. Raise :class:`Fault` if they are stale or invalid.
+        """
+        return None
+
+    def compile_s(self) -> float | None:
+        """Return the seconds of the last run spent in a compiler, which its run time excludes; None if unknown."""
+        return None
+
+    def further(self, case: TestCase) -> Sequence[ExtraOutput]:  # noqa: ARG002 - part of the protocol
+        """Return the additional outputs with other bits from the last run of ``case``; each is compared, too."""
+        return ()
+
+    def own_verdict(self, case: TestCase) -> Verdict | None:  # noqa: ARG002 - part of the protocol
+        """Return the verdict of a test that compares by itself, after it ran ``case``; None for other cases.
+
+        It counts if optest has no expected outputs; a pass has ``Evidence.EXTERNAL_REPORT``.
+        """
+        return None
+
+    # Workers and runs
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Set options of the command line (``torch_device``, ``threads``) before the first case."""
+
+    def import_late(self) -> None:
+        """Import the modules that :meth:`run` needs before forks do. Call no user code, open no device; may raise."""
+
+    def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
+        """Return variables that a worker needs from its start to run ``cases``; the user's environment has priority."""
+        return {}
+
+    def files_of(self, cases: Sequence[TestCase]) -> Sequence[Path]:  # noqa: ARG002 - part of the protocol
+        """Return files that results depend on but no case names: a run is resumed only if all of them are unchanged."""
+        return ()
+
+    def end_run(self, folder: Path) -> None:
+        """Collect the files that the cases of a run wrote; ``folder`` is the run's. Called once after the run, in the
+        process that started its workers."""
+
+    # Commands and reports
+
+    def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
+        """Return the dtypes by tensor name that a case's options for this driver set, for cases without dtypes."""
+        return {}
+
+    def ready_for_check(self) -> str | None:
+        """Return why nothing can be checked yet, such as a missing option, as a message for the user; else None."""
+        return None
+
+    def named_operators(self) -> Mapping[str, str]:
+        """Return the operators that the user named for this driver, with the name of the function for each."""
+        return {}
+
+    def command_line(self, case: TestCase) -> Sequence[str] | None:  # noqa: ARG002 - part of the protocol
+        """Return the arguments of ``optest`` that run ``case`` again; None if the operator's flags can."""
+        return None
+
+    def expectations(self) -> str | None:
+        """Return the path of the expected differences of this driver on its device, for `optest check`; or None."""
+        return None
+
+    def expectations_of_samples(self) -> str | None:
+        """Return the path of the expected differences for `optest run --source`, whose cases are framework calls."""
+        return None
+
+    def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:  # noqa: ARG002
+        """Return the number of the backend's operators, and which of ``operators`` it lacks; None if unknown."""
+        return None
+
+    def doctor(self) -> Sequence[str]:
+        """Return facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if the driver cannot run."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

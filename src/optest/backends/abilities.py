@@ -1,20 +1,20 @@
 """Optional abilities of drivers: one small protocol each, and the types of their arguments and results.
 
-A driver has an ability if its class defines the method; no base class is needed. Test it with ``isinstance``, or call
-the function with the default. Here are the abilities for running a case; ``worker_abilities`` has those for worker
-processes, ``command_abilities`` those for commands and reports.
+Here are methods whose presence alone changes what optest does; the others have defaults in ``BackendDriver``. A driver
+has an ability if its class defines the method; test it with ``isinstance``. Here are the abilities for running a case;
+``worker_abilities`` has those for worker processes, ``command_abilities`` those for commands and reports.
 """
 
 # mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from optest.spec import Reason, TensorSpec, TestCase, Verdict
+from optest.spec import Reason, TensorSpec, TestCase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +137,6 @@ class WritesOutputs(metaclass=Ability):
     def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None: ...
 
 
-class KeepsGolden(metaclass=Ability):
-    def golden(self, case: TestCase) -> Sequence[Any] | None:
-        """Return the stored expected outputs for exactly this case, in order; None to run the reference.
-
-        They precede those of the generator and the reference. Raise :class:`Fault` if they are stale or invalid.
-        """
-
-
 class InfersShapes(metaclass=Ability):
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """Return dtype and shape of each output uncomputed; raise Fault UNSUPPORTED if they depend on values."""
@@ -155,24 +147,6 @@ class CapturesPrograms(metaclass=Ability):
         """Return the program of ``case`` without running it; raise ``Fault`` UNSUPPORTED if it cannot be captured.
 
         A capture that needs arrays gets the inputs by ``values``; it is repeated with others.
-        """
-
-
-class MeasuresCompilation(metaclass=Ability):
-    def compile_s(self) -> float | None:
-        """Return the seconds of the last run spent in a compiler, which its run time excludes; None if unknown."""
-
-
-class GivesExtraOutputs(metaclass=Ability):
-    def further(self, case: TestCase) -> Sequence[ExtraOutput]:
-        """Return the additional outputs with other bits from the last run of ``case``; each is compared, too."""
-
-
-class JudgesItself(metaclass=Ability):
-    def own_verdict(self, case: TestCase) -> Verdict:
-        """Return the verdict of a test that compares by itself, after it ran ``case``.
-
-        It counts if optest has no expected outputs; a pass has ``Evidence.EXTERNAL_REPORT``.
         """
 
 
@@ -197,29 +171,6 @@ class WritesScripts(metaclass=Ability):
         ``may_run`` is False for a case that crashed or hung: then nothing of it may be run here."""
 
 
-def guards_memory(driver: object) -> bool:
-    """Return whether a driver sets ``guards_memory = True``: it is part of optest, gets the inputs without a copy and
-    leaves them unchanged. It copies and guards them for foreign code, and returns arrays of its own."""
-    return bool(getattr(driver, "guards_memory", False))
-
-
-def writes_outputs(driver: object, case: TestCase) -> bool:
+def writes_outputs(driver: Any, case: TestCase) -> bool:
     """Return whether ``run_into`` is called for the case: if the driver has it and its ``runs_into(case)`` is true."""
-    return isinstance(driver, WritesOutputs) and bool(getattr(driver, "runs_into", lambda _: True)(case))
-
-
-def mutated_inputs(driver: object, case: TestCase) -> Collection[str]:
-    """Return the names of inputs that a call may change: the operator's and the driver's ``writes_inputs``."""
-    written: Collection[str] = getattr(driver, "writes_inputs", lambda _: ())(case)
-    return {*case.descriptor.mutates, *written} if written else case.descriptor.mutates
-
-
-def reads_inputs(driver: object) -> bool:
-    """Return whether kernels may read outside of the arrays that ``run`` gets, so that a second call with other numbers
-    there is useful. A driver that copies its inputs elsewhere sets ``reads_inputs = False``."""
-    return bool(getattr(driver, "reads_inputs", True))
-
-
-def margin_bytes(driver: object) -> int:
-    """Return the bytes of guard memory on each side of an input and output: ``margin_bytes`` of a driver, or a page."""
-    return int(getattr(driver, "margin_bytes", 1 << 12))
+    return hasattr(driver, "run_into") and bool(driver.runs_into(case))

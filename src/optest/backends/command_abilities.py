@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from optest.backends.abilities import Ability
@@ -13,11 +12,6 @@ from optest.backends.capabilities import Capabilities, capability_of
 from optest.backends.sections import SectionReader
 from optest.errors import did_you_mean
 from optest.spec import OperatorDescriptor, Sample, TestCase
-
-
-class Configurable(metaclass=Ability):
-    def configure(self, options: Mapping[str, Any]) -> None:
-        """Set options of the command line (``torch_device``, ``threads``) before the first case."""
 
 
 class HasVariants(metaclass=Ability):
@@ -40,24 +34,9 @@ class ChecksConfig(metaclass=Ability):
         """Return the errors in the case's ``backend_config`` for this driver; called when the plan is read."""
 
 
-class KnowsDtypes(metaclass=Ability):
-    def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the dtypes by tensor name that a case's options for this driver set, for cases without dtypes."""
-
-
-class ChecksReadiness(metaclass=Ability):
-    def ready_for_check(self) -> str | None:
-        """Return why nothing can be checked yet, such as a missing option, as a message for the user; else None."""
-
-
 class LacksOperators(metaclass=Ability):
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         """Return why a check skips an operator for this driver (``not in mapping infiniop``), None if it does not."""
-
-
-class NamesOperators(metaclass=Ability):
-    def named_operators(self) -> Mapping[str, str]:
-        """Return the operators that the user named for this driver, with the name of the function for each."""
 
 
 class DeclaresCapabilities(metaclass=Ability):
@@ -73,49 +52,9 @@ class SelectsSamples(metaclass=Ability):
         and others that only this kind of driver can run."""
 
 
-class KnowsCommand(metaclass=Ability):
-    def command_line(self, case: TestCase) -> Sequence[str]:
-        """Return the arguments of ``optest`` that run ``case`` again, if the operator's flags cannot."""
-
-
-class KnowsExpectations(metaclass=Ability):
-    def expectations(self) -> str | None:
-        """Return the path of the expected differences of this driver on its device, for `optest check`; or None."""
-
-
-class KnowsExpectationsOfSamples(metaclass=Ability):
-    def expectations_of_samples(self) -> str | None:
-        """Return the path of the expected differences for `optest run --source`, whose cases are framework calls."""
-
-
-class CountsOperators(metaclass=Ability):
-    def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:
-        """Return the number of the backend's operators, and which of ``operators`` it lacks; None if unknown."""
-
-
-class ReadsFiles(metaclass=Ability):
-    def files_of(self, cases: Sequence[TestCase]) -> Sequence[Path]:
-        """Return files that results depend on but no case names: a run is resumed only if all of them are unchanged."""
-
-
-class ExplainsItself(metaclass=Ability):
-    def doctor(self) -> Sequence[str]:
-        """Return facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if the driver cannot run."""
-
-
-def runs_programs(driver: object) -> bool:
-    """Return whether a driver sets ``runs_programs = True``: a check then needs ``--config`` with its programs."""
-    return bool(getattr(driver, "runs_programs", False))
-
-
 def compared_variants(driver: object) -> tuple[str, ...]:
     """Return the variants of a driver that are compared with each other, the baseline first; () if none are."""
     return driver.variants if isinstance(driver, HasVariants) and getattr(driver, "compares_variants", True) else ()
-
-
-def options_of(driver: object) -> tuple[str, ...]:
-    """Return the command-line options that ``configure`` of a driver accepts: its attribute ``options``."""
-    return tuple(getattr(driver, "options", ()))
 
 
 def config_problems(driver: object, case: TestCase) -> Sequence[str]:
@@ -130,7 +69,7 @@ def config_problems(driver: object, case: TestCase) -> Sequence[str]:
     if keys is None or not case.backend_config.get(name):
         return problems
     reader = SectionReader(case, name, ", ".join(keys) or "no keys")
-    flags = [f"--{option}".replace("_", "-") for option in options_of(driver)]
+    flags = [f"--{option}".replace("_", "-") for option in getattr(driver, "options", ())]
     others = {str(key): did_you_mean(f"--{key}", flags, f"options: {', '.join(flags)}") for key in reader.section}
     reader.unknown_keys(reader.section, keys, others=others if flags and not keys else {})
     return (*reader.problems, *problems)
@@ -150,12 +89,6 @@ def outside_capabilities(driver: object, case: TestCase) -> str | None:
         return None
     capability = capability_of(driver.capabilities, case.descriptor)
     return "the operator is not in the driver's capabilities" if capability is None else capability.lacks(case)
-
-
-def configure(driver: object, options: Mapping[str, Any]) -> None:
-    """Pass the options to a driver that has ``configure``."""
-    if isinstance(driver, Configurable):
-        driver.configure(options)
 
 
 def case_options_of(driver: object) -> Mapping[str, Any]:

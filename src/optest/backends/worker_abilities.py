@@ -1,12 +1,10 @@
-"""Optional abilities of drivers that concern worker processes: devices, programs, environment, time limits."""
+"""Optional abilities of drivers that concern worker processes: forks, devices, programs."""
 
 # mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from optest.backends.abilities import Ability
 from optest.spec import TestCase
@@ -18,16 +16,6 @@ class RunsInForks(metaclass=Ability):
 
     def before_fork(self, case: TestCase) -> None:
         """Do the work that every fork would repeat for such a case, without foreign code; errors are ignored here."""
-
-
-class ImportsLate(metaclass=Ability):
-    def import_late(self) -> None:
-        """Import the modules that ``run`` needs before forks do. Call no user code, open no device; may raise."""
-
-
-class NeedsEnvironment(metaclass=Ability):
-    def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
-        """Return variables that a worker needs from its start to run ``cases``; the user's environment has priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +47,3 @@ class PreparesPrograms(metaclass=Ability):
         Raises:
             Fault: COMPILE, BAD_CASE or UNSUPPORTED: the verdict of the case, which then needs no device.
         """
-
-
-class EndsRuns(metaclass=Ability):
-    def end_run(self, folder: Path) -> None:
-        """Collect the files that the cases of a run wrote; ``folder`` is the run's. Called once after the run, in the
-        process that started its workers."""
-
-
-def keeps_deadline(driver: object) -> bool:
-    """Return whether a driver sets ``keeps_deadline = True``: it ends ``run`` itself after ``case.timeout_s``."""
-    return bool(getattr(driver, "keeps_deadline", False))

@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.backends import BackendDriver, ExtraOutput
-from optest.backends.abilities import (
-    GivesExtraOutputs,
-    guards_memory,
-    margin_bytes,
-    mutated_inputs,
-    writes_outputs,
-)
+from optest.backends.abilities import writes_outputs
 from optest.backends.command_abilities import DeclaresCapabilities
 from optest.core.border import Border
 from optest.core.layers import composed_outputs, is_composed
@@ -53,6 +47,7 @@ _INTO_OUR_BUFFERS = (
     Check(name="guard zones", state=CheckState.DONE),
 )
 _OF_PARTS = Check(name="layer", state=CheckState.NOTE, detail="computed by optest from calls of operators")
+# Up to this size the copy of an input with its margins is compared as a whole.
 _SMALL_BYTES = 1 << 14
 _INTERNAL, _RAISED = Reason.INTERNAL, Reason.RAISED
 _SAME_BITS = Check(name="same bits in a second run", state=CheckState.DONE)
@@ -88,8 +83,10 @@ def run_backend(
         return BackendResult((), notes + _checks_of_driver(case, driver), _raised_if_declared(case, driver, fault))
     further = notes + _checks_of_driver(case, driver)
     # A check that the driver reports replaces ours of the same name.
-    replaced = {(x.name, state) for x in further if x.state in _ABOUT_POSSIBILITY for state in _ABOUT_POSSIBILITY}
-    return BackendResult(outputs, tuple(x for x in checks if (x.name, x.state) not in replaced) + further)
+    replaced = [check.name for check in further if check.state in _ABOUT_POSSIBILITY]
+    if replaced:
+        checks = tuple(x for x in checks if x.state not in _ABOUT_POSSIBILITY or x.name not in replaced)
+    return BackendResult(outputs, checks + further)
 
 
 def _raised_if_declared(case: TestCase, driver: BackendDriver, fault: Fault) -> Fault:
@@ -109,7 +106,7 @@ def extra_outputs(case: TestCase, driver: BackendDriver) -> Sequence[ExtraOutput
     Raises:
         Fault: RAISED if the driver's `further` fails.
     """
-    if not isinstance(driver, GivesExtraOutputs) or is_composed(driver, case.descriptor):
+    if is_composed(driver, case.descriptor):
         return ()
     with Border("the backend's `further`", Reason.RAISED):
         return tuple(driver.further(case))
@@ -144,7 +141,7 @@ def actual_outputs(
     """
     if is_composed(driver, case.descriptor):
         return _outputs_of_layer(case, driver, inputs, interrupted)
-    call = _Call(case, driver, inputs, interrupted, margins or Margins(margin_bytes(driver)))
+    call = _Call(case, driver, inputs, interrupted, margins or Margins(driver.margin_bytes))
     buffers: list[tuple[str, TensorSpec]] = []
     if writes_outputs(driver, case):  # by the layouts of the reference, or else of the case; if unknown, none
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
@@ -203,19 +200,20 @@ def _outputs_of_call(
     Outputs of a reference or of a driver that guards memory are not copied.
     """
     case, driver = call.case, call.driver
-    if buffers:
-        outputs = _fill_buffers(call, buffers)
-    elif guards_memory(driver):
-        outputs = outputs_in_order(case, _call_on_views(call, driver.run, call.inputs))
-    else:
-        left: dict[str, Array] = {}
-        outputs = outputs_in_order(case, _call_on_copies(call, driver.run, left=left), left)
-    # The content at the end of the call counts: later writes of a kernel that is still running come too late.
-    if driver.is_reference or guards_memory(driver):
-        return outputs
-    if allocated is not None and not buffers:
-        allocated += outputs
-    with Border("keeping a copy of the outputs", _INTERNAL):
+    with ErrorStateKept(), Border("the backend", _RAISED, call.interrupted) as border:
+        if buffers:
+            outputs = _fill_buffers(call, buffers)
+        elif driver.guards_memory:
+            outputs = outputs_in_order(case, _call_on_views(call, driver.run, call.inputs))
+        else:
+            left: dict[str, Array] = {}
+            outputs = outputs_in_order(case, _call_on_copies(call, driver.run, left=left), left)
+        # The content at the end of the call counts: later writes of a kernel that is still running come too late.
+        if driver.is_reference or driver.guards_memory:
+            return outputs
+        if allocated is not None and not buffers:
+            allocated += outputs
+        border.who, border.reason = "keeping a copy of the outputs", _INTERNAL
         return [np.array(output) for output in outputs]
 
 
@@ -232,24 +230,29 @@ def _call_on_copies(call: _Call, run: Callable[..., Any], *arguments: Any, left:
     ]
     if call.margins.before_call is not None:
         call.margins.before_call()
-    returned = _call_on_views(call, run, [padded.array for padded in private], *arguments)
-    _require_unchanged(call.case, call.inputs, private, call.driver)
+    before = [padded.storage.tobytes() if padded.storage.nbytes <= _SMALL_BYTES else None for padded in private]
+    arrays = [padded.array for padded in private]
+    returned = _call_on_views(call, run, arrays, *arguments)
+    for padded, memory in zip(private, before, strict=True):
+        if memory is None or padded.storage.tobytes() != memory:
+            _require_unchanged(call.case, call.inputs, private, call.driver)
+            break
     if left is not None:
-        left.update({argument.name: padded.array for argument, padded in zip(inputs, private, strict=True)})
+        for argument, array in zip(inputs, arrays, strict=True):
+            left[argument.name] = array
     return returned
 
 
 def _call_on_views(call: _Call, run: Callable[..., Any], inputs: Sequence[Array], *arguments: Any) -> Any:
     """Run ``run`` on views of ``inputs``; restore changed attributes of the case; exit if it returned in a fork.
 
-    The caller copies the inputs for code that may write to them.
+    The caller copies the inputs for code that may write to them, and converts exceptions.
     """
     case, process = call.case, os.getpid()
     attributes = dict(case.attributes)
     # Views in a new list, so that no new shape, dtype or order of them hides a change of the memory.
     try:
-        with ErrorStateKept(), Border("the backend", _RAISED, call.interrupted):
-            returned = run(case, [array.view() for array in inputs], *arguments)
+        returned = run(case, [array.view() for array in inputs], *arguments)
     finally:
         if os.getpid() != process:  # foreign code forked, and its child returned here
             leave(1)
@@ -271,14 +274,17 @@ def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[
     """
     reference = case.descriptor.reference
     changed_by_reference = [*filter(None, reference.changed)] if isinstance(reference, ReferenceFunction) else []
-    mutates = {*mutated_inputs(driver, case), *changed_by_reference}
+    mutates = {*case.descriptor.mutates, *driver.writes_inputs(case), *changed_by_reference}
     reports: dict[str, str] = {}
     details: dict[str, Any] = {}
     for argument, original, padded in zip(case.inputs, before, after, strict=True):
         after_call = padded.array
         if change := padded.written(f"{argument.path} ({argument.name})"):
             raise Fault(Reason.OUT_OF_BOUNDS, str(change), details={"input": argument.name})
-        if argument.name in mutates or _are_same(original, after_call):
+        # The bytes of a tensor are compared in a tenth of the time that its elements take.
+        if argument.name in mutates or (
+            original.strides == after_call.strides and are_same_memory(original, after_call)
+        ):
             continue
         changed = bits(original) != bits(after_call)
         if not changed.any():
@@ -301,14 +307,6 @@ def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[
         elif describe := getattr(driver, "in_place_decorator", None):
             details["decorator"] = describe(case, [*reports])
         raise Fault(Reason.INPUT_MUTATED, "\n".join(reports.values()), details=details)
-
-
-def _are_same(before: Array, after: Array) -> bool:
-    """Return whether tensors are equal byte for byte; False is "not known" if their strides differ."""
-    # A tenth of the time of a comparison element by element.
-    if before.nbytes <= _SMALL_BYTES:
-        return before.tobytes() == after.tobytes() and have_same_gaps(before, after)
-    return before.strides == after.strides and are_same_memory(before, after)
 
 
 def _fill_buffers(call: _Call, outputs: Sequence[tuple[str, TensorSpec]]) -> Sequence[Array]:

@@ -15,7 +15,6 @@ import numpy as np
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.backends.abilities import PreparesCalls, writes_outputs
 from optest.backends.arguments import in_signature_order
-from optest.backends.command_abilities import configure, options_of
 from optest.core.actual import outputs_in_order
 from optest.core.border import Border
 from optest.core.kept_tensors import element_error
@@ -108,17 +107,17 @@ def comparison_called(against: str) -> BackendDriver:
     driver = backend_manager.get(name)
     if not isinstance(driver, PreparesCalls):
         raise UsageError(f"backend {name} has no call that can be timed separately, so it cannot be compared with")
-    if not device and "compile_backend" in options_of(driver):
+    if not device and "compile_backend" in driver.options:
         device = driver.device() or ""  # a new driver on the same device, without the compiler of this run
     return _on_device(driver, device) if device else driver
 
 
 @lru_cache(maxsize=8)
 def _on_device(driver: BackendDriver, device: str) -> BackendDriver:
-    if "torch_device" not in options_of(driver):
+    if "torch_device" not in driver.options:
         raise UsageError(f"backend {driver.name} accepts no device; compare with {driver.name} without :{device}")
     another = type(driver)()
-    configure(another, {"torch_device": device})
+    another.configure({"torch_device": device})
     return another
 
 

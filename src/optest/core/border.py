@@ -33,20 +33,22 @@ class UserInterrupt(KeyboardInterrupt):
 class Border:
     """Context manager that converts exceptions to :class:`Fault`: ``with Border("the backend", Reason.RAISED): …``.
 
+    ``who`` and ``reason`` may be set within the block, when other code begins to run.
+
     A Fault passes unchanged, a MemoryError becomes OUT_OF_MEMORY and ``Unavailable`` UNAVAILABLE. SystemExit and
     KeyboardInterrupt are converted too, since foreign code raises them. A :class:`UserInterrupt` passes, and so does a
     KeyboardInterrupt while ``let_through()`` is true: the user's.
     """
 
-    __slots__ = ("_let_through", "_reason", "_who")
+    __slots__ = ("_let_through", "reason", "who")
 
     def __init__(self, who: str, reason: Reason, let_through: Callable[[], bool] | None = None) -> None:
-        self._who = who
-        self._reason = reason
+        self.who = who
+        self.reason = reason
         self._let_through = let_through
 
-    def __enter__(self) -> None:
-        return None
+    def __enter__(self) -> Border:
+        return self
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is None or isinstance(error, (Fault, UserInterrupt)):
@@ -56,8 +58,8 @@ class Border:
         if isinstance(error, Unavailable):
             raise Fault(Reason.UNAVAILABLE, text_of(error)) from None
         if isinstance(error, MemoryError):
-            raise _fault(error, Reason.OUT_OF_MEMORY, f"{self._who} ran out of memory:") from None
-        raise _fault(error, self._reason, f"{self._who} raised") from None
+            raise _fault(error, Reason.OUT_OF_MEMORY, f"{self.who} ran out of memory:") from None
+        raise _fault(error, self.reason, f"{self.who} raised") from None
 
 
 def _fault(error: BaseException, reason: Reason, subject: str) -> Fault:

@@ -15,22 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from optest.backends import BackendDriver
 from optest.backends.worker_abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
 from optest.core.devices import Health, Leases, check_health
 from optest.core.executors import Closed, Executor, print_note
+from optest.core.results import Execution
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
 from optest.core.verdicts import fault_verdict
 from optest.process import exits_refused
 from optest.settings.platforms import Platform, get_platform
 from optest.spec import Fault, Reason, Status, TestCase, Verdict
-
-if TYPE_CHECKING:
-    from optest.core.session import Execution
 
 _LOOK_S = 0.1
 # Time limit of a build, unless the case's deadline, which is that of running, is longer.

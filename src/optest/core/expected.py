@@ -1,4 +1,4 @@
-"""Expected outputs of a case, with their error terms: from a golden file, the generator, or the reference."""
+"""Inputs of a case, and its expected outputs with their terms: from a golden file, the generator or the reference."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import KeepsGolden
+from optest.backends.arguments import in_signature_order
 from optest.compare import Expected
 from optest.core.border import Border
+from optest.generators.resolve import numpy_generator, resolve_generator
 from optest.numerics import Array, ErrorStateKept, dtype_of, numpy_dtype, private_copy
 from optest.registry import load_object
 from optest.spec import (
@@ -58,23 +59,23 @@ def expected_outputs(
         Fault: REFERENCE_FAILED if the reference raises or contradicts the outputs that the case declares.
     """
     case = cases[0]
-    padded = _in_signature_order(case, inputs)
-    with ErrorStateKept():
-        with Border("the reference", _REFERENCE_FAILED, interrupted):
-            values, notes = _outputs_by_priority(case, padded, known, driver)
-            if values is None:
-                return [], ()
-            is_by_reference = not notes
-            device, reference_notes = driver.device(), [each for each in values if isinstance(each, ReferenceNote)]
-            values = [each for each in values if not isinstance(each, ReferenceNote)]
-            notes += tuple(
-                BY_ITSELF
-                if note.itself_on and device in (None, note.itself_on)
-                else Check(name="expected values", state=CheckState.NOTE, detail=note.text)
-                for note in reference_notes
-            )
-        terms = _terms_of(cases, padded, interrupted)
-    expected = _bind_outputs(case, _immutable(values), _immutable(terms))
+    padded = in_signature_order(case, inputs)
+    with ErrorStateKept(), Border("the reference", _REFERENCE_FAILED, interrupted) as border:
+        values, notes = _outputs_by_priority(case, padded, known, driver)
+        if values is None:
+            return [], ()
+        is_by_reference = not notes
+        arrays: list[Any] = []
+        for value in values:
+            if not isinstance(value, ReferenceNote):
+                arrays.append(_immutable(value))
+            elif value.itself_on and driver.device() in (None, value.itself_on):
+                notes += (BY_ITSELF,)
+            else:
+                notes += (Check(name="expected values", state=CheckState.NOTE, detail=value.text),)
+        border.who = "the operator's `terms`"
+        terms = _terms_of(cases, padded)
+    expected = _bind_outputs(case, arrays, terms)
     # Alternatives are as right as the built-in reference; a user's reference or values may mean something else.
     if case.descriptor.alternatives is not None and _is_definition(case) and is_by_reference:
         expected = _with_alternatives(case, padded, expected, case.descriptor.alternatives)
@@ -82,14 +83,19 @@ def expected_outputs(
 
 
 def _immutable(value: Any) -> Any:
-    """Return a copy of a value, or of a list of values, whose arrays are in bytes that NumPy never makes writeable."""
+    """Return a copy of an array, or of a named tuple with its arrays, in bytes that NumPy never makes writeable.
+
+    Arrays of Python's integers, which cannot be overwritten, are copied; other values are returned as they are.
+    """
     # The code under test reaches all objects by ``gc``, and could write its own results into the expected values.
-    if isinstance(value, (list, tuple)):
-        copies = [_immutable(each) for each in value]
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            return np.array(value)
+        return np.ndarray(value.shape, value.dtype, np.asarray(value).tobytes())
+    if isinstance(value, tuple):
+        copies = [_immutable(each) if isinstance(each, (np.ndarray, tuple)) else each for each in value]
         return value._make(copies) if hasattr(value, "_make") else copies
-    if not isinstance(value, np.ndarray) or value.dtype.hasobject:  # Python's integers cannot be overwritten
-        return np.array(value) if isinstance(value, np.ndarray) else value
-    return np.ndarray(value.shape, value.dtype, np.asarray(value).tobytes())
+    return value
 
 
 def expected_of_other_inputs(
@@ -121,8 +127,8 @@ def expected_of_outputs(case: TestCase, inputs: Sequence[Array], outputs: Sequen
         required = len(case.outputs or signature.outputs)
         reason = Reason.MISSING_OUTPUT if count < required else Reason.EXTRA_OUTPUT
         raise Fault(reason, f"the number of outputs is {count}, expected {required}")
-    with ErrorStateKept():
-        terms = _terms_of([case], _in_signature_order(case, inputs))
+    with ErrorStateKept(), Border("the operator's `terms`", _REFERENCE_FAILED):
+        terms = _terms_of([case], in_signature_order(case, inputs))
     expected = _bind_outputs(replace(case, outputs=()), outputs, terms)
     specs = case.outputs or [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in outputs]
     rule = None if case.descriptor.rule else _CLOSE
@@ -145,7 +151,7 @@ def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callab
     if hook is None:
         return
     with ErrorStateKept(), Border("the reference", _REFERENCE_FAILED, interrupted):
-        function, _ = _load_hook(hook)
+        function = _load_hook_path(hook)[0] if isinstance(hook, str) else hook
         function([_read_only_copy(each) for each in inputs], dict(case.attributes), case.expects_error)
 
 
@@ -159,7 +165,7 @@ def reason_to_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
     if hook is None or not _is_definition(case):
         return ""
     with ErrorStateKept(), Border("the operator's `may_refuse`", _REFERENCE_FAILED):
-        return str(_call_hook(hook, case, _in_signature_order(case, inputs)))
+        return str(_call_hook(hook, case, in_signature_order(case, inputs)))
 
 
 def _is_definition(case: TestCase) -> bool:
@@ -186,7 +192,8 @@ def _with_alternatives(
         if [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in actual] != structure:
             return (None,) * len(expected)
         with ErrorStateKept(), Border("the operator's `alternatives`", _REFERENCE_FAILED):
-            alternatives = _as_sequence(_load_hook(hook)[0](inputs, dict(case.attributes), actual))
+            function = _load_hook_path(hook)[0] if isinstance(hook, str) else hook
+            alternatives = _as_sequence(function(inputs, dict(case.attributes), actual))
             if len(alternatives) != len(expected):
                 raise ValueError(f"`alternatives` returned {len(alternatives)} masks, expected {len(expected)}")
         return alternatives
@@ -201,7 +208,7 @@ def _outputs_by_priority(
     case: TestCase, inputs: Sequence[Array | None], known: Sequence[Any] | None, driver: BackendDriver
 ) -> tuple[list[Any] | None, tuple[Check, ...]]:
     """Return the outputs of the first source that has them (golden file, generator, reference), and a note on it."""
-    values = driver.golden(case) if isinstance(driver, KeepsGolden) else None
+    values = driver.golden(case)
     if values is not None:
         return _as_arrays(values), (BY_BACKEND,)
     if known is not None:
@@ -218,7 +225,7 @@ def _outputs_by_priority(
 def _call_hook(hook: str | Callable[..., Any], case: TestCase, inputs: Sequence[Array | None]) -> Any:
     """Return the result of a reference or another hook; a user's hook gets read-only copies of the inputs."""
     # A framework's tensor over our memory could write to it.
-    function, is_own = _load_hook(hook)
+    function, is_own = _load_hook_path(hook) if isinstance(hook, str) else (hook, False)
     if not is_own:
         inputs = [None if each is None else _read_only_copy(each) for each in inputs]
     return function(inputs, dict(case.attributes))
@@ -232,51 +239,41 @@ def _read_only_copy(array: Array) -> Array:
 
 def _as_arrays(values: Any) -> list[Any]:
     """Return the outputs of a reference as arrays, with annotated ones unchanged; raise for an unknown dtype."""
-    arrays = [value if isinstance(value, _ANNOTATED) else np.asarray(value) for value in _as_sequence(values)]
-    for array in arrays:
-        if not isinstance(array, _ANNOTATED):
-            dtype_of(array.dtype)  # which refuses what no operator yields
+    arrays: list[Any] = []
+    for value in _as_sequence(values):
+        arrays.append(value if isinstance(value, _ANNOTATED) else np.asarray(value))
+        if not isinstance(value, _ANNOTATED):
+            dtype_of(arrays[-1].dtype)  # which refuses what no operator yields
     return arrays
 
 
 _ANNOTATED = (Unrounded, NamedOutput, ReferenceNote)
 
 
-def _in_signature_order(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
-    """Return the inputs in the order of the operator's signature, None for an omitted optional one."""
-    signature = case.descriptor.tensors
-    names = [argument.name for argument in case.inputs]
-    if names == [parameter.name for parameter in signature.inputs] and len(names) == len(inputs):
-        return list(inputs)
-    by_name = dict(zip(names, inputs, strict=True))
-    if signature.is_variadic or len(by_name) != len(inputs):
-        return list(inputs)
-    return [by_name.get(parameter.name) for parameter in signature.inputs]
+def _terms_of(cases: Sequence[TestCase], inputs: Sequence[Array | None]) -> Sequence[Any] | None:
+    """Return the immutable error terms of the outputs, None if no case needs them; raise ValueError for negative ones.
 
-
-def _terms_of(
-    cases: Sequence[TestCase], inputs: Sequence[Array | None], interrupted: Callable[[], bool] | None = None
-) -> Sequence[Any] | None:
-    """Return the error terms of the outputs, None if no case needs them; raise ``Fault`` for negative ones."""
+    The caller converts the exceptions of the operator's hook.
+    """
     descriptor = cases[0].descriptor
     if descriptor.terms is None or descriptor.rule is None or descriptor.rule.kind not in _WITH_TERMS:
         return None
     if not any(map(_may_need_terms, cases)):
         return None
-    with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
-        case = cases[0]
-        assert case.descriptor.terms is not None
-        terms = _as_sequence(_call_hook(case.descriptor.terms, case, inputs))
-        for each in terms:
-            if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
-                raise ValueError(f"a count of terms is {np.min(each.count)}, expected 0 or more")
-            if isinstance(each, ErrorBudget) and np.any(np.less(each.worst, 0)):
-                raise ValueError(f"an error budget is {np.nanmin(each.worst)}, expected 0 or more")
-        return terms
+    copies = []
+    for terms in _as_sequence(_call_hook(descriptor.terms, cases[0], inputs)):
+        if isinstance(terms, Terms) and np.min(terms.count, initial=0) < 0:
+            raise ValueError(f"a count of terms is {np.min(terms.count)}, expected 0 or more")
+        if isinstance(terms, ErrorBudget) and np.any(np.less(terms.worst, 0)):
+            raise ValueError(f"an error budget is {np.nanmin(terms.worst)}, expected 0 or more")
+        copies.append(_immutable(terms))
+    return copies
 
 
 def _may_need_terms(case: TestCase) -> bool:
     """Return whether a class rule may apply, or the sum may be integer-exact, which takes terms to decide."""
+    if not case.tolerances:
+        return True
     tolerances = [layer for layer in case.tolerances if layer.tolerance.bounds_errors]
     if not tolerances or (case.descriptor.rule is not None and case.descriptor.rule.fixed):
         return True
@@ -291,11 +288,6 @@ def _load_hook_path(path: str) -> tuple[Callable[..., Any], bool]:
     if not callable(hook):
         raise Fault(Reason.BAD_CASE, f"{path} is {type(hook).__name__}, expected a function")
     return hook, is_built_in(path)
-
-
-def _load_hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
-    """Return the function of a hook, and whether it is built in."""
-    return _load_hook_path(hook) if isinstance(hook, str) else (hook, False)
 
 
 def is_built_in(hook: object) -> bool:
@@ -316,8 +308,10 @@ def _bind_outputs(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | 
     Raises:
         Fault: REFERENCE_FAILED for another number of outputs or terms, or another shape than declared.
     """
-    named = [each for each in values if isinstance(each, NamedOutput)]
-    outputs = [each for each in values if not isinstance(each, NamedOutput)]
+    named: list[NamedOutput] = []
+    outputs: list[Any] = []
+    for value in values:
+        (named if isinstance(value, NamedOutput) else outputs).append(value)
     names = case.descriptor.tensors.output_names(len(case.outputs) or len(outputs))
     if names is None or len(outputs) != len(names):
         count = len(case.outputs) or len(case.descriptor.tensors.outputs)
@@ -330,10 +324,14 @@ def _bind_outputs(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | 
     if terms is not None and len(terms) != len(names):
         raise Fault(Reason.REFERENCE_FAILED, f"`terms` returned {len(terms)} entries, expected {len(names)}")
     declared: Sequence[TensorSpec | None] = case.outputs or (None,) * len(names)
-    return [
+    expected = [
         _expected_output(name, value, spec, case, terms[index] if terms is not None else None)
         for index, (name, value, spec) in enumerate(zip(names, outputs, declared, strict=True))
-    ] + [replace(_expected_output(each.name, each.value, None, case, each.terms), rule=each.rule) for each in named]
+    ]
+    for output in named:
+        bound = _expected_output(output.name, output.value, None, case, output.terms)
+        expected.append(replace(bound, rule=output.rule))
+    return expected
 
 
 def _expected_output(name: str, value: Any, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
@@ -354,3 +352,38 @@ def _expected_output(name: str, value: Any, spec: TensorSpec | None, case: TestC
             f"expected {list(spec.shape)} as {case.descriptor.name} declares",
         )
     return new_expected(name=name, dtype=spec.dtype, shape=spec.shape, value=value, terms=terms)
+
+
+# Inputs
+
+
+def make_inputs(
+    case: TestCase, interrupted: Callable[[], bool] | None = None
+) -> tuple[Sequence[np.ndarray[Any, Any]], Sequence[Any] | None]:
+    """Return the inputs, read-only, and the expected outputs if the generator knows them, else None.
+
+    Raises:
+        Fault: BAD_CASE if the generator raises, or if a user-defined generator returns tensors of another number,
+            dtype or shape than the case has.
+    """
+    with Border("the generator", Reason.BAD_CASE, interrupted):
+        # Only a user-defined generator gets a NumPy Generator; the built-in fills draw from optest's own bits.
+        random = None if case.generator is None else numpy_generator(case)
+        inputs, outputs = resolve_generator(case.generator).generate(case, random)
+        if case.generator is not None:
+            _require_declared(case, inputs)
+    for array in inputs:
+        array.setflags(write=False)
+    return inputs, outputs
+
+
+def _require_declared(case: TestCase, inputs: object) -> None:
+    """Raise Fault unless ``inputs`` is a list or tuple of arrays with the dtypes and shapes of the case."""
+    if not isinstance(inputs, (tuple, list)) or len(inputs) != len(case.inputs):
+        actual = f"{len(inputs)} inputs" if isinstance(inputs, (tuple, list)) else type(inputs).__name__
+        raise Fault(Reason.BAD_CASE, f"the generator returned {actual}, expected {len(case.inputs)} arrays")
+    for argument, array in zip(case.inputs, inputs, strict=True):
+        expected = f"{numpy_dtype(argument.spec.dtype)}{list(argument.spec.shape)}"
+        actual = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+        if actual != expected:
+            raise Fault(Reason.BAD_CASE, f"the generator returned {argument.name} as {actual}, expected {expected}")

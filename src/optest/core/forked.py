@@ -9,7 +9,6 @@ from functools import cache
 from typing import ClassVar
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.worker_abilities import ImportsLate
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
 from optest.core.expected import is_built_in
@@ -99,8 +98,7 @@ def prepare_fork(case: TestCase, driver: BackendDriver) -> None:
     Nothing of the case is called, since a crash must end the fork and not this process. Errors are ignored here.
     """
     with suppress(Exception):  # the fork raises the same and reports it
-        if isinstance(driver, ImportsLate):
-            driver.import_late()
+        driver.import_late()
         for hook in filter(is_built_in, (case.reference or case.descriptor.reference, case.descriptor.terms)):
             load_object(str(hook))
     patch_watch().replaced()  # adds newly imported modules to the watch

@@ -23,8 +23,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.abilities import WritesOutputs
 from optest.core.actual import outputs_in_order
-from optest.core.expected import expected_outputs
-from optest.core.inputs import make_inputs
+from optest.core.expected import expected_outputs, make_inputs
 from optest.core.phases import Phase
 from optest.core.wire import case_to_wire
 from optest.errors import UsageError

@@ -14,7 +14,6 @@ from optest.backends.command_abilities import (
     DeclaresCapabilities,
     LacksOperators,
     outside_capabilities,
-    runs_programs,
     skip_reason_for_operator,
 )
 from optest.core.border import Border
@@ -28,7 +27,7 @@ RunPart = Callable[[TestCase, Sequence[Array]], Sequence[Array]]
 
 def is_composed(driver: BackendDriver, descriptor: OperatorDescriptor) -> bool:
     """Return whether the operator is a layer that the driver computes by its parts."""
-    if descriptor.composition is None or driver.is_reference or runs_programs(driver):
+    if descriptor.composition is None or driver.is_reference or driver.runs_programs:
         return False
     if isinstance(driver, LacksOperators):
         return driver.lacks(descriptor) is not None

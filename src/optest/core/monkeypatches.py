@@ -1,24 +1,22 @@
 """Detection of replaced names that references and comparisons depend on; a replaced name is restored.
 
-Watched are the modules of NumPy, ml_dtypes and optest, ``math`` and ``builtins``, and in optest's modules also the
-functions (code and defaults), the classes and the dtypes. It is no defence against code that knows of it.
+A quick check compares the names of NumPy, ml_dtypes, ``math`` and ``builtins`` that optest's references and comparison
+look up, and the entry points of the comparison. A thorough check compares all names of these modules, of optest's
+modules and of NumPy's modules that its own functions use, the code and defaults of optest's functions, its classes and
+the dtypes. It is no defence against code that knows of it.
 """
-
-# A check reads the version that CPython keeps of every dictionary (PEP 509) and the pointers of functions, some
-# nanoseconds each, and compares names only if these have changed; on other Pythons it compares all names, which takes
-# longer.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
-from gc import get_referents
-from operator import attrgetter, is_
-from types import FunctionType, ModuleType
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,25 +24,29 @@ import numpy as np
 from optest.registry import load_object
 from optest.spec.dtypes import DTYPES
 
-_WATCHED = ("numpy", "ml_dtypes", "math", "builtins", "optest")
 # Imported before anything is recorded: a plug-in that is the first to import one of them could patch it unnoticed.
-_LOADED_FIRST = ("ml_dtypes:bfloat16", "optest.core.runner:execute", "optest.compare.verdict:compare_outputs")
-
-# Modules that every check compares, and those whose functions and classes it does; a thorough check compares the rest.
-_MODULES_OFTEN = re.compile(
-    r"optest\.(compare|core|numerics|operators|registry|spec)\b|math$|builtins$|ml_dtypes$|numpy$|numpy\.linalg"
+_LOADED_FIRST = ("ml_dtypes:bfloat16", "optest.core.runner:execute")
+# A quick check compares all names of ml_dtypes, and those of the other modules that the functions of `_USERS` look up.
+_FOREIGN = ("numpy", "numpy.linalg", "math", "builtins")
+_USERS = re.compile(r"optest\.(compare|core|generators|numerics|operators|spec)\b")
+# A quick check compares the functions in these modules, and the insides of this function or class of each.
+_OFTEN = {
+    "optest.compare.verdict": "compare_outputs",
+    "optest.core.comparison": "Comparison",
+    "optest.core.expected": "expected_outputs",
+    "optest.core.verdicts": "verdict_of",
+    "optest.spec.outcome": "Verdict",
+}
+_INSIDES = ("__code__", "__defaults__", "__kwdefaults__")
+# A thorough check compares all names of these modules, and the insides of all functions and classes of `_USERS`.
+_WATCHED = re.compile(
+    _USERS.pattern + r"|optest\.registry$|math$|builtins$|ml_dtypes$|numpy$|numpy\.linalg(\._linalg)?$"
     r"|numpy\._core\.(umath|multiarray|numeric|fromnumeric|_methods)$|numpy\.lib\._\w*(function|shape)_base_impl$"
 )
-_INSIDES_OFTEN = re.compile(r"optest\.compare\b|optest\.core\.(comparison|verdicts|expected)$|optest\.spec\.outcome$")
 
 # Python itself, or an import, sets these.
 _CHANGES_BY_ITSELF = frozenset({"__warningregistry__", "__annotations__", "__abstractmethods__", "__doc__"})
 _GONE = object()
-_WORD_BYTES = ctypes.sizeof(ctypes.c_uint64)
-# Of a dictionary on CPython 3.10 to 3.13, after the reference count, the type and the number of entries.
-_VERSION_OFFSET = 3 * _WORD_BYTES
-# Words from the pointer to a function's code on; its defaults are among them on every version.
-_POINTERS_OF_FUNCTION = 4
 
 
 @cache
@@ -53,30 +55,49 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-class _Names(NamedTuple):
-    """Recorded entries of the dictionary of a module or class; ``put`` stores an entry in it."""
+class Names:
+    """Recorded entries ``names`` of the dictionary of a module or class; ``put`` stores an entry in it."""
 
-    label: str
-    entries: Mapping[str, Any]
-    recorded: dict[str, Any]
-    put: Callable[[str, Any], None]
+    __slots__ = ("_entries", "_get", "_label", "_names", "_put", "_values")
+
+    def __init__(
+        self, label: str, entries: Mapping[str, Any], names: Sequence[str], put: Callable[[str, Any], None]
+    ) -> None:
+        self._label, self._entries, self._put = label, entries, put
+        names = [name for name in names if name not in _CHANGES_BY_ITSELF]
+        self._names = names if len(names) > 1 else names * 2  # an itemgetter of one name returns no tuple
+        self._get = itemgetter(*self._names)
+        self._values = self._get(entries)
+
+    def renew(self) -> None:
+        """Record the present values; a name that was deleted is not watched any more."""
+        self._values = tuple(map(self._entries.get, self._names))
+
+    def those_of(self, names: Collection[str]) -> Names:
+        """Return a record of only these names, with the values that are recorded here."""
+        recorded = dict(zip(self._names, self._values, strict=True))
+        kept = [name for name in recorded if name in names and recorded[name] is not None]
+        part = Names(self._label, recorded, kept, self._put)
+        part._entries = self._entries
+        return part
 
     def replaced(self) -> list[str]:
-        """Restore the entries that were replaced or deleted and return their dotted names; ignore new entries."""
-        names = []
-        for name, value in self.recorded.items():
-            present = self.entries.get(name, _GONE)
-            if present is value or name in _CHANGES_BY_ITSELF:
-                continue
-            if value is None:  # a cache that was filled since
-                self.recorded[name] = present
-                continue
-            self.put(name, value)
-            names.append(f"{self.label}.{name}")
-        return names
+        """Restore the entries that were replaced or deleted and return their dotted names.
 
-    def renewed(self) -> _Names:
-        return self._replace(recorded=dict(self.entries))
+        New entries are ignored, and so is an entry that was None: a cache that was filled since.
+        """
+        # Tuples compare identity first, and five times as fast as an `is` for each element. NumPy's arrays raise
+        # ValueError if they are replaced, a deleted name KeyError.
+        with suppress(KeyError, ValueError):
+            if self._get(self._entries) == self._values:
+                return []
+        replaced = []
+        for name, value in zip(self._names, self._values, strict=True):
+            if value is not None and self._entries.get(name, _GONE) is not value:
+                self._put(name, value)
+                replaced.append(f"{self._label}.{name}")
+        self.renew()
+        return replaced
 
 
 class Record(NamedTuple):
@@ -107,116 +128,107 @@ class Record(NamedTuple):
                 labels.append(f"{self.label}.{name}")
         return labels
 
-    def renewed(self) -> Record:
-        return Record.of(self.label, self.owner, self.names)
-
-
-class _Group:
-    """Records that are checked together, each with a view of the memory words that change when it may have changed."""
-
-    __slots__ = ("_records", "_versions", "_views")
-
-    def __init__(self) -> None:
-        self._records: list[_Names | Record] = []
-        self._views: list[memoryview] = []
-        self._versions = b""  # the words of all views at the last check
-
-    def add(self, record: _Names | Record, view: memoryview) -> None:
-        self._records.append(record)
-        self._views.append(view)
-        self._versions += view
-
-    def replaced(self) -> list[str]:
-        """Restore what was replaced since the last check and return the dotted names."""
-        if self._is_unchanged():
-            return []
-        names, offset = [], 0
-        for record, view in zip(self._records, self._views, strict=True):
-            if self._versions[offset : offset + len(view)] != view or not _HAS_VERSIONS:
-                names += record.replaced()
-            offset += len(view)
-        self._versions = b"".join(self._views)  # restoring changes versions, too
-        return names
-
-    def renew(self) -> None:
-        """Record the present values."""
-        if not self._is_unchanged():
-            self._records = [record.renewed() for record in self._records]
-            self._versions = b"".join(self._views)
-
-    def _is_unchanged(self) -> bool:
-        return _HAS_VERSIONS and b"".join(self._views) == self._versions
-
 
 class PatchWatch:
     """The watched names with the values that they had at first; :meth:`replaced` restores those that changed."""
 
-    __slots__ = ("_count", "_dtypes", "_known", "_often", "_seldom")
+    __slots__ = ("_classes", "_count", "_dtypes", "_functions", "_insides", "_looked_up", "_modules", "_quick")
 
     def __init__(self) -> None:
         for path in _LOADED_FIRST:
             load_object(path)
-        self._known: set[str] = set()
-        self._often, self._seldom = _Group(), _Group()
-        self._count = 0  # of modules that were imported when new ones were last added
-        self._add_modules()
         fields = tuple(field.name for field in dataclasses.fields(DTYPES[0]))
         self._dtypes = [Record.of(f"dtype {dtype.name}", dtype, fields) for dtype in DTYPES]
+        self._modules: dict[str, Names] = {}
+        self._classes: dict[type, Names] = {}
+        self._functions: dict[FunctionType, str] = {}  # with their dotted names
+        self._insides: list[Any] = []  # of the functions
+        self._looked_up: set[str] = set()  # names in the code of the functions
+        self._add_modules()
+
+    def renew(self) -> None:
+        """Record the present values, except those of dtypes, which must never change."""
+        for names in (*self._modules.values(), *self._classes.values()):
+            names.renew()
+        self._insides = [*chain.from_iterable(map(_getter(_INSIDES), self._functions))]
+        self._add_modules()
 
     def replaced(self, *, thorough: bool = False) -> list[str]:
         """Restore replaced names and return them; add modules that were imported since.
 
         Only a thorough check covers all watched names.
         """
-        names = self._often.replaced()
+        names = [name for record in self._quick for name in record.replaced()]
         if thorough:
-            names += self._seldom.replaced()
+            for entries in (*self._modules.values(), *self._classes.values()):
+                names += entries.replaced()
             for record in self._dtypes:
                 names += record.replaced()
+            if [*chain.from_iterable(map(_getter(_INSIDES), self._functions))] != self._insides:
+                for index, (function, label) in enumerate(self._functions.items()):
+                    values = self._insides[index * len(_INSIDES) : (index + 1) * len(_INSIDES)]
+                    names += Record(label, function, _INSIDES, tuple(values)).replaced()
         if len(sys.modules) != self._count:
             self._add_modules()
         return names
 
-    def renew(self) -> None:
-        """Record the present values, except those of dtypes, which must never change."""
-        self._often.renew()
-        self._seldom.renew()
+    def names_at(self, hooks: Iterable[object]) -> list[Names]:
+        """Load the built-in functions at the import paths among ``hooks``, and return records of their names."""
+        paths = [hook for hook in hooks if isinstance(hook, str) and _USERS.match(hook)]
+        for path in paths:
+            load_object(path)
+        if len(sys.modules) != self._count:
+            self._add_modules()
+        return [self._modules[module].those_of([name]) for module, name in (path.split(":") for path in paths)]
 
     def _add_modules(self) -> None:
         """Watch the modules that have been imported since the last call."""
         for name, module in [*sys.modules.items()]:
-            if name.partition(".")[0] in _WATCHED and name not in self._known and type(module) is ModuleType:
-                self._known.add(name)
-                self._add_module(name, vars(module))
+            if name not in self._modules and _WATCHED.match(name) and type(module) is ModuleType:
+                entries = vars(module)
+                self._modules[name] = Names(name, entries, [*entries], entries.__setitem__)
+                if _USERS.match(name):
+                    self._add_contents(name)
         self._count = len(sys.modules)
+        self._quick: list[Names | Record] = [self._modules[name].those_of(self._looked_up) for name in _FOREIGN]
+        self._quick.append(self._modules["ml_dtypes"])
+        for name, label in _OFTEN.items():
+            entries = vars(sys.modules[name])
+            functions = [key for key, value in entries.items() if isinstance(value, FunctionType)]
+            self._quick.append(self._modules[name].those_of(functions))
+            owner = entries[label]
+            self._quick.append(self._classes.get(owner) or Record.of(f"{name}.{label}", owner, _INSIDES))
 
-    def _add_module(self, name: str, entries: dict[str, Any]) -> None:
-        """Watch the names of a module; of one of optest also its functions, classes and their methods."""
-        group = self._often if _MODULES_OFTEN.match(name) else self._seldom
-        group.add(_Names(name, entries, dict(entries), entries.__setitem__), _version_of(entries))
-        if not name.startswith("optest."):
-            return
-        group = self._often if _INSIDES_OFTEN.match(name) else self._seldom
-        for owner in [value for value in entries.values() if getattr(value, "__module__", None) == name]:
+    def _add_contents(self, name: str) -> None:
+        """Watch the insides of the functions and classes of a module, and collect the names that they look up."""
+        for owner in [x for x in vars(sys.modules[name]).values() if getattr(x, "__module__", None) == name]:
+            label, members = name, [owner]
             if isinstance(owner, type):
-                label, put = f"{name}.{owner.__qualname__}", partial(type.__setattr__, owner)
-                # `vars` of a class is a proxy; the dictionary behind it has the version
-                version = _version_of(get_referents(vars(owner))[0])
-                group.add(_Names(label, vars(owner), dict(vars(owner)), put), version)
-                for method in [value for value in vars(owner).values() if isinstance(value, FunctionType)]:
-                    _add_function(self._seldom, label, method)
-            else:
-                _add_function(group, name, owner)
+                label, members = f"{name}.{owner.__qualname__}", [*vars(owner).values()]
+                put = partial(type.__setattr__, owner)
+                self._classes[owner] = Names(label, vars(owner), [*vars(owner)], put)
+            for function in dict.fromkeys(x for member in members for x in _functions(member)):
+                if function not in self._functions:
+                    self._functions[function] = f"{label}.{function.__name__}"
+                    self._insides += _getter(_INSIDES)(function)
+                    self._looked_up.update(_names_in(function.__code__))
 
 
-def _add_function(group: _Group, where: str, function: Any) -> None:
-    """Add a function to the group, and the functions that it wraps by ``functools.wraps`` or ``lru_cache``."""
-    while function is not None:
-        if isinstance(function, FunctionType):
-            label = f"{where}.{function.__name__}"
-            record = Record.of(label, function, ("__code__", "__defaults__", "__kwdefaults__"))
-            group.add(record, _pointers_of(function))
-        function = getattr(function, "__wrapped__", None)
+def _functions(value: Any) -> Iterator[FunctionType]:
+    """Yield a function and those that it wraps by ``functools.wraps`` or ``lru_cache``; a property's getter, too."""
+    value = getattr(value, "fget", getattr(value, "__func__", value))
+    while value is not None:
+        if isinstance(value, FunctionType):
+            yield value
+        value = getattr(value, "__wrapped__", None)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names of globals and attributes that a function's code, or code within it, looks up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 @cache
@@ -241,40 +253,3 @@ def patched_before() -> list[str]:
         if is_foreign:
             names.append(f"numpy.{name}")
     return names
-
-
-def _version_of(entries: Any) -> memoryview:
-    """Return a view of the version of a dictionary; an empty one on a Python without versions."""
-    return _words(id(entries) + _VERSION_OFFSET, 1) if _HAS_VERSIONS else memoryview(b"")
-
-
-def _pointers_of(function: FunctionType) -> memoryview:
-    """Return a view of the words that point to a function's code and defaults; an empty one without versions."""
-    if not _HAS_VERSIONS:
-        return memoryview(b"")
-    count = function.__sizeof__() // _WORD_BYTES
-    words = (ctypes.c_uint64 * count).from_address(id(function))
-    index = [*words].index(id(function.__code__))  # the offset differs by Python version
-    return _words(id(function) + index * _WORD_BYTES, min(_POINTERS_OF_FUNCTION, count - index))
-
-
-def _words(address: int, count: int) -> memoryview:
-    """Return a view of ``count`` 64-bit words of memory, which shows later changes."""
-    return memoryview((ctypes.c_uint64 * count).from_address(address)).cast("B")
-
-
-def _has_versions() -> bool:
-    """Return whether dictionaries have a version at the expected offset: a word that each new value changes."""
-    if sys.implementation.name != "cpython" or sys.version_info >= (3, 14) or sys.maxsize < 1 << 32:
-        return False
-    probe: dict[str, Any] = {"one": 1, "two": 2}
-    view = _words(id(probe) + _VERSION_OFFSET, 1)
-    seen = [bytes(view)]
-    for value in (3, 4):
-        probe["one"] = value
-        seen.append(bytes(view))
-    probe.get("one")
-    return len({*seen}) == len(seen) and bytes(view) == seen[-1]
-
-
-_HAS_VERSIONS = _has_versions()

@@ -15,7 +15,6 @@ from typing import Any
 
 from optest import __version__
 from optest.backends import BackendDriver
-from optest.backends.command_abilities import ReadsFiles
 from optest.backends.golden_files import digest_of_file
 from optest.registry import file_of_module, neighbours_of_module, version_of
 from optest.spec import RunInfo, TestCase
@@ -75,8 +74,7 @@ def fingerprint(
         prints |= _prints_of_code(f"code at {hook}", module)
     for path, may_be_built in sorted(_command_files(cases).items()):
         prints[f"{_BUILT if may_be_built and _is_binary(path) else 'command file '}{path}"] = digest_of_file(path)
-    if isinstance(driver, ReadsFiles):
-        prints |= {f"file {path}": digest_of_file(path) for path in driver.files_of(cases)}
+    prints |= {f"file {path}": digest_of_file(path) for path in driver.files_of(cases)}
     inputs_in_files = (
         Path(case.base_dir, str(argument.fill.parameters.get("path", "")))
         for case in cases

@@ -1,10 +1,13 @@
-"""Conversion of a case and its verdict to the result that journals and reports hold."""
+"""Executions of a run, which equal cases share, and the results of their cases that journals and reports hold."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
 from optest.core.wire import case_to_wire
 from optest.spec import Benchmark, CaseResult, TestCase, Timings, Verdict
-from optest.spec.construct import constructor
+from optest.spec.construct import collection_paused, constructor
 
 new_result = constructor(CaseResult)
 
@@ -66,4 +69,60 @@ def result_of(
         case=case_to_wire(case),
         began_s=began_s,
         devices=devices,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Cases that compute the same thing on the same target; only the first is run.
+
+    ``round_index`` is the number of the repetition of the plan, from 0.
+    """
+
+    cases: tuple[TestCase, ...]
+    round_index: int = 0
+
+    @property
+    def first(self) -> TestCase:
+        return self.cases[0]
+
+
+def resume_key(case: TestCase, round_index: int) -> object:
+    """Return the identity by which an earlier result belongs to a case: id, key, target and repetition."""
+    return (case.id, case.key, case.backend.label(), round_index)
+
+
+def executions(cases: Iterable[TestCase], *, rounds: int = 1, dedupe: bool = True) -> Sequence[Execution]:
+    """Group cases that compute the same thing, in the order of the plan, and repeat the groups ``rounds`` times.
+
+    Without ``dedupe`` each case is a group.
+    """
+    planned = tuple(cases)
+    with collection_paused():
+        if not dedupe or len({case.key for case in planned}) == len(planned):  # most plans repeat no key
+            groups: list[tuple[TestCase, ...]] = [(case,) for case in planned]
+        else:
+            grouped: dict[object, list[TestCase]] = {}
+            for case in planned:
+                grouped.setdefault(_sharing_key(case), []).append(case)
+            groups = [tuple(group) for group in grouped.values()]
+        return [Execution(group, index) for index in range(rounds) for group in groups]
+
+
+def _sharing_key(case: TestCase) -> object:
+    """Return a key of everything that a backend or reference can see of the case; cases with one key share a run."""
+    if case.skip is not None:  # it is not run
+        return id(case)
+    config = repr(case.backend_config.get(case.backend.name)) if case.backend_config else None
+    return (
+        case.key,
+        case.expects_error,
+        case.invariants,
+        case.mode,
+        case.backend,
+        reference_name(case),
+        case.reference,
+        config,
+        case.timeout_s,
+        case.base_dir,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,22 +12,20 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import MeasuresCompilation, writes_outputs
+from optest.backends.abilities import writes_outputs
 from optest.backends.command_abilities import outside_capabilities
 from optest.compare import Expected
 from optest.core.actual import BackendResult, extra_outputs, run_backend
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.comparison import Comparison
-from optest.core.expected import expected_outputs, require_refused
-from optest.core.inputs import make_inputs
-from optest.core.invariants import further_calls, read_case_invariants
+from optest.core.expected import expected_outputs, make_inputs, require_refused
+from optest.core.further_calls import can_vary_surroundings, check_surroundings, further_calls, read_case_invariants
 from optest.core.kept_tensors import tensors_kept
 from optest.core.layers import is_composed
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
-from optest.core.surroundings import can_vary_surroundings, check_surroundings
 from optest.core.validation import validated
 from optest.core.verdicts import apply_xfail, fault_verdict, verdict_of
 from optest.numerics import reset_float_mode
@@ -96,21 +95,25 @@ def execute(
     if side_effects is not None:
         side_effects.begin(cases[0])
     run = _Run(cases, driver, Clock(announce), interrupted)
-    verdicts = run.verdicts_without_values()
-    answer = BackendResult((), ()) if verdicts else run.call_backend()
+    verdict = None if cases[0].mode == FORWARD else run.verdict_without_values()
+    answer = run.call_backend() if verdict is None else BackendResult((), ())
     fault = None if side_effects is None else side_effects.fault(cases[0])
     if fault is not None:  # the process has changed, which makes the outputs, or another fault, meaningless
         answer = answer._replace(outputs=(), fault=fault) if isinstance(answer, BackendResult) else fault
-    elif verdicts:
-        return ExecutionResult(verdicts, run.timings())
+    elif verdict is not None:
+        return replace(ExecutionResult.for_all(cases, verdict), timings=run.timings())
     return run.result(answer, every_measure, bench, is_tainted=fault is not None)
 
 
 # Functions that store and read the expected outputs of a run. Bound methods hold the dictionary: a backend that walks
-# the frames of its callers does not find the outputs there.
+# the frames of its callers, as debuggers and serialisers of locals do, does not get the outputs from there
+# (`test_frames_lead_to_no_expected_values`). It is no defence against code that searches for them.
 _stored: WeakKeyDictionary[object, Sequence[Expected]] = WeakKeyDictionary()
 _store_expected, _stored_expected = _stored.__setitem__, _stored.get
 del _stored
+
+
+_EXPECTED_ERROR = attrgetter("expects_error")
 
 
 class _Run:
@@ -144,13 +147,10 @@ class _Run:
         self._notes: tuple[Check, ...] = ()
         self._output_buffers: list[Array] = []
 
-    def verdicts_without_values(self) -> tuple[Verdict, ...]:
-        """Return the verdicts of shape inference or program capture; () if the backend has to be called."""
-        if self._cases[0].mode == FORWARD:
-            return ()
+    def verdict_without_values(self) -> Verdict | None:
+        """Return the verdict of shape inference or program capture; None if the backend has to be called."""
         self._clock.enter(RUN)
-        verdict = validated(self._cases[0], self._driver, self._interrupted)
-        return () if verdict is None else tuple([apply_xfail(case, verdict) for case in self._cases])
+        return validated(self._cases[0], self._driver, self._interrupted)
 
     def timings(self) -> Timings:
         """End the current phase and return the seconds of all phases."""
@@ -162,16 +162,25 @@ class _Run:
 
         Return the fault if inputs, expected outputs or the compile time cannot be determined.
         """
-        case, driver, clock = self._cases[0], self._driver, self._clock
+        cases, driver, clock = self._cases, self._driver, self._clock
+        case = cases[0]
         try:
-            self._prepare()
+            clock.enter(GENERATE)
+            reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
+            self._inputs, known_outputs = make_inputs(case, self._interrupted)
+            clock.enter(REFERENCE)
+            if any(map(_EXPECTED_ERROR, cases)):
+                cases = [each for each in cases if each.expects_error is None]
+            if cases:
+                self._compute_expected(cases, known_outputs)
+            else:
+                require_refused(case, self._inputs, self._interrupted)
             clock.enter(RUN)
             answer = run_backend(
                 case, driver, self._inputs, self._layouts, self._notes, self._interrupted, self._output_buffers
             )
-            if isinstance(driver, MeasuresCompilation):
-                with Border("the backend's `compile_s`", Reason.RAISED):
-                    clock.compile_s = driver.compile_s()
+            with Border("the backend's `compile_s`", Reason.RAISED):
+                clock.compile_s = driver.compile_s()
             further = answer.fault is None and (can_vary_surroundings(driver, case) or read_case_invariants(case))
             return self._with_further_calls(answer) if further else answer
         except Fault as fault:
@@ -200,18 +209,10 @@ class _Run:
         outputs, clock = answer.outputs, self._clock
         return Comparison(case, self._driver, self._inputs, outputs, expected, clock, self._interrupted)
 
-    def _prepare(self) -> None:
-        """Make the inputs and expected outputs; if all cases expect an error, have the reference confirm it."""
-        cases, clock, interrupted = self._cases, self._clock, self._interrupted
-        clock.enter(GENERATE)
-        reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
-        self._inputs, known_outputs = make_inputs(cases[0], interrupted)
-        clock.enter(REFERENCE)
-        computing = [case for case in cases if case.expects_error is None]
-        if not computing:
-            require_refused(cases[0], self._inputs, interrupted)
-            return
-        expected, self._notes = expected_outputs(computing, self._inputs, known_outputs, self._driver, interrupted)
+    def _compute_expected(self, cases: Sequence[TestCase], known: Sequence[Any] | None) -> None:
+        """Store the expected outputs of the cases that expect no error, and the layouts of buffers for them."""
+        # In a frame of its own, which is gone when the backend is called.
+        expected, self._notes = expected_outputs(cases, self._inputs, known, self._driver, self._interrupted)
         _store_expected(self, expected)
         if writes_outputs(self._driver, cases[0]):
             self._layouts = _layouts(expected)
@@ -228,23 +229,21 @@ class _Run:
             failed = ExecutionResult.for_all(cases, fault_verdict(answer))
             return replace(failed, timings=self.timings(), is_tainted=is_tainted)
         clock.enter(COMPARE)
-        expected = _stored_expected(self) or ()
-
-        def comparison(case: TestCase) -> Comparison:
-            return self._comparison(case, answer, expected)
-
-        verdicts = [
-            apply_xfail(case, verdict_of(comparison(case), answer, every_measure=every_measure)) for case in cases
-        ]
-        passed = [
-            index
-            for index, verdict in enumerate(verdicts)  # an expected error is no work to be timed
-            if verdict.status is Status.PASSED and verdict.evidence is Evidence.MEASURED
-        ]
-        if bench is not None and passed:
+        comparison = self._comparison(cases[0], answer, _stored_expected(self) or ())
+        verdicts = []
+        for case in cases:
+            verdict = verdict_of(comparison._replace(case=case), answer, every_measure=every_measure)
+            verdicts.append(verdict if case.xfail is None else apply_xfail(case, verdict))
+        if bench is not None:
+            passed = [
+                index
+                for index, verdict in enumerate(verdicts)  # an expected error is no work to be timed
+                if verdict.status is Status.PASSED and verdict.evidence is Evidence.MEASURED
+            ]
             clock.enter(BENCHMARK)
             try:
-                benchmark = _benchmark(comparison(cases[passed[0]])._replace(clock=Clock(None)), bench)
+                for index in passed[:1]:
+                    benchmark = _benchmark(comparison._replace(case=cases[index], clock=Clock(None)), bench)
             except Fault as fault:
                 for index in passed:
                     verdicts[index] = apply_xfail(cases[index], fault_verdict(fault))

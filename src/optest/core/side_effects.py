@@ -8,15 +8,15 @@ to time.
 from __future__ import annotations
 
 import dataclasses
+from math import inf
 from operator import attrgetter, is_
 from time import perf_counter
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import guards_memory
 from optest.core.expected import is_built_in
-from optest.core.monkeypatches import PatchWatch, Record, patch_watch, patched_before
+from optest.core.monkeypatches import Names, PatchWatch, Record, patch_watch, patched_before
 from optest.errors import UsageError, shortened
-from optest.process.state import OF_PYTHON, QUICK, ProcessState
+from optest.process.state import QUICK, THOROUGH, ProcessState
 from optest.spec import Fault, OperatorDescriptor, Reason, TestCase, ToleranceLayer
 
 # A thorough check usually takes 0.1 ms; the pause after it keeps all of them within a fiftieth of the time.
@@ -50,21 +50,23 @@ class SideEffects:
         "is_last",
     )
 
-    def __init__(self, patches: PatchWatch, *, in_worker: bool) -> None:
+    def __init__(self, patches: PatchWatch, *, in_worker: bool, for_one_case: bool = False) -> None:
         """Record the state of the process.
 
         ``in_worker`` declares that only cases run here: the recorded state then holds for good, since a worker that
-        was changed is replaced. Otherwise :meth:`begin` records it anew.
+        was changed is replaced. Otherwise :meth:`begin` records it anew. ``for_one_case`` declares that the process
+        ends with its first case, which only a quick check follows.
         """
         self._patches = patches
         self._in_worker = in_worker
-        self._quick_state, self._thorough_state = ProcessState(QUICK), ProcessState(OF_PYTHON)
-        self._descriptors: dict[int, Record] = {}  # by identity
-        self._case_records: list[Record] = []
+        self._quick_state, self._thorough_state = ProcessState(QUICK), ProcessState(THOROUGH)
+        self._descriptors: dict[int, list[Record | Names]] = {}  # by identity, with their hooks
+        self._case_records: list[Record | Names] = []
         self._layouts: list[tuple[object, ...]] = []
         self._unchecked: list[str] = []  # ids of the cases since the last thorough check
         self.is_last = False
-        self._due = 0.0
+        # A thorough check reads so many objects that a fork would copy most pages of its memory.
+        self._due = inf if for_one_case else 0.0
         self._is_thorough = True
 
     @classmethod
@@ -87,13 +89,14 @@ class SideEffects:
             if self._is_thorough:
                 self._thorough_state.renew()
         descriptor = case.descriptor
-        record = self._descriptors.get(id(descriptor))
-        if record is None:
+        records = self._descriptors.get(id(descriptor))
+        if records is None:
             if len(self._descriptors) == _MOST_DESCRIPTORS:
                 self._descriptors.clear()
-            record = Record.of(f"operator {descriptor.name}", descriptor, _DESCRIPTOR_FIELDS)
-            self._descriptors[id(descriptor)] = record
-        self._case_records = [record, Record.of("the case", case, _CASE_FIELDS)]
+            records = [Record.of(f"operator {descriptor.name}", descriptor, _DESCRIPTOR_FIELDS)]
+            records += self._patches.names_at([descriptor.reference, descriptor.terms])
+            self._descriptors[id(descriptor)] = records
+        self._case_records = [*records, Record.of("the case", case, _CASE_FIELDS)]
         self._case_records += [Record.of("the case's tolerance", layer, _LAYER_FIELDS) for layer in case.tolerances]
         self._layouts = [_layout_of(argument) for argument in case.inputs]
 
@@ -113,7 +116,7 @@ class SideEffects:
         late_harmful: list[str] = []
         if is_thorough:
             late_names = self._patches.replaced(thorough=True)
-            late_names += [name for record in self._descriptors.values() for name in record.replaced()]
+            late_names += [name for records in self._descriptors.values() for x in records for name in x.replaced()]
             late_harmful = _harmful_changes(self._thorough_state)
             self._due = perf_counter() + max(_PAUSE_S, _PAUSE_TIMES * (perf_counter() - now))
         earlier = self._unchecked
@@ -145,7 +148,7 @@ def runs_foreign_code(driver: BackendDriver, case: TestCase) -> bool:
     A driver that guards memory does not count: it watches the C library that it calls.
     """
     brings_code = case.generator or case.reference or not is_built_in(case.descriptor.reference)
-    return bool(brings_code) or not (driver.is_reference or guards_memory(driver))
+    return bool(brings_code) or not (driver.is_reference or driver.guards_memory)
 
 
 def refuse_patches(patches: PatchWatch, who: str) -> None:

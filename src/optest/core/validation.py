@@ -14,7 +14,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.abilities import CapturesPrograms, InfersShapes, Program
 from optest.core.border import Border
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.core.layers import is_composed
 from optest.core.verdicts import fault_verdict, refusal_verdict
 from optest.numerics import ErrorStateKept

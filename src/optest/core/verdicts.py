@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends.abilities import Blames, JudgesItself
+from optest.backends.abilities import Blames
 from optest.backends.arguments import in_signature_order, require_defined
 from optest.compare import Expected
 from optest.compare.verdict import has_no_number, passing_constant
@@ -70,8 +70,8 @@ def verdict_of(comparison: Comparison, answer: BackendResult, *, every_measure: 
             message = f"{verdict.message}; elements that were written are wrong, too"
             verdict = replace(verdict, message=message, measures=wrong.measures, pictures=wrong.pictures)
         return replace(verdict, checks=answer.checks)
-    if not comparison.expected and isinstance(driver, JudgesItself):
-        return driver.own_verdict(case)
+    if not comparison.expected and (own := driver.own_verdict(case)) is not None:
+        return own
     if not comparison.expected and not answer.further:
         return _nothing_compared(case, answer)
     try:
@@ -79,8 +79,9 @@ def verdict_of(comparison: Comparison, answer: BackendResult, *, every_measure: 
             with Border("the comparison", _INTERNAL):
                 return _compare_further_only(comparison, answer)
         verdict = _compare_outputs(comparison, every_measure=every_measure, checks=answer.checks)
-        with Border("the reference", Reason.REFERENCE_FAILED):
-            verdict = with_suggestion(comparison, verdict)
+        if verdict.reason is Reason.BAD_CASE:
+            with Border("the reference", Reason.REFERENCE_FAILED):
+                verdict = with_suggestion(comparison, verdict)
         if verdict.status is Status.FAILED:
             verdict = add_diagnosis(comparison, verdict)
             if isinstance(driver, Blames) and not is_composed(driver, case.descriptor):
@@ -101,11 +102,13 @@ def _skip_if_drawn_badly(case: TestCase, verdict: Verdict, expected: Sequence[Ex
     That is a suspect pass or empty output of a function without a descriptor; for an operator, results without a finite
     element.
     """
+    is_suspect = verdict.status is Status.SUSPECT
+    if not is_suspect and verdict.reason is not Reason.NOTHING_COMPARED:
+        return verdict
     is_derived = any(each.startswith(_SET_TAG) for each in case.tags)
     has_tolerance = any(each.layer is not Layer.OPERATOR for each in case.tolerances)
-    is_suspect = verdict.status is Status.SUSPECT
     is_ours = case.descriptor.category == "function" or (is_suspect and all(map(has_no_number, expected)))
-    if has_tolerance or not (is_derived and is_ours and (is_suspect or verdict.reason is Reason.NOTHING_COMPARED)):
+    if has_tolerance or not (is_derived and is_ours):
         return verdict
     return replace(verdict, status=Status.SKIPPED, message=f"{SHOWS_NOTHING}: {verdict.message}")
 
@@ -362,16 +365,15 @@ def suspect_if_self_judged(verdict: Verdict) -> Verdict:
 
 def _why_inconclusive(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
     """Return why a pass is inconclusive, with a remedy; "" if it is conclusive."""
-    is_lost = measure.compared and measure.max_abs_index is None and has_no_number(expected)
-    is_chosen = case.generator is not None or any(argument.fill.kind in _CHOSEN for argument in case.inputs)
-    # A call that only moves or sets elements means infinity and NaN, as ``torch.full(…, -inf)`` and a mask of all do.
-    rule = expected.rule or case.descriptor.rule
-    computes = rule is None or rule.kind not in (RuleClass.MOVEMENT, RuleClass.EXACT)
-    if is_lost and not is_chosen and computes:
-        return (
-            "every expected element is NaN or infinite, so a backend that overflows everywhere passes, too; "
-            "choose inputs whose results are numbers"
-        )
+    if measure.compared and measure.max_abs_index is None and has_no_number(expected):
+        is_chosen = case.generator is not None or any(argument.fill.kind in _CHOSEN for argument in case.inputs)
+        # A call that only moves or sets elements means infinity and NaN, as ``torch.full(…, -inf)`` and a mask of all.
+        rule = expected.rule or case.descriptor.rule
+        if not is_chosen and (rule is None or rule.kind not in (RuleClass.MOVEMENT, RuleClass.EXACT)):
+            return (
+                "every expected element is NaN or infinite, so a backend that overflows everywhere passes, too; "
+                "choose inputs whose results are numbers"
+            )
     constant = passing_constant(case, index, measure, expected)
     return f"the tolerance is so wide that an output of {constant} passes too; set a smaller one" if constant else ""
 

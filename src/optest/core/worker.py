@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.command_abilities import configure
 from optest.backends.worker_abilities import RunsInForks
 from optest.core.extensions import load_extensions
 from optest.core.forked import prepare_fork, warm_up
@@ -112,7 +111,9 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
     def serve(inside: Channel) -> None:
         channel.close()
         faulthandler.register(TRACEBACK_SIGNAL)
-        _serve(serving._replace(side_effects=SideEffects(serving.patches, in_worker=not serving.hello.fresh)), inside)
+        fresh = serving.hello.fresh
+        side_effects = SideEffects(serving.patches, in_worker=not fresh, for_one_case=fresh)
+        _serve(serving._replace(side_effects=side_effects), inside)
 
     fork: ForkedServer | None = None
 
@@ -197,7 +198,7 @@ def _load(hello: Hello) -> tuple[BackendDriver, PatchWatch, SideEffects]:
     patches = patch_watch()
     load_extensions(hello.plugins)
     driver = backend_manager.get(hello.driver)
-    configure(driver, hello.options)
+    driver.configure(hello.options)
     refuse_patches(patches, f"backend {hello.driver!r}")
     return driver, patches, SideEffects(patches, in_worker=not hello.fresh)
 
@@ -236,7 +237,7 @@ def _run_request(message: bytes, serving: _Serving) -> ToParent:
         return broken(request.number, error)
     side_effects = serving.side_effects if runs_foreign_code(serving.driver, cases[0]) else None
     if side_effects is not None:
-        side_effects.is_last = request.is_last
+        side_effects.is_last = request.is_last and not hello.fresh
     with directory_kept():
         execution = execute(
             cases,

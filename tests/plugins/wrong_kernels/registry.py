@@ -17,7 +17,7 @@ from optest.api.checking import sample_cases
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.arguments import in_signature_order
 from optest.backends.numpy_reference import NumpyBackend
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.core.runner import execute, why_not_run
 from optest.numerics import round_to
 from optest.registry import load_object

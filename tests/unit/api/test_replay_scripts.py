@@ -170,7 +170,7 @@ def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     """The recorded calls, executed by themselves, give the bits that the backend gives."""
     from optest.api.checking import check_request
     from optest.backends import Script, ScriptInput, backend_manager
-    from optest.core.inputs import make_inputs
+    from optest.core.expected import make_inputs
     from optest.core.kept_tensors import spec_of
     from optest.numerics import bits, private_copy
     from optest.spec import Fault
@@ -281,7 +281,7 @@ def test_a_crash_is_written_without_running_it(here: Path, monkeypatch: pytest.M
     """The calls are recorded on tensors without values, so that what kills a worker cannot kill optest."""
     import optest.api as api
     from optest.backends import Script, ScriptInput, backend_manager
-    from optest.core.inputs import make_inputs
+    from optest.core.expected import make_inputs
     from optest.core.kept_tensors import spec_of
     from optest.torch.operators import TORCH_OPERATORS
 

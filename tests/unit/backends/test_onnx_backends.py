@@ -12,8 +12,7 @@ import pytest
 from optest.api.checking import check, sample_cases
 from optest.api.report import Report
 from optest.backends import backend_manager
-from optest.backends.command_abilities import configure
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.core.runner import execute
 from optest.errors import UnknownName
 from optest.operators import operators
@@ -99,7 +98,7 @@ def test_a_wrong_attribute_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cases_that_differ_in_sizes_share_a_session() -> None:
     driver = backend_manager.get("onnxruntime")
-    configure(driver, {})
+    driver.configure({})
     cases = [
         each for each in sample_cases("relu") if each.dtypes[0].name == "float32" and each.inputs[0].spec.rank == 2
     ]
@@ -111,7 +110,7 @@ def test_cases_that_differ_in_sizes_share_a_session() -> None:
 
 def test_every_dtype_goes_through_unchanged() -> None:
     driver = backend_manager.get("onnxruntime")
-    configure(driver, {})
+    driver.configure({})
     found = {each.dtypes[0].name: each for each in sample_cases("clone") if why_no_model(each) is None}
     tried = ["bool", "uint64", "float8_e4m3fn", "bfloat16", "float16", "float64"]
     for name in tried:
@@ -173,7 +172,7 @@ def test_another_provider_does_not_fall_back() -> None:
 
 def test_a_session_can_be_timed() -> None:
     driver: Any = backend_manager.get("onnxruntime")
-    configure(driver, {})
+    driver.configure({})
     case = case_of("softmax")
     inputs, _ = make_inputs(case)
     with driver.prepared(case, inputs) as ready:

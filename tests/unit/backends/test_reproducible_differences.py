@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from optest.core.reproducible import is_reproducible
+from optest.core.further_calls import is_reproducible
 
 
 def is_blamed(wrong: Callable[[int], bool]) -> bool:

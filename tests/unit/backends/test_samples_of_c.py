@@ -14,7 +14,7 @@ from optest.api.checking import check_request
 from optest.backends import backend_manager
 from optest.clib.library.config import read_ffi_config
 from optest.core.messages import Request, encode
-from optest.core.session import executions
+from optest.core.results import executions
 from optest.core.wire import case_to_wire
 from optest.errors import NothingSelected, Unavailable, UsageError
 from optest.spec import TestCase

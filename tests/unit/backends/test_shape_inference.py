@@ -13,7 +13,7 @@ from optest.api import cases
 from optest.api.checking import check, sample_cases
 from optest.backends import backend_manager
 from optest.backends.abilities import InfersShapes
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.numerics import dtype_of
 from optest.spec import Fault, Status
 

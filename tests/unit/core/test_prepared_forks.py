@@ -29,8 +29,8 @@ class Diary:
 sys.meta_path.insert(0, Diary)
 
 def require_watched():
-    watch = sys.modules["optest.core.monkeypatches"].patch_watch()
-    assert not {name for name in sys.modules if name.startswith(("optest.", "numpy."))} - watch._known
+    patches = sys.modules["optest.core.monkeypatches"]
+    assert not {*filter(patches._WATCHED.match, sys.modules)} - patches.patch_watch()._modules.keys()
 
 def of_numpy(input, dim):
     require_watched()

@@ -11,7 +11,7 @@ import pytest
 
 from optest.backends import BackendDriver
 from optest.core import runner
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.core.results import result_of
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.operators import operators

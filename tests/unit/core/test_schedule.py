@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.core.session import Execution, executions
+from optest.core.results import Execution, executions
 from optest.spec import (
     Argument,
     BackendTarget,

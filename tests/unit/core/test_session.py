@@ -15,7 +15,8 @@ import pytest
 from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.executors import Closed
-from optest.core.session import Interruption, Policy, Session, resume_key
+from optest.core.results import resume_key
+from optest.core.session import Interruption, Policy, Session
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.errors import OptestError
 from optest.spec import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -11,8 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
@@ -20,9 +23,10 @@ from test_session import session_of  # type: ignore[import-not-found]
 from texts import refusal
 
 from optest.backends import BackendDriver, backend_manager
-from optest.core import side_effects, worker_process
+from optest.compare.verdict import compare_outputs
+from optest.core import comparison, side_effects, worker_process
 from optest.core.executors import InProcess
-from optest.core.monkeypatches import patch_watch
+from optest.core.monkeypatches import PatchWatch, patch_watch
 from optest.core.runner import TestRunner
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import UsageError
@@ -43,7 +47,7 @@ from optest.spec import (
 )
 
 PLUGIN = """
-import locale, math, os, signal, sys, threading, time
+import math, os, signal, sys, threading, time
 import ml_dtypes
 import numpy as np
 import optest.compare.verdict, optest.core.comparison
@@ -62,9 +66,6 @@ def write_everywhere():
             os.write(number, b"x" * 500)
         except OSError:
             pass
-
-def other_locale():
-    locale.setlocale(locale.LC_ALL, "C" if "UTF" in locale.setlocale(locale.LC_ALL) else "C.UTF-8")
 
 def dies_later():
     while not os.path.exists(os.environ["TRICKY_SPOILS"]):
@@ -106,12 +107,9 @@ TRICKS = {
     "shape": lambda case: object.__setattr__(case.inputs[0].spec, "shape", (1,)),
     "timer": lambda case: signal.setitimer(signal.ITIMER_REAL, 60),
     "virtual timer": lambda case: signal.setitimer(signal.ITIMER_VIRTUAL, 60),
-    "warnings": lambda case: __import__("warnings").simplefilter("error"),
     "handler": lambda case: signal.signal(signal.SIGTERM, lambda *_: None),
     "blocked": lambda case: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
     "folder": lambda case: os.chdir("/"),
-    "locale": lambda case: other_locale(),
-    "mask": lambda case: os.umask(0o777),
     "stream": lambda case: sys.stdout.close(),
     "descriptor": lambda case: os.close(0),
     "all descriptors": lambda case: os.closerange(3, 256),
@@ -130,13 +128,13 @@ class Tricky(BackendDriver):
             write_everywhere()
             time.sleep(30)
         elif case.name == "seldom":
-            np.lib._npyio_impl.savetxt = None
+            np._core.fromnumeric.choose = None
         elif case.name == "identity":
             return [inputs[0]]
         elif case.name == "waits for the end":
             threading.Thread(target=dies_later).start()
         elif case.name == "raises":
-            os.umask(0o777)
+            os.chdir("/")
             raise ValueError("no")
         return [relu(inputs[0])]
 
@@ -300,17 +298,59 @@ class Answering(BackendDriver):
 
 def _patched(case: TestCase, inputs: Any) -> Any:
     np.add = np.subtract  # type: ignore[assignment]
-    os.umask(0o123)
+    os.chdir("/")
     signal.setitimer(signal.ITIMER_REAL, 60)
     return [inputs[0] + inputs[1]]
 
 
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (np, "maximum"),
+        (np.linalg, "norm"),
+        (math, "sqrt"),
+        (ml_dtypes, "bfloat16"),
+        (comparison, "compare_outputs"),
+        (compare_outputs, "__code__"),
+        (Verdict, "status"),
+    ],
+)
+def test_quick_check_restores_names(owner: Any, name: str) -> None:
+    watch, before = PatchWatch(), getattr(owner, name)
+    assert watch.replaced() == []
+    setattr(owner, name, relu_of.__code__ if name == "__code__" else relu_of)
+    assert [label.rpartition(".")[2] for label in watch.replaced()] == [name]
+    assert getattr(owner, name) is before
+    assert watch.replaced(thorough=True) == []
+
+
+def test_watch_keeps_recorded_values_of_later_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = PatchWatch()
+    monkeypatch.setitem(sys.modules, "optest.spec.later", ModuleType("optest.spec.later"))
+    monkeypatch.setattr(np, "maximum", np.minimum)
+    assert watch.replaced() == ["numpy.maximum"]
+    later = sys.modules["optest.spec.later"]
+    monkeypatch.setattr(later, "__name__", "other")
+    assert watch.replaced(thorough=True) == ["optest.spec.later.__name__"]
+    monkeypatch.delattr(later, "__spec__")  # None, as a cache that is not filled
+    assert watch.replaced(thorough=True) == watch.replaced(thorough=True) == []
+
+
+def test_renewed_watch_accepts_earlier_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = PatchWatch()
+    monkeypatch.setattr(np, "maximum", np.minimum)
+    watch.renew()
+    assert watch.replaced(thorough=True) == []
+    monkeypatch.setattr(np, "maximum", np.add)
+    assert watch.replaced() == ["numpy.maximum"]
+    assert np.maximum is np.minimum
+
+
 def test_changes_in_process_are_reverted() -> None:
-    driver, add, mask = Answering(_patched), np.add, os.umask(0o022)
-    os.umask(mask)
+    driver, add, folder = Answering(_patched), np.add, os.getcwd()
     (verdict,) = InProcess(driver).execute([case_of(backend="answering")]).verdicts
     assert verdict.reason is Reason.STATE
-    assert (np.add, os.umask(mask), signal.getitimer(signal.ITIMER_REAL)[0]) == (add, mask, 0)
+    assert (np.add, os.getcwd(), signal.getitimer(signal.ITIMER_REAL)[0]) == (add, folder, 0)
 
 
 def test_embedding_api_detects_changes() -> None:
@@ -333,7 +373,7 @@ def test_last_check_of_run_names_suspects(monkeypatch: pytest.MonkeyPatch) -> No
 
     def patches_third(case: TestCase, inputs: Any) -> Any:
         if case.name == "case 2":
-            monkeypatch.setattr(np.lib._npyio_impl, "savetxt", None)
+            monkeypatch.setattr(np._core.fromnumeric, "choose", None)
         return [inputs[0] + inputs[1]]
 
     backend_manager.register(Answering(patches_third), replace=True)

@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - its usual name
 from optest.api.checking import check_request, sample_cases
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.arguments import require_defined
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.core.runner import execute, why_not_run
 from optest.errors import NothingSelected
 from optest.operators import operators

@@ -10,7 +10,7 @@ import pytest
 from texts import refusal, says_exactly
 
 from optest.api import cases
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.errors import PlanError, UsageError
 from optest.operators import OperatorRegistry, operators
 from optest.plan.expectations import read_expectations

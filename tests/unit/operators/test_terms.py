@@ -10,7 +10,7 @@ import pytest
 
 from optest.api.checking import sample_cases
 from optest.backends.arguments import in_signature_order
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import Rule, Terms, TestCase

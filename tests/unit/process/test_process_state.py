@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.process.state import OF_C, OF_PYTHON, ProcessState
+from optest.process.state import OF_C, QUICK, THOROUGH, ProcessState
 
 _LIBC = ctypes.CDLL(None)
 
@@ -30,10 +30,6 @@ def leave_folder() -> None:
     os.chdir("/")
 
 
-def open_mask() -> None:
-    os.umask(0)
-
-
 def ignore_interrupts() -> None:
     _LIBC.signal(int(signal.SIGINT), ctypes.c_void_p(1))
 
@@ -46,16 +42,6 @@ def start_alarm() -> None:
     _LIBC.alarm(1000)
 
 
-def change_locale() -> None:
-    _LIBC.setlocale(6, b"C" if b"UTF" in ctypes.string_at(_locale()) else b"C.UTF-8")
-
-
-def _locale() -> int:
-    _LIBC.setlocale.restype = ctypes.c_void_p
-    found: int = _LIBC.setlocale(6, None)
-    return found
-
-
 def change_variable() -> None:
     _LIBC.setenv(b"OPTEST_TRIES_THIS", b"after", 1)
 
@@ -66,11 +52,9 @@ def remove_variable() -> None:
 
 CHANGES = {
     leave_folder: "the working directory: ",
-    open_mask: "the mask of new files' permissions: 0o",
     ignore_interrupts: "what happens at SIGINT: it is ignored",
     block_signals: "the thread's signal mask: it blocks SIGTERM",
     start_alarm: "a timer or alarm is running",
-    change_locale: "the locale: ",
     change_variable: "the environment: OPTEST_TRIES_THIS=before became OPTEST_TRIES_THIS=after",
     remove_variable: "the environment: OPTEST_TRIES_THIS was removed",
 }
@@ -106,7 +90,7 @@ def test_a_new_variable_is_worth_a_note() -> None:
 
 
 @pytest.mark.parametrize("is_ignored", [False, True])
-@pytest.mark.parametrize("watched", [OF_C, OF_PYTHON])
+@pytest.mark.parametrize("watched", [OF_C, (*QUICK, *THOROUGH)])
 def test_a_handler_that_a_compiler_installs_is_worth_a_note_in_python(
     watched: tuple[str, ...], is_ignored: bool
 ) -> None:

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
 from optest.api import cases  # noqa: E402
-from optest.core.inputs import make_inputs  # noqa: E402
+from optest.core.expected import make_inputs  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.core.wire import case_from_wire, case_to_wire  # noqa: E402
 from optest.operators import operators  # noqa: E402

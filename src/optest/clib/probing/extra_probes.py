@@ -14,7 +14,7 @@ from optest.clib.ffi.calls import StatusError
 from optest.clib.library.subject import Pointer
 from optest.clib.probing.call_conditions import FIRST, UNPRECEDED, ConditionedCalls
 from optest.clib.probing.policy import CallOutputs, where_different, where_reproducibly_different
-from optest.core.reproducible import is_reproducible
+from optest.core.further_calls import is_reproducible
 from optest.memory.buffer_sets import BufferSet
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import Fault, Kind, Reason, TensorSpec

@@ -11,7 +11,7 @@ import numpy as np
 
 from optest.backends import ExtraOutput
 from optest.clib.library.memory import CaseMemory
-from optest.core.reproducible import is_reproducible
+from optest.core.further_calls import is_reproducible
 from optest.memory.buffer_sets import BufferPlacement
 from optest.memory.glibc import has_glibc_malloc
 from optest.memory.regions import Placement

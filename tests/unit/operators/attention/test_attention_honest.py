@@ -13,7 +13,7 @@ from sample_questions import widened_as_kernels_do as working
 from sample_questions import wrong_answers
 
 from optest.api.checking import sample_cases
-from optest.core.inputs import make_inputs
+from optest.core.expected import make_inputs
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
 from optest.registry import load_object

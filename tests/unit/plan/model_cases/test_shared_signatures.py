@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from model_kit import cases_of
 
-from optest.core.session import executions
+from optest.core.results import executions
 from optest.spec import TestCase
 
 BASE = "op: torch.sum, inputs: [{tensor: {shape: [4, 6], init: randn}}]"
