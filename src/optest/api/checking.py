@@ -499,12 +499,19 @@ def _cases_of(
     )
     request = with_driver_options(driver, of_all)
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
-    samples = samples_of(descriptor)
+    tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
+    # All samples are needed if the driver, the group or the smoke tier chooses among them.
+    chooses = isinstance(driver, SelectsSamples) or settings["group"] == VALIDATION or tiers == (Tier.SMOKE,)
+
+    def wants_set(case_set: str) -> bool:
+        head = f"{descriptor.name}/{case_set}/"
+        return wanted is None or chooses or wanted(Sample(case_set=case_set, case={}), head)
+
+    samples = samples_of(descriptor, wants_set=wants_set)
     if isinstance(driver, SelectsSamples):
         cases = cases_of_samples(descriptor, samples, request, host).cases
         samples = list(driver.samples(list(zip(samples, cases, strict=True))))
     samples = [*samples, *graph_samples(driver, samples)] if settings["group"] == VALIDATION else samples
-    tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
     smoke = smoke_samples(samples, [x.name for x in explicit.dtypes]) if tiers == (Tier.SMOKE,) else []
     kept = {id(x) for x in smoke} | {id(x) for x in samples if x.tier in tiers}
     is_in_group = selection(driver) if settings["group"] == VALIDATION else None

@@ -199,12 +199,15 @@ def _explain_operator(descriptor: OperatorDescriptor) -> Iterator[str]:
         yield f"  {label.ljust(width)}  {text}"
 
 
-def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
+def samples_of(
+    descriptor: OperatorDescriptor, *, wants_set: Callable[[str], bool] = lambda _case_set: True
+) -> list[Sample]:
     """Return the declared samples of an operator, and derived ones if it is built in; else those of its signature.
 
-    Raise ``UsageError`` if they cannot be built.
+    Leave out the derived ones, which come last in their sets, if none of their sets is wanted. Raise ``UsageError`` if
+    the samples cannot be built.
     """
-    from optest.operators.derived_samples import derived_samples
+    from optest.operators.derived_samples import DERIVED_SETS, derived_samples
 
     if descriptor.samples is None:
         from optest.api.case_sets import by_signature  # imports NumPy, which the catalogue need not
@@ -213,6 +216,8 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
     samples = declared_samples(descriptor)
     # Layers and user-defined operators have only the samples that their authors wrote.
     if not samples or descriptor.parts or not str(descriptor.samples).startswith("optest."):
+        return samples
+    if not any(map(wants_set, DERIVED_SETS)):
         return samples
     return [*samples, *derived_samples(descriptor, samples)]
 

@@ -41,6 +41,7 @@ _SIX = 6
 _CHEAP_DTYPES = ("float32", "int32", "uint8", "bool")
 # The only derived set whose name no operator uses for its own samples.
 INVARIANT_SET = "invariants"
+DERIVED_SETS = ("layouts", "sizes", INVARIANT_SET)
 
 Shapes = dict[str, tuple[int, ...]]
 LayoutOf = Callable[[Sequence[int]], Layout | None]
