@@ -96,7 +96,7 @@ class TorchProgram:
         return dict(zip(self._model.outputs, outputs, strict=True))
 
     # torch runs the parts of a model with as many threads as the whole.
-    unwatched = outputs
+    whole_outputs = outputs
 
     def run_region(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         module = self._compile(self._to_device(self._cut(region)))
