@@ -348,7 +348,10 @@ def expectations_of(
 
 
 def _require_callable(path: str) -> None:
-    """Raise ``UsageError`` unless a function or a generator can be loaded from ``path``."""
+    """Raise ``UsageError`` unless ``path`` is a function or has ``generate``.
+
+    Accept a path into a package that is not installed: each case then reports it.
+    """
     try:
         loaded = load_extension("the module", path)
     except Unavailable:  # each case reports the missing package

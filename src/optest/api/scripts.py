@@ -178,6 +178,7 @@ def _array_literal(tensor: Any) -> str:
 
 
 def _nested(tensor: Any) -> str:
+    """Return nested lists as text; each number has as few digits as its dtype needs."""
     return str(tensor[()]) if tensor.ndim == 0 else f"[{', '.join(_nested(row) for row in tensor)}]"
 
 

@@ -275,7 +275,7 @@ class Dispatcher:
             self.report(execution, ExecutionResult.for_all(execution.cases, verdict))
 
     def _lease(self) -> None:
-        """Lease the run's devices, once; wait for at least as many as the smallest unit needs."""
+        """Lease the run's devices, once; wait for at least as many as the largest unit needs."""
         with self._leasing:
             if self._is_leased or self._is_closed:
                 return

@@ -23,7 +23,10 @@ class Pattern:
 
 
 def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
-    """Yield layouts that are not dense and in which no elements share memory; none for a 0-d tensor."""
+    """Yield layouts in which no elements share memory; none for a 0-d tensor.
+
+    Most are not dense; dimensions of size 1 get unusual strides, with which a tensor counts as dense.
+    """
     sizes = tuple(shape)
     rank = len(sizes)
     if rank == 0:

@@ -92,7 +92,8 @@ class ModelValues:
             case "continuation":
                 return (), [subject.continuation.expected]
             case "outputs" if not stated["values"]:
-                raise Fault(Reason.UNSUPPORTED, f"no output is a tensor of numbers: {', '.join(subject.graph.outputs)}")
+                names = ", ".join(subject.graph.outputs)
+                raise Fault(Reason.UNSUPPORTED, f"no output of the model is a tensor of numbers; its outputs: {names}")
             case "outputs" if stated["expected"]:
                 names, ends = _names_in(stated["values"]), ("", ".float64", ".moved")
                 kept = read_tensors(Path(stated["expected"]), [name + end for name in names for end in ends])
@@ -110,6 +111,7 @@ def _tensor_values(subject: Subject, outputs: Mapping[str, Any]) -> dict[str, Ar
 
 
 def _names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a text with one name per line; () for ""."""
     return tuple(text.split("\n")) if text else ()
 
 

@@ -130,7 +130,10 @@ def _erf_residual(y: Array, x: Array) -> Array:
 
 
 def _series_of_erf(y: Array) -> Array:
-    """Return erf(y) for y ≥ 0 as 2y/√π · e^(−y²) · Σ (2y²)ⁿ/(1·3·5…(2n + 1)), in the dtype of ``y``."""
+    """Return erf(y) for y ≥ 0 as 2y/√π · e^(−y²) · Σ (2y²)ⁿ/(1·3·5…(2n + 1)), in the dtype of ``y``.
+
+    Not for large y: the result is 0 once e^(−y²) underflows, above 27 in float64.
+    """
     # Its terms are all positive: unlike those of Taylor's series, they do not cancel.
     term = 2.0 * y * np.exp(-y * y) / np.sqrt(PI)
     total, n = term, 1

@@ -289,7 +289,11 @@ _COMPLEX_OF_PART = {"float32": "complex64", "float64": "complex128"}
 
 
 def _planned_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
-    """Return the dtype that the plan sets for each input, None if it sets none or a single one for all."""
+    """Return the dtype that the plan sets for each input.
+
+    Return None if it sets none, a single one for all, or wrong ones, which become problems. Inputs that a mapping omits
+    get the default dtype.
+    """
     planned, place = statement.planned_dtypes()
     if isinstance(planned, dict):
         by_index = _dtypes_by_index(statement, planned, place)

@@ -85,7 +85,10 @@ class Source:
         return noted or self._find(path)[0]
 
     def place_of(self, path: Path) -> tuple[int, int]:
-        """Return the line and a number of the node at ``path``; aliases and merges of a node have the same number."""
+        """Return the line and a number of the node at ``path``, or of the innermost node that exists.
+
+        Aliases and merges of a node have the same number.
+        """
         line, node, _ = self._find(path)
         return line, id(node)
 

@@ -77,7 +77,9 @@ class Channel:
             return _HEAD_BYTES
         nbytes = int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
         if self._buffer[:_HEAD_BYTES] != _head_of(nbytes):
-            raise ValueError("the bytes from the pipe are no message: other code wrote into it")
+            raise ValueError(
+                "the bytes from the worker are no message: the tested code wrote into a file descriptor of optest"
+            )
         return _HEAD_BYTES + nbytes
 
     def close(self) -> None:

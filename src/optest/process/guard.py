@@ -88,6 +88,7 @@ class Guard:
 
     @property
     def is_alive(self) -> bool:
+        """True while the guard runs; always False for a guard that a fork server started."""
         return self._process is not None and self._process.poll() is None
 
     def start(

@@ -72,7 +72,7 @@ def files_of(config: pytest.Config) -> Iterator[Path]:
 
 
 def named(config: pytest.Config) -> list[tuple[Path, str]]:
-    """Return the collected paths, each with the part of the id after ``::``, "" for all."""
+    """Return the path of each argument of pytest, folders unexpanded, with its part after the first ``::`` or ""."""
     return [(_absolute_path(argument, config), argument.partition("::")[2]) for argument in config.args]
 
 

@@ -360,7 +360,10 @@ def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:
 
 
 def others_text(group: FailureGroup) -> str:
-    """Return ``and 4 more like it: …`` with the ids of at most three other results, first one of each operator."""
+    """Return ``and 4 more like it: …`` with the ids of at most three other results, first one of each operator.
+
+    Only for a group that has others.
+    """
     of_each = {result.operator: result for result in reversed(group.others)}
     ordered = {id(result): result for result in (*reversed(of_each.values()), *group.others)}
     named = ", ".join(result.id for result in list(ordered.values())[:_NAMED])

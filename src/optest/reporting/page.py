@@ -76,7 +76,7 @@ class Page:
 
     @property
     def width(self) -> int | None:
-        """Number of columns; None for a stream without a width, on which nothing is wrapped."""
+        """Number of columns; None for a stream that is no terminal, on which nothing is wrapped; 80 if unknown."""
         if self._width is not None:
             return self._width
         if not self._terminal:

@@ -85,6 +85,7 @@ class DType:
 
     @property
     def max_int(self) -> int:
+        """Largest value of an integer type; meaningless for floats."""
         return (1 << (self.bits - (self.kind is Kind.INT))) - 1
 
 

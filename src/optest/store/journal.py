@@ -205,7 +205,8 @@ def _lock(file: int, path: Path) -> None:
     except BlockingIOError:
         raise _written_by_another(path) from None
     except OSError as error:
-        raise UsageError(f"journal {path} cannot be locked: {error.strerror or error}") from None
+        why = error.strerror or error
+        raise UsageError(f"journal {path} cannot be locked: {why}; choose --runs-dir on a local disk") from None
 
 
 def _written_by_another(path: Path) -> UsageError:

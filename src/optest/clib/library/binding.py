@@ -326,7 +326,10 @@ def _specs_by_name(specs: Specs) -> dict[str, TensorSpec]:
 
 
 def broadcast_specs(entry: OperatorMapping, specs: Specs) -> dict[str, TensorSpec | None]:
-    """Return the specs as stored: if the entry broadcasts, inputs get the first output's shape by strides of 0."""
+    """Return the specs as they are passed.
+
+    If the entry broadcasts, inputs that fit the first output's shape get it by strides of 0; others stay.
+    """
     outputs = [spec for key, spec in specs.items() if key.startswith("output:") and spec is not None]
     if not entry.broadcasts or not outputs:
         return dict(specs)

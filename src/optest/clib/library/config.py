@@ -272,7 +272,7 @@ def located(text: str, folder: str = "") -> str:
 
 def is_shared_object(text: str) -> bool:
     """Return whether a path, by its name, is a shared object rather than a folder."""
-    return ".so" in Path(text).name or text.endswith((".dylib", ".dll"))
+    return re.search(r"\.so(\.\d+)*$", text) is not None or text.lower().endswith((".dylib", ".dll"))
 
 
 NAMES = ("library", "headers", "mapping", "device", "guard", "probes", "threads", "sanitizer")

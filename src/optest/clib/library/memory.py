@@ -152,9 +152,11 @@ class CaseMemory:
         """Make input and output one buffer, which initially holds the input's values."""
         spec, output_spec = self._stored.get(tensor), self._stored[output]
         if spec is None or (spec.dtype, spec.shape) != (output_spec.dtype, output_spec.shape):
-            raise Fault(Reason.BAD_CASE, f"{output} ({output_spec}) cannot be {tensor} ({spec}) in place")
+            message = f"{output} ({output_spec}) cannot be computed in place of {tensor} ({spec}), which differs"
+            raise Fault(Reason.BAD_CASE, message)
         if any(stride == 0 and size > 1 for stride, size in zip(strides_of(spec), spec.shape, strict=True)):
-            raise Fault(Reason.BAD_CASE, f"{output} cannot be {tensor} ({spec}), whose elements overlap")
+            message = f"{output} cannot be computed in place of {tensor} ({spec}), whose elements overlap"
+            raise Fault(Reason.BAD_CASE, message)
         self._described[output] = self._stored[output] = spec
         self.values[output] = self.values.pop(tensor)
         del self._stored[tensor]
@@ -163,7 +165,8 @@ class CaseMemory:
     def _overlap(self, output: str, tensor: str) -> None:
         """Place the output ``behind`` elements after the first element of ``tensor``, in one larger buffer."""
         if tensor not in self._stored:
-            raise Fault(Reason.BAD_CASE, f"{output} cannot overlap {tensor}, which the case omits")
+            message = f"{output} is to overlap {tensor}, which the case omits; add it or drop the overlap"
+            raise Fault(Reason.BAD_CASE, message)
         spec, output_spec = self._stored[tensor], self._stored.pop(output)
         behind = self._request.behind
         room = TensorSpec(

@@ -178,7 +178,7 @@ class SampleCall:
         return [] if call is None else [call]
 
     def resized(self, size: int) -> list[SampleCall]:
-        """Return the calls with one of their sizes replaced everywhere; omit calls that do not fit or are too large."""
+        """Return the calls with one size above 1 replaced everywhere; omit calls that do not fit or are too large."""
         calls = [call for old in self._sizes() if old != size for call in self.with_sizes({old: size})]
         return [x for x in calls if _most_elements(x) <= _MOST_OF_RESIZED]
 

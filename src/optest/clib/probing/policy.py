@@ -85,6 +85,7 @@ class ProbeResult:
     checks: list[Check] = field(default_factory=list)
 
     def add(self, answer: CallOutputs, how: str, reason: Reason | None) -> None:
+        """Keep the outputs of one more call, to be compared with the reference; drop those after the first eight."""
         if len(self.further) < _MAX_FURTHER:  # each is compared with the reference
             self.further.append(ExtraOutput(outputs=answer.outputs, how=how, reason=reason))
 

@@ -158,7 +158,7 @@ def _heap_may_grow(cycle: Callable[[], None]) -> bool:
 
 
 def _bytes_lost(cycle: Callable[[], None]) -> int:
-    """Return the bytes that every cycle loses, by the last of several long measurements; 0 if one shows no loss."""
+    """Return the median of the bytes that a cycle loses, measured last; 0 once a measurement shows no loss."""
     by_cycle = 0
     for _ in range(_TIMES_LOST):
         cycle()

@@ -190,7 +190,10 @@ def _jax_linear(tensors: Tensors, attributes: Attributes) -> Any:
 
 
 def _sides(padding: Any, rank: int) -> list[tuple[int, int]]:
-    """Return (before, after) padding of each dimension; ``padding`` has 1, ``rank`` or 2·``rank`` values."""
+    """Return (before, after) padding of each dimension; ``padding`` has 1, ``rank`` or 2·``rank`` values.
+
+    Of 2·``rank`` values, those before come first, then those after.
+    """
     values = for_each_dim(padding, rank)
     return [(values[dim], values[dim + rank] if len(values) == 2 * rank else values[dim]) for dim in range(rank)]
 

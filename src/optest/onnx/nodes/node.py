@@ -60,7 +60,8 @@ class OnnxCall:
         """Return the spec of a required input; raise Differs if the case omits it."""
         spec = self.has(index) and self.specs[index]
         if not spec:
-            raise Differs(f"{self.case.descriptor.name} has {len(self.case.inputs)} inputs here, expected more")
+            count = len(self.case.inputs)
+            raise Differs(f"{self.case.descriptor.name} has {count} inputs here, ONNX needs input {index + 1}")
         return spec
 
     def has(self, index: int) -> bool:

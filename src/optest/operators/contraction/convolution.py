@@ -415,7 +415,9 @@ def _conv_padding(padding: Sequence[int] | str, spans: Shape, stride: Shape, ran
         return ((0, 0),) * rank
     if padding == "same":
         if any(step != 1 for step in stride):
-            raise UnfitArguments(f"padding is 'same' with stride {list(stride)}, expected numbers")
+            raise UnfitArguments(
+                f"padding is 'same' with stride {list(stride)}, expected stride 1; write padding as numbers"
+            )
         # As in torch, an odd zero is at the end.
         return tuple(((span - 1) // 2, span - 1 - (span - 1) // 2) for span in spans)
     if isinstance(padding, str):

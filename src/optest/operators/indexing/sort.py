@@ -191,7 +191,7 @@ def kthvalue_samples() -> Iterator[Sample]:
 
 
 def _integer_limit_samples(attributes: dict[str, Any]) -> Iterator[Sample]:
-    """Yield rows with both ends of each integer dtype."""
+    """Yield a row with both ends of its dtype for int8 to int64 and uint8."""
     # A kernel that negates keys to reverse the order fails for the smallest integer, which has no positive opposite.
     for name in ("int8", "int16", "int32", "int64", "uint8"):
         low, high = dtype(name).min_int, dtype(name).max_int

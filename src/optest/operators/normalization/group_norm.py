@@ -60,6 +60,7 @@ _INPUT, _PARAMETER, _OUTPUT = "input: T[batch, channels, *rest]", "T|float32[cha
 
 
 def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    """Return the output, of the input's shape; refuse groups that do not divide the channels or that have one value."""
     spec = require_spec(specs, 0, "input")
     channels, groups = _channels_of_input(spec), attributes["num_groups"]
     if groups < 1 or channels % groups:
@@ -71,6 +72,11 @@ def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    """Return the output, of the input's shape, without statistics.
+
+    Refuse one of running_mean and running_var without the other, neither unless ``training``, an eps below 0 (and 0 in
+    training), and channels of one value in training.
+    """
     spec = require_spec(specs, 0, "input")
     channels, eps = _channels_of_input(spec), attributes.get("eps", 1e-5)
     if eps < 0 or (eps == 0 and attributes.get("training")):

@@ -285,8 +285,10 @@ class Windows:
 def windows_of(spec: TensorSpec, attributes: Attributes) -> Windows:
     """Return the windows of max_pool2d and avg_pool2d over an input.
 
+    Padding may be all beginnings and then all ends, as in ONNX, each below kernel_size.
+
     Raises:
-        UnfitArguments: for arguments that torch.nn.functional refuses.
+        UnfitArguments: for other arguments that torch.nn.functional refuses, such as more padding than half a window.
     """
     _require_planes(spec)
     kernel = _pair("kernel_size", attributes["kernel_size"], least=1)

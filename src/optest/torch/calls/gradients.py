@@ -204,7 +204,7 @@ def can_be_differentiated(call: TorchCall, inputs: Sequence[Any]) -> bool:
 
 
 def in_float64(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> Differentiated:
-    """Differentiate the call on tensors that are already widened to float64."""
+    """Return results and gradients of the call on float64 ``tensors``; ``draw`` draws the upstream gradients."""
     return differentiate(call, call.on_copies(dtypes=WIDE), tensors, draw)
 
 

@@ -39,7 +39,9 @@ _RESULT_TYPES = (
 def compute_expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     """Return the unrounded outputs, each with the dtype that the call gives it, then the inputs that the call changes.
 
-    With ``grad`` the gradients follow. Add a note if torch cannot execute the call in float64.
+    Notes follow, and with ``grad`` the gradients, or a note if there are none. The call is computed in float64, except
+    movements, exact rules and comparisons (in the case's dtype) and calls that torch cannot execute in float64, which
+    get a note.
 
     Raises:
         Fault: UNSUPPORTED for a call with random results, BAD_CASE for one that torch on the CPU refuses.

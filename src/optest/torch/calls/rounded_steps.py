@@ -102,7 +102,10 @@ def _sampled_in_3d(
 
 
 def _element_position(position: torch.Tensor, size: int, padding: int, align_corners: bool) -> torch.Tensor:
-    """Convert positions from -1 to 1 to element coordinates of an axis, clamped or reflected by the padding."""
+    """Convert positions from -1 to 1 to element coordinates of an axis.
+
+    ``padding`` is that of grid_sample: 0 leaves positions outside as they are, 1 clamps, 2 reflects and clamps.
+    """
     at = (position + 1.0) * (size * 0.5 - 0.5 if align_corners else size * 0.5)
     low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
     at = at if align_corners else at - 0.5

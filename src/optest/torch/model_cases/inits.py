@@ -218,6 +218,7 @@ def _arange_fill(stated: Mapping[str, Any], _: DType, __: Sequence[int]) -> Any:
 
 
 def _eye(_: Mapping[str, Any], __: DType, shape: Sequence[int]) -> Any:
+    """Return the name of the fill ``eye``; raise Misfit unless ``shape`` has two sizes."""
     if len(shape) != 2:
         message = f"init is eye and the tensor has {len(shape)} dimensions, expected 2"
         raise Misfit(message, path=("init",), hint="write a shape of two sizes")

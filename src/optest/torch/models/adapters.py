@@ -86,8 +86,10 @@ def _open_user_model(path: str) -> TorchModel:
         wrong = [name for name, x in named.items() if name not in parameters or not isinstance(x, torch.Tensor)]
         if wrong or (isinstance(examples, Sequence) and len(examples) > len(parameters)) or not named:
             names = ", ".join(wrong or named) or "nothing"
-            wanted = f"tensors for {', '.join(parameters)}"
-            raise UsageError(f"example inputs of {path} are for {names}, expected {wanted}")
+            kinds = ", ".join(dict.fromkeys(type(named[name]).__name__ for name in wrong if name in parameters))
+            given = f"{len(examples)} example inputs of {path}" if not wrong and named else f"example inputs of {path}"
+            of_kinds = f" and of type {kinds}" if kinds else ""
+            raise UsageError(f"{given} are for {names}{of_kinds}, expected tensors for {', '.join(parameters)}")
         inputs = {name: named[name] for name in parameters if name in named}
         outputs = _output_names(module, inputs)
     return TorchModel(name=path, module=module, inputs=lambda _: dict(inputs), outputs=outputs)

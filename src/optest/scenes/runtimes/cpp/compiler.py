@@ -145,7 +145,7 @@ def _read_cache(manifest: Path) -> Path | None:
 
 
 def _files_in_rules(text: str, source: Path) -> list[str]:
-    """Return the files in the prerequisites of make rules, without the source and the compiler's headers."""
+    """Return the absolute prerequisites of make rules, once each, without the source and the system's headers."""
     rules = text.replace("\\\n", " ").replace("\\ ", "\0").splitlines()
     words = [word for rule in rules for word in rule.partition(":")[2].split()]
     files = [str((source.parent / word.replace("\0", " ")).absolute()) for word in words]
