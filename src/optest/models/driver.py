@@ -92,8 +92,8 @@ class ModelValues:
             case "continuation":
                 return (), [subject.continuation.expected]
             case "outputs" if not stated["values"]:
-                names = ", ".join(subject.graph.outputs)
-                raise Fault(Reason.UNSUPPORTED, f"no output of the model is a tensor of numbers; its outputs: {names}")
+                listed = ", ".join(subject.graph.outputs)
+                raise Fault(Reason.UNSUPPORTED, f"no output of the model is a tensor of numbers; its outputs: {listed}")
             case "outputs" if stated["expected"]:
                 names, ends = _names_in(stated["values"]), ("", ".float64", ".moved")
                 kept = read_tensors(Path(stated["expected"]), [name + end for name in names for end in ends])
